@@ -36,7 +36,7 @@ def start_gateway(
         return
     settings, audit = core.settings, services.model_use.counted(store.audit)
     ledger = Ledger(settings.state_dir / "models" / "budgets.json", audit=audit, clock=core.clock, meter=core.meter)
-    services.model_use.budgets = ledger.used
+    services.model_use.budgets = ledger.usage
     bindings = Bindings(bindings_file(settings.state_dir))
     try:
         bindings.bind_used(store.list("Provider")[0])

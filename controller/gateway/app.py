@@ -79,7 +79,7 @@ class Exchange:
     reservation: Reservation
     task: asyncio.Task[None] | None = None
     revoked: bool = False
-    begun: bool = False
+    has_begun: bool = False
     outcome: str = "failed"
 
     @property
@@ -95,7 +95,9 @@ class Gateway:
         self.budgets = Budgets(clock)
         self.uses: dict[tuple[User, str], Use] = {}
         self.due = asyncio.Event()
-        self._daemon, self._tls, self._bodies = daemon, tls, Bodies()
+        self._daemon = daemon
+        self._tls = tls
+        self._bodies = Bodies()
         self._upstreams: dict[str, Upstream] = {}
         self._running: set[Exchange] = set()
         self._states: dict[str, tuple[str, str]] = {}
@@ -106,22 +108,26 @@ class Gateway:
     def configure(self, config: Config) -> None:
         """Serve this from now on. What is revoked by it is cut off; what is new is tried."""
         before, self.config = self.config, config
-        for known in [each for each in self._upstreams if config.targets.get(each) != before.targets.get(each)]:
-            self._later(self._upstreams.pop(known).close())
-            self._listed.pop(known, None)
+        for target_id in [
+            target_id for target_id in self._upstreams if config.targets.get(target_id) != before.targets.get(target_id)
+        ]:
+            self._later(self._upstreams.pop(target_id).close())
+            self._listed.pop(target_id, None)
         for exchange in self._running:
             if not self._is_allowed(exchange) and exchange.task is not None:
                 exchange.revoked = True
                 exchange.task.cancel()
-        for each in config.targets.values():
-            if not each.is_server and not each.broken and before.targets.get(each.id) != each:
-                self._states.pop(each.id, None)
-                self._later(self._probe(each))
+        for target in config.targets.values():
+            if not target.is_server and not target.broken and before.targets.get(target.id) != target:
+                self._states.pop(target.id, None)
+                self._later(self._probe(target))
 
     async def probe_again(self) -> None:
         """Try the providers that failed; those that answer need no trial."""
-        failed = [each for each in self.config.targets.values() if self._states.get(each.id, ("", ""))[0] not in _WELL]
-        await asyncio.gather(*(self._probe(each) for each in failed if not each.is_server and not each.broken))
+        failed = [
+            target for target in self.config.targets.values() if self._states.get(target.id, ("", ""))[0] not in _WELL
+        ]
+        await asyncio.gather(*(self._probe(target) for target in failed if not target.is_server and not target.broken))
 
     def app(self, listener: str, access: Access | None = None) -> ASGIApp:
         """Return the application of one listener: the listener says who asks, unless `access` does."""
@@ -148,10 +154,10 @@ class Gateway:
             if access is None:
                 raise Refused(403, "this sandbox may use no models any more", code="revoked")
             user, targets = access.user, access.targets
-        known = [self.config.targets[each] for each in targets if each in self.config.targets]
+        sources = [self.config.targets[source_id] for source_id in targets if source_id in self.config.targets]
         route = path.removeprefix("/v1") if path.startswith("/v1/") else ""
         if route == "/models" or route.startswith("/models/"):
-            await self._models(scope["method"], known, route.removeprefix("/models").strip("/"), send)
+            await self._models(scope["method"], sources, route.removeprefix("/models").strip("/"), send)
             return
         if route not in ROUTES:
             raise Refused(404, f"there is no `{path[:200]}` here; known are /v1/models, {_routes()}")
@@ -159,14 +165,14 @@ class Gateway:
             raise Refused(405, f"{scope['method']} is not served at /v1{route}; use POST")
         body = await self._bodies.read(headers, receive)
         try:
-            await self._exchange(listener, user, known, route, headers, body, receive, send)
+            await self._exchange(listener, user, sources, route, headers, body, receive, send)
         finally:
             self._bodies.release(len(body))
 
     async def _of_host(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[User, tuple[str, ...], str]:
         """Return the user, the sources and the rest of the path of a request on the host. Raises Refused."""
-        namespace, _, rest = path.removeprefix("/").partition("/")
-        if not rest.startswith("v1/"):
+        namespace, _, subpath = path.removeprefix("/").partition("/")
+        if not subpath.startswith("v1/"):
             raise Refused(404, "the address here is http://127.0.0.1:PORT/NAMESPACE/v1")
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else headers.get(b"x-api-key", b"").decode("latin-1")
@@ -178,13 +184,13 @@ class Gateway:
             if len(self._callers) >= _MOST_KNOWN:
                 self._callers.clear()
             self._callers[token, namespace] = (time.monotonic(), caller)
-        return User(namespace, caller, "Token"), self.config.of_namespace(namespace), f"/{rest}"
+        return User(namespace, caller, "Token"), self.config.of_namespace(namespace), f"/{subpath}"
 
     async def _exchange(
         self,
         listener: str,
         user: User,
-        known: list[Target],
+        sources: list[Target],
         route: str,
         headers: Mapping[bytes, bytes],
         body: bytes,
@@ -193,29 +199,29 @@ class Gateway:
     ) -> None:
         """Pass one request on, until its answer ends, its user is gone or it is revoked."""
         try:
-            found = await parsed(body)
-            target, model = resolve(known, route, found["model"])
+            request = await parsed(body)
+            target, model = resolve(sources, route, request["model"])
         except Refused as error:
             self._count(user, "", _OUTCOMES.get(error.status, "refused"))
             raise
-        if model != found["model"]:
-            body = json.dumps({**found, "model": model}, ensure_ascii=False).encode()
+        if model != request["model"]:
+            body = json.dumps({**request, "model": model}, ensure_ascii=False).encode()
         try:
-            reservation = self.budgets.take(target.id, target.limits, tokens_needed(route, found, len(body)))
+            reservation = self.budgets.take(target.id, target.limits, tokens_needed(route, request, len(body)))
         except BudgetUsed as error:
             self._count(user, target.id, "limited")
             message = f"{target.subject}: {error}; try again in {error.retry_after} s"
             raise Refused(429, message, retry_after=error.retry_after) from error
         self._report_due(target)
-        exchange = Exchange(listener, user, target, route, found["model"], reservation)
+        exchange = Exchange(listener, user, target, route, request["model"], reservation)
         self._running.add(exchange)
         try:
-            work = self._pass_on(exchange, headers, body, send, is_stream=found.get("stream") is True)
+            work = self._pass_on(exchange, headers, body, send, is_stream=request.get("stream") is True)
             exchange.task = asyncio.create_task(work)
             await _while_there(exchange.task, receive)
         except asyncio.CancelledError:
             exchange.outcome = "revoked" if exchange.revoked else "cancelled"
-            if exchange.revoked and not exchange.begun:
+            if exchange.revoked and not exchange.has_begun:
                 raise Refused(403, "this sandbox may not use it any more", code="revoked") from None
         except UpstreamError as error:
             raise Refused(502, str(error), code=error.reason.lower()) from error
@@ -228,54 +234,58 @@ class Gateway:
     async def _pass_on(
         self, exchange: Exchange, headers: Mapping[bytes, bytes], body: bytes, send: Send, *, is_stream: bool
     ) -> None:
-        target, meter, ended, read = exchange.target, UsageReader("", len(body)), False, False
+        target = exchange.target
+        meter = UsageReader("", len(body))
+        is_complete = False
+        is_used = False
         reservation, is_free = exchange.reservation, exchange.route in FREE_ROUTES
-        began, redactor = time.monotonic(), Redactor(target.key)
+        started_at = time.monotonic()
+        redactor = Redactor(target.key)
         try:
             async with asyncio.timeout(target.timeouts.total), AsyncExitStack() as stack:
                 progress = _Progress(exchange, send) if target.is_server and is_stream else contextlib.nullcontext()
                 async with progress:
-                    asked = self._upstream(target).send("POST", exchange.route, passed(headers), body)
-                    answer = await stack.enter_async_context(asked)
+                    response = self._upstream(target).send("POST", exchange.route, passed(headers), body)
+                    answer = await stack.enter_async_context(response)
                 self._judge(target, answer)
                 meter = UsageReader(_content_type(answer), len(body))
-                self._use(exchange.user, target.id).first_bytes.append(time.monotonic() - began)
+                self._use(exchange.user, target.id).first_bytes.append(time.monotonic() - started_at)
                 await self._begin(exchange, answer, redactor, send)
-                async for part in answer.parts:
-                    meter.feed(part)
+                async for chunk in answer.parts:
+                    meter.feed(chunk)
                     reservation.spent = 0 if is_free else meter.tokens_so_far()
-                    if shown := redactor.feed(part):
+                    if output := redactor.feed(chunk):
                         async with asyncio.timeout(target.timeouts.idle):
-                            await send({"type": "http.response.body", "body": shown, "more_body": True})
+                            await send({"type": "http.response.body", "body": output, "more_body": True})
                 if not is_free:  # before the answer's end: its reader's next request finds the budget settled
                     self.budgets.settle(reservation, sum(meter.tokens()))
-                await send({"type": "http.response.body", "body": redactor.rest()})
-                ended, exchange.outcome = True, "ok" if answer.status < 400 else "rejected"
+                await send({"type": "http.response.body", "body": redactor.flush()})
+                is_complete, exchange.outcome = True, "ok" if answer.status < 400 else "rejected"
         except (UpstreamError, TimeoutError) as error:
-            known = error if isinstance(error, UpstreamError) else UpstreamError("Stalled", _too_long(target))
-            await self._failed(exchange, known, meter, send)
+            upstream_error = error if isinstance(error, UpstreamError) else UpstreamError("Stalled", _too_long(target))
+            await self._failed(exchange, upstream_error, meter, send)
         except asyncio.CancelledError:
-            read = not target.is_server  # a provider takes the request for used, though nobody waits for its answer
+            is_used = not target.is_server  # a provider takes the request for used, though nobody waits for its answer
             raise
         finally:
-            made = meter.tokens(ended=ended) if (exchange.begun or read) and not is_free else (0, 0)
+            tokens = meter.tokens(finished=is_complete) if (exchange.has_begun or is_used) and not is_free else (0, 0)
             use = self._use(exchange.user, target.id)
-            use.tokens_in, use.tokens_out = use.tokens_in + made[0], use.tokens_out + made[1]
-            self.budgets.settle(reservation, sum(made))
+            use.tokens_in, use.tokens_out = use.tokens_in + tokens[0], use.tokens_out + tokens[1]
+            self.budgets.settle(reservation, sum(tokens))
 
     async def _begin(self, exchange: Exchange, answer: Answer, redactor: Redactor, send: Send) -> None:
         """Send the head of the answer, unless a stream has begun while its server was starting."""
-        if not exchange.begun:
-            kept = returned(answer.headers, redactor.is_in)
-            await send({"type": "http.response.start", "status": answer.status, "headers": kept})
-            exchange.begun = True
+        if not exchange.has_begun:
+            headers = returned(answer.headers, redactor.is_in)
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            exchange.has_begun = True
         elif answer.status >= 400:
             raise UpstreamError("Rejected", f"{exchange.target.subject} answered with {answer.status}")
 
     async def _failed(self, exchange: Exchange, error: UpstreamError, meter: UsageReader, send: Send) -> None:
         """Say why an answer failed: as an error, or as an event of a stream that has begun. Raises UpstreamError."""
         self._tell(exchange.target, error.reason, str(error))
-        if not exchange.begun:
+        if not exchange.has_begun:
             raise error
         if meter.is_stream or exchange.target.is_server:
             with contextlib.suppress(OSError, TimeoutError):
@@ -318,28 +328,30 @@ class Gateway:
         except TimeoutError:
             self._tell(target, "Unreachable", f"{target.subject} did not answer within {_PROBE_SECONDS:g} s")
 
-    async def _models(self, method: str, known: list[Target], name: str, send: Send) -> None:
+    async def _models(self, method: str, sources: list[Target], name: str, send: Send) -> None:
         """Answer with the models that may be used, in the form of both APIs."""
         if method not in ("GET", "HEAD"):
             raise Refused(405, f"{method} is not served here; use GET")
         if name:
-            target = await self._serving(known, name)
+            target = await self._serving(sources, name)
             headers = [(b"content-type", b"application/json")]
             await _respond(send, 200, headers, json.dumps(_model(name, target)).encode())
             return
-        lists = await asyncio.gather(*(self._names(each) for each in known))
-        found = {model: each for each, models in reversed(list(zip(known, lists, strict=True))) for model in models}
-        listed = [_model(model, found[model]) for model in sorted(found)]
+        lists = await asyncio.gather(*(self._names(source) for source in sources))
+        source_by_model = {
+            model: source for source, models in reversed(list(zip(sources, lists, strict=True))) for model in models
+        }
+        listed = [_model(model, source_by_model[model]) for model in sorted(source_by_model)]
         ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
         answer = {"object": "list", "data": listed, "has_more": False, **ends}
         await _respond(send, 200, [(b"content-type", b"application/json")], json.dumps(answer).encode())
 
-    async def _serving(self, known: list[Target], name: str) -> Target:
+    async def _serving(self, sources: list[Target], name: str) -> Target:
         """Return the source that a request for this model goes to. Raises Refused where it would be refused, too.
 
         A provider that lists some models is asked for one that it does not list: aliases are often left out.
         """
-        chosen = choose(known, name)
+        chosen = choose(sources, name)
         if chosen is None:
             raise Refused(404, no_such_model(name), code="model_not_found")
         target, model = chosen
@@ -368,35 +380,38 @@ class Gateway:
 
     async def _names(self, target: Target) -> list[str]:
         """Return the names of a source's models. Only a provider with patterns is asked."""
-        if not any("*" in each for each in target.models):
+        if not any("*" in pattern for pattern in target.models):
             return list(target.models)
-        at, known = self._listed.get(target.id, (0.0, None))
-        if known is None or time.monotonic() - at > _LISTED_SECONDS:
-            known = await self._asked(target) if not target.broken else []
-            self._listed[target.id] = (time.monotonic(), known)
-        plain = [each for each in target.models if "*" not in each]
-        return [*plain, *(each for each in known if any(is_match(pattern, each) for pattern in target.models))]
+        at, names = self._listed.get(target.id, (0.0, None))
+        if names is None or time.monotonic() - at > _LISTED_SECONDS:
+            names = await self._fetch_names(target) if not target.broken else []
+            self._listed[target.id] = (time.monotonic(), names)
+        plain = [pattern for pattern in target.models if "*" not in pattern]
+        return [*plain, *(name for name in names if any(is_match(pattern, name) for pattern in target.models))]
 
-    async def _asked(self, target: Target) -> list[str]:
+    async def _fetch_names(self, target: Target) -> list[str]:
         parts = b""
         try:
-            async with asyncio.timeout(_LIST_SECONDS), self._upstream(target).send("GET", "/models", _LIST, b"") as got:
-                self._judge(target, got)
-                async for part in got.parts:
-                    parts += part
+            async with (
+                asyncio.timeout(_LIST_SECONDS),
+                self._upstream(target).send("GET", "/models", _LIST, b"") as answer,
+            ):
+                self._judge(target, answer)
+                async for chunk in answer.parts:
+                    parts += chunk
                     if len(parts) > _MOST_LISTED_BYTES:
                         return []
-            found = json.loads(parts)["data"]
-            names = [each["id"] for each in found if isinstance(each["id"], str)]
+            models = json.loads(parts)["data"]
+            names = [model["id"] for model in models if isinstance(model["id"], str)]
         except (UpstreamError, TimeoutError, ValueError, LookupError, TypeError, RecursionError):
             return []
-        return [each for each in names if target.key not in each or not target.key]
+        return [name for name in names if target.key not in name or not target.key]
 
     def _upstream(self, target: Target) -> Upstream:
-        found = self._upstreams.get(target.id)
-        if found is None or found.target != target:
-            found = self._upstreams[target.id] = Upstream(target, self._tls, self._daemon.open)
-        return found
+        upstream = self._upstreams.get(target.id)
+        if upstream is None or upstream.target != target:
+            upstream = self._upstreams[target.id] = Upstream(target, self._tls, self._daemon.open)
+        return upstream
 
     def _is_allowed(self, exchange: Exchange) -> bool:
         target = self.config.targets.get(exchange.target.id)
@@ -445,13 +460,13 @@ class _Progress:
         await asyncio.wait([self._task])
 
     async def _tell(self) -> None:
-        began = time.monotonic()
+        started_at = time.monotonic()
         await asyncio.sleep(_PROGRESS_SECONDS)
         head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-        self._exchange.begun = True
+        self._exchange.has_begun = True
         await self._send({"type": "http.response.start", "status": 200, "headers": head})
         while True:
-            text = f": {self._exchange.target.subject} is starting, {time.monotonic() - began:.0f} s\n\n"
+            text = f": {self._exchange.target.subject} is starting, {time.monotonic() - started_at:.0f} s\n\n"
             await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
             await asyncio.sleep(_PROGRESS_SECONDS)
 
@@ -463,14 +478,14 @@ async def _while_there(task: "asyncio.Task[None]", receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    gone = asyncio.create_task(leave())
+    disconnect = asyncio.create_task(leave())
     try:
-        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, disconnect], return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
         await task
     finally:
-        gone.cancel()
+        disconnect.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
@@ -484,8 +499,8 @@ async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], 
 
 def _model(name: str, target: Target) -> dict[str, Any]:
     """Return one model in the form of both APIs. Its time is not known."""
-    own = {"id": name, "object": "model", "created": 0, "owned_by": target.name}
-    return {**own, "type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    openai_fields = {"id": name, "object": "model", "created": 0, "owned_by": target.name}
+    return {**openai_fields, "type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
 
 
 def _content_type(answer: Answer) -> str:
@@ -497,8 +512,8 @@ def _encoding(answer: Answer) -> str:
 
 
 def _header(answer: Answer, name: bytes) -> str:
-    found = next((value for each, value in answer.headers if each.lower() == name), b"")
-    return found.decode("latin-1")
+    text = next((value for header_name, value in answer.headers if header_name.lower() == name), b"")
+    return text.decode("latin-1")
 
 
 def _too_long(target: Target) -> str:
@@ -506,4 +521,4 @@ def _too_long(target: Target) -> str:
 
 
 def _routes() -> str:
-    return ", ".join(f"/v1{each}" for each in ROUTES)
+    return ", ".join(f"/v1{route}" for route in ROUTES)

@@ -1,7 +1,7 @@
 """Budgets of a source of models: requests in a minute, requests at a time, tokens in a day (UTC).
 
 A request reserves the tokens that it may need when it begins, and is settled at its end. Its reservation ends with the
-process; what was spent until then is in `used`.
+process; what was spent until then is in `usage`.
 """
 
 import math
@@ -57,8 +57,10 @@ class Budget:
         if limits.tokens_per_day is not None:
             self._check_tokens(limits.tokens_per_day, now, reservation)
         if limits.requests_per_minute is not None and sum(self.seconds.values()) >= limits.requests_per_minute:
-            left = math.ceil(min(self.seconds) + _MINUTE - now)
-            raise BudgetUsed(f"its {limits.requests_per_minute} requests of this minute are used up", max(left, 1))
+            seconds_left = math.ceil(min(self.seconds) + _MINUTE - now)
+            raise BudgetUsed(
+                f"its {limits.requests_per_minute} requests of this minute are used up", max(seconds_left, 1)
+            )
         second = int(now) + 1  # its end, so that no minute holds more
         self.seconds[second] = self.seconds.get(second, 0) + 1
         self.running.add(reservation)
@@ -72,7 +74,7 @@ class Budget:
 
     def spent(self) -> int:
         """Return the tokens of settled requests, and those that running ones used so far."""
-        return self.tokens + sum(each.spent for each in self.running if not each.settled)
+        return self.tokens + sum(reservation.spent for reservation in self.running if not reservation.settled)
 
     def _check_tokens(self, most: int, now: float, reservation: Reservation) -> None:
         """Raise BudgetUsed where the day's tokens are used up, or reserved by requests that run.
@@ -80,9 +82,9 @@ class Budget:
         A request that runs alone may use what is left, however much it may need.
         """
         if self.tokens >= most:
-            left = math.ceil((self.day + 1) * _DAY - now)
-            raise BudgetUsed(f"its {most} tokens of this day (UTC) are used up", max(left, 1))
-        reserved = sum(each.tokens for each in self.running)
+            seconds_left = math.ceil((self.day + 1) * _DAY - now)
+            raise BudgetUsed(f"its {most} tokens of this day (UTC) are used up", max(seconds_left, 1))
+        reserved = sum(active.tokens for active in self.running)
         if reserved and self.tokens + reserved + reservation.estimate > most:
             raise BudgetUsed(f"what is left of its {most} tokens of this day (UTC) is reserved by requests that run", 1)
 
@@ -90,12 +92,14 @@ class Budget:
         today = int(now // _DAY)
         if today != self.day:
             self.day, self.tokens = today, 0
-        for each in [each for each in self.seconds if not now - _MINUTE < each <= now + 1]:  # also of a clock set back
-            del self.seconds[each]
+        for second in [
+            second for second in self.seconds if not now - _MINUTE < second <= now + 1
+        ]:  # also of a clock set back
+            del self.seconds[second]
 
 
 class Budgets:
-    """Budgets of all sources, by id. `used` is what an earlier process counted."""
+    """Budgets of all sources, by id. `restore` takes over what an earlier process counted."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -118,23 +122,25 @@ class Budgets:
 
     def running(self) -> int:
         """Return the number of requests that run."""
-        return sum(len(each.running) for each in self._budgets.values())
+        return sum(len(budget.running) for budget in self._budgets.values())
 
-    def used(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, Any]:
         """Return the use as JSON; an unused budget is left out."""
-        found = self._budgets.items()
+        budgets = self._budgets.items()
         return {
-            target: {"seconds": {str(each): count for each, count in use.seconds.items()}, **_of_day(use)}
-            for target, use in found
+            target: {"seconds": {str(second): count for second, count in use.seconds.items()}, **_of_day(use)}
+            for target, use in budgets
             if use.seconds or use.spent()
         }
 
-    def restore(self, used: Mapping[str, Any]) -> None:
+    def restore(self, usage: Mapping[str, Any]) -> None:
         """Take over the use that an earlier process counted."""
-        for target, use in used.items():
-            seconds = {int(each): int(count) for each, count in use["seconds"].items()}
+        for target, use in usage.items():
+            seconds = {int(second): int(count) for second, count in use["seconds"].items()}
             budget = self._budgets.setdefault(target, Budget())  # requests may run already
-            budget.seconds, budget.day, budget.tokens = seconds, int(use["day"]), int(use["tokens"])
+            budget.seconds = seconds
+            budget.day = int(use["day"])
+            budget.tokens = int(use["tokens"])
 
 
 def _of_day(use: Budget) -> dict[str, int]:

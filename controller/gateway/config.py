@@ -98,25 +98,26 @@ class Config:
 
     def of_namespace(self, namespace: str) -> tuple[str, ...]:
         """Return the ids of all sources of a namespace, in order of their names."""
-        found = (each for each in self.targets.values() if each.namespace == namespace)
-        return tuple(each.id for each in sorted(found, key=lambda each: (each.is_server, each.name)))
+        targets = (target for target in self.targets.values() if target.namespace == namespace)
+        return tuple(target.id for target in sorted(targets, key=lambda target: (target.is_server, target.name)))
 
 
 def to_json(config: Config) -> dict[str, Any]:
     """Return the configuration as JSON."""
     return {
-        "targets": [asdict(each) for each in config.targets.values()],
-        "listeners": {name: asdict(each) for name, each in config.listeners.items()},
+        "targets": [asdict(target) for target in config.targets.values()],
+        "listeners": {name: asdict(access) for name, access in config.listeners.items()},
     }
 
 
 def from_json(data: Mapping[str, Any]) -> Config:
     """Return the configuration of its JSON."""
-    targets = [_target(each) for each in data["targets"]]
+    targets = [_target(target) for target in data["targets"]]
     listeners = {
-        name: Access(User.of_json(each["user"]), tuple(each["targets"])) for name, each in data["listeners"].items()
+        name: Access(User.of_json(access["user"]), tuple(access["targets"]))
+        for name, access in data["listeners"].items()
     }
-    return Config({each.id: each for each in targets}, listeners)
+    return Config({target.id: target for target in targets}, listeners)
 
 
 def _target(data: Mapping[str, Any]) -> Target:
@@ -132,16 +133,16 @@ def _target(data: Mapping[str, Any]) -> Target:
 
 def is_match(pattern: str, model: str) -> bool:
     """Return True if the pattern, where `*` stands for any characters, is of the whole name."""
-    first, *others = pattern.split("*")
-    if not others or not model.startswith(first):
+    first, *pieces = pattern.split("*")
+    if not pieces or not model.startswith(first):
         return pattern == model
-    *middle, last = others
+    *middle, last = pieces
     at = len(first)
-    for each in middle:
-        found = model.find(each, at)
-        if found < 0:
+    for piece in middle:
+        position = model.find(piece, at)
+        if position < 0:
             return False
-        at = found + len(each)
+        at = position + len(piece)
     return model.endswith(last) and at + len(last) <= len(model)
 
 
@@ -150,9 +151,9 @@ def choose(targets: Sequence[Target], model: str) -> tuple[Target, str] | None:
 
     `NAME/MODEL` with the name of a source goes to that one; any other name to the first one that lists it.
     """
-    prefix, _, rest = model.partition("/")
-    named = next((each for each in targets if each.name == prefix), None) if rest else None
-    if named is not None and any(is_match(each, rest) for each in named.models):
-        return named, named.renamed or rest
-    found = next((each for each in targets if any(is_match(pattern, model) for pattern in each.models)), None)
-    return None if found is None else (found, found.renamed or model)
+    prefix, _, model_name = model.partition("/")
+    prefix_source = next((target for target in targets if target.name == prefix), None) if model_name else None
+    if prefix_source is not None and any(is_match(pattern, model_name) for pattern in prefix_source.models):
+        return prefix_source, prefix_source.renamed or model_name
+    source = next((target for target in targets if any(is_match(pattern, model) for pattern in target.models)), None)
+    return None if source is None else (source, source.renamed or model)

@@ -25,14 +25,14 @@ def request_body(request: ModelRequest, form: Form, *, newer_bound: bool = False
             "max_tokens": request.max_tokens,
             **({"system": request.system} if request.system else {}),
             "messages": _anthropic_messages(request.messages),
-            **_present("tools", [_anthropic_tool(each) for each in request.tools]),
+            **_present("tools", [_anthropic_tool(tool) for tool in request.tools]),
         }
     system = [{"role": "system", "content": request.system}] if request.system else []
     return {
         "model": request.model,
         "max_completion_tokens" if newer_bound else "max_tokens": request.max_tokens,
-        "messages": [*system, *(made for each in request.messages for made in _openai_message(each))],
-        **_present("tools", [_openai_tool(each) for each in request.tools]),
+        "messages": [*system, *(entry for message in request.messages for entry in _openai_message(message))],
+        **_present("tools", [_openai_tool(tool) for tool in request.tools]),
     }
 
 
@@ -42,14 +42,14 @@ def reply_of(request: ModelRequest, form: Form, sent: bytes, body: bytes) -> Mod
     meter.feed(body)
     prompt, completion = meter.tokens()
     try:
-        found = json.loads(body)
-        text, calls, ended = (_of_messages if form == "Anthropic" else _of_chat)(found, _names(request))
+        answer = json.loads(body)
+        text, calls, stop_reason = (_of_messages if form == "Anthropic" else _of_chat)(answer, _names(request))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        words = f"`{request.provider}` sent an answer that is not of the {form} API; check the type and url of it"
-        raise ModelError(words, again=True) from error
-    if ended in _REFUSED:
-        raise ModelError(f"the model `{request.model}` refuses to answer: {text[:_MOST_LETTERS] or ended}")
-    cut = ended in _CUT
+        problem = f"`{request.provider}` sent an answer that is not of the {form} API; check the type and url of it"
+        raise ModelError(problem, again=True) from error
+    if stop_reason in _REFUSED:
+        raise ModelError(f"the model `{request.model}` refuses to answer: {text[:_MOST_LETTERS] or stop_reason}")
+    cut = stop_reason in _CUT
     # The calls of an answer that was cut off may be half of what the model meant.
     return ModelReply(text, () if cut else calls, prompt, completion, cut=cut)
 
@@ -57,12 +57,12 @@ def reply_of(request: ModelRequest, form: Form, sent: bytes, body: bytes) -> Mod
 def error_of(status: int, body: bytes) -> str:
     """Return the words of an error's answer."""
     try:
-        found = json.loads(body)
-        error = found.get("error", found)
-        words = error if isinstance(error, str) else error.get("message") or error.get("detail")
+        answer = json.loads(body)
+        error = answer.get("error", answer)
+        message = error if isinstance(error, str) else error.get("message") or error.get("detail")
     except (ValueError, AttributeError, RecursionError):
-        words = None
-    return f"{status}: {words[:_MOST_LETTERS]}" if isinstance(words, str) and words else str(status)
+        message = None
+    return f"{status}: {message[:_MOST_LETTERS]}" if isinstance(message, str) and message else str(status)
 
 
 def wants_newer_bound(body: bytes) -> bool:
@@ -84,12 +84,12 @@ def _outer(name: str) -> str:
 
 def _names(request: ModelRequest) -> dict[str, str]:
     """Return our names of the request's tools by those that the model knows."""
-    return {_outer(each.name): each.name for each in request.tools}
+    return {_outer(tool.name): tool.name for tool in request.tools}
 
 
 def _openai_tool(tool: Any) -> dict[str, Any]:
-    made = {"name": _outer(tool.name), "description": tool.description, "parameters": tool.schema}
-    return {"type": "function", "function": made}
+    function = {"name": _outer(tool.name), "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": function}
 
 
 def _anthropic_tool(tool: Any) -> dict[str, Any]:
@@ -104,11 +104,11 @@ def _openai_message(message: ModelMessage) -> list[dict[str, Any]]:
         return [{"role": "user", "content": message.text}]
     calls = [
         {
-            "id": each.id,
+            "id": call.id,
             "type": "function",
-            "function": {"name": _outer(each.name), "arguments": json.dumps(dict(each.arguments))},
+            "function": {"name": _outer(call.name), "arguments": json.dumps(dict(call.arguments))},
         }
-        for each in message.calls
+        for call in message.calls
     ]
     if not calls and not message.text:
         return []
@@ -117,19 +117,19 @@ def _openai_message(message: ModelMessage) -> list[dict[str, Any]]:
 
 def _anthropic_messages(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
     """Return the messages by turns: all results of one answer's calls belong into the one message after it."""
-    made: list[dict[str, Any]] = []
-    for each in messages:
-        role = "assistant" if each.role == "assistant" else "user"
-        blocks = _blocks(each)
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message)
         if not blocks:
             continue
-        if made and made[-1]["role"] == role:
-            made[-1]["content"] += blocks
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
         else:
-            made.append({"role": role, "content": blocks})
-    if made:  # what was said so far is cached: each turn sends it again
-        made[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
-    return made
+            turns.append({"role": role, "content": blocks})
+    if turns:  # what was said so far is cached: each turn sends it again
+        turns[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    return turns
 
 
 def _blocks(message: ModelMessage) -> list[dict[str, Any]]:
@@ -137,32 +137,32 @@ def _blocks(message: ModelMessage) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}]
     text = [{"type": "text", "text": message.text}] if message.text.strip() else []
     calls = [
-        {"type": "tool_use", "id": each.id, "name": _outer(each.name), "input": dict(each.arguments)}
-        for each in message.calls
+        {"type": "tool_use", "id": call.id, "name": _outer(call.name), "input": dict(call.arguments)}
+        for call in message.calls
     ]
     return [*text, *calls]
 
 
-def _of_chat(found: Any, names: Mapping[str, str]) -> tuple[str, tuple[ToolCall, ...], str]:
-    choice = found["choices"][0]
+def _of_chat(answer: Any, names: Mapping[str, str]) -> tuple[str, tuple[ToolCall, ...], str]:
+    choice = answer["choices"][0]
     message = choice["message"]
     content = message.get("content")
     if isinstance(content, list):
-        content = "".join(each.get("text") or "" for each in content)
-    calls = [each["function"] for each in message.get("tool_calls") or ()]
+        content = "".join(block.get("text") or "" for block in content)
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
     refusal = message.get("refusal")
     return (
         _text(refusal or content or ""),
-        tuple(_call(each["name"], each.get("arguments"), names) for each in calls),
+        tuple(_call(call["name"], call.get("arguments"), names) for call in calls),
         "refusal" if refusal else str(choice.get("finish_reason")),
     )
 
 
-def _of_messages(found: Any, names: Mapping[str, str]) -> tuple[str, tuple[ToolCall, ...], str]:
-    blocks = found["content"]
-    text = "".join(_text(each["text"]) for each in blocks if each["type"] == "text")
-    calls = tuple(_call(each["name"], each["input"], names) for each in blocks if each["type"] == "tool_use")
-    return text, calls, str(found.get("stop_reason"))
+def _of_messages(answer: Any, names: Mapping[str, str]) -> tuple[str, tuple[ToolCall, ...], str]:
+    blocks = answer["content"]
+    text = "".join(_text(block["text"]) for block in blocks if block["type"] == "text")
+    calls = tuple(_call(block["name"], block["input"], names) for block in blocks if block["type"] == "tool_use")
+    return text, calls, str(answer.get("stop_reason"))
 
 
 def _call(name: Any, arguments: Any, names: Mapping[str, str]) -> ToolCall:
@@ -172,11 +172,11 @@ def _call(name: Any, arguments: Any, names: Mapping[str, str]) -> ToolCall:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
             arguments = {}
-    known = names.get(_text(name), _text(name))
-    return ToolCall("", known, arguments if isinstance(arguments, dict) else {})
+    tool_name = names.get(_text(name), _text(name))
+    return ToolCall("", tool_name, arguments if isinstance(arguments, dict) else {})
 
 
-def _text(found: Any) -> str:
-    if not isinstance(found, str):
+def _text(text: Any) -> str:
+    if not isinstance(text, str):
         raise TypeError("no text")
-    return found
+    return text

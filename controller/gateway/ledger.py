@@ -43,30 +43,30 @@ class Ledger:
         self._sums: dict[tuple[User, str], _Sum] = {}
         self._audited_at = self._saved_at = clock.now()
 
-    def used(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, Any]:
         """Return the use of all budgets, for a process that starts."""
         with self._lock:
             return dict(self._used)
 
     def take(self, message: Message, config: Config) -> None:
         """Take a report of the process."""
-        for each in message["uses"]:
-            target = config.targets.get(each["target"])
-            user = User.of_json(each["user"])
-            outcomes = {str(name)[:_MOST_LETTERS]: int(count) for name, count in each["outcomes"].items()}
-            tokens_in, tokens_out = max(0, int(each["tokensIn"])), max(0, int(each["tokensOut"]))
+        for report in message["uses"]:
+            target = config.targets.get(report["target"])
+            user = User.of_json(report["user"])
+            outcomes = {str(name)[:_MOST_LETTERS]: int(count) for name, count in report["outcomes"].items()}
+            tokens_in, tokens_out = max(0, int(report["tokensIn"])), max(0, int(report["tokensOut"]))
             labels = {"namespace": user.namespace, "provider": target.name if target else ""}
             for outcome, count in outcomes.items():
                 self._meter.count("paddock_model_requests_total", count, **labels, outcome=outcome)
             for direction, tokens in (("in", tokens_in), ("out", tokens_out)):
                 if tokens:
                     self._meter.count("paddock_model_tokens_total", tokens, **labels, direction=direction)
-            for seconds in each["firstBytes"]:
+            for seconds in report["firstBytes"]:
                 self._meter.observe("paddock_model_first_byte_seconds", float(seconds), **labels)
             with self._lock:
-                found = self._sums.setdefault((user, labels["provider"]), _Sum())
-                found.outcomes.update(outcomes)
-                found.tokens_in, found.tokens_out = found.tokens_in + tokens_in, found.tokens_out + tokens_out
+                total = self._sums.setdefault((user, labels["provider"]), _Sum())
+                total.outcomes.update(outcomes)
+                total.tokens_in, total.tokens_out = total.tokens_in + tokens_in, total.tokens_out + tokens_out
         self._meter.gauge("paddock_model_requests_in_flight", int(message["running"]))
         with self._lock:
             self._used = {uid: _use(use) for uid, use in message["used"].items() if uid in config.targets}
@@ -93,42 +93,42 @@ class Ledger:
     def _save_budgets(self) -> None:
         with self._saving:
             with self._lock:
-                used = dict(self._used)
-            if used == self._saved:
+                usage = dict(self._used)
+            if usage == self._saved:
                 return
             try:
                 self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 fresh = self._file.with_suffix(".new")
-                fresh.write_text(json.dumps(used, separators=(",", ":")))
+                fresh.write_text(json.dumps(usage, separators=(",", ":")))
                 fresh.replace(self._file)
             except OSError as error:
                 _log.warning("budgets of models not saved", error=str(error))
                 self._failing = True  # until one of the timer's succeeds
                 return
-            self._saved, self._failing = used, False
+            self._saved, self._failing = usage, False
 
     def _write_audit(self, snapshot: Snapshot | None) -> None:
         with self._lock:
             sums, self._sums = self._sums, {}
         if not sums:
             return
-        boxes = snapshot.sandboxes.items() if snapshot else ()
-        uids = {User(each.obj.namespace, each.obj.name): uid for uid, each in boxes}
-        entries = [self._entry(user, provider, found, uids.get) for (user, provider), found in sums.items()]
+        sandboxes = snapshot.sandboxes.items() if snapshot else ()
+        uids = {User(sandbox.obj.namespace, sandbox.obj.name): uid for uid, sandbox in sandboxes}
+        entries = [self._entry(user, provider, total, uids.get) for (user, provider), total in sums.items()]
         try:
             self._audit.append(entries)
         except StoreError as error:
             _log.warning("audit of models delayed", reason=str(error))
             with self._lock:
-                for key, found in sums.items():
+                for key, total in sums.items():
                     later = self._sums.setdefault(key, _Sum())
-                    later.outcomes.update(found.outcomes)
+                    later.outcomes.update(total.outcomes)
                     later.tokens_in, later.tokens_out = (
-                        later.tokens_in + found.tokens_in,
-                        later.tokens_out + found.tokens_out,
+                        later.tokens_in + total.tokens_in,
+                        later.tokens_out + total.tokens_out,
                     )
 
-    def _entry(self, user: User, provider: str, found: _Sum, uid_of: Callable[[User], str | None]) -> AuditEntry:
+    def _entry(self, user: User, provider: str, total: _Sum, uid_of: Callable[[User], str | None]) -> AuditEntry:
         is_token = user.kind == "Token"
         return AuditEntry(
             at=self._clock.now(),
@@ -141,16 +141,16 @@ class Ledger:
             uid=uid_of(user) or "",
             detail={
                 "provider": provider,
-                "requests": dict(found.outcomes),
-                "tokensIn": found.tokens_in,
-                "tokensOut": found.tokens_out,
+                "requests": dict(total.outcomes),
+                "tokensIn": total.tokens_in,
+                "tokensOut": total.tokens_out,
             },
         )
 
 
 def _use(use: Any) -> dict[str, Any]:
     """Return the use of one budget, checked."""
-    seconds = {str(int(each)): int(count) for each, count in use["seconds"].items()}
+    seconds = {str(int(second)): int(count) for second, count in use["seconds"].items()}
     return {"seconds": seconds, "day": int(use["day"]), "tokens": int(use["tokens"])}
 
 
@@ -159,8 +159,8 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ValueError("too large")
-        found = json.loads(file.read_text())
-        return {str(uid): _use(use) for uid, use in found.items()}
+        saved = json.loads(file.read_text())
+        return {str(uid): _use(use) for uid, use in saved.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

@@ -74,9 +74,9 @@ def _exchange(
     try:
         response = connection.handle_request(request)
         parts, size = [], 0
-        for part in response.iter_stream():
-            parts.append(part)
-            size += len(part)
+        for chunk in response.iter_stream():
+            parts.append(chunk)
+            size += len(chunk)
             if size > _MOST_BYTES:
                 raise ModelError(f"the model's answer is longer than {_MOST_BYTES} bytes")
         return response.status, {name.lower(): value for name, value in response.headers}, b"".join(parts)
@@ -109,9 +109,9 @@ class _Stream(httpcore.NetworkStream):
             # Before each read: a source that drips bytes never lets one time out.
             if self._stopped():
                 raise ModelError("stopped on request", again=True)
-            if (left := self._until - time.monotonic()) <= 0:
+            if (seconds_left := self._until - time.monotonic()) <= 0:
                 raise httpcore.ReadTimeout
-            self._sock.settimeout(min(_LOOK_SECONDS, left))
+            self._sock.settimeout(min(_LOOK_SECONDS, seconds_left))
             try:
                 return self._sock.recv(max_bytes)
             except TimeoutError:

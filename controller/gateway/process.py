@@ -95,8 +95,8 @@ class _Listener:
     def close(self) -> None:
         """Accept no more connections, and end those that are open."""
         self._server.close()
-        for each in list(self._state.connections):
-            each.transport.abort()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
 
 
 class DaemonSide:
@@ -139,8 +139,8 @@ class DaemonSide:
         """Take an answer of the daemon's."""
         waiting = self._answers.pop(message["number"], None)
         if waiting is None or waiting.done():
-            for each in sockets:
-                os.close(each)
+            for descriptor in sockets:
+                os.close(descriptor)
             if sockets:
                 self.tell({"type": "closed", "number": message["number"]})
             return
@@ -197,8 +197,8 @@ class Process:
                 if "used" in message:
                     self._gateway.budgets.restore(message["used"])
                 config = from_json(message["config"])
-                for gone in self._listeners.keys() - set(message["listening"]):
-                    self._listeners.pop(gone).close()
+                for listener in self._listeners.keys() - set(message["listening"]):
+                    self._listeners.pop(listener).close()
                 self._gateway.configure(config)
             case "listen":
                 await self._listen(message["listener"], sockets[0], is_host=message["host"])
@@ -208,23 +208,23 @@ class Process:
                 self._daemon.answered(message, sockets)
 
     async def _listen(self, listener: str, number: int, *, is_host: bool) -> None:
-        if (known := self._listeners.pop(listener, None)) is not None:
-            known.close()
+        if (former := self._listeners.pop(listener, None)) is not None:
+            former.close()
         config = _served(self._gateway.app(listener))
         state, protocol = ServerState(), _HostProtocol if is_host else _Protocol
-        made = socket.socket(fileno=number)
-        made.setblocking(False)
+        sock = socket.socket(fileno=number)
+        sock.setblocking(False)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: protocol(config, state, {}, loop), sock=made)
+        server = await loop.create_server(lambda: protocol(config, state, {}, loop), sock=sock)
         self._listeners[listener] = _Listener(server, state)
 
     async def _connect(self, number: int, access: Access) -> None:
         """Serve one connection of the daemon's own."""
         config, state = _served(self._gateway.app(RUN, access)), ServerState()
-        made = socket.socket(fileno=number)
-        made.setblocking(False)
+        sock = socket.socket(fileno=number)
+        sock.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: _Protocol(config, state, {}, loop), made)
+        await loop.connect_accepted_socket(lambda: _Protocol(config, state, {}, loop), sock)
 
     async def _report(self) -> None:
         """Report the use of every second to the daemon, and that of a budget of tokens at once."""
@@ -235,11 +235,11 @@ class Process:
                     await gateway.due.wait()
             gateway.due.clear()
             uses, gateway.uses = gateway.uses, {}
-            budgets = {"used": gateway.budgets.used(), "running": gateway.budgets.running()}
+            budgets = {"used": gateway.budgets.usage(), "running": gateway.budgets.running()}
             if not uses and budgets == reported:
                 continue
             reported = budgets
-            found = [
+            entries = [
                 {
                     "user": asdict(user),
                     "target": target,
@@ -250,7 +250,7 @@ class Process:
                 }
                 for (user, target), use in uses.items()
             ]
-            self._daemon.tell({"type": "uses", "uses": found, **budgets})
+            self._daemon.tell({"type": "uses", "uses": entries, **budgets})
             await asyncio.sleep(_REPORT_GAP_SECONDS)
 
     async def _probe(self) -> None:

@@ -67,12 +67,12 @@ class Refused(Exception):
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of the answer. Clients try again by themselves where that helps."""
-        found = [(b"content-type", b"application/json")]
+        headers = [(b"content-type", b"application/json")]
         if self.retry_after is not None:
-            found.append((b"retry-after", str(self.retry_after).encode()))
+            headers.append((b"retry-after", str(self.retry_after).encode()))
         elif self.code in _LASTING:
-            found.append((b"x-should-retry", b"false"))
-        return found
+            headers.append((b"x-should-retry", b"false"))
+        return headers
 
     def body(self) -> bytes:
         """Return the error in the form of both APIs."""
@@ -120,9 +120,9 @@ class Bodies:
                     message = await receive()
                     if message["type"] != "http.request":
                         raise Refused(400, "the request was not complete")
-                    part = message.get("body", b"")
-                    size, self.held = size + len(part), self.held + len(part)
-                    parts.append(part)
+                    chunk = message.get("body", b"")
+                    size, self.held = size + len(chunk), self.held + len(chunk)
+                    parts.append(chunk)
                     if size > MOST_BYTES:
                         raise Refused(413, f"a body has at most {MOST_BYTES} bytes; send less")
                     if self.held > _MOST_HELD_BYTES:
@@ -145,17 +145,17 @@ async def parsed(body: bytes) -> dict[str, Any]:
     """Return the body's JSON object. Raises Refused; also if two readers of it could find different models."""
     try:
         text = body.decode()
-        found = _loads(text) if len(body) <= _LARGE_BYTES else await asyncio.to_thread(_loads, text)
+        request = _loads(text) if len(body) <= _LARGE_BYTES else await asyncio.to_thread(_loads, text)
     except (ValueError, RecursionError) as error:
         raise Refused(
             400, "the body is no JSON that can be read without doubt; send one JSON object in UTF-8"
         ) from error
-    model = found.get("model") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(model, str) or not 0 < len(model) <= _MOST_MODEL_LETTERS:
+    model = request.get("model") if isinstance(request, dict) else None
+    if not isinstance(request, dict) or not isinstance(model, str) or not 0 < len(model) <= _MOST_MODEL_LETTERS:
         raise Refused(400, "the body names no model; send a JSON object with `model`")
-    if sum(each.lower() == "model" for each in found) > 1:
+    if sum(key.lower() == "model" for key in request) > 1:
         raise Refused(400, "the body names the model twice; send one")
-    return found
+    return request
 
 
 def _loads(text: str) -> Any:
@@ -163,23 +163,23 @@ def _loads(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a key twice")
-    return found
+    return fields
 
 
 def resolve(targets: Sequence[Target], route: str, model: str) -> tuple[Target, str]:
     """Return the source for this route and model, and the model's name there. Raises Refused."""
     form = ROUTES[route]
-    usable = [each for each in targets if each.form in (form, "Any")]
-    found = choose(usable, model)
-    if found is not None:
-        if found[0].broken:
-            raise Refused(503, f"{found[0].subject} can't be used: {found[0].broken}", code="provider_not_ready")
-        return found
-    if (other := choose(targets, model)) is not None:
-        routes = ", ".join(f"/v1{each}" for each, its in ROUTES.items() if its == other[0].form)
+    usable = [target for target in targets if target.form in (form, "Any")]
+    choice = choose(usable, model)
+    if choice is not None:
+        if choice[0].broken:
+            raise Refused(503, f"{choice[0].subject} can't be used: {choice[0].broken}", code="provider_not_ready")
+        return choice
+    if (unsuited := choose(targets, model)) is not None:
+        routes = ", ".join(f"/v1{path}" for path, served_form in ROUTES.items() if served_form == unsuited[0].form)
         raise Refused(400, f"the model `{model}` is not served at /v1{route}; use {routes}")
     raise Refused(404, no_such_model(model), code="model_not_found")
 
@@ -199,14 +199,16 @@ def tokens_needed(route: str, request: Mapping[str, Any], size: int) -> int:
     tokens_in = size // _BYTES_A_TOKEN
     if route == "/embeddings":
         return tokens_in
-    bounds = [bound for each in _BOUNDS[route] if (bound := _count(request.get(each)))]
+    bounds = [bound for field in _BOUNDS[route] if (bound := _count(request.get(field)))]
     answers = max(_count(request.get("n")), _count(request.get("best_of")), 1)
     return tokens_in + max(bounds, default=_UNBOUND_TOKENS) * answers * _prompts(route, request.get("prompt"))
 
 
 def _prompts(route: str, prompt: Any) -> int:
     """Return the number of prompts, each of which is answered: texts, or lists of tokens."""
-    several = route == "/completions" and isinstance(prompt, list) and not all(isinstance(each, int) for each in prompt)
+    several = (
+        route == "/completions" and isinstance(prompt, list) and not all(isinstance(token, int) for token in prompt)
+    )
     return len(prompt) if several else 1
 
 
@@ -218,9 +220,9 @@ def _count(value: Any) -> int:
 
 def passed(headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
     """Return the headers that the source gets."""
-    kept = [(name, headers[name]) for name in _PASSED if name in headers]
-    own = [(b"content-type", b"application/json"), (b"accept-encoding", b"identity"), (LOOP_HEADER, b"1")]
-    return [*kept, *own]
+    passed_headers = [(name, headers[name]) for name in _PASSED if name in headers]
+    fixed_headers = [(b"content-type", b"application/json"), (b"accept-encoding", b"identity"), (LOOP_HEADER, b"1")]
+    return [*passed_headers, *fixed_headers]
 
 
 def returned(headers: Sequence[tuple[bytes, bytes]], is_secret: Any) -> list[tuple[bytes, bytes]]:

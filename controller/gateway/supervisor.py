@@ -15,8 +15,8 @@ from types import MappingProxyType
 import structlog
 
 from controller.gateway.config import HOST, REPORTED, Config, Target, User, to_json
+from controller.gateway.desired import DesiredState, KeyOf, desired_state, states_of
 from controller.gateway.ledger import Ledger
-from controller.gateway.wanted import KeyOf, Wanted, states_of, wanted
 from controller.kinds.observed.models import LISTENING, GatewayView, ModelsState
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.snapshot import Snapshot
@@ -88,15 +88,19 @@ class Supervisor:
 
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
-        self._lock, self._stopping, self._due = threading.RLock(), threading.Event(), threading.Event()
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._due = threading.Event()
         self._serves = False
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
         self._ready = False
-        self._began, self._ends, self._not_before = 0.0, 0, 0.0
+        self._began = 0.0
+        self._ends = 0
+        self._not_before = 0.0
         self._sent: tuple[Config, frozenset[str]] | None = None
-        self._held: dict[str, _Held] = {}
+        self._endpoints: dict[str, _Held] = {}
         self._told: dict[str, ModelsState] = {}
         self._targets: Config = Config()
         self._keys: dict[tuple[str, str], tuple[float, ProviderKey | Exception]] = {}
@@ -116,9 +120,9 @@ class Supervisor:
         if self._thread is not None:
             self._thread.join()
         self._end_child()
-        for each in self._held.values():
-            each.close()
-        self._held.clear()
+        for endpoint in self._endpoints.values():
+            endpoint.close()
+        self._endpoints.clear()
         if self._opens is not None:
             self._opens.shutdown(wait=False, cancel_futures=True)
         self._parts.ledger.save()
@@ -141,36 +145,36 @@ class Supervisor:
         """
         until = self._parts.ticks() + min(seconds, _CONNECT_SECONDS)
         with self._lock:
-            while (made := self._connected(namespace, source, user)) is None:
-                left = until - self._parts.ticks()
-                if left <= 0 or self._stopping.is_set():
+            while (connection := self._connected(namespace, source, user)) is None:
+                seconds_left = until - self._parts.ticks()
+                if seconds_left <= 0 or self._stopping.is_set():
                     raise self._unconnected(namespace, source)
-                self._changed.wait(min(left, _TICK_SECONDS))
-        return made
+                self._changed.wait(min(seconds_left, _TICK_SECONDS))
+        return connection
 
     def _connected(self, namespace: str, source: str, user: User) -> tuple[socket.socket, Target] | None:
         target, child = self._source(namespace, source), self._child
         if target is None or child is None or self._sent is None or self._sent[0].targets.get(target.id) != target:
             return None
-        own, its = socket.socketpair()
-        with its:
+        daemon_end, process_end = socket.socketpair()
+        with process_end:
             try:
-                child.send({"type": "connect", "user": asdict(user), "target": target.id}, [its.fileno()])
+                child.send({"type": "connect", "user": asdict(user), "target": target.id}, [process_end.fileno()])
             except ChannelClosed:  # its end is noticed elsewhere
-                own.close()
+                daemon_end.close()
                 return None
-        return own, target
+        return daemon_end, target
 
     def _unconnected(self, namespace: str, source: str) -> ModelError:
         if self._parts.snapshot() is None or self._source(namespace, source) is not None:
             return ModelError("the model gateway is being started", again=True)
-        words = f"there is no provider and no model server `{source}` in namespace `{namespace}`; apply it first"
-        return ModelError(words)
+        message = f"there is no provider and no model server `{source}` in namespace `{namespace}`; apply it first"
+        return ModelError(message)
 
     def _source(self, namespace: str, name: str) -> Target | None:
         """Return the source of that name; of a Provider and a ModelServer of one name the Provider."""
-        found = (self._targets.targets[each] for each in self._targets.of_namespace(namespace))
-        return next((each for each in found if each.name == name), None)
+        targets = (self._targets.targets[target_id] for target_id in self._targets.of_namespace(namespace))
+        return next((target for target in targets if target.name == name), None)
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
@@ -187,53 +191,53 @@ class Supervisor:
         snapshot = self._parts.snapshot()
         if snapshot is None:
             return False
-        if not snapshot.providers and not snapshot.model_servers and not self._held and self._child is None:
+        if not snapshot.providers and not snapshot.model_servers and not self._endpoints and self._child is None:
             self._publish(self._unserved(snapshot))
             return False
         servers = self._parts.servers.keep(snapshot)
-        found = wanted(snapshot, self._parts.policy(snapshot), self._key)
+        desired = desired_state(snapshot, self._parts.policy(snapshot), self._key)
         with self._lock:
-            self._targets = found.config
-            if not found.active:
+            self._targets = desired.config
+            if not desired.active:
                 self._end_child()
-                self._listen({}, found)
+                self._listen({}, desired)
                 self._publish(self._unserved(snapshot))
                 return False
             self._start_child()
             if not snapshot.observed.blind:  # unknown is not gone
-                self._listen(found.containers, found)
-            self._configure(found)  # before its listeners: nobody is refused who may use them
+                self._listen(desired.containers, desired)
+            self._configure(desired)  # before its listeners: nobody is refused who may use them
             self._hand_over()
-            self._publish(self._view_of(found, servers))
+            self._publish(self._view_of(desired, servers))
             self._changed.notify_all()
         self._parts.ledger.write_due(snapshot)
         return True
 
     def _unserved(self, snapshot: Snapshot) -> GatewayView:
         """Return the view while there is no source at all: each sandbox that names one misses it."""
-        named = {
+        states = {
             uid: ModelsState("ProviderMissing", "there is no provider and no model server; apply one")
-            for uid, each in snapshot.sandboxes.items()
-            if each.spec is not None and each.spec.models
+            for uid, sandbox in snapshot.sandboxes.items()
+            if sandbox.spec is not None and sandbox.spec.models
         }
-        return GatewayView(sandboxes=named)
+        return GatewayView(sandboxes=states)
 
     # Listeners
 
-    def _listen(self, containers: Mapping[str, Container], found: Wanted) -> None:
+    def _listen(self, containers: Mapping[str, Container], desired: DesiredState) -> None:
         """Listen in these containers and on the host, and nowhere else."""
         now = self._parts.ticks()
-        runs: dict[str, Run] = {uid: (each.id, each.started_at) for uid, each in containers.items()}
-        if found.active and self._parts.port:
+        runs: dict[str, Run] = {uid: (container.id, container.started_at) for uid, container in containers.items()}
+        if desired.active and self._parts.port:
             runs[HOST] = ("", 0.0)
-        for uid, held in list(self._held.items()):
-            if runs.get(uid) != held.run or (held.sock is None and now >= held.retry_at):
-                self._held.pop(uid).close()
+        for uid, endpoint in list(self._endpoints.items()):
+            if runs.get(uid) != endpoint.run or (endpoint.sock is None and now >= endpoint.retry_at):
+                self._endpoints.pop(uid).close()
         for uid, run in runs.items():
-            if uid in self._held:
+            if uid in self._endpoints:
                 continue
             container = containers.get(uid)
-            self._held[uid] = self._listener(run, container, now)
+            self._endpoints[uid] = self._listener(run, container, now)
 
     def _listener(self, run: Run, container: Container | None, now: float) -> _Held:
         try:
@@ -252,12 +256,12 @@ class Supervisor:
         child = self._child
         if child is None or not self._ready:
             return
-        for listener, held in self._held.items():
-            if held.sock is not None and held.given_to is not child:
+        for listener, endpoint in self._endpoints.items():
+            if endpoint.sock is not None and endpoint.given_to is not child:
                 message = {"type": "listen", "listener": listener, "host": listener == HOST}
                 with suppress(ChannelClosed):  # its end is noticed elsewhere
-                    child.send(message, [held.sock.fileno()])
-                held.given_to = child
+                    child.send(message, [endpoint.sock.fileno()])
+                endpoint.given_to = child
 
     # The process
 
@@ -265,16 +269,18 @@ class Supervisor:
         now = self._parts.ticks()
         if self._child is not None or now < self._not_before or self._stopping.is_set():
             return
-        self._ready, self._sent, self._began = False, None, now
+        self._ready = False
+        self._sent = None
+        self._began = now
         try:
-            self._child = Child("controller.gateway.process", "model gateway", self._take, self._gone)
+            self._child = Child("controller.gateway.process", "model gateway", self._take, self._on_end)
         except OSError as error:
             self._not_before = now + _RETRY_SECONDS
             _log.warning("model gateway not started; retrying", error=str(error))
             return
         self._parts.meter.count("paddock_model_gateway_starts_total")
 
-    def _gone(self, child: Child) -> None:
+    def _on_end(self, child: Child) -> None:
         """Start it anew: at once, but with a back-off if it keeps ending at its start."""
         with self._lock:
             if self._child is not child:
@@ -292,26 +298,31 @@ class Supervisor:
 
     def _end_child(self) -> None:
         with self._lock:
-            child, self._child, self._ready = self._child, None, False
+            child = self._child
+            self._child = None
+            self._ready = False
         if child is not None:
             child.stop()
             self._parts.meter.gauge("paddock_model_gateway_up", 0)
             self._release_all()
             self._told.clear()
 
-    def _configure(self, found: Wanted) -> None:
+    def _configure(self, desired: DesiredState) -> None:
         """Send the configuration, if it changed."""
-        child, listening = self._child, frozenset(uid for uid, each in self._held.items() if each.sock is not None)
-        if child is None or not self._ready or self._sent == (found.config, listening):
+        child, listening = (
+            self._child,
+            frozenset(uid for uid, endpoint in self._endpoints.items() if endpoint.sock is not None),
+        )
+        if child is None or not self._ready or self._sent == (desired.config, listening):
             return
-        message: Message = {"type": "config", "config": to_json(found.config), "listening": sorted(listening)}
+        message: Message = {"type": "config", "config": to_json(desired.config), "listening": sorted(listening)}
         if self._sent is None:
-            message["used"] = self._parts.ledger.used()
+            message["used"] = self._parts.ledger.usage()
         try:
             child.send(message)
         except ChannelClosed:
             return
-        self._sent = (found.config, listening)
+        self._sent = (desired.config, listening)
 
     def _take(self, child: Child, message: Message) -> None:
         """Take a message of the process."""
@@ -340,8 +351,8 @@ class Supervisor:
                 return
             self._ready = True
             self._parts.meter.gauge("paddock_model_gateway_up", 1)
-            found = Wanted(self._targets, {}, {}, {}, {})
-            self._configure(found)
+            desired = DesiredState(self._targets, {}, {}, {}, {})
+            self._configure(desired)
             self._hand_over()
             self._changed.notify_all()
 
@@ -357,7 +368,7 @@ class Supervisor:
             server = snapshot.model_servers.get(uid) if snapshot is not None else None
             if target is None or server is None or server.spec is None:
                 raise errors.NotFound("the model server was deleted")
-            made = self._parts.servers.open(server.obj.namespace, server.obj.name, server.spec)
+            connection = self._parts.servers.open(server.obj.namespace, server.obj.name, server.spec)
         except errors.ServiceError as error:
             with self._lock:
                 self._forwarded.pop(number, None)
@@ -367,12 +378,12 @@ class Supervisor:
         with self._lock:
             wanted_still = number in self._forwarded and self._child is child
             if wanted_still:
-                self._forwarded[number] = made
+                self._forwarded[number] = connection
         if not wanted_still:
-            made.close()
+            connection.close()
             return
         with suppress(ChannelClosed):
-            child.send(answer, [made.sock.fileno()])
+            child.send(answer, [connection.sock.fileno()])
 
     def _authorize(self, child: Child, message: Message) -> None:
         answer: Message = {"type": "answer", "number": message["number"]}
@@ -386,13 +397,13 @@ class Supervisor:
 
     def _release(self, number: int) -> None:
         with self._lock:
-            found = self._forwarded.pop(number, None)
-        if found is not None:
-            found.close()
+            connection = self._forwarded.pop(number, None)
+        if connection is not None:
+            connection.close()
 
     def _release_all(self) -> None:
-        for each in list(self._forwarded):
-            self._release(each)
+        for number in list(self._forwarded):
+            self._release(number)
 
     def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -405,41 +416,41 @@ class Supervisor:
     def _key(self, namespace: str, name: str) -> ProviderKey:
         """Read a provider's key; a moment later it is known."""
         now = self._parts.ticks()
-        at, known = self._keys.get((namespace, name), (-_KEYS_SECONDS, None))
-        if known is None or now - at >= _KEYS_SECONDS:
+        at, key = self._keys.get((namespace, name), (-_KEYS_SECONDS, None))
+        if key is None or now - at >= _KEYS_SECONDS:
             try:
-                known = self._parts.key_of(namespace, name)
+                key = self._parts.key_of(namespace, name)
             except Exception as error:
-                known = error
-            self._keys[namespace, name] = (now, known)
-        if isinstance(known, Exception):
-            raise known
-        return known
+                key = error
+            self._keys[namespace, name] = (now, key)
+        if isinstance(key, Exception):
+            raise key
+        return key
 
-    def _view_of(self, found: Wanted, servers: Mapping[str, ModelsState]) -> GatewayView:
+    def _view_of(self, desired: DesiredState, servers: Mapping[str, ModelsState]) -> GatewayView:
         sandboxes: dict[str, ModelsState] = {}
-        for uid, held in self._held.items():
-            if uid in found.deaf:
-                sandboxes[uid] = ModelsState("RuntimeHidesNetwork", found.deaf[uid])
-            elif held.sock is None:
-                sandboxes[uid] = held.state
-            elif uid in found.missing:
-                sandboxes[uid] = ModelsState("ProviderMissing", found.missing[uid])
+        for uid, endpoint in self._endpoints.items():
+            if uid in desired.deaf:
+                sandboxes[uid] = ModelsState("RuntimeHidesNetwork", desired.deaf[uid])
+            elif endpoint.sock is None:
+                sandboxes[uid] = endpoint.state
+            elif uid in desired.missing:
+                sandboxes[uid] = ModelsState("ProviderMissing", desired.missing[uid])
             elif not self._ready and self._ends:
                 sandboxes[uid] = _DOWN
             elif self._ready:
                 sandboxes[uid] = _UP
         sandboxes.pop(HOST, None)
-        states = states_of(found, self._told)
+        states = states_of(desired, self._told)
         if not self._ready and self._ends:
-            states = {uid: each if uid in found.problems else _DOWN for uid, each in states.items()}
+            states = {uid: state if uid in desired.problems else _DOWN for uid, state in states.items()}
         return GatewayView(sandboxes, MappingProxyType(states), servers)
 
     def _publish(self, view: GatewayView) -> None:
         """Publish the view, if it changed. An unchanged state stays the same Python object."""
         before = self._view.sandboxes
-        kept = {uid: before[uid] if before.get(uid) == each else each for uid, each in view.sandboxes.items()}
-        view = replace(view, sandboxes=MappingProxyType(kept))
+        sandboxes = {uid: before[uid] if before.get(uid) == state else state for uid, state in view.sandboxes.items()}
+        view = replace(view, sandboxes=MappingProxyType(sandboxes))
         if view != self._view:
             self._view = view
             self._parts.publish(view)
@@ -447,12 +458,12 @@ class Supervisor:
 
 
 def _bound(port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(("127.0.0.1", port))
-        made.listen(128)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        sock.listen(128)
     except OSError:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock

@@ -92,7 +92,7 @@ class Upstream:
             message = f"{target.subject} did not begin to answer within {seconds.first_byte:g} s"
             raise UpstreamError("Unreachable", message) from error
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            raise UpstreamError("Unreachable", f"{target.subject} can't be reached: {self._words(error)}") from error
+            raise UpstreamError("Unreachable", f"{target.subject} can't be reached: {self._explain(error)}") from error
         try:
             yield Answer(response.status, list(response.headers), self._parts(response))
         finally:
@@ -107,21 +107,21 @@ class Upstream:
             while True:
                 try:
                     async with asyncio.timeout(idle):
-                        part = await anext(parts)
+                        chunk = await anext(parts)
                 except StopAsyncIteration:
                     return
                 except TimeoutError as error:
                     raise UpstreamError("Stalled", f"{target.subject} sent nothing for {idle:g} s") from error
                 except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
                     raise UpstreamError(
-                        "Broken", f"{target.subject} broke off its answer: {self._words(error)}"
+                        "Broken", f"{target.subject} broke off its answer: {self._explain(error)}"
                     ) from error
-                yield part
+                yield chunk
 
-    def _words(self, error: Exception) -> str:
-        if (refused := _certificate_error(error)) is not None:
+    def _explain(self, error: Exception) -> str:
+        if (certificate_error := _certificate_error(error)) is not None:
             trusted = "its certificateAuthority" if self.target.authority else "the authorities of this host"
-            return f"its certificate is refused ({refused.verify_message}); check its URL, and {trusted}"
+            return f"its certificate is refused ({certificate_error.verify_message}); check its URL, and {trusted}"
         if isinstance(error, httpcore.ProtocolError):
             return "it sent no HTTP that can be read"  # its bytes, which the library would show, may be anything
         return str(error) or type(error).__name__
@@ -176,23 +176,23 @@ class _Checked(httpcore.AsyncNetworkBackend):
         raise failed
 
     async def _addresses(self, host: str, port: int) -> list[str]:
-        at, known = self._known
-        if known and time.monotonic() - at < _KNOWN_SECONDS:
-            return known
+        at, cached = self._known
+        if cached and time.monotonic() - at < _KNOWN_SECONDS:
+            return cached
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                address_infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(f"the name `{host}` could not be resolved in time") from error
         except OSError as error:
             raise httpcore.ConnectError(f"the name `{host}` can't be resolved") from error
-        addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-        allowed = [each for each in addresses if self._target.private or is_public(each)]
-        if addresses and not allowed:
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in address_infos))
+        permitted = [address for address in addresses if self._target.private or is_public(address)]
+        if addresses and not permitted:
             message = f"`{host}` resolves to {addresses[0]}, which is no public address; the setting provider_hosts"
             raise UpstreamError("NotAllowed", f"{message} can allow it")
-        self._known = (time.monotonic(), allowed)
-        return allowed
+        self._known = (time.monotonic(), permitted)
+        return permitted
 
 
 class _Through(httpcore.AsyncNetworkBackend):

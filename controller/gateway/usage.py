@@ -23,7 +23,9 @@ class UsageReader:
         self._request_bytes = request_bytes
         self._held = bytearray()
         self._found: dict[str, int] = {}
-        self._events, self._bytes, self._skipping = 0, 0, False
+        self._events = 0
+        self._bytes = 0
+        self._skipping = False
 
     def feed(self, data: bytes) -> None:
         """Take in the next part of the answer."""
@@ -32,13 +34,13 @@ class UsageReader:
             if len(self._held) + len(data) <= _MOST_BODY:
                 self._held += data
             return
-        *ends, rest = data.split(b"\n")
+        *ends, remainder = data.split(b"\n")
         for end in ends:
             self._keep(end)
             if not self._skipping:
                 self._line(self._held)
             self._held, self._skipping = bytearray(), False
-        self._keep(rest)
+        self._keep(remainder)
 
     def _keep(self, piece: bytes) -> None:
         """Add to the line, without a look at what it has already: it may come byte by byte."""
@@ -48,17 +50,17 @@ class UsageReader:
         else:
             self._held += piece
 
-    def tokens(self, *, ended: bool = True) -> tuple[int, int]:
-        """Return the tokens in and out, reported or estimated. `ended`: the answer came to its end."""
+    def tokens(self, *, finished: bool = True) -> tuple[int, int]:
+        """Return the tokens in and out, reported or estimated. `finished`: the answer came to its end."""
         if not self.is_stream and self._bytes == len(self._held):
             self._take(_parsed(bytes(self._held)))
-        return self._tokens(ended=ended)
+        return self._tokens(finished=finished)
 
     def tokens_so_far(self) -> int:
         """Return the tokens in and out of an answer that goes on: reported in events, or estimated."""
-        return sum(self._tokens(ended=False))
+        return sum(self._tokens(finished=False))
 
-    def _tokens(self, *, ended: bool) -> tuple[int, int]:
+    def _tokens(self, *, finished: bool) -> tuple[int, int]:
         estimated_in = self._request_bytes // _BYTES_A_TOKEN
         estimated_out = self._events if self.is_stream else self._bytes // _BYTES_A_TOKEN
         usage = self._found
@@ -66,12 +68,12 @@ class UsageReader:
         tokens_in += sum(usage.get(name, 0) for name in _CACHED)
         unreported = 0 if self._is_complete else estimated_out
         tokens_out = max((usage[name] for name in _OUTPUT if name in usage), default=unreported)
-        return tokens_in, tokens_out if ended else max(tokens_out, estimated_out)
+        return tokens_in, tokens_out if finished else max(tokens_out, estimated_out)
 
     @property
     def _is_complete(self) -> bool:
         """True if the answer reported its input alone, as embeddings do."""
-        return not self.is_stream and any(each in self._found for each in _INPUT)
+        return not self.is_stream and any(name in self._found for name in _INPUT)
 
     def _line(self, line: bytearray) -> None:
         if not line.startswith(b"data:"):
@@ -92,10 +94,10 @@ class UsageReader:
 
 def _parsed(data: bytes | bytearray) -> Mapping[str, Any]:
     try:
-        found = json.loads(data)
+        usage = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return usage if isinstance(usage, dict) else {}
 
 
 class Redactor:
@@ -114,14 +116,14 @@ class Redactor:
         data = self._held + data
         if self._key in data:
             data = data.replace(self._key, b"***")
-        held = self._beginning(data)
-        self._held = data[len(data) - held :]
-        return data[: len(data) - held]
+        length = self._beginning(data)
+        self._held = data[len(data) - length :]
+        return data[: len(data) - length]
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """Return what is held back at the end of the answer."""
-        held, self._held = self._held, b""
-        return held
+        remainder, self._held = self._held, b""
+        return remainder
 
     def is_in(self, text: bytes) -> bool:
         """Return True if the key is in this text."""

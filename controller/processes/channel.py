@@ -39,21 +39,21 @@ class Channel:
 
     def receive(self) -> tuple[Message, list[int]]:
         """Return the next message, and the file descriptors with it, which are the caller's. Raises ChannelClosed."""
-        found: list[int] = []
+        descriptors: list[int] = []
         try:
-            head, found, _, _ = socket.recv_fds(self._sock, _HEAD.size, _MOST_SOCKETS, socket.MSG_CMSG_CLOEXEC)
+            head, descriptors, _, _ = socket.recv_fds(self._sock, _HEAD.size, _MOST_SOCKETS, socket.MSG_CMSG_CLOEXEC)
             head += self._exactly(_HEAD.size - len(head)) if head else b""
             if not head:
                 raise ChannelClosed("end")
             size, count = _HEAD.unpack(head)
-            if size > _MOST_BYTES or count != len(found):
+            if size > _MOST_BYTES or count != len(descriptors):
                 raise ChannelClosed("a damaged message")
             message: Message = json.loads(self._exactly(size))
         except (OSError, ValueError, ChannelClosed) as error:
-            for each in found:
-                os.close(each)
+            for descriptor in descriptors:
+                os.close(descriptor)
             raise error if isinstance(error, ChannelClosed) else ChannelClosed(str(error)) from error
-        return message, found
+        return message, descriptors
 
     def close(self) -> None:
         """Close it; a blocked `receive` ends."""

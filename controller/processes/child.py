@@ -22,17 +22,17 @@ _PASSED = ("SSL_CERT_FILE", "SSL_CERT_DIR", "TZ")
 class Child:
     """One run of a module as a process, called `name` in the log.
 
-    `take` gets its messages, `gone` is called once when it ended; each in a thread.
+    `take` gets its messages, `on_end` is called once when it ended; each in a thread.
     """
 
     def __init__(
-        self, module: str, name: str, take: Callable[["Child", Message], None], gone: Callable[["Child"], None]
+        self, module: str, name: str, take: Callable[["Child", Message], None], on_end: Callable[["Child"], None]
     ) -> None:
-        own, its = socket.socketpair()
+        parent_end, process_end = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, str(its.fileno())],
-                pass_fds=(its.fileno(),),
+                [sys.executable, "-P", "-m", module, str(process_end.fileno())],
+                pass_fds=(process_end.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
@@ -40,11 +40,14 @@ class Child:
                 start_new_session=True,
             )
         except BaseException:
-            own.close()
+            parent_end.close()
             raise
         finally:
-            its.close()
-        self._channel, self._take, self._gone, self._name = Channel(own), take, gone, name
+            process_end.close()
+        self._channel = Channel(parent_end)
+        self._take = take
+        self._on_end = on_end
+        self._name = name
         self._thread = threading.Thread(target=self._receive, name=name, daemon=True)
         self._thread.start()
 
@@ -67,7 +70,7 @@ class Child:
         if threading.current_thread() is not self._thread:
             self._thread.join(_STOP_SECONDS)
 
-    def _taken(self, message: Message) -> bool:
+    def _accepts(self, message: Message) -> bool:
         """Take a message; the process has no privileges, and one that sends others than ours is ended."""
         try:
             self._take(self, message)
@@ -81,15 +84,20 @@ class Child:
         with suppress(ChannelClosed):
             while True:
                 message, sockets = self._channel.receive()
-                for each in sockets:  # it has none to give
-                    os.close(each)
-                if not self._taken(message):
+                for descriptor in sockets:  # it has none to give
+                    os.close(descriptor)
+                if not self._accepts(message):
                     break
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS)
-        self._gone(self)
+        self._on_end(self)
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    return {**kept, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    inherited = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    return {
+        **inherited,
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }

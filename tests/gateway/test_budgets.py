@@ -40,7 +40,7 @@ def test_tokens_are_of_a_day() -> None:
     with pytest.raises(BudgetUsed) as used:
         budgets.take("a", limits, 5)
     again = Budgets(lambda: clock[0])
-    again.restore(budgets.used())
+    again.restore(budgets.usage())
     with pytest.raises(BudgetUsed):
         again.take("a", limits, 5)
     clock[0] += used.value.retry_after
@@ -95,4 +95,4 @@ def test_a_budget_is_overshot_by_one_request_at_most(requests: list[tuple[int, b
             budgets.end(reservation)
     for reservation in running:
         budgets.settle(reservation, reservation.estimate)
-    assert budgets.used().get("a", {"tokens": 0})["tokens"] < 100 + 60
+    assert budgets.usage().get("a", {"tokens": 0})["tokens"] < 100 + 60

@@ -86,16 +86,16 @@ def test_budgets_survive_a_restart(file: Path) -> None:
     ledger.take(report(ok=1), CONFIG)
     clock.at += 11
     ledger.write_due(None)
-    assert made(file, Log(), clock).used() == USED
+    assert made(file, Log(), clock).usage() == USED
 
 
 def test_spent_tokens_survive_an_end_without_warning(file: Path) -> None:
     made(file, Log(), Clock()).take(report(ok=1), CONFIG)
-    assert made(file, Log(), Clock()).used() == USED
+    assert made(file, Log(), Clock()).usage() == USED
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"p": 1}', '{"p": {"seconds": {"x": 1}}}', "\x00"])
 def test_a_damaged_file_is_none(file: Path, text: str) -> None:
     file.parent.mkdir()
     file.write_text(text)
-    assert made(file, Log(), Clock()).used() == {}
+    assert made(file, Log(), Clock()).usage() == {}

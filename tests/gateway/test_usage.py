@@ -17,7 +17,7 @@ _KEY = "sk-abab-1"
 def test_a_key_never_passes_however_it_is_divided(parts: list[str], size: int) -> None:
     text = "".join(parts).encode()
     redactor = Redactor(_KEY)
-    passed = b"".join(redactor.feed(text[at : at + size]) for at in range(0, len(text), size)) + redactor.rest()
+    passed = b"".join(redactor.feed(text[at : at + size]) for at in range(0, len(text), size)) + redactor.flush()
     assert passed == text.replace(_KEY.encode(), b"***")
 
 
@@ -49,7 +49,7 @@ def test_unreported_and_cut_answers_are_estimated() -> None:
     assert reader.tokens() == (100, 12)
     cut = UsageReader("text/event-stream", 400)
     cut.feed(_stream({"message": {"usage": {"input_tokens": 7, "output_tokens": 1}}}, *[{}] * 20))
-    assert cut.tokens(ended=False) == (7, 21)
+    assert cut.tokens(finished=False) == (7, 21)
     endless = UsageReader("text/event-stream", 0)
     endless.feed(b"data: " + b"x" * (3 << 20))
     assert endless.tokens()[0] == 0

@@ -69,7 +69,9 @@ class Replacer:
     def _value(self, match: re.Match[str], element: Element) -> str:
         if match["dollar"]:
             return "$"
-        name, how, default = match["bare"] or match["name"], match["how"] or "", match["rest"] or ""
+        name = match["bare"] or match["name"]
+        how = match["how"] or ""
+        default = match["rest"] or ""
         if not name:
             self._refuse(element, _BAD)
             return ""

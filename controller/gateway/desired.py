@@ -1,4 +1,4 @@
-"""Work of the gateway, from a snapshot: its sources of models, and the sandboxes that it listens in."""
+"""Desired state of the gateway, from a snapshot: its sources of models, and the sandboxes that it listens in."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ KeyOf = Callable[[str, str], ProviderKey]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredState:
     """The configuration, and by sandbox the container to listen in. `problems` are those of providers, by uid.
 
     `missing` says by sandbox which of its sources do not exist; `deaf` why no listener can be reached in it.
@@ -39,17 +39,17 @@ class Wanted:
         return bool(self.config.targets)
 
 
-def wanted(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> Wanted:
+def desired_state(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> DesiredState:
     """Return what is to be served. `key_of` reads a key by namespace and name, and raises NoSecret."""
     targets: dict[str, Target] = {}
     problems: dict[str, ModelsState] = {}
-    for each in snapshot.providers.values():
-        if each.spec is None or each.obj.deleted_at is not None:
+    for provider in snapshot.providers.values():
+        if provider.spec is None or provider.obj.deleted_at is not None:
             continue
-        made, problem = _provider(each, each.spec, policy, key_of)
-        targets[made.id] = made
+        target, problem = _provider(provider, provider.spec, policy, key_of)
+        targets[target.id] = target
         if problem is not None:
-            problems[made.id] = problem
+            problems[target.id] = problem
     for server in snapshot.model_servers.values():
         if server.spec is not None and server.obj.deleted_at is None:
             targets[server.obj.uid] = _server(server.obj, server.spec)
@@ -57,35 +57,37 @@ def wanted(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> Wanted:
     containers: dict[str, Container] = {}
     missing: dict[str, str] = {}
     deaf: dict[str, str] = {}
-    by_name = {(each.namespace, each.is_server, each.name): each.id for each in targets.values()}
-    for uid, box in snapshot.sandboxes.items():
-        if box.spec is None or not box.spec.models or box.obj.deleted_at is not None:
+    by_name = {(source.namespace, source.is_server, source.name): source.id for source in targets.values()}
+    for uid, sandbox in snapshot.sandboxes.items():
+        if sandbox.spec is None or not sandbox.spec.models or sandbox.obj.deleted_at is not None:
             continue
-        found, absent = _sources(box, box.spec.models, by_name)
+        source_ids, absent = _sources(sandbox, sandbox.spec.models, by_name)
         if absent:
-            missing[uid] = f"there is no {' and no '.join(absent)} in namespace `{box.obj.namespace}`; apply it"
+            missing[uid] = f"there is no {' and no '.join(absent)} in namespace `{sandbox.obj.namespace}`; apply it"
         container = _running(snapshot, uid)
         if container is not None:
-            listeners[uid] = Access(User(box.obj.namespace, box.obj.name), found)
+            listeners[uid] = Access(User(sandbox.obj.namespace, sandbox.obj.name), source_ids)
             containers[uid] = container
-            if why := _deaf(box, policy):
+            if why := _deaf(sandbox, policy):
                 deaf[uid] = why
     listeners[HOST] = Access(User("", "", "Token"), ())  # each request says whose token it has
-    return Wanted(Config(targets, listeners), containers, problems, missing, deaf)
+    return DesiredState(Config(targets, listeners), containers, problems, missing, deaf)
 
 
 def _provider(
     provider: StoredProvider, spec: ProviderSpec, policy: Policy, key_of: KeyOf
 ) -> tuple[Target, ModelsState | None]:
-    obj, key, problem = provider.obj, "", None
+    obj = provider.obj
+    key = ""
+    problem = None
     endpoint = endpoint_of(spec.url)
-    if refused := url_refused(spec.url, policy):
-        problem = ModelsState("NotAllowed", f"spec.url: {refused}")
+    if url_refusal := url_refused(spec.url, policy):
+        problem = ModelsState("NotAllowed", f"spec.url: {url_refusal}")
     elif spec.secret_ref is not None:
         try:
             secret = key_of(obj.namespace, spec.secret_ref.name)
-            if endpoint is None or (words := key_refused(spec.secret_ref.name, endpoint, secret.hosts)):
-                problem = ModelsState("SecretNotForHost", words)
+            if endpoint is None or (key_refusal := key_refused(spec.secret_ref.name, endpoint, secret.hosts)):
+                problem = ModelsState("SecretNotForHost", key_refusal)
             else:
                 key = secret.value
         except NoSecret as error:
@@ -119,49 +121,51 @@ def _server(obj: StoredObject, spec: ModelServerSpec) -> Target:
 
 
 def _sources(
-    box: Sandbox, models: tuple[ModelSource, ...], by_name: Mapping[tuple[str, bool, str], str]
+    sandbox: Sandbox, models: tuple[ModelSource, ...], by_name: Mapping[tuple[str, bool, str], str]
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the ids of a sandbox's sources, and the words of those that do not exist."""
-    found: list[str] = []
+    source_ids: list[str] = []
     absent: list[str] = []
-    for each in models:
-        is_server = each.model_server_ref is not None
-        ref = each.model_server_ref or each.provider_ref
+    for source in models:
+        is_server = source.model_server_ref is not None
+        ref = source.model_server_ref or source.provider_ref
         assert ref is not None  # the model checks it
-        uid = by_name.get((box.obj.namespace, is_server, ref.name))
+        uid = by_name.get((sandbox.obj.namespace, is_server, ref.name))
         if uid is None:
             absent.append(f"{'modelserver' if is_server else 'provider'} `{ref.name}`")
-        elif uid not in found:
-            found.append(uid)
-    return tuple(found), absent
+        elif uid not in source_ids:
+            source_ids.append(uid)
+    return tuple(source_ids), absent
 
 
 def _running(snapshot: Snapshot, uid: str) -> Container | None:
     """Return the container of a sandbox that runs, if it has one."""
-    obj, held = snapshot.sandboxes[uid].obj, snapshot.instances.get(uid)
-    own = (held.memory.container, held.memory.run[0]) if held is not None else ()
+    obj, instance = snapshot.sandboxes[uid].obj, snapshot.instances.get(uid)
+    own_ids = (instance.memory.container, instance.memory.run[0]) if instance is not None else ()
     alive = [
-        each
-        for each in snapshot.observed.containers.get(uid, ())
-        if each.state in (State.RUNNING, State.PAUSED)
+        container
+        for container in snapshot.observed.containers.get(uid, ())
+        if container.state in (State.RUNNING, State.PAUSED)
         # Others may have its labels: `docker commit` copies them.
-        and (each.id in own or each.name == container_name(obj.name, uid))
+        and (container.id in own_ids or container.name == container_name(obj.name, uid))
     ]
-    return max(alive, key=lambda each: each.started_at, default=None)
+    return max(alive, key=lambda container: container.started_at, default=None)
 
 
-def _deaf(box: Sandbox, policy: Policy) -> str:
-    runtime = (box.template.runtime if box.template else None) or (policy.host.default_runtime if policy.host else "")
+def _deaf(sandbox: Sandbox, policy: Policy) -> str:
+    runtime = (sandbox.template.runtime if sandbox.template else None) or (
+        policy.host.default_runtime if policy.host else ""
+    )
     if not hides_processes(runtime):
         return ""
     return f"the runtime `{runtime}` keeps the sandbox's network to itself; use another runtime"
 
 
-def states_of(wanted: Wanted, told: Mapping[str, ModelsState]) -> dict[str, ModelsState]:
+def states_of(desired: DesiredState, reported_states: Mapping[str, ModelsState]) -> dict[str, ModelsState]:
     """Return the state of every provider: its own problem, else what the gateway told last."""
     untried = ModelsState(NOT_TRIED, "the gateway did not try it yet")
     return {
-        each.id: wanted.problems.get(each.id) or told.get(each.id, untried)
-        for each in wanted.config.targets.values()
-        if not each.is_server
+        target.id: desired.problems.get(target.id) or reported_states.get(target.id, untried)
+        for target in desired.config.targets.values()
+        if not target.is_server
     }

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.gateway.config import HOST
-from controller.gateway.wanted import states_of, wanted
+from controller.gateway.desired import desired_state, states_of
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.modelserver import stored_model_server
@@ -65,7 +65,7 @@ def test_only_own_running_containers_get_a_listener() -> None:
         container(foreign, name="copied-by-docker-commit"),
         container(without),
     )
-    found = wanted(
+    found = desired_state(
         snapshot(up, down, foreign, without, containers=alive, providers=by_uid(provider("p"))), POLICY, no_key
     )
     assert [*found.containers] == [up.obj.uid]
@@ -82,7 +82,7 @@ def test_sources_are_those_of_the_namespace() -> None:
         providers=by_uid(provider("p"), provider("elsewhere", namespace="other")),
         model_servers=by_uid(server),
     )
-    found = wanted(made, POLICY, no_key)
+    found = desired_state(made, POLICY, no_key)
     assert found.config.listeners[one.obj.uid].targets == ("uid-default-p", "uid-default-smol")
     assert found.missing[one.obj.uid].startswith("there is no provider `smol` and no provider `elsewhere` in namespace")
     assert found.config.of_namespace("default") == ("uid-default-p", "uid-default-smol")
@@ -93,7 +93,7 @@ def test_sources_are_those_of_the_namespace() -> None:
 def test_unusable_providers_are_not_used() -> None:
     plain = provider("plain", "http://api.example.com")
     keyless = provider("keyless", secretRef={"name": "nothing"})
-    found = wanted(snapshot(providers=by_uid(plain, keyless, provider("well"))), POLICY, no_key)
+    found = desired_state(snapshot(providers=by_uid(plain, keyless, provider("well"))), POLICY, no_key)
     told = {"uid-default-well": ModelsState("Answering"), "uid-default-plain": ModelsState("Answering")}
     states = states_of(found, told)
     assert {uid: each.reason for uid, each in states.items()} == {
@@ -116,7 +116,7 @@ def test_a_key_is_sent_to_its_hosts_alone() -> None:
         "port": "https://api.example.com:8443",
     }
     providers = by_uid(*(provider(name, url, secretRef={"name": "k"}) for name, url in urls.items()))
-    found = wanted(snapshot(providers=providers), POLICY, canary)
+    found = desired_state(snapshot(providers=providers), POLICY, canary)
     keys = {each.name: each.key for each in found.config.targets.values()}
     assert keys == {"listed": "sk-canary", "own": "sk-canary", "elsewhere": "", "port": ""}
     states = states_of(found, {})
@@ -125,7 +125,7 @@ def test_a_key_is_sent_to_its_hosts_alone() -> None:
 
 
 def test_a_key_shows_in_no_text() -> None:
-    found = wanted(snapshot(providers=by_uid(provider("p", secretRef={"name": "k"}))), POLICY, canary)
+    found = desired_state(snapshot(providers=by_uid(provider("p", secretRef={"name": "k"}))), POLICY, canary)
     assert found.config.targets["uid-default-p"].key == "sk-canary"
     assert "sk-canary" not in repr(found)
 
