@@ -53,4 +53,4 @@ def only_reads(command: F) -> F:
             drop_stdout()
             raise click.exceptions.Exit(0) from None
 
-    return cast(F, run)
+    return cast("F", run)

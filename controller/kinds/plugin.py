@@ -1,5 +1,6 @@
-"""Plugin: a bundle of objects with a configuration, and the permissions that they need. It is data: no code of it runs
-outside of sandboxes.
+"""Plugin: a bundle of objects with a configuration, and the permissions that they need.
+
+It is data: no code of it runs outside of sandboxes.
 """
 
 from typing import Annotated, Any, Literal

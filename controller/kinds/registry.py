@@ -107,9 +107,7 @@ class Registry:
 
     @cached_property
     def deletion_order(self) -> Mapping[str, int]:
-        """Return the position of each kind, by name, in a deletion of several: referrers before the objects they refer
-        to.
-        """
+        """Return the position of each kind, by name, in a deletion of several: referrers come first."""
         users = {kind.name: [each.kind for each in kind.referenced_by] for kind in self}
         return {name: place for place, name in enumerate(TopologicalSorter(users).static_order())}
 

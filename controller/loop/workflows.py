@@ -53,8 +53,10 @@ _log = structlog.get_logger("paddock.workflow")
 
 
 class WorkflowRuns:
-    """Drives the runs of this host. `passed` is called after each reconcile pass, `wake` when work has ended; both only
-    notify. `place` is this host among those of the store.
+    """Drives the runs of this host.
+
+    `passed` is called after each reconcile pass, `wake` when work has ended; both only notify.
+    `place` is this host among those of the store.
     """
 
     def __init__(

@@ -212,9 +212,7 @@ def clashes(spec: SandboxSpec, template: Template, name: str) -> Iterator[Refusa
 
 
 def shared(template: Template) -> tuple[str, ...]:
-    """Return the volumes that every sandbox of this template writes to together: no SandboxPool may use such a
-    template.
-    """
+    """Return the volumes that every sandbox of this template writes to: no SandboxPool may use such a template."""
     return tuple(dict.fromkeys(each.name for each in template.volumes if not each.read_only))
 
 

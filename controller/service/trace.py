@@ -40,7 +40,7 @@ def trace_of(given: Sequence[str]) -> str:
 def tracing(trace: str) -> AbstractContextManager[None]:
     """Add this id to every log line and store write inside; "" changes nothing."""
     return cast(
-        AbstractContextManager[None], structlog.contextvars.bound_contextvars(**({_FIELD: trace} if trace else {}))
+        "AbstractContextManager[None]", structlog.contextvars.bound_contextvars(**({_FIELD: trace} if trace else {}))
     )
 
 
@@ -81,7 +81,7 @@ class Traces:
 
 def traced(store: Store, traces: Traces) -> Store:
     """Return the store with its writes recorded in `traces`."""
-    return cast(Store, _TracedStore(store, traces))
+    return cast("Store", _TracedStore(store, traces))
 
 
 class _TracedStore:
@@ -95,7 +95,7 @@ class _TracedStore:
         trace = current_trace()
         with self._store.transaction() as transaction:
             recording = _RecordingTransaction(transaction)
-            yield cast(Transaction, recording)
+            yield cast("Transaction", recording)
             if trace:  # before the commit: the loop may act on it at once
                 for uid, generation in recording.written:
                     self._traces.keep(uid, generation, trace)

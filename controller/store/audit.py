@@ -46,7 +46,7 @@ class _Tables:
     def __init__(self, entries: Table, ends: Table) -> None:
         self.entries, self._names_writers = entries, "writer" in entries.c
         writer: Any = literal("").label("writer")
-        of_end, mine, end = writer, cast(Any, true()), cast(Any, true())
+        of_end, mine, end = writer, cast("Any", true()), cast("Any", true())
         if self._names_writers:
             writer, of_end = entries.c.writer, ends.c.writer
             mine, end = writer == bindparam("of_writer"), of_end == bindparam("of_writer")

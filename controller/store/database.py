@@ -235,7 +235,10 @@ class Database(ABC):
         if not isinstance(pool, QueuePool):
             return Connections(0, 0, 0, 0)
         return Connections(
-            pool.checkedin(), pool.checkedout(), max(0, pool.overflow()), pool.size() + pool._max_overflow
+            pool.checkedin(),
+            pool.checkedout(),
+            max(0, pool.overflow()),
+            pool.size() + pool._max_overflow,  # noqa: SLF001 - no public name
         )
 
     def close(self) -> None:

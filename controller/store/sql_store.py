@@ -143,7 +143,7 @@ class SqlStore:
         if not isinstance(lease, StoreLease):
             raise TypeError(f"{lease!r} is not a lease of a store")
         other = copy.copy(self)
-        other._lease = lease
+        other._lease = lease  # noqa: SLF001 - its own class
         return other
 
     def leases(self) -> Sequence[LeaseState]:

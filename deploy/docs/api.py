@@ -62,7 +62,7 @@ def _operations() -> Iterator[tuple[str, ...]]:
         for method, each in described["paths"][path].items():
             text = str(each.get("description") or each.get("summary") or "")
             shown = path.replace(_SANDBOXES, "SANDBOXES").replace(PREFIX, "...")
-            yield method.upper(), f"`{shown}`", cell(text.split("\n\n")[0])
+            yield method.upper(), f"`{shown}`", cell(text.split("\n\n", maxsplit=1)[0])
 
 
 def description() -> dict[str, Any]:

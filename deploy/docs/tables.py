@@ -129,7 +129,7 @@ def _setting_meaning(name: str) -> str:
     text = str(info.description or "")
     for said in ("; default: none", "; default: empty", "default: "):
         # The default has a column of its own.
-        text = text.split(said)[0] if said != "default: " else text.split("; default: ")[0]
+        text = text.split(said, maxsplit=1)[0] if said != "default: " else text.split("; default: ", maxsplit=1)[0]
     bounds = _setting_bounds(info)
     return cell(f"{text}{f' ({bounds})' if bounds else ''}")
 
@@ -252,7 +252,7 @@ def _plain(text: str) -> str:
 
 _LEVEL_ROWS = (
     ("network", lambda each: _network(each)),
-    ("user of a spec that names none", lambda each: _user(each)),
+    ("user of a spec that names none", _user),
     ("lowest uid and gid", lambda each: str(each.lowest_uid)),
     ("root file system", lambda each: "read-only" if each.read_only_root else "writable"),
     ("folders in memory", lambda each: _folders(each)),

@@ -1,4 +1,4 @@
-"""Writes the seccomp profiles beside this file:  python images/seccomp/make.py
+"""Write the seccomp profiles beside this file: `python images/seccomp/make.py`.
 
 Each is a list of what is allowed; all else is refused. The calls are named by what programs do with them, so that one
 who asks "why is X refused?" finds X's neighbours. `minimal` is what Python, gcc, git and node need; `standard` is that

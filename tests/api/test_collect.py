@@ -245,12 +245,12 @@ def test_an_answer_that_is_none_is_missing(
 ) -> None:
     monkeypatch.setattr(collect, "_ANSWER_BYTES", 1000)
     head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-    with answering(authority, head + body) as address:
+    with AnsweringHost(authority, head + body) as address:
         announce(hosts.a.world, "b", address)
         assert why in hosts.missing()["b"]
 
 
-class answering:
+class AnsweringHost:
     """A host b that gives the same bytes to everybody who asks, once a connection."""
 
     def __init__(self, authority: Authority, answer: bytes) -> None:

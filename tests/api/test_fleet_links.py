@@ -16,7 +16,7 @@ async def read(data: bytes, stop: str) -> list[object]:
     reader, http = asyncio.StreamReader(), h11.Connection(h11.CLIENT)
     http.send(h11.Request(method="GET", target="/", headers=[("host", "a")]))
     http.send(h11.EndOfMessage())
-    link = Link(("a", "a"), reader, cast(asyncio.StreamWriter, None), http, 0.0)
+    link = Link(("a", "a"), reader, cast("asyncio.StreamWriter", None), http, 0.0)
 
     async def whole() -> list[object]:
         events: list[object] = []

@@ -159,7 +159,7 @@ def test_importing_it_loads_nothing_until_it_is_used() -> None:
 
 
 def test_every_public_name_can_be_loaded() -> None:
-    import controller.client as client
+    from controller import client
 
     for name in client.__all__:
         assert getattr(client, name).__name__ == {"TimeIsOver": "TimedOut"}.get(name, name)

@@ -176,7 +176,7 @@ COMMANDS = {each.__name__: each for each in _COMMANDS}
 
 
 def main(test: Connection, command: str, url: str, schema: str | None, *arguments: Any) -> None:
-    global _test
+    global _test  # noqa: PLW0603 - the methods of one process
     _test = test
     warnings.simplefilter("error")
     store = SqlStore(url, schema=schema, wait_seconds=60)

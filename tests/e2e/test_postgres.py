@@ -35,7 +35,7 @@ def test_postgresql_survives_a_lost_connection(tmp_path: Path, database: str) ->
         held = daemon.get("stored")["status"]["instanceRef"]["name"]
         instance = docker("inspect", "-f", '{{index .Config.Labels "paddock.instance"}}', held)
         with admin() as connection:
-            name = database.rsplit("/", 1)[1].split("?")[0]
+            name = database.rsplit("/", 1)[1].split("?", maxsplit=1)[0]
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
         docker("kill", held)
         wait_for("it is repaired all the same", lambda: daemon.get("stored")["status"]["restartCount"] == 1)

@@ -125,7 +125,7 @@ class Host:
 
     def _v2_has(self, name: str) -> bool:
         """A controller is in one version at a time."""
-        controller = {"io": "blkio"}.get(name.split(".")[0], name.split(".")[0])
+        controller = {"io": "blkio"}.get(name.split(".", maxsplit=1)[0], name.split(".", maxsplit=1)[0])
         return controller not in self._v1
 
     def _mountinfo(self) -> list[str]:

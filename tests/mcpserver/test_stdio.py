@@ -191,7 +191,7 @@ def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names
         refusal = out({"id": message["id"], "error": {"code": -32602, "message": "Unsupported version", **data}})
         return [refusal, *([Chunk("exit", b"1")] if ends else [])]
 
-    sessions, found = Sessions(cast(Any, Servers(world, lambda: Program(answers))), world.meter), server(world)
+    sessions, found = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter), server(world)
     for place in ("a", "b"):
         session = anyio.run(Starts(sessions).session, found, "ann", place)
         assert list(session.offered.tools) == ["echo"]
@@ -211,7 +211,7 @@ def test_ready_names_a_tool_that_is_too_large_and_no_tool_is_paddocks(world: Wor
         result = {"tools": listed} if message["method"] == "tools/list" else {}
         return [out({"id": message["id"], "result": result})] if "id" in message else []
 
-    sessions = Sessions(cast(Any, Servers(world, lambda: Program(answers))), world.meter)
+    sessions = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter)
     session = anyio.run(Starts(sessions).session, server(world), "ann", "")
     assert list(session.offered.tools) == ["echo", "x" * 128]
     said = ready_condition(world.services.objects.get(KIND, "default", "one"))["message"]
@@ -228,7 +228,7 @@ def test_tools_of_a_namespace_come_in_pages(world: World) -> None:
         result = {"tools": listed} if message["method"] == "tools/list" else {}
         return [out({"id": message["id"], "result": result})] if "id" in message else []
 
-    sessions = Sessions(cast(Any, Servers(world, lambda: Program(answers))), world.meter)
+    sessions = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter)
     for name in ("one", "two"):
         world.apply(document(name))
     with serving(world, sessions=sessions):

@@ -124,7 +124,7 @@ def test_a_bad_command_line_is_refused_in_words(line: str, said: str) -> None:
 @given(st.text(alphabet="npxuvbode/. -@3", max_size=8))
 def test_a_runtime_is_known_by_a_whole_word(command: str) -> None:
     words = {"node", "npx", "npm", "python", "python3", "uvx", "uv", "pipx", "bun", "bunx", "deno"}
-    assert (runtime_of(command) is not None) == (command.split("/")[-1] in words)
+    assert (runtime_of(command) is not None) == (command.rsplit("/", maxsplit=1)[-1] in words)
 
 
 @given(st.lists(st.text(max_size=12), max_size=4), st.sampled_from(("npx", "uvx", "pipx", "bunx", "deno", "npm", "uv")))

@@ -142,7 +142,7 @@ def test_ends_of_uses_are_written_together(world: World, monkeypatch: pytest.Mon
             world.store.audit.append(entries)
 
     monkeypatch.setattr(audit, "_LATER_SECONDS", 3600)
-    recorder = Recorder(cast(Audit, Counting()), world.clock, meter)
+    recorder = Recorder(cast("Audit", Counting()), world.clock, meter)
     with access.acting(ANN):
         for seconds in (1, 2):
             recorder.ended(AccessRequest("use", "Sandbox", "default", "box", "mcp"), {"durationSeconds": seconds})

@@ -118,9 +118,9 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
 @routes.websocket(_PATH)
 @takes_query(*EXEC_NAMES)
 async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: str, name: str) -> None:
-    """Run a command. Query: command (once an argument), stdin, tty, rows, columns, env (NAME=VALUE), workingDir,
-    timeoutSeconds.
+    """Run a command.
 
+    Query: command (once an argument), stdin, tty, rows, columns, env (NAME=VALUE), workingDir, timeoutSeconds.
     Without timeoutSeconds the daemon's default limit applies, except for a terminal; 0 means no limit.
     """
     try:

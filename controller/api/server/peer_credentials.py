@@ -36,7 +36,7 @@ class PeerProtocol(RequestDeadlineProtocol):
         connection, link = transport.get_extra_info("socket"), self._stalls.watch(transport)
         peer = peer_of(connection)
         self.holder = None if connection is None else connection_holder(connection)
-        super().connection_made(cast(asyncio.Transport, link))
+        super().connection_made(cast("asyncio.Transport", link))
         self.app_state = {**self.app_state, STATE: peer, LINK: link}
         set_keepalive(connection)
 

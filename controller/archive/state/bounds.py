@@ -19,8 +19,10 @@ class BoundExceeded(Exception):
 
 
 class Bounds(NamedTuple):
-    """Limits of one folder. `bytes` counts file data without holes; `header_bytes` is of one entry's extended header,
-    so of its attributes, too. `seconds` None: no limit. `ticks` is a monotonic clock.
+    """Limits of one folder.
+
+    `bytes` counts file data without holes; `header_bytes` is of one entry's extended header, so of its attributes, too.
+    `seconds` None: no limit. `ticks` is a monotonic clock.
     """
 
     entries: int = 1_000_000

@@ -72,7 +72,7 @@ def _made_in(namespace: int, family: socket.AddressFamily) -> socket.socket:
 
 
 def _setns(namespace: int) -> None:
-    """Move the calling thread into that network namespace. Raises OSError. (os.setns comes with Python 3.12.)"""
+    """Move the calling thread into that network namespace. os.setns comes with Python 3.12. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(namespace, _CLONE_NEWNET) != 0:
         number = ctypes.get_errno()

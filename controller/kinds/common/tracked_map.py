@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, TypeVar, overload
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")
-_I = TypeVar("_I", contravariant=True)
+_I = TypeVar("_I", contravariant=True)  # noqa: PLC0105
 _KEPT = 200  # steps that are remembered: more than one pass ever takes in
 
 

@@ -167,8 +167,9 @@ class FolderFacts:
 
 @dataclass(frozen=True, slots=True)
 class VolumeFacts:
-    """The existing volumes, `most_bytes` of each namespace (0: volumes are off), and the prerequisites for creating
-    one.
+    """The existing volumes, and the prerequisites for creating one.
+
+    `most_bytes` is of each namespace (0: volumes are off).
     """
 
     path: str

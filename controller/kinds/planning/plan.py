@@ -92,8 +92,9 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """An unused pool member to be removed: for its `age`, being `outdated` or `unhealthy`, `scale_down`, or `room`
-    (quota).
+    """An unused pool member to be removed.
+
+    Its reason: `age`, `outdated`, `unhealthy`, `scale_down`, or `room` (quota).
     """
 
     uid: str

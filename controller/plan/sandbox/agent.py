@@ -1,5 +1,6 @@
-"""The agent of a sandbox, in its status and in explanations. The container's main process is the agent: it needs no
-supervision of its own.
+"""The agent of a sandbox, in its status and in explanations.
+
+The container's main process is the agent: it needs no supervision of its own.
 """
 
 from collections.abc import Iterator

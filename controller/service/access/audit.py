@@ -55,7 +55,7 @@ def _traced(detail: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def auditing(store: Store, clock: Clock, meter: Meter | None = None) -> Store:
     """Return the store with an audit entry for each put and remove, in the same transaction."""
-    return cast(Store, _AuditingStore(store, clock, meter or NullMeter()))
+    return cast("Store", _AuditingStore(store, clock, meter or NullMeter()))
 
 
 class _AuditingStore:
@@ -68,7 +68,7 @@ class _AuditingStore:
     def transaction(self) -> Iterator[Transaction]:
         with self._store.transaction() as transaction:
             audited = _AuditedTransaction(transaction, self._clock)
-            yield cast(Transaction, audited)
+            yield cast("Transaction", audited)
             added = audited.add_entries()
         if added:
             self._meter.count("paddock_audit_events_total", added, category="change")

@@ -62,7 +62,7 @@ class ModelUse:
 
     def counted(self, audit: Audit) -> Audit:
         """Return the audit log; what is appended to it about models is counted here, too."""
-        return cast(Audit, _CountingAudit(audit, self._count))
+        return cast("Audit", _CountingAudit(audit, self._count))
 
     def every(self, namespace: str | None) -> Sequence[SourceUse]:
         """Return the use of each source of a namespace (None: of all), by kind, namespace and name."""

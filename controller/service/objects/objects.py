@@ -186,7 +186,7 @@ class Objects:
         if not kind.deletable:
             raise errors.MethodNotAllowed(f"{kind.name} is read-only: {kind.read_only}", kind=kind.plural)
         with errors.translate_store_errors():
-            deleted = cast(DeletingSource, self._sources[kind.name]).delete(namespace, name)
+            deleted = cast("DeletingSource", self._sources[kind.name]).delete(namespace, name)
         if deleted is None:
             raise not_found(kind, namespace, name)
         self._announce([deleted], deleted_by)

@@ -73,7 +73,7 @@ class Patch:
 
     def _unpatched(self, kind: Kind, name: str) -> StoredObject | None:
         """Return an object of a computed kind that nobody has patched yet."""
-        return cast(PatchableSource, self._sources[kind.name]).unpatched(name) if kind.patchable else None
+        return cast("PatchableSource", self._sources[kind.name]).unpatched(name) if kind.patchable else None
 
 
 def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType) -> PendingWrite:

@@ -52,8 +52,9 @@ class _Entry:
 
 
 class Detached:
-    """The use-cases. `most` bounds the host's records; `per_sandbox` of the rules those of a sandbox,
-    `share` a caller's.
+    """The use-cases.
+
+    `most` bounds the host's records; `per_sandbox` of the rules those of a sandbox, `share` a caller's.
 
     Above a limit, the oldest record of an ended command is removed: of the same sandbox, else of the same caller, else
     of the sandbox with the most records. With `evict` False nothing is removed but by `forget`: the owner of the

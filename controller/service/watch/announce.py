@@ -11,7 +11,7 @@ from controller.ports import Store, Transaction, Wake
 
 def announcing(store: Store, committed: Wake) -> Store:
     """Return the store; `committed` is called after each write, on the writer's thread. It must not block."""
-    return cast(Store, _AnnouncingStore(store, committed))
+    return cast("Store", _AnnouncingStore(store, committed))
 
 
 class _AnnouncingStore:

@@ -147,7 +147,7 @@ class RunFiles:
         """Return the bytes of a namespace's artifacts."""
         return sum(each.stat().st_size for each in (self._folder / namespace).glob("*/artifacts/*.tar"))
 
-    def _take(self, namespace: str, count: int) -> None:
+    def reserve(self, namespace: str, count: int) -> None:
         with self._lock:
             held = self._writing.get(namespace, 0) + count
             if held + self.used(namespace) > self._namespace_bytes:
@@ -158,7 +158,7 @@ class RunFiles:
                 )
             self._writing[namespace] = held
 
-    def _give_back(self, namespace: str, count: int) -> None:
+    def give_back(self, namespace: str, count: int) -> None:
         with self._lock:
             self._writing[namespace] -= count
 
@@ -190,13 +190,13 @@ class _Held:
         self.bytes += count
         if self.bytes > self._taken:
             more = max(self.bytes - self._taken, min(self._STEP_BYTES, self.bytes))
-            self._files._take(self._namespace, more)
+            self._files.reserve(self._namespace, more)
             self._taken += more
 
     def close(self) -> None:
         """Give back what it took."""
         if self._taken:
-            self._files._give_back(self._namespace, self._taken)
+            self._files.give_back(self._namespace, self._taken)
 
 
 def _copied(read: Callable[[], bytes], file: BinaryIO, held: _Held) -> tuple[ArtifactFile, ...]:

@@ -54,7 +54,7 @@ class Request:
         """Return if the Accept header takes KIND; none at all takes everything."""
         accept = self.headers.get("accept", "*/*")
         kinds = {each.split(";")[0].strip().lower() for each in accept.split(",")}
-        return bool(kinds & {kind, kind.split("/")[0] + "/*", "*/*"})
+        return bool(kinds & {kind, kind.split("/", maxsplit=1)[0] + "/*", "*/*"})
 
 
 class Parser:

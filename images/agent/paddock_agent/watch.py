@@ -200,7 +200,7 @@ def drain(inotify: int) -> bool:
 
 
 def _below(name: str, path: str) -> bool:
-    return path == "." or name == path or name.startswith(path + "/")
+    return path in (".", name) or name.startswith(path + "/")
 
 
 def _merge(before: str | None, now: str) -> str:

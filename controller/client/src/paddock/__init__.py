@@ -107,7 +107,7 @@ _MODULES = {
     f"{_CLIENT}.files": ("FileInfo",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-__all__ = sorted(_HOMES)
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table says what is exported, and from where
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
 
         Args:
             command: The line, such as `ls -l /tmp | head`.
+
         """
         return _told(sandbox.run(command, timeout=timeout))
 
@@ -27,6 +28,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
 
         Args:
             code: The program; it prints what you want to see, or ends in an expression with that value.
+
         """
         return _told(sandbox.run_code(code, timeout=timeout))
 
@@ -35,6 +37,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
 
         Args:
             path: Path of the file; a relative one starts where commands run.
+
         """
         return _cut(sandbox.files.read(path, errors="replace", max_bytes=MAX_FILE_BYTES))
 
@@ -44,6 +47,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
         Args:
             path: Path of the file; a relative one starts where commands run.
             content: The whole content.
+
         """
         sandbox.files.write(path, content)
         return f"wrote {len(content)} characters to {path}"
@@ -53,6 +57,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
 
         Args:
             path: Path of the folder; a relative one starts where commands run.
+
         """
         found = sandbox.files.list(path)
         return _cut("\n".join(each.name + ("/" if each.type == "folder" else "") for each in found))

@@ -206,7 +206,7 @@ class PanelRelay:
         """Refuse other names of this address, and requests of other sites. Raises _Refused."""
         if head.get("host") != f"{ADDRESS}:{self.port}":
             raise _Refused(403, f"this panel is served at {self.origin} alone; open it there")
-        if head.path == "/panel" or head.path == _PAGE:
+        if head.path in ("/panel", _PAGE):
             return  # a link may lead here: the page has no session until it is given one
         if head.get("origin") not in ("", self.origin) or head.get("sec-fetch-site") not in ("", "none", "same-origin"):
             raise _Refused(403, "the request is of another site's page; only the panel itself may send any")
