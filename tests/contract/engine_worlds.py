@@ -4,8 +4,10 @@ import contextlib
 import io
 import itertools
 import os
+import shutil
 import subprocess
 import tarfile
+import tempfile
 import threading
 import time
 import uuid
@@ -398,6 +400,8 @@ def fake_world() -> Iterator[World]:
 def docker_world(base_url: str = SOCKET, *, hand: DockerHand | None = None, **options: Any) -> Iterator[World]:
     instance_id = new_instance_id()
     hand = hand or DockerHand()
+    folder = tempfile.mkdtemp(prefix="paddock-users-")
+    options = {"users_dir": Path(folder), **options}
 
     def make() -> DockerEngine:
         return DockerEngine(instance_id, base_url=base_url, clock=WallClock(), **options)
@@ -410,3 +414,4 @@ def docker_world(base_url: str = SOCKET, *, hand: DockerHand | None = None, **op
     finally:
         world.engine.close()
         hand.clean(instance_id)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -15,9 +15,10 @@ from controller.engine.act.resize_checks import differences, in_use, remaining_d
 from controller.engine.docker.agent_runtimes import AgentRuntimes, mount_of
 from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
-from controller.engine.docker.create_config import create_body, update_body
+from controller.engine.docker.create_config import create_body, network_files, update_body
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.image_checks import check_image
+from controller.engine.docker.inspect import NO_NETWORK
 from controller.engine.docker.pull import Pulls, not_pulled, pull
 from controller.engine.docker.registries import Registries, RegistryRefused
 from controller.engine.docker.seccomp import NoProfile, profile
@@ -180,10 +181,18 @@ class Actor:
             if not isinstance(runtime, str):
                 return runtime
             config = replace(action.config, user=checked.user)
-            body = create_body(config, {**checked.labels, **action.labels}, image, seccomp, checked.counted)
+            files = self._files_in_etc(action.uid, {**checked.accounts, **network_files(config)})
+            body = create_body(
+                config,
+                {**checked.labels, **action.labels},
+                image,
+                seccomp,
+                checked.counted,
+                swappiness=self._view.now.facts.cgroup_version == "1",
+                networked=not {f"/etc/{name}" for name in network_files(config)} & {each["Target"] for each in files},
+            )
             places = self._mounts.sources(action.uid, action.config.slots)
-            named = self._accounts.mounts(action.uid, checked.accounts) if self._accounts and checked.accounts else []
-            body["HostConfig"]["Mounts"] = [*places, *named, *([mount_of(runtime)] if runtime else [])]
+            body["HostConfig"]["Mounts"] = [*places, *files, *([mount_of(runtime)] if runtime else [])]
             body["HostConfig"]["GroupAdd"] = list(checked.groups)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
@@ -195,6 +204,10 @@ class Actor:
                 return self._name_taken(action)
             raise
         return Ok(self._observer.read(str(made["Id"])).container.id, notes=checked.notes)
+
+    def _files_in_etc(self, uid: str, files: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return the mounts of these files; none where they can't be written."""
+        return self._accounts.mounts(uid, files) if self._accounts and files else []
 
     def _name_taken(self, action: CreateContainer) -> Outcome:
         name = action.config.name
@@ -297,6 +310,12 @@ class Actor:
         if container is None:
             raise _gone(action.container_id or action.name)
         action = replace(action, container_id=container.id)
+        # One that was made without the engine's networks is on `none` as soon as it is on no other.
+        found = self._now(container.id) or container
+        if action.network in found.networks:
+            return Ok(container.id)
+        if found.networks == (NO_NETWORK,):
+            return Transient("Conflict", f"{action.name} was made without a network; only a new container has one")
         try:
             return self._settle(
                 action,

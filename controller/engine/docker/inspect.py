@@ -14,6 +14,7 @@ from controller.kinds.runtime.agent import FOLDER
 from controller.kinds.runtime.container import Limits
 
 _REAL_TIME = re.compile(r"RTMIN\+([1-9]|1[0-5])|RTMAX-([1-9]|1[0-4])")
+NO_NETWORK = "none"
 _FRACTION = re.compile(r"\.(\d+)")
 
 
@@ -32,7 +33,6 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
     state, config = data.get("State", {}), data.get("Config", {})
     labels = labels_of(data)
     configured = limits_of_body(data.get("HostConfig", {}))
-    networks = data.get("NetworkSettings", {}).get("Networks") or {}
     container = Container(
         id=str(data["Id"]),
         name=str(data.get("Name", "")).lstrip("/"),
@@ -47,7 +47,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         finished_at=unix_seconds(str(state.get("FinishedAt", ""))),
         exit_code=int(state.get("ExitCode") or 0),
         oom_killed=bool(state.get("OOMKilled")),
-        networks=tuple(sorted(networks)),
+        networks=_networks(data),
         error=str(state.get("Error", "")),
         out_of_band=drift_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
         storage_bytes=storage_of_body(data.get("HostConfig", {})),
@@ -61,6 +61,17 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
     return container, configured
+
+
+def networks_of(settings: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the networks in the settings of an inspect or a list's row."""
+    return tuple(sorted((settings or {}).get("Networks") or ()))
+
+
+def _networks(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the networks of an inspect. A container that was made without any is on `none`, as others are."""
+    without = (NO_NETWORK,) if data.get("Config", {}).get("NetworkDisabled") else ()
+    return networks_of(data.get("NetworkSettings")) or without
 
 
 def _home(env: Iterable[str]) -> str:

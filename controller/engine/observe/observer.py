@@ -17,10 +17,12 @@ from typing import Any
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.inspect import (
+    NO_NETWORK,
     belongs_to,
     container_of,
     labels_of,
     name_of,
+    networks_of,
     state_of,
     unreadable_container,
 )
@@ -343,8 +345,8 @@ def _same(container: Container, row: Mapping[str, Any]) -> bool:
     if (container.state, container.name) != (state_of(str(row.get("State", ""))), name_of(row)):
         return False
     # Connecting a network emits no event with our label; this detects it.
-    networks = (row.get("NetworkSettings") or {}).get("Networks") or {}
-    return container.state not in _LIVE or tuple(sorted(networks)) == container.networks
+    networks = networks_of(row.get("NetworkSettings"))
+    return container.state not in _LIVE or (networks or (NO_NETWORK,)) == (container.networks or (NO_NETWORK,))
 
 
 def clock_drift_ns() -> int:

@@ -1,0 +1,64 @@
+"""A sandbox without a network is made without the engine's: half the start, and the same inside."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from controller.engine.docker.create_config import network_files
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import ConnectNetwork, DisconnectNetwork
+from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.policy.attest.attest import differing, facts
+from tests.contract.engine_worlds import World, docker_world, ok
+from tests.daemon import docker
+
+CONFIG = ContainerConfig("a:1", "pdk-a", Limits(0, 0, 0), "web", dns_options=("timeout:1",), models=True)
+
+
+def test_files_name_the_sandbox_and_its_gateway() -> None:
+    files = network_files(CONFIG)
+    assert files["hosts"].splitlines()[0] == "127.0.0.1\tlocalhost"
+    assert files["hosts"].splitlines()[-2:] == ["127.0.0.1\tweb", "127.0.0.1\tmodels.paddock.internal"]
+    assert files["resolv.conf"] == "nameserver 127.0.0.1\noptions timeout:1\n"
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with docker_world() as made:
+        yield made.settled()
+
+
+@pytest.fixture
+def sandbox(world: World) -> Container:
+    return world.running(world.new_uid())
+
+
+@pytest.mark.docker
+def test_engine_makes_it_without_networks(world: World, sandbox: Container) -> None:
+    form = "{{.Config.NetworkDisabled}} {{.HostConfig.MemorySwappiness}} {{len .NetworkSettings.Networks}}"
+    found = docker("inspect", "--format", form, sandbox.id).stdout.split()
+    swappiness = "0" if world.engine.observe().facts.cgroup_version == "1" else "<nil>"
+    assert found == ["true", swappiness, "0"]
+    assert sandbox.networks == ("none",)
+
+
+@pytest.mark.docker
+def test_local_names_resolve_and_only_loopback_exists(world: World, sandbox: Container) -> None:
+    hosts = docker("exec", sandbox.id, "cat", "/etc/hosts", "/etc/resolv.conf").stdout
+    assert "127.0.0.1\tlocalhost\n" in hosts
+    assert f"127.0.0.1\t{world.create(sandbox.uid).config.hostname}\n" in hosts
+    assert hosts.endswith("nameserver 127.0.0.1\n")
+    assert docker("exec", sandbox.id, "cat", "/sys/class/net/lo/flags").stdout.strip() == "0x9", "up and loopback"
+    assert sandbox.inside is not None
+    assert differing(facts(world.create(sandbox.uid).config, sandbox.inside)) == ""
+
+
+@pytest.mark.docker
+def test_attachment_by_somebody_is_taken_back(world: World, sandbox: Container) -> None:
+    docker("network", "connect", "bridge", sandbox.id)
+    world.engine.observe_now()
+    assert world.only(sandbox.uid).networks == ("bridge",)
+    ok(world.engine.act(DisconnectNetwork(sandbox.uid, sandbox.name, sandbox.id, "bridge", "a test")))
+    ok(world.engine.act(ConnectNetwork(sandbox.uid, sandbox.name, sandbox.id, "none", "a test")))
+    seen = world.only(sandbox.uid)
+    assert (seen.networks, seen.state) == (("none",), State.RUNNING)
