@@ -246,6 +246,14 @@ class Settings(BaseSettings):
     image_grace_seconds: float = Field(
         default=86400.0, ge=60.0, le=1e8, description="seconds that such an image is kept after its last use"
     )
+    build_images: Literal["auto", "off"] = Field(
+        default="auto",
+        description=(
+            "builds of Paddock's own images (`paddock/python:1` and the others of images/build.sh) that a spec names "
+            "and that are not on this host: auto, the daemon builds them in the background from Debian's, Python's "
+            "and npm's packages, on the host's network; or off"
+        ),
+    )
     image_build: Literal["off", "copy", "run"] = Field(
         default="off",
         description=(

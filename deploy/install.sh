@@ -21,7 +21,7 @@ umask 022
 # version_name: what the folder is called; any change of what is installed makes another one.
 version_name() {
     local hash
-    hash=$(cd "$ROOT" && find controller migrations images requirements.lock pyproject.toml -type f ! -name '*.pyc' -print0 |
+    hash=$(cd "$ROOT" && find controller migrations images deploy/lib requirements.lock pyproject.toml -type f ! -name '*.pyc' -print0 |
         sort -z | xargs -0 sha256sum | sha256sum | cut -c1-8)
     printf '%s+%s' "$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' "$ROOT/controller/version.py")" "$hash"
 }

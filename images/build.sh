@@ -5,7 +5,9 @@
 # `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
 # Settings: PADDOCK_BASE=auto|pull|build (where the base comes from; auto tries a registry first), PADDOCK_PULL_TIMEOUT (seconds until
-# the registry has to answer).
+# the registry has to answer), PADDOCK_PYTHON (the Python with pip that fetches packages; a virtual environment of this checkout
+# by default), PADDOCK_INSTALL=no (install nothing on this host). The daemon runs this in the background for what is missing
+# (controller/engine/docker/recipe_builds.py), also from an installed package, where deploy/ has its lib/ alone.
 # shellcheck source-path=SCRIPTDIR source=../deploy/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib/common.sh"
 # shellcheck source-path=SCRIPTDIR source=../deploy/lib/debian.sh
@@ -37,10 +39,10 @@ up_to_date() {
 packages_of_python() {
     local folder=$1 machine glibc platforms=()
     shift
-    "$ROOT/deploy/venv.sh"
+    [ -n "${PADDOCK_PYTHON:-}" ] || "$ROOT/deploy/venv.sh"
     machine=$(uname -m)
     for glibc in 2_28 2_27 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
-    progress "Python packages" "$PADDOCK_VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --target "$folder" \
+    progress "Python packages" "${PADDOCK_PYTHON:-$PADDOCK_VENV/bin/python}" -m pip install --disable-pip-version-check --no-input --no-compile --target "$folder" \
         --python-version 3.11 --implementation cp --only-binary :all: --platform "manylinux2014_$machine" "${platforms[@]}" "$@" ||
         die "the Python packages could not be fetched." "The output above says why. If the network was the trouble, run this again."
 }
@@ -70,8 +72,9 @@ build() {
     docker image rm "$stage" >/dev/null 2>&1 || true
     [ "$rc" -eq 0 ] || die "$tag could not be built." "The end of the builder's output is above. What was built before is not lost: run this again."
     # deploy/clean.sh removes what this checkout built, and nothing that another one did.
-    mkdir -p "$(dirname "$built")" && docker image inspect --format "$tag {{.Id}}" "$tag" >>"$built"
     say "    $tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.0f MB", $1 / 1e6}')"
+    [ -e "$ROOT/deploy/clean.sh" ] || return 0
+    mkdir -p "$(dirname "$built")" && docker image inspect --format "$tag {{.Id}}" "$tag" >>"$built"
     "$ROOT/deploy/sbom.sh" "$tag" || warn "$tag: its bill of materials could not be written: see above; \`make sbom\` writes it."
 }
 

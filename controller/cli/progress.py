@@ -28,8 +28,15 @@ class Waiting:
         self._quarters: dict[str, int] = {}
         self._unreported: dict[str, str] = {}
 
-    def report(self, what: str, reason: str, message: str) -> None:
-        """Print why `what` is waited for: one line for each new `reason`; none if it is empty."""
+    def report(self, what: str, reason: str, message: str, *, counts: bool = False) -> None:
+        """Print why `what` is waited for: one line for each new `reason`; none if it is empty.
+
+        A message that `counts` is shown beside the spinner, or as a line each where there is no terminal.
+        """
+        if counts and self._spinner is not None:
+            self.label(message)
+        elif counts:
+            reason = message
         with self._lock:
             if self._reasons.get(what, "") == reason:
                 return

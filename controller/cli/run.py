@@ -46,7 +46,8 @@ _MAX_DETACHED_BYTES = 96 << 10  # Linux passes at most 128 KiB as one argument
 _WRITE_AND_RUN = 'printf %s "$1" >"$0"; shift; exec "$@"'
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
 _HOPELESS = ("NoDeviceDriver", "ImageRefused", "InvalidConfig")  # waiting does not help
-_NO_IMAGE = "ImagePullFailed"
+_NO_IMAGE = ("ImagePullFailed", "ImageMissing", "ImageBuildFailed", "EgressImageMissing", "AgentImageMissing")
+_WAIT_SECONDS = 60.0
 _SHOWN_IMAGES = 12
 _PROGRAM = re.compile("[a-z0-9_.-]+")
 _HOSTLESS = ("NoHost", "HostNeeded")
@@ -203,7 +204,7 @@ class Asked:
 
 
 @contextlib.contextmanager
-def temporary_sandbox(ctx: click.Context, namespace: str, asked: Asked, seconds: float) -> Iterator[Sandbox]:
+def temporary_sandbox(ctx: click.Context, namespace: str, asked: Asked, seconds: float | None) -> Iterator[Sandbox]:
     """Create a sandbox and wait until it is Ready; remove it at the end, also after a signal."""
     client = connect(ctx)
     document = _document(client, namespace, asked, _container_spec(client, namespace, asked), _LIFECYCLE)
@@ -236,7 +237,7 @@ def start_detached(
     asked: Asked,
     job: Job,
     env: Mapping[str, str],
-    seconds: float,
+    seconds: float | None,
     timeout_seconds: float | None,
     *,
     rm: bool,
@@ -284,7 +285,7 @@ def run_main(
     asked: Asked,
     job: Job,
     env: Mapping[str, str],
-    seconds: float,
+    seconds: float | None,
     timeout_seconds: float | None,
     *,
     raw_output: bool,
@@ -440,7 +441,14 @@ def own_template(name: str) -> dict[str, Any] | None:
     return None
 
 
-def _wait(client: Client, namespace: str, name: str, seconds: float, image: str = "", *, may_end: bool = False) -> None:
+def _wait(
+    client: Client, namespace: str, name: str, seconds: float | None, image: str = "", *, may_end: bool = False
+) -> None:
+    """Wait until it is Ready, for `seconds` (None: the default, in which the time of an image's build does not count).
+
+    Raises CliError.
+    """
+    limit = _WAIT_SECONDS if seconds is None else seconds
     last = Obstacle("Pending", "Pending: not reconciled yet")
 
     def ready(_name: str, obj: Object | None) -> bool:
@@ -458,18 +466,20 @@ def _wait(client: Client, namespace: str, name: str, seconds: float, image: str 
             return found is not None
         if found["reason"] in _HOPELESS:
             raise CliError(f"the sandbox failed: {found['message']}")
-        if found["reason"] == _NO_IMAGE:
+        if found["reason"] in _NO_IMAGE:
             raise CliError(f"{found['message']}; {_images_here(client)}{_as_program(image)}")
         if found["reason"] in _HOSTLESS:
             raise CliError(f"the sandbox has no host: {found['message']}; for `paddock run`, add --host NAME")
         last = obstacle_of(found)
-        waiting.report(f"sandbox {name}", last.reason, last.message)
+        waiting.report(f"sandbox {name}", last.reason, last.message, counts=last.counts)
         return False
 
     with waiting_for(f"sandbox {name}") as waiting, pulls_shown(client, waiting):
-        late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + seconds)
+        late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + limit)
+        while late and seconds is None and last.counts:
+            late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + limit)
     if late:
-        raise CliError(f"the sandbox was not Ready within {seconds:g} s: {last.message}; raise --wait")
+        raise CliError(f"the sandbox was not Ready within {limit:g} s: {last.message}; raise --wait")
 
 
 def _as_program(image: str) -> str:

@@ -24,11 +24,12 @@ _HELP = "write condition=Ready, condition=Ready=False, jsonpath='{.status.x}'=va
 class Obstacle:
     """Reason that a goal is not reached yet; `message` is for people.
 
-    An empty `reason` is normal progress, which is not printed.
+    An empty `reason` is normal progress, which is not printed. `counts`: the message says how far something is.
     """
 
     reason: str
     message: str
+    counts: bool = False
 
 
 class Goal(Protocol):
@@ -149,7 +150,8 @@ def obstacle_of(condition: Mapping[str, Any]) -> Obstacle:
     """Describe a condition that is not met."""
     message = f": {condition['message']}" if condition.get("message") else ""
     status = f"{condition['type']}={condition['status']} {condition['reason']}"
-    return Obstacle("" if condition["reason"] in _UNDER_WAY else status, f"{status}{message}")
+    counts = condition["reason"] == IMAGE_BUILDING
+    return Obstacle("" if condition["reason"] in _UNDER_WAY else status, f"{status}{message}", counts)
 
 
 def _is_current(condition: Mapping[str, Any], obj: Object) -> bool:
@@ -177,6 +179,7 @@ def goal_option(_ctx: click.Context, _param: click.Parameter, text: str) -> Goal
 EXPIRED = "Expired"
 _POLL_SECONDS = 0.5  # for kinds that can't be watched
 RESTART_SECONDS = 120.0  # that a daemon may be away while it is upgraded or restarted
+IMAGE_BUILDING = "ImageBuilding"
 _LONGEST_PAUSE_SECONDS = 2.0
 _TYPES = ("ADDED", "MODIFIED", "DELETED")
 # (name, current object or None) -> True when the wait for it is over.

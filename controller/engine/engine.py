@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from controller.engine.act.actions import Actor
@@ -13,7 +14,8 @@ from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.image_store import DockerImages
 from controller.engine.docker.networks import Networks
-from controller.engine.docker.pull import Pulls
+from controller.engine.docker.pull import Pulls, is_here
+from controller.engine.docker.recipe_builds import RecipeBuilds
 from controller.engine.docker.registries import Registries, Resolve, resolve_addresses
 from controller.engine.exec.agent import AgentConnections
 from controller.engine.exec.kill import Killer
@@ -34,7 +36,7 @@ from controller.engine.observe.probes import DockerProbes
 from controller.engine.observe.secret_watch import SecretWatch
 from controller.engine.observe.view import View
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
-from controller.kinds.planning.action import Action, RemoveContainer
+from controller.kinds.planning.action import Action, BuildImage, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
@@ -64,8 +66,9 @@ class DockerEngine:
     between attempts to reach an engine that does not answer. `observe_seconds` bounds the wait for an answer about one
     container: without an answer the container is Unknown. Without a `firewall` nothing is guarded. Folders of the host
     may be bound from `host_roots`; they are mounted below `mounts_dir` first. Files that name a sandbox's user are in
-    `users_dir` (None: there are none). `images` say which registries may be at addresses that are not public, and
-    `resolve` returns those of a name. Raises ValueError for a bad address.
+    `users_dir` (None: there are none). `builds_dir` is for the builds of Paddock's own images (None: none are built).
+    `images` say which registries may be at addresses that are not public, and `resolve` returns those of a name. Raises
+    ValueError for a bad address.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class DockerEngine:
         secrets: SecretFolder | None = None,
         volumes: Volumes | None = None,
         users_dir: Path | None = None,
+        builds_dir: Path | None = None,
         credentials: CredentialFiles | None = None,
         images: ImageRules = ANY_IMAGE,
         resolve: Resolve = resolve_addresses,
@@ -122,6 +126,7 @@ class DockerEngine:
         agents = DockerPorts(ipv4_only=True)  # an agent listens there; what listens on ::1 alone is none
         self._agent_connections = AgentConnections(agents, Killer(self._cgroups))
         self._pulls, self._registries = Pulls(), Registries(self._client, images, resolve)
+        self._builds = RecipeBuilds(partial(is_here, self._client), base_url, clock, builds_dir)
         self._actor = self._make_actor()
         self._closing = threading.Lock()
 
@@ -171,7 +176,11 @@ class DockerEngine:
             self._observer,
             background=self._background,
             cgroups=self._cgroups,
-            others={EnsureNetwork: self._networks.ensure, RemoveNetwork: self._networks.remove},
+            others={
+                EnsureNetwork: self._networks.ensure,
+                RemoveNetwork: self._networks.remove,
+                BuildImage: lambda action: self._builds.ensure(action.image),
+            },
             mounts=self._mounts,
             agents=self._agents,
             accounts=self._accounts,

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 import structlog
 
-from controller.kinds.planning.action import Action, CreateContainer, PullImage, StartContainer
-from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
+from controller.kinds.planning.action import Action, BuildImage, CreateContainer, PullImage, StartContainer
+from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Result
 from controller.loop.worker_pool import WorkerPool
@@ -173,7 +173,9 @@ class Workers:
         seconds = time.perf_counter() - begun
         self._meter.count("paddock_reconcile_actions_total", action=verb)
         self._meter.observe("paddock_reconcile_action_duration_seconds", seconds, action=verb)
-        if isinstance(outcome, Ok):
+        if isinstance(action, BuildImage) and isinstance(outcome, Waiting):
+            log.debug("action goes on", message=outcome.message)
+        elif isinstance(outcome, Ok):
             log.info("action done", seconds=round(seconds, 4))
         else:
             self._meter.count("paddock_reconcile_action_errors_total", action=verb, reason=outcome.reason)

@@ -23,7 +23,10 @@ from controller.service.services import Services
 _CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 _RUNTIME_NAME = "pdk-"
 _MOST_NAMED = 10
-NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "AgentImageMissing", "EgressImageMissing")
+NO_IMAGE = (
+    *("ImageMissing", "ImagePullFailed", "ImageBuildFailed", "ImageRefused"),
+    *("AgentImageMissing", "EgressImageMissing"),
+)
 Namespace = Annotated[str, Field(max_length=63, description="default: this client's own")]
 
 

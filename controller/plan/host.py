@@ -17,7 +17,7 @@ from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import Amount
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity import cordon, preload, pressure, refusal
+from controller.plan.capacity import builds, cordon, preload, pressure, refusal
 from controller.plan.capacity.admission import CapacityLedger, admission_order
 from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
@@ -116,6 +116,7 @@ DECIDERS = (
     Decider("user ids", complete=_user_ids),
     Decider("GPUs", complete=gpus.assign),
     Decider("network", complete=_networks),
+    Decider("image builds", complete=builds.build_missing),  # an egress container's image is built, too
 )
 
 _PROPOSE = tuple(each.propose for each in DECIDERS if each.propose is not None)

@@ -43,10 +43,23 @@ def tag_of(recipe: str) -> str:
     return _TAG_OF_TINY if recipe == "tiny" else f"paddock/{recipe}:1"
 
 
+_RECIPE_OF = {tag_of(name): name for name in RECIPES}
+
+
+def recipe_of(image: str) -> str:
+    """Return the recipe of images/build.sh that builds an image; "" if none does."""
+    return _RECIPE_OF.get(_short(image), "")
+
+
+def has_recipe(image: str) -> bool:
+    """Return True if the daemon builds that image by itself: not its own image, and not that of its tests."""
+    return recipe_of(image) not in ("", "daemon", "tiny")
+
+
 def remedy(image: str) -> str:
     """Return how to get an image that is not on the host; "" for one of Paddock's own names that nothing builds."""
     short = _short(image)
-    recipes = {tag_of(each): each for each in RECIPES}
+    recipes = _RECIPE_OF
     if short in recipes:
         return f"build it (`images/build.sh {recipes[short]}`)"
     if f"{short}:1" in recipes:

@@ -102,6 +102,8 @@ os_name() {
 may_install() {
     on_debian || die "$1 is missing, and $(os_name) is not Debian or Ubuntu: this script installs nothing there." \
         "Install $1 with your system's package manager, then run this again."
+    [ "${PADDOCK_INSTALL:-}" != no ] || die "$1 is missing on this host, and a build in the background installs nothing." \
+        "Install $1 (apt-get install $1), or run images/build.sh as root."
     is_root || die "$1 is missing, and installing it needs root." "Run this again as root (sudo make up), or install $1 yourself first."
 }
 

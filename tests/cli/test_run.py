@@ -170,6 +170,29 @@ def test_a_missing_image_ends_it_at_once(served: World) -> None:
     assert left.deleted_at is not None
 
 
+def test_a_build_of_its_image_is_waited_for(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the default wait, with its progress; a build that fails ends it."""
+    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+    monkeypatch.setattr("controller.cli.run._WAIT_SECONDS", 0.3)
+    steps = [("ImageBuilding", f"x is being built: {seconds} s") for seconds in (0, 10)]
+
+    def build() -> None:
+        for reason, message in [*steps, ("ImageBuildFailed", "x could not be built: no mirror answers")]:
+            wait_for("it watches", lambda: served.services.watches.count)
+            (left,) = served.store.list("Sandbox")[0]
+            served.set_ready("False", reason, message, name=left.name)
+            if reason == "ImageBuilding":
+                wait_for("its wait is over once", lambda: not served.services.watches.count)
+
+    building = threading.Thread(target=build)
+    building.start()
+    done = run(served, "-c", "1")
+    building.join()
+    lines = [line for line in done.stderr.splitlines() if "ImageBuilding" in line]
+    assert [line.rpartition(": ")[2] for line in lines] == ["0 s", "10 s"]
+    assert (done.exit_code, "error: x could not be built: no mirror answers" in done.stderr) == (1, True)
+
+
 def test_a_fleet_without_a_scheduler_needs_a_host(served: World) -> None:
     done = run_refused(served, "NoHost", "it names no host; write `host:` into its spec", "--wait", "60s", "-c", "1")
     words = "it names no host; write `host:` into its spec; for `paddock run`, add --host NAME"

@@ -41,6 +41,7 @@ from controller.kinds.observed.observed import Container, End, HostFacts, Observ
 from controller.kinds.observed.usage import Usage
 from controller.kinds.planning.action import (
     Action,
+    BuildImage,
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
@@ -64,6 +65,7 @@ from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwo
 from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.kinds.volume import HostVolume
 from controller.policy.images import remedy
+from controller.policy.network import egress
 from controller.ports import Clock, StreamError, VolumeInUse, Wake
 from tests.fakes.files import FakeFiles
 from tests.fakes.images import FakeImages
@@ -234,6 +236,7 @@ class FakeEngine:
         self.commands: list[tuple[str, tuple[str, ...]]] = []  # that were started, with their sandboxes' containers
         self.images = {name: _digest("image", name) for name in images}
         self.registry = set(registry)
+        self.building: set[str] = set()
         self.stop_signals: dict[str, str] = {}  # by image id
         self.start_exits: dict[str, int] = {}
         self.answers: dict[tuple[str, int], int | None] = {}
@@ -275,6 +278,7 @@ class FakeEngine:
         self._wake: Wake = lambda: None
         self._do: dict[type, Callable[..., Outcome]] = {
             PullImage: self._pull,
+            BuildImage: self._build,
             CreateContainer: self._create,
             StartContainer: self._start,
             SignalContainer: self._signal,
@@ -717,6 +721,15 @@ class FakeEngine:
                 return Transient("ImagePullFailed", f"{action.image} is not on this host; {remedy(action.image)}")
             self.images[action.image] = _digest("image", action.image)
         return Ok()
+
+    def _build(self, action: BuildImage) -> Outcome:
+        if action.image in self.images:
+            return Ok()
+        if action.image in self.building:
+            return Waiting(2.0, "ImageBuilding", f"{action.image} is being built on this host: 0 s")
+        reasons = {egress.IMAGE: "EgressImageMissing", agents.IMAGE: "AgentImageMissing"}
+        words = f"{action.image} is not on this host, and the daemon does not build it; {remedy(action.image)}"
+        return Transient(reasons.get(action.image, "ImageMissing"), words)
 
     def _create(self, action: CreateContainer) -> Outcome:
         config = action.config

@@ -160,6 +160,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> InstanceState:
             generation=failure.get("generation", box.obj.generation),
             terminal=failure.get("terminal", False),
             absent=failure.get("absent", False),
+            image=failure.get("image", ""),
         )
     made_from = said.pop("made_from", made.template_fields)
     return InstanceState(template=made.template_hash, made_from=made_from, last_end=end, failure=failure, **said)

@@ -132,7 +132,7 @@ def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
                     waiting.count(f"{count} sandboxes: {len(reached)}/{count} Ready")
                 elif obj is not None:
                     obstacle = ready.why_not(obj)
-                    waiting.report(f"sandbox {name}", obstacle.reason, obstacle.message)
+                    waiting.report(f"sandbox {name}", obstacle.reason, obstacle.message, counts=obstacle.counts)
                 return (place, name) in reached
 
             late += until(client, resource, place, names, done, deadline)

@@ -111,8 +111,7 @@ def _docker_options(command: F) -> F:
     "--wait",
     "wait_seconds",
     type=DURATION,
-    default="60s",
-    help="How long to wait until the sandbox is Ready. [default: 60s]",
+    help="How long to wait until the sandbox is Ready. [default: 60s, and as long as its image is being built]",
 )
 @raw_option
 @_docker_options

@@ -90,7 +90,7 @@ def _done(
         say(f"{resource.word(name)} {goal.reached_text}")
     elif obj is not None:
         obstacle = goal.why_not(obj)
-        waiting.report(resource.word(name), obstacle.reason, obstacle.message)
+        waiting.report(resource.word(name), obstacle.reason, obstacle.message, counts=obstacle.counts)
     return reached
 
 

@@ -34,6 +34,7 @@ from controller.kinds.common.log_tail import GONE
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import (
     Action,
+    BuildImage,
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
@@ -77,8 +78,8 @@ OnContainer = (
 class Actor:
     """Carries out actions, from any number of threads.
 
-    `others` carry out the actions on networks. `mounts` gives the places of this host that are bound into a container,
-    `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are given).
+    `others` carry out the actions on networks and builds. `mounts` gives the places of this host that are bound into a
+    container, `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are given).
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
     from inspecting a container that is inspected here anyway.
     """
@@ -481,7 +482,7 @@ def _gone(container_id: str) -> Fault:
 
 def _name_of(action: Action) -> str:
     """Return the name of an action's container."""
-    if isinstance(action, PullImage):
+    if isinstance(action, PullImage | BuildImage):
         return ""
     return action.config.name if isinstance(action, CreateContainer) else action.name
 

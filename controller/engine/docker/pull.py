@@ -83,14 +83,22 @@ class Pulls:
 
 def pull(client: Client, image: str, pulls: Pulls, registries: Registries) -> None:
     """Pull `image` unless it is on this host. Raises Fault; RegistryRefused."""
+    if is_here(client, image):
+        return
+    registries.check(image)
+    with pulls.counting(image) as count:
+        client.call("images.pull", lambda api: _fetch(api, image, client.timeout_seconds, count))
+
+
+def is_here(client: Client, image: str) -> bool:
+    """Return True if the image is on this host. Raises Fault."""
     try:
         client.call("images.inspect", lambda api: api.inspect_image(image))
     except Fault as fault:
-        if not fault.gone:
-            raise
-        registries.check(image)
-        with pulls.counting(image) as count:
-            client.call("images.pull", lambda api: _fetch(api, image, client.timeout_seconds, count))
+        if fault.gone:
+            return False
+        raise
+    return True
 
 
 def _fetch(api: Any, image: str, connect_seconds: float, count: Callable[[Mapping[str, Any]], None]) -> None:

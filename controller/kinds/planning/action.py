@@ -22,6 +22,20 @@ class PullImage:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildImage:
+    """Build one of Paddock's own images from its recipe on this host. An image that is here is a success.
+
+    It never waits for the build: the outcome is `Waiting` until that has ended.
+    """
+
+    image: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"build {self.image}"
+
+
+@dataclass(frozen=True, slots=True)
 class CreateContainer:
     """Create `config.name` with `labels`, from `image_id` if it is pinned already, else from `config.image`."""
 
@@ -175,6 +189,7 @@ class RemoveContainer:
 
 Action = (
     PullImage
+    | BuildImage
     | CreateContainer
     | StartContainer
     | SignalContainer

@@ -62,6 +62,7 @@ class Failure:
     `subnet` is that of the network that could not be created ("": it was another call). `absent`: another try found
     its image still missing, and it is pulled now; the failure of the last pull stays until that has ended.
     `first` is what the first of several failed starts said, where later ones say something else.
+    `image` is the image that was missing ("": it was for something else).
     """
 
     count: int
@@ -75,6 +76,7 @@ class Failure:
     subnet: str = ""
     absent: bool = False
     first: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ OUTCOMES = {
     "EngineUnreachable": "docker_down",
     "ForeignContainer": "conflict",
     "EgressImageMissing": "image",
+    "ImageBuildFailed": "image",
     "ImageMissing": "image",
     "ImagePullFailed": "image",
     "ImageRefused": "image",

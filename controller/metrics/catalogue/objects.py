@@ -32,6 +32,7 @@ WAITING_REASONS = (
 # What conditions say, by what operators count.
 WAITING_WORDS = {
     "EngineUnreachable": "DockerUnavailable",
+    "ImageBuildFailed": "ImagePullFailed",
     "ImageMissing": "ImagePullFailed",
     "ImageRefused": "ConfigError",
     "InvalidConfig": "ConfigError",

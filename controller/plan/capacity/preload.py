@@ -5,9 +5,9 @@ A pool has its image on the host before anybody claims from it: its members pull
 
 from dataclasses import replace
 
-from controller.kinds.planning.action import PullImage
+from controller.kinds.planning.action import BuildImage, PullImage
 from controller.kinds.planning.instance_record import Instance
-from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.plan.common.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, lacks_image, waits
@@ -16,6 +16,7 @@ from controller.plan.common.plan_builder import Fetch, Memo, PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.plan.pool.sandboxpool import member_spec
 from controller.plan.sandbox.sandbox import IMAGE_PULLING
+from controller.policy.images import has_recipe
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit_with, render
 
@@ -67,6 +68,8 @@ def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: 
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
             return replace(known, here=True, failures=0, message="")
+        if isinstance(outcome, Waiting):  # a build goes on
+            return replace(known, retry_at=snapshot.now + outcome.after_seconds)
         assert result is not None
         builder.events += result_events(pool.obj, result, snapshot.now)
         failures = known.failures + 1
@@ -90,8 +93,9 @@ def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy,
         builder.wakes.append(snapshot.now + _RETRY_SECONDS)
         return known
     builder.pulling.add(known.image)
-    pull = PullImage(rendered.config.image, f"for claims from pool {pool.obj.name}")
-    builder.groups.append(Group(pool.obj.ref, pool.obj.generation, False, (pull,)))
+    fetch = BuildImage if has_recipe(rendered.config.image) else PullImage
+    action = fetch(rendered.config.image, f"for claims from pool {pool.obj.name}")
+    builder.groups.append(Group(pool.obj.ref, pool.obj.generation, False, (action,)))
     return known
 
 

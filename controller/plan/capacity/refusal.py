@@ -7,13 +7,14 @@ from datetime import datetime
 
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.binding import IMAGE_NEEDED, UNBOUND, binding_of
+from controller.kinds.planning.instance_record import Failure
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.images import reference
 from controller.plan.capacity import cordon, pressure
 from controller.plan.capacity.image_places import other_with
 from controller.plan.capacity.waiting import WAITS
-from controller.plan.common.backoff import held, lacks_image
+from controller.plan.common.backoff import IMAGE_BUILDING, held, lacks_image
 from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder
 from controller.plan.sandbox import mounts
 from controller.policy.network import egress
@@ -48,12 +49,13 @@ def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
     context, obj, failure = pending.context, pending.context.obj, pending.decision.memory.failure
     if not _is_chosen(builder, pending) or context.container is not None or context.extra or context.rendered is None:
         return False
-    if failure is None or not held(failure, obj.generation, context.deleting) or not lacks_image(failure):
+    if failure is None or not held(failure, obj.generation, context.deleting) or not _lacks_image(failure):
         return False
     config = context.rendered.config
     if any(mount.kind == "volume" for mount in mounts.wanted(context, context.rendered)):
         return False  # made here already
-    image = {"EgressImageMissing": egress.IMAGE, "AgentImageMissing": agent.IMAGE}.get(failure.reason, config.image)
+    named = {"EgressImageMissing": egress.IMAGE, "AgentImageMissing": agent.IMAGE}
+    image = failure.image or named.get(failure.reason, config.image)
     other = other_with(builder.snapshot.hosts.values(), builder.snapshot.host, image)
     if not other:
         return False
@@ -65,6 +67,11 @@ def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
     builder.retired += [each for each in (pending.instance, context.network.record) if each is not None]
     builder.memo.unsettle(obj.uid)
     return True
+
+
+def _lacks_image(failure: Failure) -> bool:
+    """Return True if its image is missing here. A build takes longer than a start on a host that has the image."""
+    return lacks_image(failure) or failure.reason == IMAGE_BUILDING
 
 
 def _is_chosen(builder: PlanBuilder, pending: PendingAdmission) -> bool:

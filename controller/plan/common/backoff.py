@@ -7,13 +7,22 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy
 import re
 from dataclasses import replace
 
-from controller.kinds.planning.action import Action, CreateContainer, PullImage, ReadTail, UpdateLimits
+from controller.kinds.planning.action import (
+    Action,
+    BuildImage,
+    CreateContainer,
+    PullImage,
+    ReadTail,
+    UpdateLimits,
+)
 from controller.kinds.planning.instance_record import Failure, InstanceState
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.snapshot import Result
-from controller.kinds.runtime.mount import RemoveVolumes
+from controller.kinds.runtime import agent
+from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork
 from controller.kinds.runtime.secret import SECRET_MISSING
+from controller.policy.images import has_recipe
 
 CALL_FIRST_SECONDS = 1.0
 CALL_LONGEST_SECONDS = 300.0
@@ -22,10 +31,12 @@ CRASH_FIRST_SECONDS = 10.0
 CRASH_LONGEST_SECONDS = 300.0
 HEALTHY_SECONDS = 600.0
 BLOCKED_STARTS = 3  # a leftover that is just being cleaned up lets a retry through
+IMAGE_BUILDING = "ImageBuilding"
 _PULL_FAILED = "ImagePullFailed"
+_AGENT_MISSING = "AgentImageMissing"
 _STARTS = ("StartFailed", START_BLOCKED)
 _NUMBERS = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
-_NO_IMAGE = ("ImageMissing", _PULL_FAILED, "ImageRefused", "EgressImageMissing")
+_NO_IMAGE = ("ImageMissing", _PULL_FAILED, "ImageBuildFailed", "ImageRefused", "EgressImageMissing")
 
 
 def crash_delay_seconds(crashes: int) -> float:
@@ -64,8 +75,10 @@ def fold(memory: InstanceState, result: Result, now: float) -> InstanceState:
 
 def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Result, now: float) -> Failure | None:
     if isinstance(outcome, Ok):
-        # A pulled image is no success yet: the create that needs it comes next, and may fail again.
-        return prior if isinstance(action, PullImage) else None
+        # An image that came is no success yet: the create that needs it comes next, and may fail again.
+        if isinstance(action, BuildImage) and prior is not None:
+            return replace(prior, image="")
+        return prior if isinstance(action, PullImage | BuildImage) else None
     count = prior.count if prior is not None and held(prior, result.generation, result.deleting) else 0
     if prior is not None and outcome.reason == START_BLOCKED != prior.reason:
         count = 0  # only equal ones tell that it stays so
@@ -73,8 +86,8 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         delay, terminal = outcome.after_seconds, False
     elif isinstance(outcome, Terminal):
         count, delay, terminal = count + 1, 0.0, True
-    elif wants_pull(action, outcome) and not any(isinstance(each, PullImage) for each, _ in result.done):
-        if prior is not None and count and prior.reason == _PULL_FAILED:
+    elif (image := missing_image(action, outcome)) and not any(isinstance(each, PullImage) for each, _ in result.done):
+        if prior is not None and count and prior.reason == _PULL_FAILED and not has_recipe(image):
             return replace(prior, retry_at=now, absent=True)
         delay, terminal = 0.0, False  # the image is simply not here yet: fetch it now, this is no failure
     else:
@@ -90,6 +103,7 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         *(count, now + delay, outcome.reason, message, result.generation, result.deleting, terminal),
         subnet=subnet,
         first=first,
+        image=action.image if isinstance(action, BuildImage) else missing_image(action, outcome),
     )
 
 
@@ -111,14 +125,21 @@ def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
     return outcome
 
 
-def wants_pull(action: Action, outcome: Outcome) -> bool:
-    """Return True if a create failed because its image is missing."""
-    return isinstance(action, CreateContainer) and not isinstance(outcome, Ok) and outcome.reason == "ImageMissing"
+def missing_image(action: Action, outcome: Outcome) -> str:
+    """Return the image whose absence made an action fail, if it may be had by a pull or a build; else ""."""
+    reason = outcome.reason if isinstance(outcome, Transient) else ""
+    if isinstance(action, CreateContainer) and reason == _AGENT_MISSING:
+        return agent.IMAGE
+    if isinstance(action, CreateContainer):
+        image = action.config.image if reason in ("ImageMissing", "EgressImageMissing") else ""
+        # A build never brings an earlier image back.
+        return "" if action.image_id and has_recipe(image) else image
+    return action.image if isinstance(action, BindMounts) and reason == "ImageMissing" else ""
 
 
 def lacks_image(failure: Failure) -> bool:
     """Return True if it failed, and goes on failing, because an image is unavailable."""
-    return failure.count > 0 and failure.reason in (*_NO_IMAGE, "AgentImageMissing")
+    return failure.count > 0 and failure.reason in (*_NO_IMAGE, _AGENT_MISSING)
 
 
 def can_not_start(failure: Failure | None) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.action import (
     Action,
+    BuildImage,
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
@@ -18,13 +19,14 @@ from controller.kinds.planning.action import (
     UnpauseContainer,
     UpdateLimits,
 )
-from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 
 REASONS: dict[type[Action], str] = {
     PullImage: "Pulled",
+    BuildImage: "Built",
     CreateContainer: "Created",
     StartContainer: "Started",
     SignalContainer: "Stopping",
@@ -48,6 +50,8 @@ def result_events(obj: StoredObject, result: Result, now: float) -> Iterator[Eve
     for action, outcome in result.done:
         if isinstance(outcome, Ok) and isinstance(action, ReadTail):
             continue  # nothing was changed
+        if isinstance(outcome, Waiting) and isinstance(action, BuildImage):
+            continue  # its beginning was an event, and the condition says how far it is
         if isinstance(outcome, Ok):
             yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({_why(action, replaced)})", now)
             yield from (Event(obj.ref, "Normal", "ImageNoted", each, now) for each in outcome.notes)

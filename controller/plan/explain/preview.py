@@ -14,6 +14,7 @@ from controller.kinds.meta import ObjectRef
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import (
     Action,
+    BuildImage,
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
@@ -170,7 +171,7 @@ def _imagine(
 ) -> tuple[Container, ...]:
     """Return one object's containers after a successful action. A process that is sent TERM ends by it."""
     match action:
-        case PullImage() | ReadTail() | EnsureNetwork() | RemoveNetwork():
+        case PullImage() | BuildImage() | ReadTail() | EnsureNetwork() | RemoveNetwork():
             return containers
         case CreateContainer():
             return (*containers, _created(action, f"imagined-{next(ids)}", now))

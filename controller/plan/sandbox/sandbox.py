@@ -41,6 +41,7 @@ from controller.plan.sandbox import attest, deaths, drift, lifecycle, mounts, pr
 from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
 from controller.plan.sandbox.log_tail import read_first
 from controller.plan.sandbox.resize import resize as reconcile_limits
+from controller.policy.images import has_recipe
 from controller.policy.sandbox import Rendered
 
 IMAGE_PULLING = "ImagePulling"  # the reason while its image comes
@@ -231,7 +232,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
     actions: list[Action] = list(first)
     failure, reason, message = memory.failure, "Creating", why
     if failure is not None and held(failure, context.obj.generation, context.deleting):
-        if failure.reason == "ImageMissing" or failure.absent:
+        if (failure.reason == "ImageMissing" or failure.absent) and not has_recipe(rendered.config.image):
             actions.append(PullImage(rendered.config.image, "not on this host"))
             reason, message = IMAGE_PULLING, f"{rendered.config.image} is being pulled"
         if lacks_image(failure):  # a retry is no news: who waits is to see why

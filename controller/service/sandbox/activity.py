@@ -16,7 +16,7 @@ from controller.service import errors
 WAIT_SECONDS = 30.0
 # Ready reasons for which an exec waits; for all others it fails at once.
 _WAKEABLE = (
-    *("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling"),
+    *("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling", "ImageBuilding"),
     *("Recreating", "Removing", "Claiming", "Unpausing"),
 )
 # Ready reasons of the engine, or of a moment: Paddock goes on by itself, and nobody has to change the sandbox.

@@ -12,7 +12,8 @@ Object = Mapping[str, Any]
 HOPELESS = frozenset(
     {
         *("NotSecured", "InvalidConfig", "NoDeviceDriver", "NoSeccompProfile", "LimitsNotApplied"),
-        *("ImageMissing", "ImagePullFailed", "ImageRefused", "AgentImageMissing", "EgressImageMissing"),
+        *("ImageMissing", "ImagePullFailed", "ImageBuildFailed", "ImageRefused"),
+        *("AgentImageMissing", "EgressImageMissing"),
         *("TemplateNotFound", "HostUnknown", "MountRefused", "NameConflict", "ForeignContainer"),
     }
 )
@@ -272,6 +273,12 @@ def failure_of(found: Object) -> tuple[str, str] | None:
             condition = condition_of(found, type_) or {}
             return str(condition.get("reason", type_)), str(condition.get("message", ""))
     return None
+
+
+def is_building(found: Object | None) -> bool:
+    """Return True while an image that the sandbox needs is being built."""
+    ready = condition_of(found, "Ready") if found is not None else None
+    return ready is not None and ready.get("reason") == "ImageBuilding"
 
 
 def obstacle(found: Object, type_: str) -> str:

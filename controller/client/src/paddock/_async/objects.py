@@ -112,9 +112,18 @@ class AsyncObjects:
                 return
 
     async def wait(
-        self, name: str, done: Done, *, timeout: float, reason: Callable[[Object | None], str]
+        self,
+        name: str,
+        done: Done,
+        *,
+        timeout: float,
+        reason: Callable[[Object | None], str],
+        goes_on: Callable[[Object | None], bool] = lambda _: False,
     ) -> Object | None:
-        """Wait until `done` holds for an object; return it. Raises WaitTimedOut with the `reason` of the last state."""
+        """Wait until `done` holds for an object; return it. Raises WaitTimedOut with the `reason` of the last state.
+
+        `goes_on`: this state is no reason to give up; another `timeout` begins.
+        """
         deadline = time.monotonic() + timeout
         last: Object | None = None
         while True:
@@ -126,6 +135,8 @@ class AsyncObjects:
             query |= {"watch": "true", "allowWatchBookmarks": "true"}
             query["resourceVersion"] = found["metadata"]["resourceVersion"]
             left = deadline - time.monotonic()
+            if left <= 0 and goes_on(last):
+                deadline, left = time.monotonic() + timeout, timeout
             if left <= 0:
                 raise WaitTimedOut(f"{self.plural}/{name}: not reached within {timeout:g} s: {reason(last)}")
             try:

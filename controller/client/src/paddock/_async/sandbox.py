@@ -32,6 +32,7 @@ from paddock._models import (
     condition_of,
     failure_of,
     holds,
+    is_building,
     metrics_of,
     obstacle,
 )
@@ -146,7 +147,7 @@ class AsyncSandbox:
         await self.patch({"spec": {"runState": "Paused"}})
         return await self.wait_until(_is_paused, timeout=timeout)
 
-    async def resume(self, *, timeout: float = _READY_SECONDS) -> "AsyncSandbox":
+    async def resume(self, *, timeout: float | None = None) -> "AsyncSandbox":
         """Start it again after `suspend` or `pause`, and wait until it is Ready."""
         await self.patch({"spec": {"runState": "Running"}})
         return await self.wait_until("Ready", timeout=timeout)
@@ -156,9 +157,11 @@ class AsyncSandbox:
         condition: str | Callable[[Object], bool] = "Ready",
         *,
         status: str = "True",
-        timeout: float = _READY_SECONDS,
+        timeout: float | None = None,
     ) -> "AsyncSandbox":
         """Wait until a condition has that status, or until a function of the object returns true.
+
+        Without `timeout` for 120 seconds, in which the time of a build of its image does not count.
 
         Raises SandboxFailed when it was refused or has ended, NotFound when it is gone, WaitTimedOut.
 
@@ -181,7 +184,8 @@ class AsyncSandbox:
         def reason(found: Object | None) -> str:
             return "it does not exist" if found is None else obstacle(found, name or "Ready")
 
-        await self._objects.wait(self.name, done, timeout=timeout, reason=reason)
+        limit, goes_on = (_READY_SECONDS, is_building) if timeout is None else (timeout, lambda _: False)
+        await self._objects.wait(self.name, done, timeout=limit, reason=reason, goes_on=goes_on)
         return self
 
     async def watch(self, *, timeout: float | None = None) -> AsyncIterator[WatchEvent]:

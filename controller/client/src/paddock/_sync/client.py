@@ -18,7 +18,6 @@ from paddock._sync.sandbox import Sandbox
 from paddock._transport.blocking import Transport
 from paddock._version import API_VERSION
 
-_READY_SECONDS = 120.0
 _NOT_READY = 503
 _YAML = "application/yaml"
 
@@ -132,14 +131,15 @@ class Sandboxes:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         wait: bool = True,
-        timeout: float = _READY_SECONDS,
+        timeout: float | None = None,
         **options: Unpack[SandboxOptions],
     ) -> Sandbox:
         """Create a sandbox, and wait until it is Ready. As a context manager it is deleted at the end.
 
         Without `name` it gets one. Its container is that of `template`, `pool` or `image`; without them it has Python.
         `spec` is a Sandbox's spec, or a whole document, instead of options. A sandbox that fails, or is not Ready
-        within `timeout` seconds, is deleted, and SandboxFailed or WaitTimedOut raised.
+        within `timeout` seconds (120, beside those that its image is being built), is deleted, and SandboxFailed or
+        WaitTimedOut raised.
 
             sandbox = paddock.sandboxes.create(template="python", memory="1Gi", lifetime=3600)
             sandbox = paddock.sandboxes.create(spec={"templateRef": {"name": "python"}, "priority": 5})

@@ -29,6 +29,7 @@ from paddock._models import (
     condition_of,
     failure_of,
     holds,
+    is_building,
     metrics_of,
     obstacle,
 )
@@ -147,7 +148,7 @@ class Sandbox:
         self.patch({"spec": {"runState": "Paused"}})
         return self.wait_until(_is_paused, timeout=timeout)
 
-    def resume(self, *, timeout: float = _READY_SECONDS) -> "Sandbox":
+    def resume(self, *, timeout: float | None = None) -> "Sandbox":
         """Start it again after `suspend` or `pause`, and wait until it is Ready."""
         self.patch({"spec": {"runState": "Running"}})
         return self.wait_until("Ready", timeout=timeout)
@@ -157,9 +158,11 @@ class Sandbox:
         condition: str | Callable[[Object], bool] = "Ready",
         *,
         status: str = "True",
-        timeout: float = _READY_SECONDS,
+        timeout: float | None = None,
     ) -> "Sandbox":
         """Wait until a condition has that status, or until a function of the object returns true.
+
+        Without `timeout` for 120 seconds, in which the time of a build of its image does not count.
 
         Raises SandboxFailed when it was refused or has ended, NotFound when it is gone, WaitTimedOut.
 
@@ -182,7 +185,8 @@ class Sandbox:
         def reason(found: Object | None) -> str:
             return "it does not exist" if found is None else obstacle(found, name or "Ready")
 
-        self._objects.wait(self.name, done, timeout=timeout, reason=reason)
+        limit, goes_on = (_READY_SECONDS, is_building) if timeout is None else (timeout, lambda _: False)
+        self._objects.wait(self.name, done, timeout=limit, reason=reason, goes_on=goes_on)
         return self
 
     def watch(self, *, timeout: float | None = None) -> Iterator[WatchEvent]:
