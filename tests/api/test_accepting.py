@@ -1,6 +1,7 @@
 """Limits on silent connections, in total and per holder."""
 
 import errno
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -110,7 +111,7 @@ def test_whose_a_connection_is(address: str, holder: object) -> None:
 
 
 def test_connections_use_a_quarter_of_all_files(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limiter.resource, "getrlimit", lambda _: (24, 24))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (24, 24))
     with ExitStack() as held:
         for _ in range(10):
             held.enter_context(connect(limiter))

@@ -202,7 +202,7 @@ def test_requests_are_counted_by_the_template_of_their_path(client: httpx.Client
 
 
 def test_a_defect_is_a_500_that_tells_the_client_nothing_of_it(client: httpx.Client, world: World) -> None:
-    world.checks = [("store", "", "secret detail")]  # type: ignore[list-item] - unpacking it raises
+    world.checks = [("store", "", "secret detail")]  # type: ignore[list-item]  # unpacking it raises
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["reason"]) == (500, "InternalError")
     assert "secret" not in answer.text

@@ -106,7 +106,7 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
         for name, each in zip("ab", places, strict=True):
             each.listeners.start()
             announce(first, name, each.listeners.fleet_address)
-        yield Hosts(*places, leased, samples)
+        yield Hosts(places[0], places[1], leased, samples)
     finally:
         for each in places:
             each.forwarding.links.close()

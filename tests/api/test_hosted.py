@@ -105,7 +105,7 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
         for name, each in zip("ab", places, strict=True):
             each.listeners.start()
             announce(first, name, each.listeners.fleet_address)
-        yield Hosts(*places, leased, engines)
+        yield Hosts(places[0], places[1], leased, engines)
     finally:
         for each in places:
             each.forwarding.links.close()

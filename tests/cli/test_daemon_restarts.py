@@ -22,7 +22,8 @@ class Daemon:
     """The world's listener, which can be restarted, and a command that runs meanwhile."""
 
     def __init__(self, world: World) -> None:
-        self.world, self._server = world, world.server()
+        self.world = world
+        self._server: ApiServer = world.server()
         self._server.start()
         self.results: list[Result] = []
 
@@ -34,7 +35,7 @@ class Daemon:
         wait_for("its watches are gone", lambda: self.world.services.watches.count == 0)
         meanwhile()
         assert not self.results
-        self._server: ApiServer = self.world.server()
+        self._server = self.world.server()
         self._server.start()
 
     @contextmanager

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -92,7 +93,7 @@ def test_a_watch_resumes_where_it_ended(paddock: Run, served: World) -> None:
     from paddock._client.server import Server
 
     client = Client(Server("http://paddock", str(served.socket)))
-    events = watching.follow(client, "namespaces/default/sandboxes", "0", {"timeoutSeconds": "1"})
+    events: Any = watching.follow(client, "namespaces/default/sandboxes", "0", {"timeoutSeconds": "1"})
     served.apply()
     assert next(events).type == "ADDED"
     late = threading.Timer(1.5, lambda: served.change(labels={"late": "yes"}))

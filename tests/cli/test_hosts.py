@@ -44,7 +44,7 @@ def fleet(tmp_path: Path, quiet: None) -> Iterator[World]:
 
 @pytest.fixture
 def paddock(fleet: World) -> Run:
-    def run(*words: str, stdin: bytes | str | None = None):  # type: ignore[no-untyped-def] - as Run says
+    def run(*words: str, stdin: bytes | str | None = None):  # type: ignore[no-untyped-def]  # as Run says
         return CliRunner().invoke(cli, ["--server", f"unix://{fleet.socket}", *words], input=stdin)
 
     return run

@@ -292,11 +292,11 @@ class World:
     @property
     def probes(self) -> Probes:
         """Beside the engine, as its streams are."""
-        return self.engine.probes
+        return self.engine.probes  # type: ignore[attr-defined]  # every engine of the suite has it
 
     @property
     def images(self) -> Images:
-        return self.engine.image_store
+        return self.engine.image_store  # type: ignore[attr-defined]  # likewise
 
     def until(self, holds: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:
         """Wait for the view (or anything that moves with it) to be so."""

@@ -43,10 +43,11 @@ class Box:
         self.world = world
         uid = world.new_uid()
         self.container: Container = world.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY)
-        self.real = not hasattr(world.engine.files, "root")
+        files: Any = world.engine.files  # type: ignore[attr-defined]  # every engine of the suite has it
+        self.files, self.real = files, not hasattr(files, "root")
 
     def begin(self, op: Any, path: str, **asked: Any) -> FileWork:
-        return self.world.engine.files.begin(self.container, FileRequest(op, path, **{"max_bytes": 1 << 33, **asked}))
+        return self.files.begin(self.container, FileRequest(op, path, **{"max_bytes": 1 << 33, **asked}))
 
     def ask(self, op: Any, path: str, **asked: Any) -> dict[str, Any]:
         with closing(self.begin(op, path, **asked)) as work:
@@ -74,7 +75,7 @@ class Box:
             _, said, code = read_all(self.world.streams.exec(self.container.id, command))
             assert code == b"0", said
             return
-        root = self.world.engine.files.root(self.container.id)
+        root = self.files.root(self.container.id)
         if command[0] == "mkfifo":
             os.mkfifo(f"{root}{command[1]}")
         elif command[0] == "ln":

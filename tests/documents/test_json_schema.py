@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from controller.documents import json_schema
+from controller.kinds.base import FORM
 from controller.kinds.registry import Kind, discover
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.levels.levels import Policy
@@ -75,7 +76,7 @@ def test_a_description_stands_below_its_field() -> None:
     limits = json_schema.at(json_schema.document_schema(kind_of("Sandbox")), ("spec", "resources", "limits", "cpu"))
     assert limits is not None
     assert limits["description"].startswith("CPU time. (CPU in cores")
-    assert json_schema.FORM not in json_schema.text(discover())
+    assert FORM not in json_schema.text(discover())
 
 
 def spec(**changes: Any) -> SandboxSpec:

@@ -66,6 +66,7 @@ class Life(RuleBasedStateMachine):
     """Random operations and failures on one daemon, with a new store for each run."""
 
     engine: ClassVar[PrivateEngine]
+    instance: str
 
     @initialize()
     def move_in(self) -> None:

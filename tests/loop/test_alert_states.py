@@ -4,7 +4,7 @@ The sandboxes are made by the loop itself over a fake engine, and what a scrape 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -126,8 +126,9 @@ def ill(scene: Scene) -> None:
 @pytest.mark.parametrize(
     "state", [suspended, idle, paused, finished, deleting, waiting, ill], ids=lambda each: each.__name__
 )
-def test_no_alert_fires_but_what_tells_of_that_state(scene: Scene, state: object, tmp_path: Path) -> None:
-    assert callable(state)
+def test_no_alert_fires_but_what_tells_of_that_state(
+    scene: Scene, state: Callable[[Scene], None], tmp_path: Path
+) -> None:
     state(scene)
     # A deletion is dated from where the rules' own time begins: it is ten minutes old at the end.
     given = [

@@ -40,7 +40,7 @@ def apply(house: LoopHarness, name: str = "web", level: str = "production", loca
 
 
 def running(house: LoopHarness, name: str = "web", **said: object) -> str:
-    uid = apply(house, name, **said)  # type: ignore[arg-type] - as apply takes it
+    uid = apply(house, name, **said)  # type: ignore[arg-type]  # as apply takes it
     house.settle()
     assert house.condition(name, "Ready") == "True Running"
     return uid

@@ -62,7 +62,7 @@ class Daemon:
         self.engine = FakeEngine(clock=clock, images=("team/app:1", "paddock/python:1"))
         self.images = HostImages(self.engine.image_store)
         self.source = HostSource(
-            store,  # type: ignore[arg-type] - what it uses of a store
+            store,  # type: ignore[arg-type]  # what it uses of a store
             lambda: self.seen,
             place=Place(name, "", alone=False),
             reached=Reached(f"{name}.example:8443"),

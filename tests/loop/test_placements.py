@@ -944,12 +944,12 @@ def test_whatever_happens_each_sandbox_is_where_it_is_bound_and_nowhere_else(act
         for act, name in acts:
             _do(fleet, act, name)
             fleet.keeper.look()
-            for each in hosts.one.store.list("Sandbox")[0]:
-                now = (str(each.status.get("host", "")), int(each.status.get("binding", 0)))
-                before = bound.get(each.uid, ("", 0))
+            for sandbox in hosts.one.store.list("Sandbox")[0]:
+                now = (str(sandbox.status.get("host", "")), int(sandbox.status.get("binding", 0)))
+                before = bound.get(sandbox.uid, ("", 0))
                 assert now[1] >= before[1], "bindings only grow"
                 assert now[0] in ("", before[0]) or now[1] > before[1], "another host is another binding"
-                bound[each.uid] = now
+                bound[sandbox.uid] = now
         for name in ("one", "two"):
             fleet.scheduler.set_liveness(name, Liveness.UP)
             change(hosts.one, name, schedulable=True)

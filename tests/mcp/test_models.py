@@ -79,7 +79,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
             template: dict[str, Any] = {"image": "paddock/python:1", "command": ["sleep", "infinity"]}
             template |= {"env": [{"name": "PYTHONPATH", "value": "/clients"}], "workspace": {"mountPath": "/clients"}}
             template |= {"resources": {"limits": {"memory": "2Gi", "cpu": "2", "pids": 256}}}
-            spec = {
+            spec: dict[str, Any] = {
                 "template": template,
                 "workspace": {"hostPath": str(PACKAGES), "readOnly": True},
                 "models": [{"providerRef": {"name": "openai"}}, {"providerRef": {"name": "anthropic"}}],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcp import types
 from mcp.shared.exceptions import MCPError
 
 from controller.kinds.mcpserver import KIND, MCPServerSpec, ServerTools
@@ -129,7 +130,7 @@ def test_uris_of_a_server_name_no_sandbox(uri: str) -> None:
 
 def test_a_long_list_of_tools_has_pages() -> None:
     schema = {"type": "object", "description": "x" * 60_000}
-    listed = [results.types.Tool(name=f"t{number:02}", input_schema=schema) for number in range(20)]
+    listed = [types.Tool(name=f"t{number:02}", input_schema=schema) for number in range(20)]
     first, cursor = results.page_of("tools/list", "tools", listed[::-1])
     last, end = results.page_of("tools/list", "tools", listed[::-1], cursor)
     assert (len(first), len(last), end) == (15, 5, None)
@@ -146,7 +147,7 @@ def test_what_a_version_can_not_read_is_left_out() -> None:
         "text": {"type": "string"},
         "odd": {"type": "object", "properties": 5},
     }
-    listed = [results.types.Tool(name=name, input_schema=each) for name, each in schemas.items()]
+    listed = [types.Tool(name=name, input_schema=each) for name, each in schemas.items()]
     assert [each.name for each in results.page_of("tools/list", "tools", listed)[0]] == ["good"]
 
 
@@ -163,7 +164,7 @@ _KEYS: Any = {"inputSchema": _SCHEMAS, "outputSchema": _SCHEMAS | _VALUES, "anno
 @given(st.fixed_dictionaries(_KEYS))
 def test_clients_get_every_tool_that_is_counted(definition: dict[str, Any]) -> None:
     counted = offered([{"name": "a", **definition}], ServerTools(), verified=True).tools
-    listed = [results.types.Tool.model_validate(each) for each in counted.values()]
+    listed = [types.Tool.model_validate(each) for each in counted.values()]
     assert results.page_of("tools/list", "tools", listed) == (listed, None)
 
 

@@ -225,5 +225,5 @@ def forwarded(daemon: RunningDaemon) -> Iterator[int]:
         for each in held:  # a browser keeps its connections for a while
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-        for each in (thread, *relays):
-            each.join()
+        for running in (thread, *relays):
+            running.join()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -319,8 +320,8 @@ async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
             await paddock.objects("sandboxes").wait("none", lambda found: found is not None, timeout=0.1, reason=str)
 
 
-async def first(process: object) -> AsyncIterator[object]:
-    async for each in process:  # type: ignore[attr-defined]
+async def first(process: Any) -> AsyncIterator[Any]:
+    async for each in process:
         yield each
         return
 

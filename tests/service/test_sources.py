@@ -186,7 +186,7 @@ class BrokenStore:
 
 
 def test_the_host_answers_without_store_or_observation() -> None:
-    host = HostSource(BrokenStore(), Observation).get("", "host")  # type: ignore[arg-type] - what it uses of a store
+    host = HostSource(BrokenStore(), Observation).get("", "host")  # type: ignore[arg-type]  # what it uses of a store
     assert host is not None
     as_client = serialize.shown(kind_of("Host"), host)
     object_model(kind_of("Host")).model_validate(as_client)
@@ -214,7 +214,7 @@ def test_what_the_canary_found_is_the_hosts_condition(guarded: CanaryResult, ung
 
 
 def test_a_profile_is_what_its_level_says() -> None:
-    profiles = {each.name: each for each in ProfileSource().list(None, None, 0)}  # type: ignore[arg-type] - all of them
+    profiles = {each.name: each for each in ProfileSource().list(None, None, 0)}  # type: ignore[arg-type]  # all of them
     networks = {name: each.status["effective"]["network"] for name, each in profiles.items()}
     assert networks["development"] == {"mode": "sealed", "peers": True}
     assert networks["production"] == {"mode": "public", "localNetwork": False}
@@ -229,7 +229,7 @@ def test_a_profile_is_what_its_level_says() -> None:
 
 
 def test_a_built_in_profiles_spec_can_be_applied() -> None:
-    for each in ProfileSource().list(None, None, 0):  # type: ignore[arg-type] - all of them
+    for each in ProfileSource().list(None, None, 0):  # type: ignore[arg-type]  # all of them
         spec = SecurityProfileSpec.model_validate(each.spec)
         assert refusals(spec, Policy()) == ()
         as_client = serialize.shown(kind_of("SecurityProfile"), each)

@@ -6,6 +6,7 @@ The older ones have one chain for all, which is that of writer "" for newer ones
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -56,7 +57,7 @@ def test_old_and_new_daemons_append_in_turn(world: World) -> None:
 
 def test_old_and_new_daemons_append_at_once(world: World) -> None:
     stores = [world.store(wait_seconds=30) for _ in range(4)]
-    logs = [older(stores[0]), older(stores[1]), *(each.audit for each in stores[2:])]
+    logs: list[Any] = [older(stores[0]), older(stores[1]), *(each.audit for each in stores[2:])]
 
     def work(at: int) -> None:
         for number in range(15):

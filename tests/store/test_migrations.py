@@ -1,5 +1,6 @@
 """The schema lives long: up and down with data in it, on both databases, all or nothing."""
 
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,10 +194,10 @@ def test_migrations_are_found_in_an_installed_package_too(tmp_path: Path, monkey
     package = tmp_path / "site-packages" / "controller"
     shutil.copytree(migrate.scripts_folder(), package / "migrations")
     (package / "__init__.py").touch()
-    spec = migrate.importlib.util.spec_from_file_location(
+    spec = importlib.util.spec_from_file_location(
         "controller", package / "__init__.py", submodule_search_locations=[str(package)]
     )
-    monkeypatch.setattr(migrate.importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     assert migrate.scripts_folder() == package / "migrations"
     shutil.rmtree(package / "migrations")
     assert "install paddock again" in str(refusal(migrate.scripts_folder))

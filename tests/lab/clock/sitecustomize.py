@@ -28,7 +28,7 @@ class _AnyDatetime(type):
         return isinstance(instance, _real)
 
 
-class _Datetime(_real, metaclass=_AnyDatetime):
+class _Datetime(_real, metaclass=_AnyDatetime):  # type: ignore[valid-type, misc]
     @classmethod
     def now(cls, tz: Any = None) -> Any:
         return _real.fromtimestamp(_time(), tz)
