@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp check bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
+.PHONY: help up down clean quick test test-mcp check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
 
 ARGS ?=
 PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
@@ -36,6 +36,9 @@ test: ## every test, on a real engine and on both stores (ARGS='tests/plan -k na
 
 test-mcp: ## MCP clients of others against sandboxes: conformance, inspector, agents (ARGS='-k inspector' for some)
 	@deploy/test.sh --mcp $(ARGS)
+
+coverage: ## every test with the lines that it runs: a table of those that none runs (ARGS=tests/plan for some)
+	@deploy/test.sh --coverage $(ARGS)
 
 check: ## lint, format and types (and shell scripts, where shellcheck is installed)
 	@deploy/check.sh

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--fleet] [pytest's arguments]...
+#   deploy/test.sh [--quick|--coverage|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--fleet] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
+# --coverage runs the same tests as none, some times slower, and ends with the lines of controller/ that none of them runs.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
 # Beside a whole run (no arguments) go deploy/check.sh, and the engine's contract and a smoke test on a newer engine, in a lab
 # of its own, where its packages can be had; --newer is more of that.
@@ -20,6 +21,7 @@ mcp=
 panel=
 fleet=
 v2=
+coverage=
 processors=$(nproc)
 selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 2))}" --dist loadgroup --durations 25)
 if [ "${1:-}" = --quick ]; then
@@ -30,6 +32,10 @@ if [ "${1:-}" = --quick ]; then
     folders=(plan kinds documents policy service loop cli client metrics store contract archive architecture docs)
     [ $# -gt 0 ] || export PADDOCK_TEST_QUICK=1 # leave out what takes long in them
     exec "$PADDOCK_VENV/bin/python" -m pytest -n "$processors" --dist loadgroup --durations 10 --hypothesis-profile quick "${@:-${folders[@]/#/tests/}}"
+elif [ "${1:-}" = --coverage ]; then
+    shift
+    coverage=yes
+    how=(coverage run -m pytest)
 elif [ "${1:-}" = --mcp ]; then
     shift
     mcp=yes
@@ -350,9 +356,18 @@ if [ -n "$whole" ] && fetched_newer; then
         tests/contract/test_engine_contract.py tests/e2e/test_smoke.py
     newer=$aside
 fi
+if [ -n "$coverage" ]; then
+    rm -rf .cache/coverage
+    mkdir -p .cache/coverage
+fi
 step "Running the tests"
 rc=0
 "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@" || rc=$?
+if [ -n "$coverage" ]; then
+    step "Lines that no test ran"
+    "$PADDOCK_VENV/bin/coverage" combine --quiet
+    "$PADDOCK_VENV/bin/coverage" report
+fi
 if [ -n "$checks" ]; then
     joined "$checks" checks || rc=1
     checks=
