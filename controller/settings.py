@@ -318,6 +318,14 @@ class Settings(BaseSettings):
         max_length=64,
         description="host folders whose subfolders may be bound into sandboxes; at most 64; default: none",
     )
+    host_ca: Literal["auto", "off"] = Field(
+        default="auto",
+        description=(
+            "certificate authorities of this host's own (of its administrator's folder, or named by SSL_CERT_FILE, "
+            "PIP_CERT and the like), for programs in new sandboxes with a network, and installs of MCP servers: auto, "
+            "they trust them where there are any; or off"
+        ),
+    )
     secrets_dir: Path = Field(
         default=Path("/etc/paddock/secrets"),
         description="folder of secrets, as files NAMESPACE/NAME that only root may read",

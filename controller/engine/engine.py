@@ -26,6 +26,7 @@ from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.kernel.guard_watch import GuardWatch
 from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.credentials import CredentialFiles
+from controller.engine.mounts.host_authorities import HostAuthorities
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
@@ -66,8 +67,9 @@ class DockerEngine:
     between attempts to reach an engine that does not answer. `observe_seconds` bounds the wait for an answer about one
     container: without an answer the container is Unknown. Without a `firewall` nothing is guarded. Folders of the host
     may be bound from `host_roots`; they are mounted below `mounts_dir` first. Files that name a sandbox's user are in
-    `users_dir` (None: there are none). `builds_dir` is for the builds of Paddock's own images (None: none are built).
-    `images` say which registries may be at addresses that are not public, and `resolve` returns those of a name. Raises
+    `users_dir` (None: there are none). `builds_dir` is for the builds of Paddock's own images (None: none are built),
+    and `authorities_dir` for the file of the host's authorities that sandboxes trust, too (None: they do not). `images`
+    say which registries may be at addresses that are not public, and `resolve` returns those of a name. Raises
     ValueError for a bad address.
     """
 
@@ -89,6 +91,7 @@ class DockerEngine:
         volumes: Volumes | None = None,
         users_dir: Path | None = None,
         builds_dir: Path | None = None,
+        authorities_dir: Path | None = None,
         credentials: CredentialFiles | None = None,
         images: ImageRules = ANY_IMAGE,
         resolve: Resolve = resolve_addresses,
@@ -110,6 +113,7 @@ class DockerEngine:
         )
         self._agents = AgentRuntimes(self._client, self._view)
         self._accounts = Accounts(users_dir, base_url) if users_dir else None
+        self._authorities = HostAuthorities(authorities_dir, base_url) if authorities_dir else None
         self._guard = GuardWatch(firewall, self._view, self._networks.read_rules)
         self._observer = self._make_observer(meter, observe_seconds)
         self._secret_watch = SecretWatch(self._mounts, self._observer, self._view)
@@ -184,6 +188,7 @@ class DockerEngine:
             mounts=self._mounts,
             agents=self._agents,
             accounts=self._accounts,
+            authorities=self._authorities,
             pulls=self._pulls,
             registries=self._registries,
             before_kill=self._streams.cut_stalled,

@@ -4,7 +4,7 @@ The proxy decrypts TLS for these hosts alone, with a certificate of this Paddock
 The sandbox gets the authority's certificate, and variables that name it; it never gets the secret.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from controller.kinds.runtime.container import ContainerConfig
@@ -16,6 +16,7 @@ from controller.policy.levels.allowed_hosts import reachable
 from controller.policy.levels.levels import Level
 
 AUTHORITIES = "/etc/paddock/ca.crt"
+HOST_AUTHORITIES = "/etc/paddock-host-ca.crt"
 _AT = "spec.credentials"
 _AUTHORIZATION = "authorization"
 # Headers that say how a request is transported: another value would break it, or change where it goes.
@@ -34,6 +35,13 @@ _VARIABLES = (
     "CARGO_HTTP_CAINFO",
     "AWS_CA_BUNDLE",
     "DENO_CERT",
+)
+# Bundles of distributions: what names one of them wants the public authorities, which the host's file has, too.
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
 )
 
 
@@ -90,4 +98,16 @@ def trusting(config: ContainerConfig, spec: SandboxSpec) -> ContainerConfig:
     if not spec.credentials:
         return config
     variables = dict.fromkeys(_VARIABLES, AUTHORITIES) | dict(config.env)
+    return replace(config, env=tuple(sorted(variables.items())))
+
+
+def trusts_host(config: ContainerConfig) -> bool:
+    """Return True if a container gets the authorities of its host: it has a network, and no file of them yet."""
+    return config.network_mode != "none" and AUTHORITIES not in dict(config.env).values()
+
+
+def trusting_host(config: ContainerConfig, image_env: Mapping[str, str]) -> ContainerConfig:
+    """Return the config with variables that name the host's authorities; other values of spec and image stay."""
+    image_own = {name for name, value in image_env.items() if value not in ("", *_BUNDLES)}
+    variables = {name: HOST_AUTHORITIES for name in _VARIABLES if name not in image_own} | dict(config.env)
     return replace(config, env=tuple(sorted(variables.items())))

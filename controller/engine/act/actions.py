@@ -6,7 +6,7 @@ after a refusal, and the action is done if the container is as desired.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,7 @@ from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.docker.start_errors import in_words
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.mounts.accounts import Accounts
+from controller.engine.mounts.host_authorities import HostAuthorities
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.log_tail import read_tail
 from controller.engine.observe.observer import BackgroundObserver, Foreign, Observer
@@ -49,8 +50,10 @@ from controller.kinds.planning.action import (
     UpdateLimits,
 )
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.policy.attest.mounted import missing
+from controller.policy.credentials import trusting_host, trusts_host
 from controller.policy.images import remedy
 
 _log = logging.getLogger(__name__)
@@ -79,7 +82,8 @@ class Actor:
     """Carries out actions, from any number of threads.
 
     `others` carry out the actions on networks and builds. `mounts` gives the places of this host that are bound into a
-    container, `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are given).
+    container, `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are given),
+    `authorities` the file of the host's authorities (None: they are not given).
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
     from inspecting a container that is inspected here anyway.
     """
@@ -97,6 +101,7 @@ class Actor:
         mounts: HostMounts,
         agents: AgentRuntimes,
         accounts: Accounts | None,
+        authorities: HostAuthorities | None,
         pulls: Pulls,
         registries: Registries,
         before_kill: Callable[[str], None],
@@ -110,7 +115,7 @@ class Actor:
         self._background = background
         self._cgroups = cgroups
         self._before_kill, self._mounts, self._agents, self._accounts = before_kill, mounts, agents, accounts
-        self._pulls, self._registries = pulls, registries
+        self._pulls, self._registries, self._authorities = pulls, registries, authorities
         self._pausing, self._holding = pausing, holding
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
@@ -183,8 +188,9 @@ class Actor:
                 return runtime
             config = replace(action.config, user=checked.user)
             files = self._files_in_etc(action.uid, {**checked.accounts, **network_files(config)})
+            trusted = self._host_authorities(action, config)
             body = create_body(
-                config,
+                trusting_host(config, checked.env) if trusted else config,
                 {**checked.labels, **action.labels},
                 image,
                 seccomp,
@@ -193,7 +199,7 @@ class Actor:
                 networked=not {f"/etc/{name}" for name in network_files(config)} & {each["Target"] for each in files},
             )
             places = self._mounts.sources(action.uid, action.config.slots)
-            body["HostConfig"]["Mounts"] = [*places, *files, *([mount_of(runtime)] if runtime else [])]
+            body["HostConfig"]["Mounts"] = [*places, *files, *trusted, *([mount_of(runtime)] if runtime else [])]
             body["HostConfig"]["GroupAdd"] = list(checked.groups)
             made = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
@@ -209,6 +215,11 @@ class Actor:
     def _files_in_etc(self, uid: str, files: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the mounts of these files; none where they can't be written."""
         return self._accounts.mounts(uid, files) if self._accounts and files else []
+
+    def _host_authorities(self, action: CreateContainer, config: ContainerConfig) -> Sequence[Mapping[str, Any]]:
+        """Return the mount of the host's authorities, if the container is a sandbox's that trusts them."""
+        is_sandbox = action.labels.get(own.ROLE) == "sandbox"
+        return self._authorities.mounts() if self._authorities and is_sandbox and trusts_host(config) else []
 
     def _name_taken(self, action: CreateContainer) -> Outcome:
         name = action.config.name

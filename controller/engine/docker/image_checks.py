@@ -49,6 +49,7 @@ class ImageCheck:
     override the image's. `notes` are for users. `counted` bytes of the image count towards the container's quota.
     `user` is the one to run as; "": the image's. `groups` are those that another user than the image's needs to write
     in the image's folders. `accounts` are the files in /etc that name this user (see mounts/accounts.py).
+    `env` are the image's variables.
     """
 
     refusal: str
@@ -59,6 +60,7 @@ class ImageCheck:
     user: str = ""
     groups: tuple[str, ...] = ()
     accounts: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_image(client: Client, image: str, config: ContainerConfig) -> ImageCheck:
@@ -81,6 +83,7 @@ def check_image(client: Client, image: str, config: ContainerConfig) -> ImageChe
         bool(fixed),
         user=config.user,
         groups=_groups(data, config),
+        env=_variables(data),
         accounts=account_files(found, config, lambda: etc_files(client, image_id, FILES)) if is_local else {},
     )
 
@@ -154,7 +157,7 @@ def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]
             f"cover it with spec.template.tmpfs: [{folders}], or build the image without it"
         )
     own = {name for name, _ in config.env}
-    variables = dict(each.partition("=")[::2] for each in data.get("Env") or ())
+    variables = _variables(data)
     loader = [name for name in _LOADER if variables.get(name) and name not in own]
     if loader:
         settings = ", ".join(f"{{name: {name}, value: ''}}" for name in loader)
@@ -163,3 +166,7 @@ def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]
             " set the value you want (`docker inspect` shows the image's own) in spec.template.env: "
             f"[{settings}], or build the image without it"
         )
+
+
+def _variables(data: Mapping[str, Any]) -> Mapping[str, str]:
+    return dict(each.partition("=")[::2] for each in data.get("Env") or ())

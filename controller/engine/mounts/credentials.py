@@ -5,14 +5,11 @@ the hosts of its own sandbox alone, which only that sandbox and the others with 
 """
 
 import base64
-import ssl
 from collections.abc import Callable
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-import certifi
-
+from controller.engine.mounts.host_authorities import host_roots
 from controller.engine.mounts.secrets import SecretFolder
 from controller.kinds.runtime.credential import HostCredential, credentials_folder
 from controller.kinds.runtime.mount import Mount
@@ -49,7 +46,7 @@ class CredentialFiles:
         if mount.kind == "certificate":
             return self._authority().issue(sorted({each.host for each in mount.credentials}))
         own = b"" if mount.source == "this host" else self._authority().certificate()
-        return own + _roots()
+        return own + host_roots()
 
     def stamps(self, mount: Mount, namespace: str) -> tuple[SecretStamp, ...]:
         """Return the present states of the secrets in a file. Never raises."""
@@ -86,12 +83,3 @@ class CredentialFiles:
             words = f"it is empty, longer than {_MOST_BYTES} bytes, or has other than printable ASCII characters"
             raise NoSecret(f"the secret `{name}` for {host} is no value of a header: {words}; set it again")
         return text
-
-
-def _roots() -> bytes:
-    """Return the certificates of authorities that this host trusts, or certifi's if it has none."""
-    found = ssl.get_default_verify_paths().cafile
-    for each in (found, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"):
-        if each and Path(each).is_file():
-            return Path(each).read_bytes()
-    return Path(certifi.where()).read_bytes()
