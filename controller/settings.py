@@ -347,6 +347,9 @@ class Settings(BaseSettings):
             "are providers or model servers; 0: none"
         ),
     )
+    contexts_per_sandbox: int = Field(
+        default=8, ge=1, le=256, description="code contexts that one sandbox may have at the same time"
+    )
     objects_per_namespace: int = Field(
         default=1500,
         ge=0,

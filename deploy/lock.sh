@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Writes from pyproject.toml: requirements.lock (run: with PostgreSQL's driver), requirements-dev.lock (that, and the tests' tools)
 # and requirements-panel.lock (that, and what drives a browser); and from the .in files beside them tests/mcp/requirements.lock
-# and servers.lock (MCP clients and servers of others, in environments of their own) and the images' requirements.lock (data:
-# with what the packages need; of the others the single package that brings a program).
+# and servers.lock (MCP clients and servers of others, in environments of their own) and the images' requirements.lock (python,
+# data: with what the packages need; of the others the single package that brings a program).
 #   deploy/lock.sh [--upgrade]     keeps the pins that still fit; --upgrade takes the newest
 # The tool, uv, is no dependency of the project: it lives in a throw-away folder for the run. One lock serves every Python from 3.11 on, and names neither an index nor a path.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -56,7 +56,11 @@ for each in requirements servers; do
 done
 # Of an image's Python alone: pip reads markers for the Python that it runs on, and that is the host's.
 target=(--python-platform linux)
+compile images/python/requirements.lock images/python/requirements.in
+# The second stands on the first, and never differs in what both hold.
+constraint=(--constraint "$work/images/python/requirements.lock")
 compile images/data/requirements.lock images/data/requirements.in
+constraint=()
 target=(--universal)
 
 for each in node deno model-tiny; do
@@ -64,7 +68,7 @@ for each in node deno model-tiny; do
     compile "images/$each/requirements.lock" "images/$each/requirements.in"
 done
 
-for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock images/{data,node,deno,model-tiny}/requirements.lock; do
+for file in requirements.lock requirements-dev.lock requirements-panel.lock tests/mcp/requirements.lock tests/mcp/servers.lock images/{python,data,node,deno,model-tiny}/requirements.lock; do
     if grep -nE '://|^-|file:' "$work/$file"; then die "$file would name an index or a path (the lines above); the lock files are unchanged."; fi
     cat "$work/$file" >"$ROOT/$file"
 done

@@ -132,7 +132,10 @@ build_on_base() {
     host_apt "$release" "$work/$1/host-apt"
     build "$1" "$work/$1"
 }
-build_python() { build_on_base python "Default image"; }
+build_python() {
+    packages_of_python "$work/python/site" --no-deps --require-hashes -r "$ROOT/images/python/requirements.lock"
+    build_on_base python "Default image"
+}
 build_data() {
     up_to_date python || build_python
     packages_of_python "$work/data/site" --no-deps --require-hashes -r "$ROOT/images/data/requirements.lock"

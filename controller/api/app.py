@@ -27,6 +27,7 @@ from controller.api.routes import (
     audit,
     auth,
     backup,
+    contexts,
     detached,
     diff,
     discovery,
@@ -55,7 +56,7 @@ from controller.ports import Meter
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (agent, files, logs, port_forward, proxy, detached, inspect, why, attest, usage)
+_OF_SANDBOXES = (agent, contexts, files, logs, port_forward, proxy, detached, inspect, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]

@@ -61,6 +61,7 @@ def services_of(
     )
     limits = ServiceLimits(
         exec_rules=settings.exec_rules(),
+        contexts=settings.contexts_per_sandbox,
         transfers=settings.transfer_limits(),
         connections=settings.port_limits(),
         images=settings.image_rules(),

@@ -131,6 +131,10 @@ class AgentAnswer(Protocol):
         """Return a piece of the body, b"" at its end."""
         ...
 
+    def allow(self, seconds: float | None) -> None:
+        """Set the time for the rest of it; None: no limit."""
+        ...
+
     def close(self) -> None:
         """End it, from any thread; what was called is cancelled unless it has ended. Idempotent."""
 

@@ -10,6 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.kinds.runtime.agent import IMAGE as AGENT_IMAGE
+from controller.kinds.runtime.context import MOST_CONTEXTS
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE as EGRESS_IMAGE
 from controller.ports import (
@@ -38,6 +39,7 @@ from controller.service.access.audit import Recorder, auditing
 from controller.service.access.token_admin import TokenAdmin
 from controller.service.access.token_expiry import TokenExpirations
 from controller.service.backup import Backup
+from controller.service.context.contexts import Contexts
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import MemoryFolders, Why, no_folders
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
@@ -139,6 +141,7 @@ class LoopPorts:
 class ServiceLimits:
     """The settings' limits.
 
+    `contexts` is how many code contexts a sandbox may have.
     `most_objects` and `most_annotation_bytes` bound a namespace whose quotas give no bound (0: no bound).
     """
 
@@ -147,6 +150,7 @@ class ServiceLimits:
     connections: PortLimits = field(default_factory=PortLimits)
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
     installs: InstallRules = field(default_factory=InstallRules)
+    contexts: int = MOST_CONTEXTS
     most_objects: int = 0
     most_annotation_bytes: int = 0
     artifact_bytes: int = 1 << 30
@@ -179,6 +183,7 @@ class SandboxServices:
 
     sandbox_streams: SandboxStreams
     agent: SandboxAgent
+    contexts: Contexts
     previous: PreviousLogs
     egress_logs: EgressLogs
     detached: Detached
@@ -241,7 +246,7 @@ def make_services(
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter, Patch(pipeline, sources))
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
-    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet)
+    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet, meter)
     return Services(**vars(fleet), **vars(sandbox))
 
 
@@ -286,6 +291,7 @@ def make_sandbox(
     policy: Policy,
     calls: AgentCalls,
     fleet: FleetServices,
+    meter: Meter | None = None,
 ) -> SandboxServices:
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams, recorder = pipeline.store, pipeline.clock, host.engine, host.streams, fleet.recorder
@@ -300,6 +306,7 @@ def make_sandbox(
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
+        contexts=Contexts(sandbox_streams, calls, recorder, meter or NullMeter(), limits.contexts),
         previous=PreviousLogs(objects=objects, store=store, streams=streams, sandbox_streams=sandbox_streams),
         egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
         detached=Detached(

@@ -45,6 +45,7 @@ _IMAGES = tuple(
 )  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
+_CONTEXTS = "contexts"
 # Their routes call `state.record` on the thread that does the work, before it begins: a thread less for each call.
 _RECORDED_AT_START = (
     *(f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/{sub}" for sub in ("exec", *_AGENT)),
@@ -127,6 +128,8 @@ async def _details(connection: HTTPConnection, asked: AccessRequest) -> Mapping[
     """Return the audit details of a request."""
     if asked.sub == _PROXY:
         return {"port": str(connection.path_params.get("port", ""))[:_MOST_LETTERS]}
+    if asked.sub.partition("/")[0] == _CONTEXTS:
+        return await _context(connection)
     if asked.sub not in _AGENT:
         return _program(await _command(connection, asked))
     if asked.verb != "use" or not isinstance(connection, Request):
@@ -140,6 +143,25 @@ async def _details(connection: HTTPConnection, asked: AccessRequest) -> Mapping[
         named = audited_name if asked.kind == MCP_SERVER.name else None
         return audit_details(tools_of_mcp(body), method if isinstance(method, str) else "", named)
     return audit_details(tools_of_execute(body))
+
+
+async def _context(connection: HTTPConnection) -> dict[str, Any]:
+    """Return the audit details of a code context: its name, its language and the code's size, never the code."""
+    details: dict[str, Any] = {}
+    if name := connection.path_params.get("context"):
+        details["context"] = str(name)[:_MOST_LETTERS]
+    if not isinstance(connection, Request) or connection.scope["method"] != "POST":
+        return details
+    try:
+        body = await connection.json()  # cached from reading it for the route
+    except ValueError:
+        return details
+    if isinstance(body, dict):
+        if isinstance(body.get("language"), str):
+            details["language"] = body["language"][:_MOST_LETTERS]
+        if isinstance(body.get("code"), str):
+            details["characters"] = len(body["code"])
+    return details
 
 
 def _program(command: list[str]) -> dict[str, Any]:

@@ -165,6 +165,10 @@ class SandboxStreams:
         except AgentError as error:
             raise StreamError(str(error)) from error
 
+    def object(self, kind: Kind, namespace: str, name: str) -> StoredObject:
+        """Return the sandbox's object, whatever its state. Raises NotFound."""
+        return self._objects.get(kind, namespace, name)
+
     def usable(self, kind: Kind, namespace: str, name: str) -> StoredObject:
         """Return the sandbox, if a command may be started in it. Raises ServiceError."""
         obj = self._objects.get(kind, namespace, name)

@@ -334,11 +334,16 @@ class Execs:
 
 
 def launch(
-    command: list[bytes], folder: int, environment: dict[bytes, bytes], stdin: bool, stay: bool = False
+    command: list[bytes],
+    folder: int,
+    environment: dict[bytes, bytes],
+    stdin: bool,
+    stay: bool = False,
+    events: int = -1,
 ) -> tuple[socket.socket, int, int, int]:
     """Fork a supervisor for a command; return its socket, and our ends of the command's streams (stdin: or -1).
 
-    None of them blocks. The open FOLDER stays the caller's. Raises ToolError.
+    None of them blocks. The open FOLDER and EVENTS stay the caller's. Raises ToolError.
     """
     ours, theirs = socket.socketpair()
     opened: list[int] = []
@@ -354,7 +359,7 @@ def launch(
             in_read, in_write = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1
             opened.append(in_read)
         if os.fork() == 0:
-            supervisor.run(theirs.fileno(), (in_read, out_write, err_write), command, folder, environment, stay)
+            supervisor.run(theirs.fileno(), (in_read, out_write, err_write), command, folder, environment, stay, events)
     except OSError as error:
         for fd in opened:
             os.close(fd)

@@ -1,5 +1,7 @@
 """The sandbox's main process: the user's command as its child, and the server beside it."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import gc
@@ -21,6 +23,10 @@ from .settings import Settings, SettingsError, child_environment, initial_enviro
 from .supervisor import reset_signals
 from .tools import Tools
 from .watch import Changes, Subscriptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .contexts import Contexts
 
 _PASSED_ON = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
@@ -46,6 +52,8 @@ class Agent:
         tools = Tools(settings, self.loop, workspace, execs, Changes(self.loop, workspace))
         self._tools = tools
         self._direct = Direct(self.loop, settings.max_execs, own)
+        self._own = own
+        self._contexts: Contexts | None = None
         self._protocol = Protocol(tools, workspace, Subscriptions(self.loop, workspace))
 
     def run(self) -> int:
@@ -63,6 +71,10 @@ class Agent:
         server.route("POST", "/exec", self._direct.post)
         server.route("POST", "/exec/kill", self._direct.kill)
         server.route("GET", "/healthz", self._health)
+        server.route("GET", "/contexts", lambda _, exchange: self._code().handle("/list", b"", exchange))
+        for path in ("", "/execute", "/interrupt", "/restart", "/fork", "/delete"):
+            handle = lambda request, exchange, path=path: self._code().handle(path, request.body, exchange)  # noqa: E731
+            server.route("POST", f"/contexts{path}", handle)
         if self._command:
             problem = self._start()
             if problem:
@@ -70,14 +82,30 @@ class Agent:
                 return self._exit_code
         if self._settings.port == 0:
             announce(server)
+        if self._settings.contexts:
+            self._code().warm(self._settings.contexts)
         gc.collect()
         gc.freeze()  # forked supervisors share these pages as long as nobody writes to them
         self.loop.run()
         server.close()
         return self._exit_code
 
+    def _code(self) -> Contexts:
+        """Return the code contexts. Their module is loaded with the first: at rest it would cost memory."""
+        if self._contexts is None:
+            from .contexts import Contexts
+
+            self._contexts = Contexts(self.loop, self._settings.root, self._own)
+        return self._contexts
+
     def _health(self, _request: Request, exchange: Exchange) -> None:
-        health = {"status": "ok", "version": VERSION, "callers": self._callers.status, "git": self._settings.git}
+        health = {
+            "status": "ok",
+            "version": VERSION,
+            "callers": self._callers.status,
+            "git": self._settings.git,
+            "contexts": 1,
+        }
         exchange.reply(200, dumps(health))
 
     def _start(self) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # typing and collections.abc would take half a megabyte
 ENVIRONMENT = "PADDOCK_AGENT"
 GIT = ("None", "Local", "Remote")
 CALLERS = ("Paddock", "Anyone")
+CONTEXT_LANGUAGES = ("python", "javascript", "bash")
 
 
 class SettingsError(Exception):
@@ -34,6 +35,7 @@ class Settings:
         self.level = ""
         self.max_connections = 64
         self.max_execs = 16
+        self.contexts: list[dict[str, Any]] = []
 
     def update(self, given: Any) -> None:
         """Take the values of a JSON object; refuse unknown keys and wrong types, all at once."""
@@ -51,6 +53,8 @@ class Settings:
         if key in ("git", "callers"):
             known = GIT if key == "git" else CALLERS
             return "" if value in known else f"settings: `{key}` must be one of {', '.join(known)}"
+        if key == "contexts":
+            return "" if _are_contexts(value) else "settings: `contexts` must be a list of {language, imports}"
         if isinstance(getattr(self, key), list):
             good = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
             return "" if good else f"settings: `{key}` must be a list of words"
@@ -63,6 +67,20 @@ class Settings:
         if key == "root" and not value.startswith("/"):
             return "settings: `root` must be an absolute path"
         return ""
+
+
+def _are_contexts(value: Any) -> bool:
+    """Return if this is a list of languages, each once, and the modules that each has loaded."""
+    if not isinstance(value, list) or not all(isinstance(context, dict) for context in value):
+        return False
+    languages = [context.get("language") for context in value]
+    return len(set(map(str, languages))) == len(value) and all(
+        language in CONTEXT_LANGUAGES
+        and set(context) <= {"language", "imports"}
+        and isinstance(context.get("imports", []), list)
+        and all(isinstance(name, str) for name in context.get("imports", []))
+        for language, context in zip(languages, value)  # noqa: B905 - they are of one length
+    )
 
 
 def parse(arguments: list[str], environment: dict[bytes, bytes]) -> tuple[Settings, list[str]]:

@@ -4,8 +4,8 @@ It speaks with the agent over a socket. From the agent: `K` ends everything with
 signal to the command; the end of the stream (the agent is gone) is as `K`. To the agent: `E` and an errno: the command
 could not be started; `X` and a wait status: the command has ended.
 
-One that is to stay also says `B` once the command runs, and outlives it, since others may hold its output open; `D`
-(from the agent) leaves those alone, and ends it.
+One that is to stay also says `B` and the command's pid once it runs, and outlives it, since others may hold its output
+open; `D` (from the agent) leaves those alone, and ends it.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ from . import linux
 
 FAILED, EXITED, BEGUN = b"E", b"X", b"B"
 _CONTROL = 3
+EVENTS = 5
+"""Descriptor of a command's events, where it has some (contexts.py)."""
 _HALTED = (b"T", b"t", b"Z", b"X")  # stopped, traced or ended
 _MAX_SIGNALS = 65
 _ALL = [each for each in range(1, _MAX_SIGNALS) if each not in (signal.SIGKILL, signal.SIGSTOP, 32, 33)]
@@ -47,8 +49,9 @@ def run(
     folder: int,
     environment: dict[bytes, bytes],
     stay: bool = False,
+    events: int = -1,
 ) -> None:
-    """Be the supervisor; never returns. Called in the forked child.
+    """Be the supervisor; never returns. Called in the forked child. The command inherits `events` as EVENTS.
 
     Each object that it touches is a page to copy: it does no more than it must. The agent's handlers stay, which only
     wake it; the command gets all defaults at its start, in C.
@@ -57,14 +60,16 @@ def run(
         signal.set_wakeup_fd(-1)
         os.setsid()
         linux.become_subreaper()
-        _place_descriptors(control, streams, folder)
+        _place_descriptors((*streams, control, folder, *([events] if events >= 0 else [])))
         woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         child = _start(command, environment)
         if stay:
-            os.write(_CONTROL, _STATUS.pack(BEGUN, 0))
+            os.write(_CONTROL, _STATUS.pack(BEGUN, child))
         os.closerange(0, _CONTROL)
         os.close(_CONTROL + 1)
+        if events >= 0:
+            os.close(EVENTS)
         _supervise(child, woken, stay)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -73,13 +78,12 @@ def run(
         os._exit(0)
 
 
-def _place_descriptors(control: int, streams: tuple[int, int, int], folder: int) -> None:
-    """Put the streams at 0 to 2, the socket at 3 and the working folder at 4; close everything else."""
-    given: tuple[int, ...] = (*streams, control, folder)
+def _place_descriptors(given: tuple[int, ...]) -> None:
+    """Put the streams at 0 to 2, the socket at 3, the working folder at 4, events at 5; close everything else."""
     if min(given) < len(given):  # one would be in another's place
         given = tuple([os.dup2(fd, 100 + at, inheritable=False) for at, fd in enumerate(given)])
     for at, fd in enumerate(given):
-        os.dup2(fd, at, inheritable=at < 3)
+        os.dup2(fd, at, inheritable=at < 3 or at == EVENTS)
     if linux.close_from(len(given)):
         return
     for name in os.listdir("/proc/self/fd"):  # a loop to the limit is slow

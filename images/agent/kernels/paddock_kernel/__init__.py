@@ -1,0 +1,1 @@
+"""Kernel of a Python context: runs cells that the agent sends over a socket, and writes their events as JSON lines."""
