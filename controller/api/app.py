@@ -27,7 +27,6 @@ from controller.api.routes import (
     audit,
     auth,
     backup,
-    contexts,
     detached,
     diff,
     discovery,
@@ -49,6 +48,7 @@ from controller.api.routes import (
     why,
     workflows,
 )
+from controller.api.routes.sandbox import contexts
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
 from controller.kinds.registry import Registry
