@@ -152,6 +152,35 @@ class Settings(BaseSettings):
     fleet_ca_file: Path | None = Field(
         default=None, description="PEM certificate of the authority that signs the hosts' certificates; default: none"
     )
+    e2b_address: str = Field(
+        default="127.0.0.1:9470",
+        description=(
+            "HOST:PORT of the listener for clients of E2B, which authenticate by token; beyond this machine with "
+            "e2b_tls_cert_file; empty: none"
+        ),
+    )
+    e2b_domain: str = Field(
+        default="",
+        pattern=r"^([a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?(:[0-9]{1,5})?)?$",
+        description=(
+            "domain of the host names PORT-ID.DOMAIN of sandboxes, with its port if that is not 443; it needs a "
+            "wildcard record; default: empty, localhost with the listener's port"
+        ),
+    )
+    e2b_tls_cert_file: Path | None = Field(
+        default=None, description="PEM certificate chain of that listener, for *.e2b_domain, too; default: none"
+    )
+    e2b_tls_key_file: Path | None = Field(
+        default=None, description="PEM private key of e2b_tls_cert_file, readable by the daemon alone; default: none"
+    )
+    e2b_templates: dict[str, str] = Field(
+        default={"base": "paddock/python:1", "code-interpreter-v1": "paddock/python:1"},
+        max_length=64,
+        description=(
+            "images by the names of E2B's templates; a SandboxTemplate or SandboxPool of the name comes first; "
+            "default: base and code-interpreter-v1 are paddock/python:1"
+        ),
+    )
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="URL of the Docker Engine")
     metrics_host: str = Field(default="127.0.0.1", description="address of the metrics listener")
     metrics_port: int = Field(
@@ -480,6 +509,13 @@ class Settings(BaseSettings):
                 raise ValueError(
                     f"{each.path} is or contains the system folder {system_folder(each.path)}; choose another"
                 )
+        return value
+
+    @field_validator("e2b_address")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            parse_address(value, least_port=0)
         return value
 
     @field_validator("npm_registry", "pypi_index")

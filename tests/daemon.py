@@ -164,6 +164,7 @@ def start_daemon(
         "PADDOCK_SOCKET": str(folder / "paddock.sock"),
         "PADDOCK_SERVER": f"unix://{folder / 'paddock.sock'}",
         "PADDOCK_METRICS_PORT": "0",
+        "PADDOCK_E2B_ADDRESS": "",
         "PADDOCK_LOG_FORMAT": "json",
         "PADDOCK_BUILD_IMAGES": "off",  # a test that names a missing image waits for no build
         "PADDOCK_PACKAGE_SOURCES": '["apt"]',  # no test depends on this host's pip and npm, or waits for their answers

@@ -74,12 +74,14 @@ def create_app(
     mcp_app: ASGIApp | None = None,
     examine: Doctor = tuple,
     forwarding: Forwarding | None = None,
+    e2b_url: str = "",
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
-    `forwarding` passes on requests for sandboxes of other hosts, if there are any.
+    `forwarding` passes on requests for sandboxes of other hosts, if there are any. `e2b_url` is that of the
+    listener for clients of E2B.
     """
     app = copy(routed(services.registry, speaks_mcp=mcp_app is not None))
     app.state, app.user_middleware = State(), []
@@ -91,6 +93,7 @@ def create_app(
     app.state.watch_streams = WatchStreams(services.watches, longest_seconds=longest_watch_seconds)
     app.state.port_forwarding = port_forward.PortForwarding()
     app.state.mcp = mcp_app
+    app.state.e2b_url = e2b_url
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
     app.add_middleware(BodyLimit, share=load.share)

@@ -12,6 +12,7 @@ from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
 from controller.app.doctor import examine
+from controller.app.e2b import start_e2b
 from controller.app.engine import make_install_rules
 from controller.app.errors import CannotStart
 from controller.app.fleet_tls import make_fleet_tls
@@ -93,8 +94,8 @@ def services_of(
 
 def start_listeners(
     core: Core, services: Services, store: SqlStore, engine: DockerEngine, loop: LoopParts, sessions: Sessions
-) -> tuple[str, int]:
-    """Start the API and metrics listeners. Return the TCP listener's address and the metrics port.
+) -> tuple[str, str, int]:
+    """Start all listeners. Return the URLs of the TCP listener and of E2B's, and the metrics port.
 
     Raises CannotStart.
     """
@@ -117,6 +118,7 @@ def start_listeners(
     forwarding, fleet_tls = _forwarding(settings, locations, mcp_app)
     load = LoadLimits(settings.requests_per_second, settings.requests_in_flight, settings.caller_share)
     load = load.with_lasting(transfers=settings.transfers, ports=settings.port_connections)
+    e2b_url = start_e2b(core, services, store, load, locations)
     make = partial(
         create_app,
         services,
@@ -126,6 +128,7 @@ def start_listeners(
         mcp_app=mcp_app,
         examine=partial(examine, settings),
         forwarding=forwarding,
+        e2b_url=e2b_url,
     )
     core.undo.callback(services.recorder.flush)
     listeners = Listeners(_listener_rules(settings, fleet_tls), store.tokens, core.clock, lambda who: make(who=who))
@@ -140,7 +143,7 @@ def start_listeners(
     except (SocketTaken, CannotListen) as error:
         raise CannotStart(str(error)) from error
     core.undo.callback(loop.watches.close)  # before the API stops: open watches would delay it
-    return listeners.url, metrics.port
+    return listeners.url, e2b_url, metrics.port
 
 
 def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:

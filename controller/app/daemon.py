@@ -37,7 +37,7 @@ class Daemon:
         self._settings, self._stopping = settings, stopping
         self._stack = ExitStack()
         self.metrics_port = 0
-        self.api_url = ""  # of the TCP listener
+        self.api_url = self.e2b_url = ""  # of the TCP listeners
         self.failed = False
 
     def start(self) -> None:
@@ -68,7 +68,7 @@ class Daemon:
         follow_hosts(core, fleet, loop.watches.notify)
         services = services_of(core, store, engine, secrets, policy, loop)
         sessions = Sessions(services.mcp_servers, core.meter)
-        self.api_url, self.metrics_port = start_listeners(core, services, store, engine, loop, sessions)
+        self.api_url, self.e2b_url, self.metrics_port = start_listeners(core, services, store, engine, loop, sessions)
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         undo.callback(services.run_stages.resume())
@@ -111,6 +111,7 @@ def serve(settings: Settings) -> int:
     )
     listeners = {"socket": str(settings.socket)} if "api" in settings.roles else {"fleet": settings.fleet_address}
     listeners |= {"metrics": metrics} | ({"api": daemon.api_url} if daemon.api_url else {})
+    listeners |= {"e2b": daemon.e2b_url} if daemon.e2b_url else {}
     log.info("serving", version=VERSION, pid=os.getpid(), **listeners)
     freeze_objects()
     while not stopping.wait(1.0):  # bounded: a signal just before a wait is handled only at its end

@@ -58,6 +58,7 @@ COMMANDS = {
     "api-resources": "Show the kinds that the daemon serves.",
     "completion": "Print the completion script for your shell.",
     "models": "List models that sandboxes may use, and if they are ready.",
+    "e2b": "Use this daemon by E2B's own clients.",
     "mcp": "Serve Paddock's tools to an MCP client, and configure clients.",
     "config": "Show and change contexts: named daemons and namespaces; add model providers.",
     "auth": "Show your identity and permissions.",

@@ -38,6 +38,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "errors": api.errors,
     "commands": cli.commands,
     "mcp tools": tables.mcp_tools,
+    "e2b calls": tables.e2b_calls,
 }
 
 

@@ -8,6 +8,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from controller.cli.commands.token import token_
+from controller.e2b.calls import CALLS
 from controller.kinds.access.access import PeerGrant
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.registry import discover
@@ -296,6 +297,19 @@ def mcp_tools() -> str:
         for each in TOOLS.values()
     )
     return table(("tool", "role", "changes", ""), rows)
+
+
+def e2b_calls() -> str:
+    """Return every call of E2B's protocol: what a program calls, and what differs."""
+    rows = (
+        (
+            f"`{call.client}`" if call.client else "",
+            f"`{call.method} {call.path}`",
+            cell(f"refused: {call.difference}" if call.form == "refused" else call.difference or "as E2B's"),
+        )
+        for call in CALLS
+    )
+    return table(("in a program", "request", "here"), rows)
 
 
 def _first_sentence(text: str) -> str:

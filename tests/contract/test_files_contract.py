@@ -167,6 +167,38 @@ def test_folders(box: Box) -> None:
     box.fails("NotFound", "stat", "/tmp/a")
 
 
+def test_a_file_or_folder_is_moved(box: Box) -> None:
+    box.ask("mkdir", "/tmp/from/deep", parents=True)
+    box.send("write", "/tmp/from/deep/file", [b"x"])
+    assert box.ask("move", "/tmp/from", target="/tmp/to/new", parents=True)["type"] == "folder"
+    box.fails("NotFound", "stat", "/tmp/from")
+    assert box.receive("read", "/tmp/to/new/deep/file") == b"x"
+    box.send("write", "/tmp/to/other", [b"y"])
+    box.ask("move", "/tmp/to/new/deep/file", target="/tmp/to/other")  # what was there is replaced
+    assert box.receive("read", "/tmp/to/other") == b"x"
+    box.fails("NotFound", "move", "/tmp/none", target="/tmp/new/folder", parents=True)
+    box.fails("NotFound", "stat", "/tmp/new")
+    box.fails("BadPath", "move", "/tmp/to", target="/")
+    if box.real:
+        assert "different file systems" in box.fails("BadPath", "move", "/tmp/to", target="/workspace/to")
+    box.ask("remove", "/tmp/to", recursive=True)
+
+
+def test_a_tree_is_listed_to_a_depth(box: Box) -> None:
+    box.ask("mkdir", "/tmp/a/b/c", parents=True)
+    box.send("write", "/tmp/a/b/file", [b"x"])
+    box.make("ln", "-s", ".", "/tmp/a/loop")
+
+    def names(depth: int) -> list[str]:
+        return [each["name"] for each in box.ask("list", "/tmp/a", depth=depth)["items"]]
+
+    assert names(1) == ["b", "loop"]
+    assert names(2) == ["b", "b/c", "b/file", "loop"]
+    assert names(64) == names(3) == names(2)
+    assert box.ask("list", "/tmp/a", depth=9, limit=2)["truncated"] is True
+    box.ask("remove", "/tmp/a", recursive=True)
+
+
 def test_relative_paths_begin_where_commands_run(box: Box) -> None:
     box.send("write", "relative/deep/file", [b"x"], parents=True)
     box.fails("NotFound", "write", "missing/file")

@@ -215,11 +215,12 @@ class Bookmark(Shape):
 
 
 class VersionInfo(Shape):
-    """Version of the daemon."""
+    """Version of the daemon. `e2b` is the URL of its listener for clients of E2B; left out: there is none."""
 
     version: str
     apiVersion: Version
     python: str
+    e2b: str = Field(default="", description="URL of the listener for clients of E2B")
 
 
 @cache

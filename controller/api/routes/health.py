@@ -35,9 +35,11 @@ def readyz(request: Request) -> PlainTextResponse:
 
 
 @routes.get(VERSION_PATH, responses={200: {"model": VersionInfo}})
-async def version() -> JSONResponse:
+async def version(request: Request) -> JSONResponse:
     """Version of the daemon and of its API."""
-    return JSONResponse({"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()})
+    shown = {"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()}
+    url = request.app.state.e2b_url
+    return JSONResponse({**shown, "e2b": url} if url else shown)
 
 
 @routes.get("/openapi.json", include_in_schema=False)

@@ -47,7 +47,7 @@ class TcpServer:
                 f"the API is not served at {self._host} without TLS: tokens could be read on the network; set"
                 " tls_cert_file and tls_key_file, or api_host to 127.0.0.1"
             )
-        options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": _checked(self._key)} if secure else {}
+        options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": checked_key(self._key)} if secure else {}
         stall = self._stall_seconds
         config = uvicorn_config(
             self._app, grace_seconds=self._grace_seconds, stall_seconds=stall, share=self._share, **options
@@ -57,7 +57,7 @@ class TcpServer:
         except (OSError, ssl.SSLError) as error:
             raise SocketTaken(f"{self._cert} and {self._key} can't be used for TLS: {error}") from error
         listening = bound(address)
-        self.url = f"{'https' if secure else 'http'}://{_shown(self._host)}:{listening.getsockname()[1]}"
+        self.url = f"{'https' if secure else 'http'}://{shown_host(self._host)}:{listening.getsockname()[1]}"
         self._serving = Serving(config, grace_seconds=self._grace_seconds)
         self._serving.start(ConnectionLimiter(listening, self._share))
 
@@ -76,7 +76,7 @@ def resolve(host: str, port: int, setting: str = "api_host") -> tuple[str, int]:
     return str(found[0][4][0]), port
 
 
-def bound(address: tuple[str, int]) -> socket.socket:
+def bound(address: tuple[str, int], setting: str = "api_host") -> socket.socket:
     """Return a socket that listens there. Raises SocketTaken."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -86,11 +86,12 @@ def bound(address: tuple[str, int]) -> socket.socket:
         made.listen(1024)
     except OSError as error:
         made.close()
-        raise SocketTaken(f"the API can't be served at {address[0]}:{address[1]}: {error.strerror}") from error
+        what = "the API" if setting == "api_host" else setting
+        raise SocketTaken(f"{what} can't be served at {address[0]}:{address[1]}: {error.strerror}") from error
     return made
 
 
-def _checked(key: Path | None) -> Path | None:
+def checked_key(key: Path | None) -> Path | None:
     """Return the private key's file. Raises SocketTaken if others may read it."""
     if key is None:
         return None
@@ -103,5 +104,6 @@ def _checked(key: Path | None) -> Path | None:
     return key
 
 
-def _shown(host: str) -> str:
+def shown_host(host: str) -> str:
+    """Return a host as URLs have it."""
     return f"[{host}]" if ":" in host else host

@@ -59,7 +59,10 @@ class Job(NamedTuple):
     @property
     def path(self) -> bytes:
         """Requested path, absolute in the sandbox."""
-        path = str(self.ask["path"])
+        return self.absolute(str(self.ask["path"]))
+
+    def absolute(self, path: str) -> bytes:
+        """Return a path of the request as an absolute one in the sandbox."""
         if path == "~" or path.startswith("~/"):
             path = home(self.root, self.ask) + path[1:]
         return clean(path, str(self.ask.get("working_dir") or "/"))
@@ -77,24 +80,42 @@ def stat_(job: Job) -> Result:
 
 
 def list_(job: Job) -> Result:
-    """List a folder by name: at most `limit` entries, bounded in bytes."""
-    folder, limit = open_folder(job.root, job.path), int(job.ask["limit"])
-    items: list[Result] = []
-    count = size = 0
-    truncated = False
-    try:
-        with os.scandir(folder) as entries:
-            for each in entries:
-                count += 1
-                truncated = count > limit or size > _LIST_BYTES
-                if truncated:
-                    break
-                with suppress(FileNotFoundError):
-                    items.append(_entry(os.fsencode(each.name), folder))
-                    size += len(items[-1]["name"]) + len(items[-1].get("target", ""))
-    finally:
-        os.close(folder)
-    return {"items": sorted(items, key=lambda each: str(each["name"])), "truncated": truncated}
+    """List a folder by name: at most `limit` entries, bounded in bytes. Folders that can't be read are left closed."""
+    listing = _Listing(int(job.ask["limit"]))
+    listing.add(open_folder(job.root, job.path), b"", int(job.ask.get("depth") or 1))
+    return {"items": sorted(listing.items, key=lambda each: str(each["name"])), "truncated": listing.truncated}
+
+
+class _Listing:
+    """Entries of a folder and of those below it, whose names are relative paths."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._count, self._bytes = limit, 0, 0
+        self.items: list[Result] = []
+        self.truncated = False
+
+    def add(self, folder: int, prefix: bytes, depth: int) -> None:
+        """Add the entries of a folder, which is closed at the end."""
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    self._count += 1
+                    self.truncated = self.truncated or self._count > self._limit or self._bytes > _LIST_BYTES
+                    if self.truncated:
+                        return
+                    with suppress(FileNotFoundError):
+                        self._add(os.fsencode(entry.name), folder, prefix, depth)
+        finally:
+            os.close(folder)
+
+    def _add(self, name: bytes, folder: int, prefix: bytes, depth: int) -> None:
+        item = _entry(name, folder)
+        item["name"] = (prefix + name).decode("utf-8", "replace")
+        self.items.append(item)
+        self._bytes += len(item["name"]) + len(item.get("target", ""))
+        if depth > 1 and item["type"] == "folder":
+            with suppress(PermissionError, NotADirectoryError):
+                self.add(open_below(name, folder), prefix + name + b"/", depth - 1)
 
 
 def mkdir(job: Job) -> Result:
@@ -169,6 +190,28 @@ def write(job: Job) -> Result:
         os.close(parent)
 
 
+def move(job: Job) -> Result:
+    """Rename a file, link or folder; what is at the new path is replaced, unless it is a folder with contents."""
+    (source, name), (folder, new) = split(job.path), split(job.absolute(str(job.ask["target"])))
+    if not name or not new:
+        raise NotAFile("BadPath", "the root of a sandbox can't be moved, nor replaced")
+    parent = open_folder(job.root, source)
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)  # before folders are created for it
+        target = _open_parent(job.root, folder, create=bool(job.ask.get("parents")))
+        try:
+            os.rename(name, new, src_dir_fd=parent, dst_dir_fd=target)
+            return _entry(new, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            raise NotAFile("BadPath", "the two paths are on different file systems; copy it, then remove it") from None
+        finally:
+            os.close(target)
+    finally:
+        os.close(parent)
+
+
 def pack_(job: Job) -> Result:
     """Send a file, link or tree as a tar stream with the first name `top`."""
     top = clean(job.ask["top"]).lstrip(b"/")
@@ -227,6 +270,7 @@ OPERATIONS: dict[str, Callable[[Job], Result]] = {
     "remove": remove,
     "read": read,
     "write": write,
+    "move": move,
     "pack": pack_,
     "unpack": unpack_,
 }

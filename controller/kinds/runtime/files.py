@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "pack", "unpack"]
+Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "move", "pack", "unpack"]
 # Operations that send data in, and read-only ones.
 TAKES = frozenset[Operation](("write", "unpack"))
 READ_OPERATIONS = frozenset[Operation](("stat", "list", "read", "pack"))
@@ -14,8 +14,10 @@ class FileRequest:
     """One operation on a path in a sandbox; a relative path starts where its commands run, `~` is its user's home.
 
     `follow`: follow a symlink at the end of the path (stat, pack). `recursive`: with all contents (remove). `parents`:
-    with missing parent folders (mkdir, write, unpack). `mode`: permission bits (write, mkdir); None keeps a file's.
-    `top`: the first name in the archive (pack). `limit`: maximum of entries (list). `max_bytes`: maximum of a transfer.
+    with missing parent folders (mkdir, write, move, unpack). `mode`: permission bits (write, mkdir); None keeps a
+    file's. `top`: the first name in the archive (pack). `limit`: maximum of entries (list). `depth`: levels of folders
+    (list): below the first, names are relative paths. `target`: the new path (move). `max_bytes`: maximum of a
+    transfer.
     """
 
     op: Operation
@@ -27,6 +29,8 @@ class FileRequest:
     top: str = "."
     limit: int = 1000
     max_bytes: int = 0
+    depth: int = 1
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,78 @@
+"""The listener for clients of E2B. Its package is imported at the first connection."""
+
+from functools import partial
+
+import structlog
+from starlette.types import ASGIApp
+
+from controller.api.middleware.load import LoadLimit, LoadLimits
+from controller.api.middleware.token_expiry import TokenExpiry
+from controller.api.middleware.trace import Trace
+from controller.api.server.first_request import FirstRequestServer
+from controller.api.server.peer_credentials import HOST_NAMES
+from controller.api.server.server import SocketTaken
+from controller.app.core import Core
+from controller.app.errors import CannotStart
+from controller.kinds.common.address import parse_address
+from controller.service.access.authenticate import Identify
+from controller.service.sandbox.locations import Locations
+from controller.service.services import Services
+from controller.store.sql_store import SqlStore
+
+_log = structlog.get_logger("paddock")
+
+
+def start_e2b(core: Core, services: Services, store: SqlStore, load: LoadLimits, locations: Locations | None) -> str:
+    """Start the listener, and return its URL; "": there is none. Raises CannotStart.
+
+    Another program may have the port that nobody chose: then there is none, and the log says so.
+    """
+    settings = core.settings
+    if not settings.e2b_address or "api" not in settings.roles or not settings.is_host:
+        return ""
+    cert, key = settings.e2b_tls_cert_file, settings.e2b_tls_key_file
+    server = FirstRequestServer(
+        lambda: _application(core, services, store, load, locations, server),
+        parse_address(settings.e2b_address, least_port=0),
+        "e2b_address",
+        cert=cert,
+        key=key,
+        stall_seconds=settings.transfer_stall_seconds,
+        share=settings.caller_share,
+    )
+    try:
+        server.start()
+    except SocketTaken as error:
+        if "e2b_address" in settings.model_fields_set:
+            raise CannotStart(str(error)) from error
+        _log.warning("no listener for clients of E2B; set e2b_address to another address, or to none", why=str(error))
+        return ""
+    core.undo.callback(server.stop)
+    return server.url
+
+
+def _application(
+    core: Core,
+    services: Services,
+    store: SqlStore,
+    load: LoadLimits,
+    locations: Locations | None,
+    server: FirstRequestServer,
+) -> ASGIApp:
+    """Import the package, and build the application."""
+    from controller.e2b.app import E2BApp
+    from controller.e2b.parts import Parts, Rules
+
+    settings = core.settings
+    domain = settings.e2b_domain or f"localhost:{server.port}"
+    identify = Identify(tokens=store.tokens, clock=core.clock, names=HOST_NAMES, owners=frozenset())
+    rules = Rules(domain, settings.e2b_templates, settings.state_dir / "e2b")
+    parts = Parts(
+        services, identify, store.tokens, core.clock, rules, locations.is_here if locations is not None else None
+    )
+    return Trace(E2BApp(parts, partial(_limited, services, load)))
+
+
+def _limited(services: Services, load: LoadLimits, app: ASGIApp) -> ASGIApp:
+    """Return the application with the limits of the API's listeners, for the caller of a request."""
+    return TokenExpiry(LoadLimit(app, load), services.token_expirations)

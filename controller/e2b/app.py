@@ -1,0 +1,281 @@
+"""The ASGI application of E2B's protocol. Building it reads the key and the stored sandboxes: not on an event loop."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import structlog
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from controller.e2b import errors
+from controller.e2b.calls import CALLS, Call
+from controller.e2b.control import Control
+from controller.e2b.directory import Directory
+from controller.e2b.envs import Variables
+from controller.e2b.fields import Fields
+from controller.e2b.file_work import FileWork
+from controller.e2b.files import FilesCalls
+from controller.e2b.filesystem import FilesystemCalls
+from controller.e2b.frames import END, MESSAGE_BYTES, FrameReader, frame, only_message, parsed
+from controller.e2b.identity import Identity, Named, Target, check_host, check_user, credentials_in, named_by, user_of
+from controller.e2b.parts import ENVD_PORT, INTERPRETER_PORT, Parts, load_key, on_thread
+from controller.e2b.process import ProcessCalls
+from controller.e2b.processes import Processes
+from controller.e2b.signature import AccessTokens
+from controller.e2b.streaming import Stream
+from controller.e2b.watch import WatchCalls
+from controller.e2b.workplace import Workplace, workplace
+from controller.kinds.access.access import Caller
+from controller.service.access.access import acting
+from controller.service.errors import BadRequest, MethodNotAllowed, NotFound, ServiceError, TooLarge
+
+_TARGET = "paddock.e2b"  # in the state of a request: its caller and sandbox
+_STREAM_TYPE, _UNARY_TYPE = "application/connect+json", "application/json"
+_KEEPALIVE_SECONDS = 90.0
+_MOST_SECONDS = 1e7
+_log = structlog.get_logger("paddock.e2b")
+Handler = Callable[[Request], Awaitable[Response]]
+Wrap = Callable[[ASGIApp], ASGIApp]
+
+
+class E2BApp:
+    """Identifies the caller of each request, and passes it on to the control plane, envd or the interpreter."""
+
+    def __init__(self, parts: Parts, wrap: Wrap = lambda app: app) -> None:
+        """`wrap` adds the limits of the other listeners, within the caller's identity."""
+        self._parts = parts
+        self._identity = Identity(parts, AccessTokens(load_key(parts.rules.folder)), Directory(parts.services.objects))
+        variables = Variables(parts.rules.folder / "envs")
+        files = FileWork(parts)
+        rules = parts.services.sandbox_streams.rules
+        self._control = Control(parts, self._identity, variables)
+        self._process = ProcessCalls(parts, Processes(rules.pause_seconds), variables)
+        self._filesystem, self._files = FilesystemCalls(files), FilesCalls(files)
+        self._watch = WatchCalls(self._filesystem)
+        self._by_port = {
+            0: wrap(self._router("control")),
+            ENVD_PORT: wrap(self._router("envd")),
+            INTERPRETER_PORT: wrap(self._router("interpreter")),
+        }
+
+    def _router(self, place: str) -> ASGIApp:
+        routes = [Route(call.path, self._guarded(call), methods=[call.method]) for call in CALLS if call.place == place]
+        return Router(routes, redirect_slashes=False, default=_unknown)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError(scope["type"])
+        headers, source = Headers(scope=scope), f"tcp {scope['client'][0]}" if scope.get("client") else ""
+        try:
+            named = named_by(headers, scope["path"], self._parts.rules.domain)
+            query = QueryParams(scope.get("query_string", b""))
+            authenticated = credentials_in(headers, list(query.keys()))
+            check_host(headers, domain=self._parts.rules.domain, authenticated=authenticated)
+            caller, target = await self._identified(scope, headers, named, source)
+        except ServiceError as error:
+            if error.code == 401:
+                await on_thread(self._parts.services.recorder.unknown, source, str(error))
+            await errors.answer(error)(scope, receive, send)
+            return
+        scope.setdefault("state", {})[_TARGET] = target
+        app = self._by_port.get(named.port if named else 0, _no_port)
+        with acting(caller) as refused:
+            try:
+                await app(scope, receive, send)
+            finally:
+                for ask, why in refused:
+                    await on_thread(self._parts.services.recorder.refused, ask, why)
+
+    async def _identified(
+        self, scope: Scope, headers: Headers, named: Named | None, source: str
+    ) -> tuple[Caller, Target | None]:
+        if named is None:
+            return await on_thread(self._identity.caller, headers, source), None
+        target = await on_thread(partial(self._identity.target, scope, headers, named, source))
+        return target.caller, target
+
+    def _guarded(self, call: Call) -> Handler:
+        """Return the handler of a call, whose ServiceErrors are answers in the form that its clients read."""
+        handle: Callable[[Call, Request], Awaitable[Response]] = getattr(self, f"_{call.form}")
+        shown = errors.unary if call.form in ("unary", "stream") else errors.answer
+
+        async def handler(request: Request) -> Response:
+            try:
+                if request.scope["state"].get(_TARGET) is not None:
+                    check_user(user_of(request.headers))
+                return await handle(call, request)
+            except ServiceError as error:
+                return shown(error)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except Exception:
+                _log.exception("call failed", call=call.path)
+                return JSONResponse({"code": 500, "message": "internal error; the daemon's log has the details"}, 500)
+
+        return handler
+
+    async def _place(self, request: Request) -> Workplace:
+        target: Target = request.scope["state"][_TARGET]
+        return await on_thread(workplace, self._parts, target.obj)
+
+    def _service(self, call: Call) -> ProcessCalls | FilesystemCalls | WatchCalls:
+        if call.path.startswith("/process."):
+            return self._process
+        return self._watch if "atch" in call.name else self._filesystem
+
+    async def _unary(self, call: Call, request: Request) -> Response:
+        _check_type(request, _UNARY_TYPE)
+        place, message = await self._place(request), Fields(parsed(await _body(request)))
+        return JSONResponse(await getattr(self._service(call), call.name)(place, message))
+
+    async def _stream(self, call: Call, request: Request) -> Response:
+        _check_type(request, _STREAM_TYPE)
+        place, message = await self._place(request), Fields(only_message(await _body(request)))
+        keepalive = _seconds(request, "keepalive-ping-interval", 1.0) or _KEEPALIVE_SECONDS
+        limit = _seconds(request, "connect-timeout-ms", 0.001)
+        try:
+            frames = await getattr(self._service(call), call.name)(place, message, keepalive, limit)
+        except errors.SandboxGone:
+            raise
+        except ServiceError as error:  # a stream's errors are in its last message
+            return Response(errors.last_frame(error), media_type=_STREAM_TYPE)
+        return Stream(_ended(frames), media_type=_STREAM_TYPE)
+
+    async def _input(self, call: Call, request: Request) -> Response:
+        del call
+        _check_type(request, _STREAM_TYPE)
+        place = await self._place(request)
+        try:
+            answer = await self._process.stream_input(place, _messages(request))
+        except ServiceError as error:
+            return Response(errors.last_frame(error), media_type=_STREAM_TYPE)
+        return Response(frame(answer) + frame({}, END), media_type=_STREAM_TYPE)
+
+    async def _download(self, call: Call, request: Request) -> Response:
+        del call
+        return await self._files.read(await self._place(request), request)
+
+    async def _upload(self, call: Call, request: Request) -> Response:
+        del call
+        return await self._files.write(await self._place(request), request)
+
+    async def _health(self, call: Call, request: Request) -> Response:
+        del call
+        await self._place(request)
+        return Response(status_code=204)
+
+    async def _create(self, call: Call, request: Request) -> Response:
+        del call
+        key = request.headers.get("idempotency-key", "")[:256]
+        return JSONResponse(await self._control.create(await _fields(request), key), 201)
+
+    async def _list(self, call: Call, request: Request) -> Response:
+        del call
+        query = request.query_params
+        items, token = await self._control.list({name: query.getlist(name) for name in query})
+        return JSONResponse(items, headers={"x-next-token": token} if token else None)
+
+    async def _get(self, call: Call, request: Request) -> Response:
+        del call
+        return JSONResponse(await self._control.detail(request.path_params["id"]))
+
+    async def _kill(self, call: Call, request: Request) -> Response:
+        del call
+        await self._control.kill(request.path_params["id"])
+        return Response(status_code=204)
+
+    async def _timeout(self, call: Call, request: Request) -> Response:
+        shorten = call.name != "refresh"
+        await self._control.set_timeout(request.path_params["id"], await _fields(request), shorten=shorten)
+        return Response(status_code=204)
+
+    async def _pause(self, call: Call, request: Request) -> Response:
+        del call
+        body = await _fields(request)
+        await self._control.pause(request.path_params["id"], memory=body.flag("memory", True))
+        return Response(status_code=204)
+
+    async def _connect(self, call: Call, request: Request) -> Response:
+        del call
+        shown, was_paused = await self._control.connect(request.path_params["id"], await _fields(request))
+        return JSONResponse(shown, 201 if was_paused else 200)
+
+    async def _network(self, call: Call, request: Request) -> Response:
+        del call
+        await self._control.update_network(request.path_params["id"], await _fields(request))
+        return Response(status_code=204)
+
+    async def _metrics(self, call: Call, request: Request) -> Response:
+        del call
+        return JSONResponse(await self._control.metrics(request.path_params["id"]))
+
+    async def _refused(self, call: Call, request: Request) -> Response:
+        del request
+        raise errors.NotOffered(call.difference)
+
+
+async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    error: ServiceError = NotFound(f"{scope['method']} {scope['path'][:200]} is not a call of this version of Paddock")
+    if any(call.path == scope["path"] for call in CALLS):
+        error = MethodNotAllowed(f"{scope['path']}: {scope['method']} is not a method of this call")
+    await errors.answer(error)(scope, receive, send)
+
+
+async def _no_port(scope: Scope, receive: Receive, send: Send) -> None:
+    error = errors.NotOffered("ports of programs are not served here yet; use `paddock port-forward NAME PORT`")
+    await errors.answer(error)(scope, receive, send)
+
+
+async def _ended(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the frames; an error becomes the last one."""
+    try:
+        async for each in frames:
+            yield each
+    except ServiceError as error:
+        yield errors.last_frame(error)
+
+
+async def _messages(request: Request) -> AsyncIterator[Mapping[str, Any]]:
+    reader = FrameReader()
+    async for piece in request.stream():
+        for message in reader.add(piece):
+            yield message
+    reader.end()
+
+
+async def _body(request: Request) -> bytes:
+    """Return the whole body. Raises TooLarge."""
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MESSAGE_BYTES + 5:
+            raise TooLarge(f"the request is larger than {MESSAGE_BYTES >> 20} MiB; send it in parts")
+    return bytes(data)
+
+
+async def _fields(request: Request) -> Fields:
+    return Fields(parsed(await _body(request)))
+
+
+def _check_type(request: Request, required: str) -> None:
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != required:
+        raise BadRequest(f"Content-Type: `{given[:60]}` is not served here; send `{required}`")
+
+
+def _seconds(request: Request, name: str, unit: float) -> float | None:
+    """Return a time in a header, in seconds; None: there is none. Raises BadRequest."""
+    text = request.headers.get(name, "")
+    if not text:
+        return None
+    try:
+        seconds = float(text) * unit
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise BadRequest(f"{name}: `{text[:40]}` is not a time above 0")
+    return seconds

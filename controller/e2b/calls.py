@@ -1,0 +1,76 @@
+"""Every call of E2B's protocol: where it is served, and what differs. Routes and the README's table are made of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Place = Literal["control", "envd", "interpreter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call. `form` is how it is answered, `name` the method that does; `client` what a program calls.
+
+    `difference` is how it differs from E2B's; for the form `refused` it is the refusal.
+    """
+
+    place: Place
+    method: str
+    path: str
+    form: str
+    name: str = ""
+    client: str = ""
+    difference: str = ""
+
+
+_P, _F = "/process.Process", "/filesystem.Filesystem"
+_ID = "/sandboxes/{id}"
+_WATCH = "listings are compared four times a second: what comes and goes between is not seen, a rename is two events"
+_BUILDS = "template builds are not offered; build an image, and name it as the template"
+_VOLUMES = "volumes are not offered in this protocol; name a SandboxTemplate with `volumes:` as the template"
+_SNAPSHOTS = "snapshots are not offered yet; copy files out by `files.read`, or keep the sandbox paused"
+
+CALLS: Sequence[Call] = (
+    Call("control", "POST", "/v2/sandboxes", "create", client="Sandbox.create"),
+    Call("control", "POST", "/sandboxes", "create", client="Sandbox.create"),
+    Call("control", "GET", "/v2/sandboxes", "list", client="Sandbox.list"),
+    Call("control", "GET", "/sandboxes", "list", client="Sandbox.list"),
+    Call("control", "GET", _ID, "get", client="get_info"),
+    Call("control", "DELETE", _ID, "kill", client="kill"),
+    Call("control", "POST", _ID + "/timeout", "timeout", client="set_timeout"),
+    Call("control", "POST", _ID + "/refreshes", "timeout", "refresh"),
+    Call("control", "POST", _ID + "/pause", "pause", client="pause"),
+    Call("control", "POST", "/v2/sandboxes/{id}/connect", "connect", client="Sandbox.connect"),
+    Call("control", "POST", _ID + "/connect", "connect", client="Sandbox.connect"),
+    Call("control", "POST", _ID + "/resume", "connect", client="Sandbox.resume"),
+    Call("control", "GET", _ID + "/metrics", "metrics", client="get_metrics"),
+    Call("control", "PUT", _ID + "/network", "network", client="update_network"),
+    Call("control", "POST", _ID + "/fork", "refused", client="fork", difference=_SNAPSHOTS),
+    Call("control", "POST", _ID + "/snapshots", "refused", client="create_snapshot", difference=_SNAPSHOTS),
+    Call("control", "GET", "/snapshots", "refused", client="list_snapshots", difference=_SNAPSHOTS),
+    Call("control", "POST", "/v3/templates", "refused", client="Template.build", difference=_BUILDS),
+    Call("control", "POST", "/v2/templates", "refused", client="Template.build", difference=_BUILDS),
+    Call("control", "POST", "/templates", "refused", client="Template.build", difference=_BUILDS),
+    Call("control", "POST", "/volumes", "refused", client="Volume.create", difference=_VOLUMES),
+    Call("control", "GET", "/volumes", "refused", client="Volume.list", difference=_VOLUMES),
+    Call("envd", "GET", "/health", "health", client="is_running"),
+    Call("envd", "GET", "/files", "download", client="files.read, download_url"),
+    Call("envd", "POST", "/files", "upload", client="files.write, files.write_files, upload_url"),
+    Call("envd", "POST", _P + "/Start", "stream", "start", "commands.run, pty.create"),
+    Call("envd", "POST", _P + "/Connect", "stream", "connect", "commands.connect, pty.connect"),
+    Call("envd", "POST", _P + "/List", "unary", "list_all", "commands.list"),
+    Call("envd", "POST", _P + "/SendInput", "unary", "send_input", "commands.send_stdin, pty.send_stdin"),
+    Call("envd", "POST", _P + "/StreamInput", "input", client="commands.stream_input"),
+    Call("envd", "POST", _P + "/SendSignal", "unary", "send_signal", "commands.kill, pty.kill"),
+    Call("envd", "POST", _P + "/CloseStdin", "unary", "close_stdin", "close_stdin"),
+    Call("envd", "POST", _P + "/Update", "unary", "update", "pty.resize"),
+    Call("envd", "POST", _F + "/Stat", "unary", "stat", "files.get_info, files.exists"),
+    Call("envd", "POST", _F + "/ListDir", "unary", "list_dir", "files.list"),
+    Call("envd", "POST", _F + "/MakeDir", "unary", "make_dir", "files.make_dir"),
+    Call("envd", "POST", _F + "/Move", "unary", "move", "files.rename"),
+    Call("envd", "POST", _F + "/Remove", "unary", "remove", "files.remove"),
+    Call("envd", "POST", _F + "/WatchDir", "stream", "watch_dir", "files.watch_dir", _WATCH),
+    Call("envd", "POST", _F + "/CreateWatcher", "unary", "create_watcher", "files.watch_dir", _WATCH),
+    Call("envd", "POST", _F + "/GetWatcherEvents", "unary", "get_watcher_events", "get_new_events"),
+    Call("envd", "POST", _F + "/RemoveWatcher", "unary", "remove_watcher", "stop"),
+)

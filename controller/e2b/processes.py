@@ -1,0 +1,302 @@
+"""Commands of this protocol: they outlive the request that started them, and any request may join them by their pid.
+
+The daemon gives the pids: those of the sandbox belong to its own namespace. A command is read on a thread of its own; a
+reader that is slow makes it wait. What it writes while nobody reads is dropped, as E2B does.
+"""
+
+import asyncio
+import base64
+import queue
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from controller.kinds.common.chunk import Chunk
+from controller.ports import StreamError
+from controller.service.errors import Conflict, NotFound, ServiceError, ServiceUnavailable, TooManyRequests, of_stream
+from controller.service.sandbox.activity import TrackedStream
+
+_AHEAD_BYTES = 256 << 10  # read ahead of a slow reader; then the command waits
+_POLL_SECONDS = 5.0
+_MOST_READERS = 16  # of one command
+_STDIN_PIECES, _STDIN_SECONDS = 16, 30.0
+_FIRST_PID = 1 << 16
+_MOST_ENDED, _JUST_SECONDS = 1000, 5.0
+Event = Mapping[str, Any]
+_log = structlog.get_logger("paddock.e2b")
+
+
+class Timeout(ServiceError):
+    """A command's time has passed."""
+
+    reason, code = "Timeout", 504
+
+
+class Stdin:
+    """Input of a command, from any number of requests to the thread that writes it."""
+
+    def __init__(self) -> None:
+        self._pieces: queue.Queue[bytes | None] = queue.Queue(_STDIN_PIECES)
+        self._closed = False
+
+    def put(self, data: bytes) -> None:
+        """Add a piece; blocks while the command does not read. Raises Conflict."""
+        if self._closed:
+            raise Conflict("the stdin of this process is closed")
+        try:
+            self._pieces.put(data, timeout=_STDIN_SECONDS)
+        except queue.Full:
+            raise Conflict(f"the process has read nothing of its stdin for {_STDIN_SECONDS:g} s") from None
+
+    def close(self) -> None:
+        """End the input."""
+        if not self._closed:
+            self._closed = True
+            threading.Thread(target=self._pieces.put, args=(None,), name="e2b-stdin", daemon=True).start()
+
+    def abandon(self) -> None:
+        """Release the thread that waits for input: the command has ended."""
+        self._closed = True
+        while True:
+            try:
+                self._pieces.get_nowait()
+            except queue.Empty:
+                break
+        self._pieces.put(None)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (data := self._pieces.get()) is not None:
+            yield data
+
+
+class Reader:
+    """One request that reads a command's events, on an event loop."""
+
+    def __init__(self) -> None:
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        self._events: deque[tuple[Event | ServiceError, int]] = deque()
+        self._room = threading.Condition()
+        self._waiting_bytes, self._left = 0, False
+
+    def offer(self, event: Event | ServiceError, size: int, give_up_seconds: float) -> bool:
+        """Queue an event, waiting for a slow reader; False: it has left, or has read nothing for so long."""
+        with self._room:
+            waited = 0.0
+            while self._waiting_bytes >= _AHEAD_BYTES and not self._left:
+                before = self._waiting_bytes
+                self._room.wait(_POLL_SECONDS)
+                waited = waited + _POLL_SECONDS if self._waiting_bytes == before else 0.0
+                if waited >= give_up_seconds or self._loop.is_closed():
+                    self._left = True
+            if self._left:
+                return False
+            self._events.append((event, size))
+            self._waiting_bytes += size
+        try:
+            self._loop.call_soon_threadsafe(self._wake.set)
+        except RuntimeError:  # the loop has ended
+            return False
+        return True
+
+    async def next(self, seconds: float | None) -> Event | ServiceError | None:
+        """Return the next event; None after so many seconds without one."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._events:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except TimeoutError:
+            return None
+        with self._room:
+            event, size = self._events.popleft()
+            self._waiting_bytes -= size
+            self._room.notify_all()
+        return event
+
+    def leave(self) -> None:
+        """Stop reading; the command goes on."""
+        with self._room:
+            self._left = True
+            self._events.clear()
+            self._room.notify_all()
+
+
+@dataclass(slots=True)
+class Process:
+    """A command. `config` is as its client sent it; `stdin` None: it has none."""
+
+    uid: str
+    pid: int
+    config: Mapping[str, Any]
+    tag: str
+    terminal: bool
+    stdin: Stdin | None
+    pause_seconds: float
+    readers: list[Reader] = field(default_factory=list)
+    stream: TrackedStream | None = None
+    killed: str = ""  # the signal that ended it
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _last: Event | ServiceError | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """True once its last event is known."""
+        return self._last is not None
+
+    def join(self, reader: Reader) -> None:
+        """Let a request read what comes from now on. Raises TooManyRequests."""
+        with self._lock:
+            if len(self.readers) >= _MOST_READERS:
+                raise TooManyRequests(f"process {self.pid} has {_MOST_READERS} readers; leave one of them")
+            self.readers.append(reader)
+            last = self._last
+        if last is not None:
+            reader.offer(last, 0, 0.0)
+
+    def leave(self, reader: Reader) -> None:
+        """Stop reading it."""
+        reader.leave()
+        with self._lock:
+            if reader in self.readers:
+                self.readers.remove(reader)
+
+    def read(self, stream: TrackedStream) -> None:
+        """Read the command to its end, on the thread that calls."""
+        try:
+            last = self._read(stream)
+        except StreamError as error:
+            last = end_event(-1, f"signal: {self.killed}") if self.killed else of_stream(error)
+        except Exception as error:
+            _log.exception("command reader failed")
+            last = ServiceUnavailable(f"internal error: {type(error).__name__}")
+        finally:
+            if self.stdin is not None:
+                self.stdin.abandon()
+        with self._lock:
+            self._last, readers = last, list(self.readers)  # who joins from now on gets it by `join`
+        for reader in readers:
+            reader.offer(last, 0, self.pause_seconds)
+
+    def _read(self, stream: TrackedStream) -> Event | ServiceError:
+        timed_out = False
+        for chunk in stream:
+            if chunk.stream == "timeout":
+                timed_out = True
+            elif chunk.stream == "exit":
+                if timed_out:
+                    return Timeout("context deadline exceeded: the command's time has passed, and it was killed")
+                code = int(chunk.data)
+                if self.killed:
+                    return end_event(-1, f"signal: {self.killed}")
+                return end_event(code, f"exit status {code}")
+            elif chunk.data:
+                self._emit(self._data(chunk), len(chunk.data))
+        return end_event(-1, f"signal: {self.killed or 'killed'}")
+
+    def _data(self, chunk: Chunk) -> Event:
+        name = "pty" if self.terminal else chunk.stream
+        return {"event": {"data": {name: base64.b64encode(chunk.data).decode()}}}
+
+    def _emit(self, event: Event | ServiceError, size: int) -> None:
+        with self._lock:
+            readers = list(self.readers)
+        for reader in readers:
+            if not reader.offer(event, size, self.pause_seconds):
+                self.leave(reader)
+
+    def signal(self, name: str) -> None:
+        """Send it a signal; KILL ends all of its processes. May block. Raises StreamError."""
+        stream = self.stream
+        if stream is None:
+            return
+        if name == "KILL":
+            self.killed = "killed"
+            stream.close()
+        else:
+            stream.signal(name)
+
+
+class Processes:
+    """The commands of all sandboxes. Thread-safe."""
+
+    def __init__(self, pause_seconds: float) -> None:
+        self._pause_seconds = pause_seconds
+        self._lock = threading.Lock()
+        self._processes: dict[int, Process] = {}
+        self._ended: OrderedDict[int, tuple[str, float]] = OrderedDict()  # the last ones: sandbox and time
+        self._next = _FIRST_PID + secrets.randbelow(1 << 30)
+
+    def start(
+        self,
+        uid: str,
+        config: Mapping[str, Any],
+        *,
+        tag: str,
+        terminal: bool,
+        stdin: Stdin | None,
+        open_: Callable[[], TrackedStream],
+        reader: Reader,
+    ) -> Process:
+        """Start a command and return it once it runs; blocks. Raises ServiceError; StreamError."""
+        with self._lock:
+            pid, self._next = self._next, self._next + 1
+        process = Process(uid, pid, config, tag, terminal, stdin, self._pause_seconds, [reader])
+        process.stream = stream = open_()
+        with self._lock:
+            self._processes[pid] = process
+        threading.Thread(target=self._run, args=(process, stream), name="e2b-process", daemon=True).start()
+        return process
+
+    def _run(self, process: Process, stream: TrackedStream) -> None:
+        try:
+            process.read(stream)
+        finally:
+            stream.close()
+            with self._lock:
+                self._processes.pop(process.pid, None)
+                self._ended[process.pid] = (process.uid, time.monotonic())
+                while len(self._ended) > _MOST_ENDED:
+                    self._ended.popitem(last=False)
+
+    def has_just_ended(self, uid: str, pid: int) -> bool:
+        """Return True if it was a command of that sandbox a moment ago: a client may not know of its end yet."""
+        with self._lock:
+            owner, at = self._ended.get(pid, ("", 0.0))
+        return owner == uid and time.monotonic() - at < _JUST_SECONDS
+
+    def of(self, uid: str) -> list[Process]:
+        """Return the commands of a sandbox, in the order of their start."""
+        with self._lock:
+            return [each for each in self._processes.values() if each.uid == uid]
+
+    def find(self, uid: str, pid: int, tag: str) -> Process:
+        """Return a command of a sandbox by its pid, or by its tag. Raises NotFound."""
+        for process in self.of(uid):
+            if process.pid == pid or (tag and process.tag == tag):
+                return process
+        raise NotFound(
+            f"process with {f'tag {tag[:60]}' if tag else f'pid {pid}'} not found: it has ended, or the daemon was"
+            " restarted since (`paddock execs NAME` lists what runs on)"
+        )
+
+    def close(self) -> None:
+        """End every reader; the commands are the daemon's to end."""
+        with self._lock:
+            processes = list(self._processes.values())
+        for process in processes:
+            for reader in list(process.readers):
+                process.leave(reader)
+
+
+def end_event(code: int, status: str) -> Event:
+    """Return the last event of a command that has ended; -1: by a signal."""
+    end: dict[str, Any] = {"exitCode": code, "exited": code >= 0, "status": status}
+    if code:
+        end["error"] = status
+    return {"event": {"end": end}}

@@ -1,0 +1,86 @@
+"""What E2B's templates mean here: a SandboxTemplate or pool of the namespace, or an image."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.e2b.parts import Parts
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.sandboxpool import KIND as POOL
+from controller.kinds.sandboxtemplate import KIND as TEMPLATE
+from controller.policy.levels.levels import FULL_ISOLATION as STRICTEST
+from controller.service.access import access
+from controller.service.errors import NotFound
+
+HOME = "/home/user"
+_STRICTEST = STRICTEST.name
+_HOME_SIZE = "256Mi"
+_TMP = {"mountPath": "/tmp", "size": "64Mi"}  # noqa: S108 - in the sandbox
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The part of a Sandbox's spec that a template stands for, and its security level."""
+
+    spec: Mapping[str, Any]
+    level: str
+
+
+def chosen(parts: Parts, namespace: str, template: str) -> Chosen:
+    """Return the spec for a template's name: of the namespace, else of the setting e2b_templates, else an image's.
+
+    Raises NotFound.
+    """
+    objects = parts.services.objects
+    for kind in (TEMPLATE, POOL):
+        if not is_name(template) or not access.may(AccessRequest("get", kind.name, namespace, template)):
+            continue
+        try:
+            obj = objects.get(kind, namespace, template)
+        except NotFound:
+            continue
+        if kind is TEMPLATE:
+            return Chosen({"templateRef": {"name": template}}, str(obj.spec.get("securityLevel") or _STRICTEST))
+        name = str(obj.spec["templateRef"]["name"])
+        stored = objects.get(TEMPLATE, namespace, name)
+        level = str(stored.spec.get("securityLevel") or _STRICTEST)
+        return Chosen({"templateRef": {"name": name}, "poolPolicy": "Prefer"}, level)
+    image = parts.rules.templates.get(template) or (template if set(template) & set(":/") else "")
+    if image:
+        return Chosen({"template": of_image(image)}, _STRICTEST)
+    known = sorted({*parts.rules.templates, *(each.name for each in objects.list(TEMPLATE, namespace).objects)})
+    raise NotFound(
+        f"template `{template[:100]}` not found; there are {', '.join(known[:_SHOWN]) or 'none'}: name one of them, an"
+        f" image with its tag, or apply a SandboxTemplate of this name in the namespace `{namespace}`"
+    )
+
+
+def is_name(text: str) -> bool:
+    """Return True if an object may have this name."""
+    plain = text.replace("-", "")
+    return 0 < len(text) <= 52 and plain.isascii() and plain.isalnum() and text == text.lower()
+
+
+def of_image(image: str) -> Mapping[str, Any]:
+    """Return the container of an image as E2B's programs expect it: a writable home, where commands run."""
+    return {
+        "image": image,
+        "agent": {"root": HOME},
+        "workspace": {"mountPath": HOME, "size": _HOME_SIZE},
+        "workingDir": HOME,
+        "env": [{"name": "HOME", "value": HOME}, {"name": "USER", "value": "user"}],
+    }
+
+
+def level_of(parts: Parts, namespace: str, spec: Mapping[str, Any]) -> str:
+    """Return the security level of a sandbox with this spec."""
+    inline = spec.get("template")
+    if spec.get("securityLevel"):
+        return str(spec["securityLevel"])
+    if inline is None and "templateRef" in spec:
+        try:
+            inline = parts.services.objects.get(TEMPLATE, namespace, str(spec["templateRef"]["name"])).spec
+        except NotFound:
+            inline = {}
+    return str((inline or {}).get("securityLevel") or _STRICTEST)

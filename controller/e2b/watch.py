@@ -1,0 +1,150 @@
+"""filesystem.Filesystem: changes below a folder, by comparing listings. Nothing is looked at while nobody watches."""
+
+import asyncio
+import posixpath
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.e2b.errors import Ended
+from controller.e2b.fields import Fields
+from controller.e2b.filesystem import FilesystemCalls, entry, path_of
+from controller.e2b.frames import frame
+from controller.e2b.workplace import Workplace
+from controller.service.errors import NotFound, TooManyRequests
+
+POLL_SECONDS = 0.25
+_DEPTH = 64
+_MOST_OF_ONE, _MOST = 32, 1024
+_UNUSED_SECONDS = 3600.0
+Listing = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class Watcher:
+    """A folder, as it was at the last look. `with_entry`: events have the file's entry."""
+
+    uid: str
+    path: str
+    depth: int
+    with_entry: bool
+    listing: Listing
+    used_at: float
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class WatchCalls:
+    """The calls. One stalled folder delays no other."""
+
+    def __init__(self, filesystem: FilesystemCalls) -> None:
+        self._filesystem = filesystem
+        self._watchers: OrderedDict[str, Watcher] = OrderedDict()
+
+    async def watch_dir(
+        self, place: Workplace, message: Fields, keepalive: float, seconds: float | None
+    ) -> AsyncIterator[bytes]:
+        """Return the changes below a folder as they happen. Raises ServiceError."""
+        watcher = await self._begun(place, message)
+        return self._events(place, watcher, keepalive, seconds)
+
+    async def _events(
+        self, place: Workplace, watcher: Watcher, keepalive: float, seconds: float | None
+    ) -> AsyncIterator[bytes]:
+        yield frame({"start": {}})
+        began = sent = time.monotonic()
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            events = await self._changes(place, watcher)
+            now = time.monotonic()
+            for event in events:
+                yield frame({"filesystem": event})
+            if events:
+                sent = now
+            elif now - sent >= keepalive:
+                yield frame({"keepalive": {}})
+                sent = now
+            if seconds is not None and now - began >= seconds:
+                raise Ended("the time of this watch has passed")
+
+    async def create_watcher(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
+        """Create a watcher, whose events the client asks for. Raises ServiceError."""
+        self._forget_unused()
+        of_one = [id_ for id_, each in self._watchers.items() if each.uid == place.obj.uid]
+        if len(of_one) >= _MOST_OF_ONE or len(self._watchers) >= _MOST:
+            raise TooManyRequests(f"sandbox {place.name} has {len(of_one)} watchers; stop some of them")
+        id_ = secrets.token_hex(8)
+        self._watchers[id_] = await self._begun(place, message)
+        return {"watcherId": id_}
+
+    async def get_watcher_events(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
+        """Return the changes since the call before. Raises NotFound."""
+        watcher = self._watcher(place, message.text("watcherId"))
+        async with watcher.lock:
+            return {"events": await self._changes(place, watcher)}
+
+    async def remove_watcher(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
+        """Remove a watcher. Raises NotFound."""
+        id_ = message.text("watcherId")
+        self._watcher(place, id_)
+        self._watchers.pop(id_, None)
+        return {}
+
+    def _watcher(self, place: Workplace, id_: str) -> Watcher:
+        watcher = self._watchers.get(id_)
+        if watcher is None or watcher.uid != place.obj.uid:
+            raise NotFound(f"watcher {id_[:40]} not found; it was stopped, or the daemon was restarted since")
+        watcher.used_at = time.monotonic()
+        return watcher
+
+    async def _begun(self, place: Workplace, message: Fields) -> Watcher:
+        path = path_of(place, message, "path")
+        depth = _DEPTH if message.flag("recursive", False) else 1
+        listing = await self._listing(place, path, depth)
+        with_entry = message.flag("includeEntry", False)
+        return Watcher(place.obj.uid, path, depth, with_entry, listing, time.monotonic())
+
+    async def _changes(self, place: Workplace, watcher: Watcher) -> list[dict[str, Any]]:
+        """Look at the folder, and return what differs from the last look."""
+        before, after = watcher.listing, await self._listing(place, watcher.path, watcher.depth)
+        watcher.listing = after
+        return [
+            {
+                "name": name,
+                "type": type_,
+                **(
+                    {"entry": entry(posixpath.join(watcher.path, name), after[name])}
+                    if watcher.with_entry and name in after
+                    else {}
+                ),
+            }
+            for name, type_ in differences(before, after)
+        ]
+
+    async def _listing(self, place: Workplace, path: str, depth: int) -> Listing:
+        items = await self._filesystem.items(place, path, depth)
+        return {str(item["name"]): item for item in items}
+
+    def _forget_unused(self) -> None:
+        oldest = time.monotonic() - _UNUSED_SECONDS
+        for id_ in [id_ for id_, each in self._watchers.items() if each.used_at < oldest]:
+            del self._watchers[id_]
+
+
+def differences(before: Listing, after: Listing) -> Sequence[tuple[str, str]]:
+    """Return the names that were created, removed, or changed, with the type of their event."""
+    found = [(name, "EVENT_TYPE_REMOVE") for name in before if name not in after]
+    for name, item in after.items():
+        if name not in before:
+            found.append((name, "EVENT_TYPE_CREATE"))
+        elif item["type"] != "folder" and _content(before[name]) != _content(item):
+            found.append((name, "EVENT_TYPE_WRITE"))
+        elif before[name]["mode"] != item["mode"]:
+            found.append((name, "EVENT_TYPE_CHMOD"))
+    return found
+
+
+def _content(item: Mapping[str, Any]) -> tuple[Any, ...]:
+    return item["type"], item["size"], item["modified"], item.get("target")

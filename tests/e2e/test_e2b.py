@@ -1,0 +1,256 @@
+"""E2B's protocol on a real daemon at full-isolation, by plain HTTP: what its clients send, and what hostile ones do."""
+
+import base64
+import json
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.e2b.frames import END, frame
+from controller.e2b.signature import Operation, SignedUrl, signature
+from tests.daemon import RunningDaemon, running, wait_for
+
+pytestmark = pytest.mark.docker
+STREAM = "application/connect+json"
+
+
+@dataclass
+class Client:
+    """A client of E2B with one API key."""
+
+    http: httpx.Client
+    key: str
+
+    def control(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        return self.http.request(method, path, headers={"X-API-KEY": self.key}, json=body, timeout=60)
+
+    def create(self, **body: Any) -> "Box":
+        answer = self.control("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 600, **body})
+        assert answer.status_code == 201, answer.text
+        return Box(self.http, answer.json())
+
+
+@dataclass
+class Box:
+    """A sandbox as its client knows it."""
+
+    http: httpx.Client
+    shown: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.shown["sandboxID"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"E2b-Sandbox-Id": self.id, "E2b-Sandbox-Port": "49983", "X-Access-Token": self.shown["envdAccessToken"]}
+
+    def call(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        return self.http.post(path, json=body, headers={**self.headers, **headers})
+
+    def start(self, line: str, seconds: float = 30.0) -> list[dict[str, Any]]:
+        process = {"cmd": "/bin/bash", "args": ["-l", "-c", line]}
+        headers = {**self.headers, "content-type": STREAM, "connect-timeout-ms": str(seconds * 1000)}
+        body = frame({"process": process, "stdin": False})
+        answer = self.http.post("/process.Process/Start", content=body, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return frames_in(answer.content)
+
+    def run(self, line: str) -> tuple[str, dict[str, Any]]:
+        *events, end, last = self.start(line)
+        assert last == {}, last
+        texts = [each["event"]["data"]["stdout"] for each in events if "stdout" in each["event"].get("data", {})]
+        return b"".join(map(base64.b64decode, texts)).decode(), end["event"]["end"]
+
+    def write(self, path: str, data: bytes) -> httpx.Response:
+        headers = {**self.headers, "content-type": "application/octet-stream"}
+        return self.http.post("/files", params={"path": path}, content=data, headers=headers)
+
+    def read(self, path: str) -> httpx.Response:
+        return self.http.get("/files", params={"path": path}, headers=self.headers)
+
+
+def frames_in(data: bytes) -> list[dict[str, Any]]:
+    found = []
+    while data:
+        flags, size = struct.unpack_from(">BI", data)
+        found.append(json.loads(data[5 : 5 + size]))
+        data = data[5 + size :]
+    assert flags == END
+    return found
+
+
+def key_of(daemon: RunningDaemon, namespace: str = "default") -> str:
+    config = str(daemon.folder / "config")
+    daemon.environment["XDG_CONFIG_HOME"] = config
+    printed = daemon.paddock("e2b", "env", "-n", namespace, "-o", "json").stdout
+    assert daemon.paddock("e2b", "env", "-n", namespace, "-o", "json").stdout == printed  # not another key each time
+    return str(json.loads(printed)["E2B_API_KEY"])
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("e2b"), PADDOCK_E2B_ADDRESS="127.0.0.1:0") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(daemon: RunningDaemon) -> Iterator[Client]:
+    with httpx.Client(base_url=daemon.served()["e2b"]) as http:
+        yield Client(http, key_of(daemon))
+
+
+@pytest.fixture(scope="module")
+def box(client: Client) -> Box:
+    return client.create(metadata={"k": "a b"}, envVars={"FOO": "bar"})
+
+
+def test_a_sandbox_runs_commands_and_keeps_files(client: Client, box: Box, daemon: RunningDaemon) -> None:
+    assert box.run("echo $FOO; pwd") == (
+        "bar\n/home/user\n",
+        {"exitCode": 0, "exited": True, "status": "exit status 0"},
+    )
+    assert box.run("exit 3")[1]["exitCode"] == 3
+    assert box.write("a/b.txt", b"hello").json() == [{"path": "/home/user/a/b.txt", "name": "b.txt", "type": "file"}]
+    assert box.read("a/b.txt").content == b"hello"
+    assert box.run("cat a/b.txt")[0] == "hello"
+    assert box.read("none").status_code == 404
+    listed = box.call("/filesystem.Filesystem/ListDir", {"path": ".", "depth": 2}).json()["entries"]
+    assert {"/home/user/a", "/home/user/a/b.txt"} <= {each["path"] for each in listed}
+    spec = json.dumps(daemon.get(box.id))
+    assert "bar" not in spec  # variables are neither in the store nor in the container
+    assert "FOO" not in daemon.paddock("inspect", box.id).stdout
+    assert daemon.get(box.id)["metadata"]["annotations"]["paddock.e2b/metadata"] == '{"k":"a b"}'
+    assert daemon.condition(box.id, "Secured")["status"] == "True"
+
+
+def test_a_commands_time_ends_it(box: Box) -> None:
+    *_, last = box.start("sleep 31415", seconds=0.5)
+    assert last["error"]["code"] == "deadline_exceeded"
+    wait_for(
+        "it is gone", lambda: "31415" not in box.run("cat /proc/*/cmdline | tr '\\0' ' '")[0].replace("cat", "", 1)
+    )
+
+
+def test_leaving_does_not_end_a_command(box: Box) -> None:
+    body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", "sleep 1; echo late"]}, "stdin": False})
+    headers = {**box.headers, "content-type": STREAM}
+    with box.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
+        first = next(answer.iter_raw())
+    pid = frames_in(first[:5] + first[5:] + frame({}, END))[0]["event"]["start"]["pid"]
+    assert pid in [each["pid"] for each in box.call("/process.Process/List", {}).json()["processes"]]
+    joined = box.http.post(
+        "/process.Process/Connect", content=frame({"process": {"pid": pid}}), headers=headers, timeout=30
+    )
+    assert base64.b64decode(frames_in(joined.content)[1]["event"]["data"]["stdout"]) == b"late\n"
+    gone = box.call("/process.Process/SendSignal", {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"})
+    assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+
+
+def test_signed_urls_need_no_header_and_no_other(client: Client, box: Box) -> None:
+    box.write("signed", b"x")
+
+    def url(operation: Operation, token: str, expires: str = "") -> dict[str, str]:
+        signed = SignedUrl("signed", operation, "", "", expires)
+        more = {"signature_expiration": expires} if expires else {}
+        return {"path": "signed", "signature": signature(signed, token), **more}
+
+    token = box.shown["envdAccessToken"]
+    soon = str(int(time.time()) + 60)
+    assert client.http.get("/files", params=url("read", token, soon)).content == b"x"
+    assert client.http.post("/files", params=url("write", token), files={"file": b"y"}).status_code == 200
+    assert box.read("signed").content == b"y"
+    for params in (url("write", token), url("read", token, "1"), url("read", "f" * 108), {"path": "signed"}):
+        assert client.http.get("/files", params=params).status_code == 401
+    signed = url("read", token, soon)
+    assert client.http.get("/files", params={**signed, "signature_expiration": "9999999999"}).status_code == 401
+    foreign = {"Host": "evil.example"}
+    assert client.http.get("/files", params={"path": "signed"}, headers=foreign).status_code == 421
+
+
+def test_access_ends_at_the_namespace_and_with_the_key(daemon: RunningDaemon, client: Client, box: Box) -> None:
+    stranger = Client(client.http, key_of(daemon, "team-b"))
+    assert stranger.control("GET", f"/sandboxes/{box.id}").status_code == 404
+    assert stranger.control("DELETE", f"/sandboxes/{box.id}").status_code == 404
+    theirs = stranger.create()
+    crossed = Box(client.http, {**box.shown, "envdAccessToken": theirs.shown["envdAccessToken"]})
+    assert crossed.read("a").status_code == 401
+    body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", "sleep 60"]}, "stdin": False})
+    headers = {**theirs.headers, "content-type": STREAM}
+    with client.http.stream("POST", "/process.Process/Start", content=body, headers=headers, timeout=30) as answer:
+        pieces = answer.iter_raw()
+        next(pieces)
+        token = next(
+            each.split()[0] for each in daemon.paddock("token", "list").stdout.splitlines() if "e2b-team-b" in each
+        )
+        daemon.paddock("token", "revoke", token)
+        began = time.monotonic()
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+        assert time.monotonic() - began < 20
+    assert theirs.read("a").status_code == 401
+    assert stranger.control("GET", "/v2/sandboxes").status_code == 401
+
+
+def test_sandboxes_are_listed_paused_and_killed(daemon: RunningDaemon, client: Client, box: Box) -> None:
+    other = client.create(metadata={"k": "other"}, timeout=60)
+    filtered = client.control("GET", "/v2/sandboxes?metadata=k%3Da%252520b")
+    assert [each["sandboxID"] for each in filtered.json()] == [box.id]
+    first = client.control("GET", "/v2/sandboxes?limit=1")
+    second = client.control("GET", f"/v2/sandboxes?limit=1&nextToken={first.headers['x-next-token']}")
+    assert {each["sandboxID"] for page in (first, second) for each in page.json()} == {box.id, other.id}
+    other.write("kept", b"1")
+    assert client.control("POST", f"/sandboxes/{other.id}/pause", {}).status_code == 204
+    assert client.control("POST", f"/sandboxes/{other.id}/pause", {}).status_code == 409
+    paused = other.read("kept")
+    assert (paused.status_code, "was not found" in paused.json()["message"]) == (502, True)
+    assert client.control("GET", f"/sandboxes/{other.id}").json()["state"] == "paused"
+    connected = client.control("POST", f"/v2/sandboxes/{other.id}/connect", {"timeout": 90})
+    assert connected.status_code == 201
+    assert other.read("kept").content == b"1"
+    assert client.control("DELETE", f"/sandboxes/{other.id}").status_code == 204
+    assert client.control("DELETE", f"/sandboxes/{other.id}").status_code == 404
+    assert other.read("kept").status_code == 502
+
+
+def test_a_time_out_deletes_the_sandbox(daemon: RunningDaemon, client: Client) -> None:
+    short = client.create(timeout=600)
+    assert client.control("POST", f"/sandboxes/{short.id}/timeout", {"timeout": 1}).status_code == 204
+    wait_for("it is gone", lambda: client.control("GET", f"/sandboxes/{short.id}").status_code == 404)
+
+
+def test_refusals_are_sentences(client: Client, box: Box) -> None:
+    def refusal(**body: Any) -> tuple[int, str]:
+        answer = client.control("POST", "/v2/sandboxes", {"templateID": "base", **body})
+        return answer.status_code, answer.json()["message"]
+
+    assert "not found; there are base, code-interpreter-v1" in refusal(templateID="none")[1]
+    for name in ("mcp", "iam", "volumeMounts"):
+        status, message = refusal(**{name: {"a": {}} if name != "volumeMounts" else [{}]})
+        assert (status, name in message) == (400, True)
+    assert "development" in refusal(network={"allowOut": ["pypi.org"]})[1]
+    assert client.control("POST", "/v3/templates", {}).json()["code"] == 400
+    user = box.call(
+        "/filesystem.Filesystem/Stat", {"path": "."}, Authorization="Basic " + base64.b64encode(b"root:").decode()
+    )
+    assert (user.status_code, user.json()["code"]) == (400, "invalid_argument")
+    large = box.http.post(
+        "/process.Process/Start",
+        content=struct.pack(">BI", 0, 1 << 30),
+        headers={**box.headers, "content-type": STREAM},
+    )
+    assert b"in parts" in large.content
+    assert client.http.get("/sandboxes").status_code == 401
+
+
+def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, box: Box) -> None:
+    box.run("true")
+    entries = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
+    run = next(each for each in reversed(entries) if (each["verb"], each["object"]["name"]) == ("exec", box.id))
+    assert run["actor"].startswith("token e2b-default-")
+    assert run["detail"]["program"] == "/bin/bash"
