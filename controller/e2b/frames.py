@@ -1,4 +1,4 @@
-"""Messages of Connect's streams: 1 byte of flags, 4 bytes of length, JSON. https://connectrpc.com/docs/protocol
+"""Messages of Connect's streams (https://connectrpc.com/docs/protocol): 1 byte of flags, 4 of length, and JSON.
 
 Pure. The last message of an answer has the flag END and `{}`, or an error.
 """

@@ -203,7 +203,7 @@ def check_user(user: str) -> None:
 
 
 def _port_of(path: str) -> int:
-    interpreter = path == "/execute" or path == "/contexts" or path.startswith("/contexts/")
+    interpreter = path in ("/execute", "/contexts") or path.startswith("/contexts/")
     return INTERPRETER_PORT if interpreter else ENVD_PORT
 
 

@@ -61,7 +61,9 @@ class FirstRequestServer:
         self.port = listening.getsockname()[1]
         self.url = f"{'https' if self._cert else 'http'}://{shown_host(self._address[0])}:{self.port}"
         self._wake, self._waking = socket.socketpair()
-        self._thread = threading.Thread(target=self._wait, args=(listening, self._wake), name="first-request", daemon=True)
+        self._thread = threading.Thread(
+            target=self._wait, args=(listening, self._wake), name="first-request", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
