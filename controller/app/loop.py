@@ -159,7 +159,7 @@ def _make_workers(host: Host, egress: EgressAudit) -> Workers:
         threads=core.settings.workers,
         wake=core.waker.wake,
         wake_now=core.waker.wake_now,
-        may_act=host.lease.held,
+        may_act=host.lease.is_held,
         trace=core.traces.of,
         before=egress.before,
     )
@@ -193,7 +193,7 @@ def _make_pass(
         meter=core.meter,
         policy=host.policy,
         sweep=sweep,
-        may_act=host.lease.held,
+        may_act=host.lease.is_held,
         activity=activity,
         cpu=CgroupUsage(),
         clock_jumped=ClockJump(core.clock, tell=schedule.reset).jumped,

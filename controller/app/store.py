@@ -43,7 +43,7 @@ def open_store(
     except StoreError as error:
         raise CannotStart(f"store: can't be used: {error}") from error
     _watch_connections(core.meter, store)
-    core.meter.watch("paddock_leader", lambda: float(lease.held()))
+    core.meter.watch("paddock_leader", lambda: float(lease.is_held()))
     return store, lease, leading
 
 
@@ -64,8 +64,8 @@ def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
     """Return this daemon's place among the hosts of its store; with that role, take the free lease of the fleet."""
     settings = core.settings
     if settings.scheduler == "single":
-        core.meter.watch("paddock_fleet_leader", lambda: float(lease.held()))
-        return Fleet(ALONE, store, lease.held)
+        core.meter.watch("paddock_fleet_leader", lambda: float(lease.is_held()))
+        return Fleet(ALONE, store, lease.is_held)
     default = default_host(settings.scheduler)
     if "fleet" not in settings.roles:
         core.meter.watch("paddock_fleet_leader", lambda: 0.0)

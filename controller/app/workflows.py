@@ -25,7 +25,7 @@ def make_workflows(
         core.waker.wake_soon()  # a pass reads what was written; it decides nothing on it
 
     announced = announcing(store, committed)
-    runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=lease.held, place=fleet.place)
+    runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=lease.is_held, place=fleet.place)
     plugins = PluginKeeper(announcing(fleet.store, committed), services.plugins, core.clock, may_act=fleet.may_act)
     loop.reconcile_pass.report_plugins = plugins.passed
     core.undo.callback(plugins.stop)

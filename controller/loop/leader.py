@@ -94,7 +94,7 @@ class FleetRole:
 
     def leads(self) -> bool:
         """Return True while the lease is held. No I/O."""
-        return not self._rests() and self._lease.held()
+        return not self._rests() and self._lease.is_held()
 
     def rest(self) -> None:
         """Leave the role to another host for a while: this one can't do now what it asks for."""
@@ -122,7 +122,7 @@ class FleetRole:
                 leads = not self._rests() and (self._lease.renew() if led else not self._lease.acquire())
             except StoreError as error:
                 _log.warning("fleet lease not renewed; retrying", error=str(error))
-                leads = self._lease.held()
+                leads = self._lease.is_held()
             if leads != led:
                 left = "fleet lease left to another daemon" if self._rests() else "fleet lease lost to another daemon"
                 _log.info("fleet lease taken" if leads else left)

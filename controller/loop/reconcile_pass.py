@@ -247,7 +247,7 @@ class ReconcilePass:
             return {}
         own = index_of(instances).held
         namespaces = {each.obj.namespace for each in self._desired.quotas.now.values()} - {HOST}
-        stored = self._store.held(*sorted(namespaces)) if namespaces else {}
+        stored = self._store.reservations(*sorted(namespaces)) if namespaces else {}
         return {name: amount - own.get(name, Amount()) for name, amount in stored.items()}
 
     def _pools_elsewhere(self, instances: TrackedMap[Instance]) -> Mapping[str, Amount]:
@@ -259,7 +259,7 @@ class ReconcilePass:
             return {}
         index = index_of(instances)
         own = {**index.held, **{replicas_scope(uid): Amount(sandboxes=index.of_pools.get(uid, 0)) for uid in most}}
-        stored = self._store.held(*sorted(quotas), *map(replicas_scope, sorted(most)))
+        stored = self._store.reservations(*sorted(quotas), *map(replicas_scope, sorted(most)))
         return {name: amount - own.get(name, Amount()) for name, amount in stored.items()}
 
     def _desired_sandboxes(self) -> Mapping[str, Sandbox]:

@@ -98,7 +98,7 @@ class Transaction(Protocol):
         ...
 
     def instances(self) -> Sequence[Instance]: ...
-    def held(self, *scopes: str) -> Mapping[str, Amount]:
+    def reservations(self, *scopes: str) -> Mapping[str, Amount]:
         """Return the reservations of each scope: a namespace, a host (`host_scope`), or a pool (`pool_scope`).
 
         A pool's are those of its members and claimed sandboxes on all hosts. Their number is that of `replicas_scope`.
@@ -276,8 +276,8 @@ class Store(Protocol):
         """Return the number of instances on one host, or on all (None)."""
         ...
 
-    def held(self, *scopes: str) -> Mapping[str, Amount]:
-        """Return the stored reservations of each scope, as `Transaction.held` does."""
+    def reservations(self, *scopes: str) -> Mapping[str, Amount]:
+        """Return the stored reservations of each scope, as `Transaction.reservations` does."""
         ...
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
@@ -330,7 +330,7 @@ class Lease(Protocol):
         """Extend it to its full time from now. False: another process holds it, and this one can't get it back."""
         ...
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Return True if engine calls may begin now. No I/O. False for a while means: not renewed in time."""
         ...
 

@@ -46,12 +46,14 @@ class _Tables:
     def __init__(self, entries: Table, ends: Table) -> None:
         self.entries, self._names_writers = entries, "writer" in entries.c
         writer: Any = literal("").label("writer")
-        of_end, mine, end = writer, cast("Any", true()), cast("Any", true())
+        of_end = writer
+        mine = cast("Any", true())
+        end = cast("Any", true())
         if self._names_writers:
             writer, of_end = entries.c.writer, ends.c.writer
             mine, end = writer == bindparam("of_writer"), of_end == bindparam("of_writer")
         self.mine = mine
-        self.rows = select(writer, *(each for each in entries.c if each.name != "writer"))
+        self.rows = select(writer, *(column for column in entries.c if column.name != "writer"))
         self.newest_first = (
             entries.c.at.desc(),
             *([writer.desc()] if self._names_writers else []),
@@ -64,7 +66,7 @@ class _Tables:
         self.writers = union(self.ended, select(writer).select_from(entries))
         ends_at = select(ends.c.last_id, ends.c.last_hash, ends.c.pruned_id, ends.c.pruned_hash).where(end)
         self.read_end, self.take_end = Quick(ends_at), Quick(ends_at.with_for_update())
-        self.add = Quick(insert(entries), [each.name for each in entries.c])
+        self.add = Quick(insert(entries), [column.name for column in entries.c])
         linking = update(ends).values(last_id=bindparam("to_id"), last_hash=bindparam("to_hash")).where(end)
         is_at = (ends.c.last_id == bindparam("at_id"), ends.c.last_hash == bindparam("at_hash"))
         self.link, self.link_from = Quick(linking), Quick(linking.where(*is_at).returning(ends.c.last_id))
@@ -109,52 +111,52 @@ def append(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEn
     """Append entries to a chain, in the caller's transaction. Others that append to it wait for its end."""
     if not entries:
         return
-    made = _linked_from(connection, entries, chain, chain.guess) if chain.guess else None
-    if made is None:
-        made = _linked(connection, entries, chain)
+    linked = _linked_from(connection, entries, chain, chain.guess) if chain.guess else None
+    if linked is None:
+        linked = _linked(connection, entries, chain)
     tables = _tables(chain.writer)
-    as_rows = [tables.row(each) for each in made]
+    as_rows = [tables.row(entry) for entry in linked]
     if len(as_rows) == 1:
         tables.add.run(connection, as_rows[0])
     else:
         connection.execute(insert(tables.entries), as_rows)
-    chain.guess = made[-1].id, made[-1].hash
+    chain.guess = linked[-1].id, linked[-1].hash
 
 
 def _linked_from(
     connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd, end: tuple[int, str]
 ) -> Sequence[AuditEntry] | None:
     """Move the end of the chain by compare-and-set. Return the entries in it; None: the end is another one."""
-    made = _following(end, entries, chain.writer)
-    tables, last = _tables(chain.writer), made[-1]
+    following = _following(end, entries, chain.writer)
+    tables, last = _tables(chain.writer), following[-1]
     link = {"at_id": end[0], "at_hash": end[1], "to_id": last.id, "to_hash": last.hash}
-    moved = tables.link_from.rows(connection, tables.of(chain.writer) | link)
-    return made if moved else None
+    updated = tables.link_from.rows(connection, tables.of(chain.writer) | link)
+    return following if updated else None
 
 
 def _linked(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> Sequence[AuditEntry]:
     """Lock and read the end of the chain, and move it. Return the entries in it."""
     tables = _tables(chain.writer)
     of_chain = tables.of(chain.writer)
-    found = tables.take_end.rows(connection, of_chain)
-    if not found:
+    end_rows = tables.take_end.rows(connection, of_chain)
+    if not end_rows:
         first = {"last_id": 0, "last_hash": GENESIS, "pruned_id": 0, "pruned_hash": GENESIS}
         new = _INSERT_OF[connection.dialect.name](audit_chains).values(writer=chain.writer, **first)
         connection.execute(new.on_conflict_do_nothing())  # another thread's may be there by now
-        found = tables.take_end.rows(connection, of_chain)
-    made = _following((found[0]["last_id"], found[0]["last_hash"]), entries, chain.writer)
-    tables.link.run(connection, of_chain | {"to_id": made[-1].id, "to_hash": made[-1].hash})
-    return made
+        end_rows = tables.take_end.rows(connection, of_chain)
+    linked = _following((end_rows[0]["last_id"], end_rows[0]["last_hash"]), entries, chain.writer)
+    tables.link.run(connection, of_chain | {"to_id": linked[-1].id, "to_hash": linked[-1].hash})
+    return linked
 
 
 def _following(end: tuple[int, str], entries: Sequence[AuditEntry], writer: str) -> Sequence[AuditEntry]:
     """Return the entries as they follow on that id and hash."""
-    made: list[AuditEntry] = []
-    for number, each in enumerate(entries, end[0] + 1):
-        texts: dict[str, Any] = {name: rows.clean(getattr(each, name)) for name in _TEXTS}
-        cleaned = replace(each, id=number, writer=writer, **texts)
-        made.append(replace(cleaned, hash=entry_hash(cleaned, made[-1].hash if made else end[1])))
-    return made
+    linked: list[AuditEntry] = []
+    for number, entry in enumerate(entries, end[0] + 1):
+        texts: dict[str, Any] = {name: rows.clean(getattr(entry, name)) for name in _TEXTS}
+        cleaned = replace(entry, id=number, writer=writer, **texts)
+        linked.append(replace(cleaned, hash=entry_hash(cleaned, linked[-1].hash if linked else end[1])))
+    return linked
 
 
 class SqlAudit:
@@ -181,57 +183,57 @@ class SqlAudit:
                 newest = query.order_by(tables.entries.c.id.desc()).limit(most)
                 of_chain = tables.of(rows.clean(writer))
                 return [_entry(row) for row in connection.execute(newest, of_chain).mappings()][::-1]
-            found: list[Any] = []
+            selected: list[Any] = []
             for tables in (_OLDER, _NOW):
                 query = tables.rows.where(tables.entries.c.at >= since).order_by(*tables.newest_first).limit(most)
-                found += connection.execute(query).mappings()
-        found.sort(key=lambda row: (row["at"], row["writer"], row["id"]))
-        return [_entry(row) for row in found[max(0, len(found) - most) :]]
+                selected += connection.execute(query).mappings()
+        selected.sort(key=lambda row: (row["at"], row["writer"], row["id"]))
+        return [_entry(row) for row in selected[max(0, len(selected) - most) :]]
 
     def verify(self) -> AuditReport:
         """Verify every hash of each chain after its newest pruned entry."""
         with self._reading("audit_verify") as connection:
-            found = [each for tables in (_OLDER, _NOW) for each in connection.execute(tables.writers).scalars()]
-            return AuditReport(tuple(_verified(connection, each) for each in sorted(found)))
+            writers = [writer for tables in (_OLDER, _NOW) for writer in connection.execute(tables.writers).scalars()]
+            return AuditReport(tuple(_verified(connection, writer) for writer in sorted(writers)))
 
     def prune(self, *, before: float, keep: int) -> int:
         """Drop entries before a time, then down to `keep` the oldest of callers with the most entries in a chain."""
-        gone = 0
+        dropped_count = 0
         with self._reading("audit_list") as connection:
-            writers = [each for tables in (_OLDER, _NOW) for each in connection.execute(tables.ended).scalars()]
+            writers = [writer for tables in (_OLDER, _NOW) for writer in connection.execute(tables.ended).scalars()]
         for writer in writers:
             with self._writing("audit_prune") as connection:  # one transaction each: others can write between
-                gone += _prune_before(connection, writer, before)
+                dropped_count += _prune_before(connection, writer, before)
         with self._reading("audit_list") as connection:
-            found = [row for tables in (_OLDER, _NOW) for row in connection.execute(tables.counts)]
-        counts: dict[tuple[str, str], int] = {(each.writer, each.actor): each.entries for each in found}
+            count_rows = [row for tables in (_OLDER, _NOW) for row in connection.execute(tables.counts)]
+        counts: dict[tuple[str, str], int] = {(row.writer, row.actor): row.entries for row in count_rows}
         if sum(counts.values()) <= keep:
-            return gone
+            return dropped_count
         share = fair_share(counts.values(), keep)
         if not share:  # more callers than entries to keep
-            return gone + self._keep_newest(writers, max(0, keep) // len(writers))
+            return dropped_count + self._keep_newest(writers, max(0, keep) // len(writers))
         for (writer, actor), count in counts.items():
             for surplus in range(count - share, 0, -_THIN_AT_ONCE):
                 with self._writing("audit_prune") as connection:
-                    gone += _thin(connection, writer, actor, min(surplus, _THIN_AT_ONCE))
-        return gone
+                    dropped_count += _thin(connection, writer, actor, min(surplus, _THIN_AT_ONCE))
+        return dropped_count
 
     def _keep_newest(self, writers: Sequence[str], keep: int) -> int:
         """Drop all but the newest entries of each writer. Return their number."""
-        gone = 0
+        dropped_count = 0
         for writer in writers:
             with self._writing("audit_prune") as connection:
                 end = _end(connection, writer)
-                gone += _prune_through(connection, writer, end[0] - keep) if end is not None else 0
-        return gone
+                dropped_count += _prune_through(connection, writer, end[0] - keep) if end is not None else 0
+        return dropped_count
 
 
 def _end(connection: Connection, writer: str) -> Any:
     """Return last_id, last_hash, pruned_id and pruned_hash of a chain; None: it has no end."""
     tables = _tables(writer)
     names = ("last_id", "last_hash", "pruned_id", "pruned_hash")
-    found = tables.read_end.rows(connection, tables.of(writer))
-    return tuple(found[0][name] for name in names) if found else None
+    ends = tables.read_end.rows(connection, tables.of(writer))
+    return tuple(ends[0][name] for name in names) if ends else None
 
 
 def _prune_before(connection: Connection, writer: str, before: float) -> int:
@@ -256,9 +258,11 @@ def _prune_through(connection: Connection, writer: str, through: int | None) -> 
     newest_hash = connection.execute(newest_gone, of_chain).scalar_one_or_none()
     if through <= pruned_id or newest_hash is None:
         return 0
-    gone: int = connection.execute(delete(entries).where(tables.mine, entries.c.id <= through), of_chain).rowcount
+    dropped_count: int = connection.execute(
+        delete(entries).where(tables.mine, entries.c.id <= through), of_chain
+    ).rowcount
     connection.execute(tables.set_pruned, of_chain | {"to_id": through, "to_hash": newest_hash})
-    return gone
+    return dropped_count
 
 
 def _thin(connection: Connection, writer: str, actor: str, count: int) -> int:
@@ -267,56 +271,65 @@ def _thin(connection: Connection, writer: str, actor: str, count: int) -> int:
     of_chain, entries = tables.of(writer), tables.entries
     of_actor = select(entries.c.id, entries.c.at, entries.c.hash)
     of_actor = of_actor.where(tables.mine, entries.c.actor == actor, tables.is_a_callers)
-    found = connection.execute(of_actor.order_by(entries.c.id).limit(count), of_chain).all()
+    oldest = connection.execute(of_actor.order_by(entries.c.id).limit(count), of_chain).all()
     end = _end(connection, writer)
-    if not found or end is None:
+    if not oldest or end is None:
         return 0
     last_id, _, pruned_id, _ = end
     runs: list[list[Any]] = []
-    for each in found:
-        if runs and runs[-1][-1].id + 1 == each.id:
-            runs[-1].append(each)
+    for entry_row in oldest:
+        if runs and runs[-1][-1].id + 1 == entry_row.id:
+            runs[-1].append(entry_row)
         else:
-            runs.append([each])
-    connection.execute(delete(entries).where(tables.mine, entries.c.id.in_([each.id for each in found])), of_chain)
+            runs.append([entry_row])
+    connection.execute(delete(entries).where(tables.mine, entries.c.id.in_([row.id for row in oldest])), of_chain)
     if runs[0][0].id == pruned_id + 1:
         last = runs.pop(0)[-1]
         connection.execute(tables.set_pruned, of_chain | {"to_id": last.id, "to_hash": last.hash})
     bridges = [(run[-1], {"actor": actor, "entries": len(run)}) for run in runs]
     if bridges:
-        made = [
+        bridge_entries = [
             AuditEntry(last.at, OWN, "", THINNED, detail=detail, id=last.id, hash=last.hash, writer=writer)
             for last, detail in bridges
         ]
-        connection.execute(insert(entries), [tables.row(each) for each in made])
+        connection.execute(insert(entries), [tables.row(entry) for entry in bridge_entries])
         newest = select(entries.c.at).where(tables.mine, entries.c.id == last_id)
-        at = connection.execute(newest, of_chain).scalar_one_or_none() or found[-1].at
+        at = connection.execute(newest, of_chain).scalar_one_or_none() or oldest[-1].at
         total = {"actor": actor, "entries": sum(len(run) for run in runs)}
         append(connection, [AuditEntry(at, OWN, "", THIN, detail=total)], ChainEnd(writer))
-    return len(found)
+    return len(oldest)
 
 
 def _verified(connection: Connection, writer: str) -> ChainReport:
     end = _end(connection, writer)
     if end is None:
-        left = sum(1 for _ in _all(connection, writer))
-        return ChainReport(writer, left, 0, 0, GENESIS, "the end of the chain is missing")
+        entry_count = sum(1 for _ in _all(connection, writer))
+        return ChainReport(writer, entry_count, 0, 0, GENESIS, "the end of the chain is missing")
     written_id, written_hash, last_id, last_hash = end
-    pruned_id, count, last_at = last_id, 0, 0.0
-    problem, thinned, pruned = "", 0, 0
-    for each in _all(connection, writer):
-        if each.actor == OWN and each.verb == THINNED and each.id - each.detail.get("entries", 0) == last_id:
-            last_id, last_hash, thinned = each.id, each.hash, thinned + each.detail["entries"]
+    pruned_id = last_id
+    count = 0
+    last_at = 0.0
+    problem = ""
+    thinned = 0
+    pruned = 0
+    for entry in _all(connection, writer):
+        if entry.actor == OWN and entry.verb == THINNED and entry.id - entry.detail.get("entries", 0) == last_id:
+            last_id = entry.id
+            last_hash = entry.hash
+            thinned = thinned + entry.detail["entries"]
             continue
-        if each.id != last_id + 1:
-            problem = f"entry {last_id + 1} is missing" if each.id > last_id else f"entry {each.id} is out of order"
-        elif entry_hash(each, last_hash) != each.hash:
-            problem = f"entry {each.id} was changed, or an entry before it was removed"
+        if entry.id != last_id + 1:
+            problem = f"entry {last_id + 1} is missing" if entry.id > last_id else f"entry {entry.id} is out of order"
+        elif entry_hash(entry, last_hash) != entry.hash:
+            problem = f"entry {entry.id} was changed, or an entry before it was removed"
         if problem:
             return ChainReport(writer, count, pruned_id, last_id, last_hash, problem, thinned, last_at)
-        if each.actor == OWN and each.verb == THIN:
-            pruned += each.detail["entries"]
-        last_id, last_hash, last_at, count = each.id, each.hash, each.at, count + 1
+        if entry.actor == OWN and entry.verb == THIN:
+            pruned += entry.detail["entries"]
+        last_id = entry.id
+        last_hash = entry.hash
+        last_at = entry.at
+        count = count + 1
     if (last_id, last_hash) != (written_id, written_hash):
         problem = f"the log ends at entry {last_id}, and {written_id} were written"
     elif thinned > pruned:  # bridges are not hashed themselves; the numbers of dropped entries are
@@ -330,11 +343,11 @@ def _all(connection: Connection, writer: str) -> Iterator[AuditEntry]:
     query = tables.rows.where(tables.mine).order_by(tables.entries.c.id).limit(_AT_ONCE)
     while True:
         some = query if last is None else query.where(tables.entries.c.id > last)
-        found = connection.execute(some, tables.of(writer)).mappings().all()
-        yield from (_entry(row) for row in found)
-        if len(found) < _AT_ONCE:
+        page = connection.execute(some, tables.of(writer)).mappings().all()
+        yield from (_entry(row) for row in page)
+        if len(page) < _AT_ONCE:
             return
-        last = found[-1]["id"]
+        last = page[-1]["id"]
 
 
 def _entry(row: Any) -> AuditEntry:

@@ -46,22 +46,22 @@ def copy_of(database: Path) -> BinaryIO:
 def check(file: Path) -> int:
     """Return the revision of a backup. Raises StoreError for a file that must not be restored."""
     try:
-        with closing(_reading(file)) as found:
-            tables = {row[0] for row in found.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        with closing(_reading(file)) as database:
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables.issuperset(_OURS):
                 raise StoreError(f"{file}: is not a backup of a Paddock store; name a file made by `paddock backup`")
-            problem = found.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            problem = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
                 raise StoreError(f"{file}: is damaged ({problem}); use another backup")
-            schema = found.execute("SELECT version_num FROM alembic_version").fetchone()[0]
+            schema = database.execute("SELECT version_num FROM alembic_version").fetchone()[0]
             if schema not in known_revisions():
                 raise StoreTooNew(
                     f"{file}: was made by a newer paddock (schema {schema}); restore it with that version"
                 )
-            if foreign := _foreign(_contents(found), _reference(schema)):
-                words = f"has {foreign}, which no Paddock store has; use another backup"
-                raise StoreError(f"{file}: {words}")
-            revision: int = found.execute("SELECT revision FROM meta").fetchone()[0]
+            if foreign := _foreign(_contents(database), _reference(schema)):
+                reason = f"has {foreign}, which no Paddock store has; use another backup"
+                raise StoreError(f"{file}: {reason}")
+            revision: int = database.execute("SELECT revision FROM meta").fetchone()[0]
             return revision
     except (sqlite3.Error, OSError, TypeError) as error:
         raise StoreError(f"{file}: can't be read ({error}); name a file of `paddock backup`") from error
@@ -69,12 +69,12 @@ def check(file: Path) -> int:
 
 def _contents(database: sqlite3.Connection) -> _Contents:
     """Return the tables, views and triggers of a database, each with its columns (name and kind)."""
-    named = "SELECT type, name FROM sqlite_master WHERE type <> 'index' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-    found: _Contents = {}
-    for type_, name in database.execute(named).fetchall():
+    query = "SELECT type, name FROM sqlite_master WHERE type <> 'index' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    contents: _Contents = {}
+    for type_, name in database.execute(query).fetchall():
         columns = database.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)).fetchall()
-        found[type_, name] = frozenset(columns)
-    return found
+        contents[type_, name] = frozenset(columns)
+    return contents
 
 
 @lru_cache
@@ -88,8 +88,8 @@ def _reference(schema: str) -> _Contents:
                 upgrade(connection, "a new store", revision=schema)
         finally:
             engine.dispose()
-        with closing(_reading(path)) as made:
-            return _contents(made)
+        with closing(_reading(path)) as database:
+            return _contents(database)
 
 
 def _foreign(contents: _Contents, reference: _Contents) -> str:

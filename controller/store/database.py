@@ -31,8 +31,8 @@ def batches(values: Iterable[str]) -> Iterator[Sequence[str]]:
     Compiled statements are cached by text (SQLite: 20 KiB each, per connection). So the last value is repeated up to a
     power of two, which keeps the number of texts small.
     """
-    rest = iter(values)
-    while some := list(islice(rest, _IN_ONE_QUERY)):
+    remaining = iter(values)
+    while some := list(islice(remaining, _IN_ONE_QUERY)):
         yield some + some[-1:] * ((1 << (len(some) - 1).bit_length()) - len(some))
 
 
@@ -44,7 +44,7 @@ class Quick:
     """A statement of the calls that are made most: the driver alone runs it, in a fraction of SQLAlchemy's time.
 
     `columns` are those that a write sets. A parameter that is a list stands for an expanding one, and each length of it
-    is a text of its own. The driver's errors are foreign; on PostgreSQL, what `run`, `many` and `then` raise may be
+    is a text of its own. The driver's errors are foreign; on PostgreSQL, what `run`, `many` and `run_then` raise may be
     raised by a later call of the transaction, or at its commit.
     """
 
@@ -64,29 +64,29 @@ class Quick:
         """Run it once for each of these parameters, none of which is a list. As `run`."""
         if not parameters:
             return
-        if kept := connection.get_execution_options().get(KEPT):
-            for each in parameters:
-                kept.later(self, each)
+        if pipeline := connection.get_execution_options().get(KEPT):
+            for row in parameters:
+                pipeline.later(self, row)
             return
-        made = self.compiled(connection.dialect, parameters[0])
+        compiled = self.compiled(connection.dialect, parameters[0])
         driver: Any = connection.connection.dbapi_connection
         if len(parameters) == 1:
-            driver.execute(made.text, made.values(parameters[0]))
+            driver.execute(compiled.text, compiled.values(parameters[0]))
         else:
-            driver.executemany(made.text, [made.values(each) for each in parameters])
+            driver.executemany(compiled.text, [compiled.values(row) for row in parameters])
 
-    def then(self, connection: Connection, parameters: Mapping[str, Any], done: Callable[[_Rows], None]) -> None:
+    def run_then(self, connection: Connection, parameters: Mapping[str, Any], done: Callable[[_Rows], None]) -> None:
         """As `run`, and call `done` with the rows that it found, before anything else that is asked there is told."""
-        if kept := connection.get_execution_options().get(KEPT):
-            kept.later(self, parameters, done)
+        if pipeline := connection.get_execution_options().get(KEPT):
+            pipeline.later(self, parameters, done)
         else:
             done(self.rows(connection, parameters))
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> _Rows:
         """Return the rows that it finds in the transaction of a connection, by the names of their columns."""
-        if kept := connection.get_execution_options().get(KEPT):
-            found: _Rows = kept.rows(self, parameters)
-            return found
+        if pipeline := connection.get_execution_options().get(KEPT):
+            rows: _Rows = pipeline.rows(self, parameters)
+            return rows
         return self.rows_on_driver(connection.connection.dbapi_connection, connection.dialect, parameters)
 
     def rows_on_driver(self, driver: Any, dialect: Dialect, parameters: Mapping[str, Any]) -> _Rows:
@@ -94,26 +94,30 @@ class Quick:
 
         All are read: a cursor that is left open keeps its view of the file.
         """
-        made, cursor = self.compiled(dialect, parameters), driver.cursor()
+        compiled, cursor = self.compiled(dialect, parameters), driver.cursor()
         cursor.row_factory = sqlite3.Row  # as small as a tuple
-        found: _Rows = cursor.execute(made.text, made.values(parameters)).fetchall()
-        return found
+        rows: _Rows = cursor.execute(compiled.text, compiled.values(parameters)).fetchall()
+        return rows
 
     def compiled(self, dialect: Dialect, parameters: Mapping[str, Any]) -> "_Compiled":
         """Return it as a driver takes it, for lists as long as those of the parameters."""
         lists = _lists(parameters)
         kind = (dialect.name, tuple(map(len, lists.values())))
-        found = self._compiled.get(kind)
-        if found is None:
-            made = self._statement.compile(dialect=dialect, column_keys=self._columns)
-            asked = {name for name in self._columns or () if name in made.params}
-            fixed = {name: each for name, each in made.params.items() if each is not None and name not in asked}
-            text, names = str(made), cast("Sequence[str] | None", made.positiontup)
+        compiled = self._compiled.get(kind)
+        if compiled is None:
+            compiled_statement = self._statement.compile(dialect=dialect, column_keys=self._columns)
+            column_names = {name for name in self._columns or () if name in compiled_statement.params}
+            fixed = {
+                name: constant
+                for name, constant in compiled_statement.params.items()
+                if constant is not None and name not in column_names
+            }
+            text, names = str(compiled_statement), cast("Sequence[str] | None", compiled_statement.positiontup)
             if lists:
-                expanded = made.construct_expanded_state(lists)
+                expanded = compiled_statement.construct_expanded_state(lists)
                 text, names = expanded.statement, expanded.positiontup
-            found = self._compiled[kind] = _Compiled(text, names or (), fixed)
-        return found
+            compiled = self._compiled[kind] = _Compiled(text, names or (), fixed)
+        return compiled
 
 
 class _Compiled(NamedTuple):
@@ -125,16 +129,16 @@ class _Compiled(NamedTuple):
 
     def values(self, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the values in order. Those of a list are named by their places, from 1 on."""
-        given = {**self.fixed, **parameters}
-        for name, each in _lists(parameters).items():
-            given |= {f"{name}_{place}": value for place, value in enumerate(each, 1)}
-        return list(map(given.__getitem__, self.names))
+        all_values = {**self.fixed, **parameters}
+        for name, elements in _lists(parameters).items():
+            all_values |= {f"{name}_{place}": value for place, value in enumerate(elements, 1)}
+        return list(map(all_values.__getitem__, self.names))
 
 
 def _lists(parameters: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
     if list not in map(type, parameters.values()):  # nearly always
         return {}
-    return {name: each for name, each in parameters.items() if type(each) is list}
+    return {name: elements for name, elements in parameters.items() if type(elements) is list}
 
 
 class StoreLease(ABC):
@@ -153,7 +157,7 @@ class StoreLease(ABC):
     def renew(self) -> bool: ...
 
     @abstractmethod
-    def held(self) -> bool: ...
+    def is_held(self) -> bool: ...
 
     @abstractmethod
     def release(self) -> None: ...
@@ -242,11 +246,11 @@ class Database(ABC):
         )
 
     def close(self) -> None:
-        left = self._engine.pool
+        pool = self._engine.pool
         self._engine.dispose()
         # Connections in use now return to a pool that is not used any more.
-        event.listen(left, "checkin", _close_at_once)
-        left.dispose()
+        event.listen(pool, "checkin", _close_at_once)
+        pool.dispose()
 
 
 def _close_at_once(_connection: object, record: Any) -> None:

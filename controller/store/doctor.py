@@ -36,8 +36,8 @@ def inspect_store(
         file = _sqlite_file(url)
         if file is not None and not file.exists():  # connecting would make it
             return StoreFacts(str(file), refuses=_no_place(file), newest=migrate.head())
-        found = _look(database)
-        return found if fleet is None or found.schema != found.newest else _with_hosts(database, found, fleet)
+        facts = _look(database)
+        return facts if fleet is None or facts.schema != facts.newest else _with_hosts(database, facts, fleet)
     except StoreError as error:
         return StoreFacts(database.name, trouble=str(error))
     except (SQLAlchemyError, OSError, database.driver_error) as error:
@@ -49,21 +49,21 @@ def inspect_store(
 def _look(database: Database) -> StoreFacts:
     with database.reading() as connection:
         schema = migrate.current(connection) or ""
-        known = not schema or schema in migrate.known_revisions() or migrate.is_open_to(connection, migrate.head())
+        is_known = not schema or schema in migrate.known_revisions() or migrate.is_open_to(connection, migrate.head())
     refuses = _refusal(database) if schema else ""
-    return StoreFacts(database.name, refuses=refuses, schema=schema, newest=migrate.head(), known=known)
+    return StoreFacts(database.name, refuses=refuses, schema=schema, newest=migrate.head(), known=is_known)
 
 
-def _with_hosts(database: Database, found: StoreFacts, clock: Clock) -> StoreFacts:
+def _with_hosts(database: Database, facts: StoreFacts, clock: Clock) -> StoreFacts:
     """Add the hosts that share the store, and the difference of its clock."""
     with database.reading() as connection:
         objects = [rows.object_from_row(row) for row in listed(connection, "Host", None)]
         skew = None
         if connection.dialect.name == "postgresql":
             skew = float(connection.execute(select(_NOW)).scalar_one()) - clock.now()
-    alive = {each.name for each in database.leases() if each.seconds_left > 0}
-    hosts = [_sighting(each, is_alive=lease_of(each.name) in alive) for each in objects]
-    return replace(found, hosts=tuple(hosts), skew_seconds=skew)
+    alive = {lease.name for lease in database.leases() if lease.seconds_left > 0}
+    hosts = [_sighting(host, is_alive=lease_of(host.name) in alive) for host in objects]
+    return replace(facts, hosts=tuple(hosts), skew_seconds=skew)
 
 
 def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
@@ -71,9 +71,12 @@ def _sighting(host: StoredObject, *, is_alive: bool) -> HostSighting:
     version = build_of(host.status)
     reported = host.status.get("conditions", ()) if is_alive else ()
     failing = [
-        FailingCondition(each["type"], f"{each['type']} is False ({each.get('message') or each.get('reason', '')})")
-        for each in reported
-        if each["type"] in HOLDING and each["status"] == "False"
+        FailingCondition(
+            condition["type"],
+            f"{condition['type']} is False ({condition.get('message') or condition.get('reason', '')})",
+        )
+        for condition in reported
+        if condition["type"] in HOLDING and condition["status"] == "False"
     ]
     address, images = str(host.status.get("address") or ""), frozenset(host.status.get("images") or ())
     return HostSighting(host.name, version, is_alive, address, tuple(failing), images=images)
@@ -99,5 +102,5 @@ def _sqlite_file(url: str) -> Path | None:
 
 
 def _no_place(file: Path) -> str:
-    folder = next(each for each in file.parents if each.exists())
+    folder = next(parent for parent in file.parents if parent.exists())
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"store {file}: can't be created: {folder} is not writable"

@@ -89,8 +89,8 @@ def explain(error: Exception, name: str) -> Fault:
 
 def reason_of(error: StoreError) -> str:
     """Return the metric reason of an error that the store raised itself."""
-    named = ((StoreTooNew, "too_new"), (Conflict, "conflict"), (ChangesGone, "gone"))
-    return next((reason for kind, reason in named if isinstance(error, kind)), "other")
+    reasons_by_class = ((StoreTooNew, "too_new"), (Conflict, "conflict"), (ChangesGone, "gone"))
+    return next((reason for kind, reason in reasons_by_class if isinstance(error, kind)), "other")
 
 
 def _reason(error: Exception) -> str:

@@ -23,7 +23,7 @@ def figures(connection: Connection) -> StoreStats:
     size: int = connection.execute(_SQLITE_SIZE if backend == "sqlite" else _POSTGRES_SIZE).scalar_one()
     return StoreStats(
         backend=backend,
-        server_version=".".join(str(each) for each in info),
+        server_version=".".join(str(number) for number in info),
         revision=revision,
         schema_current=revision == migrate.head(),
         size_bytes=size,

@@ -85,9 +85,13 @@ class Follower:
             if due:
                 self._wake()
             ready.poll()
-            found = [each.payload for each in list(driver.notifies(timeout=0))]
-            ours = [each.removeprefix(self._prefix).partition(" ") for each in found if each.startswith(self._prefix)]
-            others = [words for writer, _, words in ours if writer != self._writer]
-            due = bool(others)
-            for each in filter(None, others):
-                self._heard(each)
+            payloads = [notification.payload for notification in list(driver.notifies(timeout=0))]
+            ours = [
+                payload.removeprefix(self._prefix).partition(" ")
+                for payload in payloads
+                if payload.startswith(self._prefix)
+            ]
+            messages = [message for writer, _, message in ours if writer != self._writer]
+            due = bool(messages)
+            for message in filter(None, messages):
+                self._heard(message)

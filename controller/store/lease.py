@@ -70,10 +70,10 @@ class FileLease(StoreLease):
                 return ""
             lock = _FILE_LOCKS.get(self._path)
             if lock is None:
-                found = _lock(self._path)
-                if isinstance(found, str):
-                    return found
-                lock = _FILE_LOCKS[self._path] = _FileLock(found)
+                locked = _lock(self._path)
+                if isinstance(locked, str):
+                    return locked
+                lock = _FILE_LOCKS[self._path] = _FileLock(locked)
             if self._name in lock.names:
                 return _holder(lock.handle, self._path)
             lock.names.add(self._name)
@@ -81,9 +81,9 @@ class FileLease(StoreLease):
             return ""
 
     def renew(self) -> bool:
-        return self.held()
+        return self.is_held()
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return self._held
 
     def release(self) -> None:
@@ -150,15 +150,15 @@ def file_leases(database: Path) -> Sequence[LeaseState]:
 
 def _is_locked(inode: int, pid: str) -> bool:
     """Return True if the kernel's list of locks has one of that process on that file."""
-    with open("/proc/locks") as found:
-        locks = (each.split() for each in found if " FLOCK " in each and "->" not in each)
-        return any(each[4] == pid and each[5].endswith(f":{inode}") for each in locks)
+    with open("/proc/locks") as lock_list:
+        locks = (line.split() for line in lock_list if " FLOCK " in line and "->" not in line)
+        return any(fields[4] == pid and fields[5].endswith(f":{inode}") for fields in locks)
 
 
 def row_leases(connection: Connection) -> Sequence[LeaseState]:
     """Return the states of all leases, by the server's clock."""
-    found = connection.execute(select(leases, _NOW.label("now")).order_by(leases.c.name))
-    return [LeaseState(each.name, each.holder, each.epoch, each.expires_at - float(each.now)) for each in found]
+    lease_rows = connection.execute(select(leases, _NOW.label("now")).order_by(leases.c.name))
+    return [LeaseState(row.name, row.holder, row.epoch, row.expires_at - float(row.now)) for row in lease_rows]
 
 
 def boot_seconds() -> float:
@@ -190,23 +190,23 @@ class RowLease(StoreLease):
     def acquire(self) -> str:
         if not self._has_tables():
             self._migrate()
-        begun = self._clock()
+        started_at = self._clock()
         with self._writing() as connection:
             # Without a lock first: the holder may be writing, or frozen in the middle of it.
-            if words := self._other(connection):
-                return words
+            if holder := self._other_holder(connection):
+                return holder
             connection.execute(select(meta.c.id).with_for_update())
-            if words := self._other(connection):
-                return words
+            if holder := self._other_holder(connection):
+                return holder
             self._epoch = self._take(connection)
-        self._until = begun + self._seconds
+        self._until = started_at + self._seconds
         return ""
 
     def _take(self, connection: Connection) -> int:
-        known = connection.execute(select(leases.c.epoch).where(self._row)).scalar_one_or_none()
-        epoch = (known or 0) + 1
+        stored_epoch = connection.execute(select(leases.c.epoch).where(self._row)).scalar_one_or_none()
+        epoch = (stored_epoch or 0) + 1
         values = {"holder": self.holder, "epoch": epoch, "acquired_at": _NOW, "expires_at": _NOW + self._seconds}
-        if known is None:
+        if stored_epoch is None:
             connection.execute(insert(leases).values(name=self._name, **values))
         else:
             connection.execute(update(leases).where(self._row).values(**values))
@@ -215,20 +215,20 @@ class RowLease(StoreLease):
     def renew(self) -> bool:
         if not self._epoch:
             return False
-        begun = self._clock()
+        started_at = self._clock()
         with self._writing() as connection:
-            renewed = self._own().values(expires_at=_NOW + self._seconds)
-            kept = in_time = connection.execute(renewed.where(leases.c.expires_at > _NOW)).rowcount
+            renewed = self._guarded_update().values(expires_at=_NOW + self._seconds)
+            renewed_count = in_time = connection.execute(renewed.where(leases.c.expires_at > _NOW)).rowcount
             if not in_time:
-                kept = connection.execute(renewed).rowcount
-        self.lapses += kept and not in_time
-        if not kept:
+                renewed_count = connection.execute(renewed).rowcount
+        self.lapses += renewed_count and not in_time
+        if not renewed_count:
             self._epoch = 0
             return False
-        self._until = begun + self._seconds
+        self._until = started_at + self._seconds
         return True
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return bool(self._epoch) and self._clock() < self._until - self._seconds * _LAST_PART
 
     def release(self) -> None:
@@ -236,7 +236,7 @@ class RowLease(StoreLease):
         try:
             if self._epoch:
                 with self._writing() as connection:
-                    connection.execute(self._own().values(expires_at=0.0))
+                    connection.execute(self._guarded_update().values(expires_at=0.0))
         except StoreError:
             pass
         finally:
@@ -244,23 +244,23 @@ class RowLease(StoreLease):
             self._database.close()
 
     def fence(self, connection: Connection, *, alone: bool = False) -> None:
-        (_HOLDER_LOCKED if alone else _HOLDER).then(connection, {"lease": self._name}, self._check)
+        (_HOLDER_LOCKED if alone else _HOLDER).run_then(connection, {"lease": self._name}, self._check)
 
-    def _check(self, found: Sequence[Mapping[Any, Any]]) -> None:
+    def _check(self, lease_rows: Sequence[Mapping[Any, Any]]) -> None:
         """Raise StoreError unless this row of the lease says that it is ours."""
-        held = {(each["holder"], each["epoch"]) for each in found}
-        if not self._epoch or held != {(self.holder, self._epoch)}:
-            holder = found[0]["holder"] if found else "no daemon"
+        stored_holders = {(row["holder"], row["epoch"]) for row in lease_rows}
+        if not self._epoch or stored_holders != {(self.holder, self._epoch)}:
+            holder = lease_rows[0]["holder"] if lease_rows else "no daemon"
             raise StoreError(f"{self._database.name}: the {self._title} is held by {holder} now; nothing was written")
 
-    def _other(self, connection: Connection) -> str:
+    def _other_holder(self, connection: Connection) -> str:
         """Return the other holder; "" if there is none."""
         current = select(leases, _NOW.label("now")).where(self._row)
         row = connection.execute(current).one_or_none()
-        taken = row is not None and row.holder != self.holder and row.expires_at > float(row.now)
-        return str(row.holder) if row is not None and taken else ""
+        is_taken = row is not None and row.holder != self.holder and row.expires_at > float(row.now)
+        return str(row.holder) if row is not None and is_taken else ""
 
-    def _own(self) -> Update:
+    def _guarded_update(self) -> Update:
         return update(leases).where(self._row, leases.c.holder == self.holder, leases.c.epoch == self._epoch)
 
     def _has_tables(self) -> bool:

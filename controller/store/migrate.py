@@ -39,8 +39,8 @@ def current(connection: Connection) -> str | None:
     """Return the revision of the database's schema; None for an empty database."""
     if not inspect(connection).has_table(_VERSION.name):
         return None
-    found: str | None = connection.execute(select(_VERSION.c.version_num)).scalar_one_or_none()
-    return found
+    revision: str | None = connection.execute(select(_VERSION.c.version_num)).scalar_one_or_none()
+    return revision
 
 
 def head() -> str:
@@ -51,7 +51,7 @@ def head() -> str:
 def known_revisions(scripts: Path | None = None) -> frozenset[str]:
     """Return all revisions that this code can read or migrate, in order: the names of the migration files."""
     versions = (scripts or scripts_folder()) / "versions"
-    return frozenset(each.name.partition("_")[0] for each in versions.glob("[0-9]*_*.py"))
+    return frozenset(file.name.partition("_")[0] for file in versions.glob("[0-9]*_*.py"))
 
 
 def upgrade(
@@ -60,42 +60,42 @@ def upgrade(
     *,
     scripts: Path | None = None,
     revision: str = "head",
-    others: Sequence[str] = (),
+    other_daemons: Sequence[str] = (),
     compatible_since: str = COMPATIBLE_SINCE,
 ) -> None:
-    """Upgrade the schema; `name` is for messages. `others` are daemons that use the store now, in words.
+    """Upgrade the schema; `name` is for messages. `other_daemons` use the store now.
 
     One of a newer version is used as it is if that says that this code may. Raises StoreTooNew for any other newer one,
     and StoreError where a running daemon could not use the new schema: nothing is migrated then.
     """
-    known = known_revisions(scripts)
-    found = current(connection)
-    if found is not None and found not in known:
-        if is_open_to(connection, max(known)):
+    known_ids = known_revisions(scripts)
+    stored_revision = current(connection)
+    if stored_revision is not None and stored_revision not in known_ids:
+        if is_open_to(connection, max(known_ids)):
             return
         raise StoreTooNew(
-            f"store {name} was written by a newer paddock (its schema is {found}, which this version does not know);"
-            " install that version again, or restore a backup made with this one"
+            f"store {name} was written by a newer paddock (its schema is {stored_revision}, which this version does not"
+            " know); install that version again, or restore a backup made with this one"
         )
-    wanted = max(known) if revision == "head" else revision
-    if found == wanted:
+    target = max(known_ids) if revision == "head" else revision
+    if stored_revision == target:
         return
-    if found is not None and found < compatible_since and others:
+    if stored_revision is not None and stored_revision < compatible_since and other_daemons:
         raise StoreError(
-            f"store {name} has to be migrated from schema {found} to {wanted}, which daemons that run now can't use"
-            f" ({', '.join(others)}); stop them first, upgrade all, and start them again"
+            f"store {name} has to be migrated from schema {stored_revision} to {target}, which daemons that run now"
+            f" can't use ({', '.join(other_daemons)}); stop them first, upgrade all, and start them again"
         )
     _run("upgrade", connection, scripts, revision)
-    if wanted >= _WINDOW:
+    if target >= _WINDOW:
         connection.execute(update(meta).values(compatible_since=compatible_since))
 
 
 def is_open_to(connection: Connection, newest: str) -> bool:
     """Return True if a store of a newer version says that code whose newest schema is this one may use it."""
-    if "compatible_since" not in {each["name"] for each in inspect(connection).get_columns(meta.name)}:
+    if "compatible_since" not in {table_column["name"] for table_column in inspect(connection).get_columns(meta.name)}:
         return False
-    found: str | None = connection.execute(select(meta.c.compatible_since)).scalar_one_or_none()
-    return found is not None and found <= newest
+    oldest_compatible: str | None = connection.execute(select(meta.c.compatible_since)).scalar_one_or_none()
+    return oldest_compatible is not None and oldest_compatible <= newest
 
 
 def downgrade(connection: Connection, revision: str, *, scripts: Path | None = None) -> None:
@@ -117,10 +117,10 @@ def _run(what: Literal["upgrade", "downgrade"], connection: Connection, scripts:
 
 def identify(connection: Connection) -> str:
     """Return the store's instance id; a new store gets one."""
-    found: str | None = connection.execute(select(meta.c.instance_id)).scalar_one_or_none()
-    if found is not None:
-        return found
-    made = str(uuid.uuid4())
-    first = {"id": 1, "instance_id": made, "epoch": 1, "revision": 0, "pruned_revision": 0}
+    instance_id: str | None = connection.execute(select(meta.c.instance_id)).scalar_one_or_none()
+    if instance_id is not None:
+        return instance_id
+    new_id = str(uuid.uuid4())
+    first = {"id": 1, "instance_id": new_id, "epoch": 1, "revision": 0, "pruned_revision": 0}
     connection.execute(insert(meta).values(**first, compatible_since=COMPATIBLE_SINCE))
-    return made
+    return new_id

@@ -19,16 +19,16 @@ _PIECE = 250  # rows
 def events_of(result: CursorResult[Any]) -> Sequence[Event]:
     """Return the events of rows, newest last; rows come newest first."""
     names = tuple(result.keys())
-    found = _Events(names, [marshal.dumps([tuple(row) for row in some]) for some in result.partitions(_PIECE)])
-    return found if len(found) > _PIECE else list(found)
+    packed_events = _Events(names, [marshal.dumps([tuple(row) for row in some]) for some in result.partitions(_PIECE)])
+    return packed_events if len(packed_events) > _PIECE else list(packed_events)
 
 
 class DecodedRows(Sequence[StoredObject]):
     """Objects of rows, decoded on each access: of a list whose objects did not change, none has to be."""
 
-    def __init__(self, found: Sequence[Mapping[Any, Any]], *, lean: bool = False) -> None:
+    def __init__(self, table_rows: Sequence[Mapping[Any, Any]], *, lean: bool = False) -> None:
         """Lean objects lack the document of the last `apply`, and share equal specs."""
-        self._rows, self._lean = found, lean
+        self._rows, self._lean = table_rows, lean
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -55,7 +55,7 @@ class _Events(Sequence[Event]):
 
     def __init__(self, names: Sequence[str], pieces: Sequence[bytes]) -> None:
         self._names, self._pieces = names, pieces
-        self._length = sum(len(self._rows(each)) for each in pieces[-1:]) + _PIECE * len(pieces[:-1])
+        self._length = sum(len(self._rows(piece)) for piece in pieces[-1:]) + _PIECE * len(pieces[:-1])
 
     def __len__(self) -> int:
         return self._length
@@ -76,8 +76,8 @@ class _Events(Sequence[Event]):
         return self._event(self._rows(self._pieces[piece])[row])
 
     def _rows(self, piece: bytes) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = marshal.loads(piece)  # noqa: S302 - ours, of a moment ago
-        return found
+        row_values: list[tuple[Any, ...]] = marshal.loads(piece)  # noqa: S302 - ours, of a moment ago
+        return row_values
 
     def _event(self, row: tuple[Any, ...]) -> Event:
         return rows.event_from_row(dict(zip(self._names, row, strict=True)))

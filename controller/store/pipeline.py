@@ -44,7 +44,7 @@ class _Statement(NamedTuple):
     text: str
     values: Sequence[bytes | None] = ()
     formats: Sequence[pq.Format] = ()
-    then: _Then | None = None
+    on_rows: _Then | None = None
 
 
 class Pipeline:
@@ -56,22 +56,24 @@ class Pipeline:
         self._kept: list[_Statement] = []
         self._failed = False
 
-    def later(self, statement: Quick, parameters: Mapping[str, Any], then: _Then | None = None) -> None:
-        """Keep a statement back. `then` gets its rows, before those of later ones are returned."""
-        self._kept.append(_bound(statement, parameters, then))
+    def later(self, statement: Quick, parameters: Mapping[str, Any], on_rows: _Then | None = None) -> None:
+        """Keep a statement back. `on_rows` gets its rows, before those of later ones are returned."""
+        self._kept.append(_bound(statement, parameters, on_rows))
 
     def rows(self, statement: Quick, parameters: Mapping[str, Any]) -> _Rows:
         """Send what was kept back, and this statement. Return its rows."""
-        found: list[_Rows] = []
-        self.later(statement, parameters, found.append)
+        row_sets: list[_Rows] = []
+        self.later(statement, parameters, row_sets.append)
         self.flush()
-        return found[0]
+        return row_sets[0]
 
     def flush(self) -> None:
         """Begin the transaction if it has not begun, and send what was kept back."""
         if self._failed:
             raise psycopg.errors.InFailedSqlTransaction("an earlier statement of the transaction failed")
-        sent, self._kept, self._begin = [*self._begin, *self._kept], [], []
+        sent = [*self._begin, *self._kept]
+        self._kept = []
+        self._begin = []
         self._failed = True  # until all is well, and whoever was told agreed
         _send(self._driver, self._prepared, sent)
         self._failed = False
@@ -81,7 +83,7 @@ class Pipeline:
         idle = self._driver.pgconn.transaction_status == pq.TransactionStatus.IDLE
         if idle and not self._kept and not self._failed:
             return
-        if any(each.then is not None for each in self._kept):
+        if any(statement.on_rows is not None for statement in self._kept):
             self.flush()
         self._kept.append(_Statement("COMMIT"))
         self.flush()
@@ -91,69 +93,74 @@ class Pipeline:
 def pipelined(connection: Connection, begin: str) -> Iterator[None]:
     """Run the block's quick statements in a pipeline; commit at its end."""
     driver: Any = connection.connection.dbapi_connection
-    kept = Pipeline(driver, connection.info.setdefault(_PREPARED, {}), begin)
-    connection.execution_options(**{KEPT: kept})
+    pipeline = Pipeline(driver, connection.info.setdefault(_PREPARED, {}), begin)
+    connection.execution_options(**{KEPT: pipeline})
     yield
-    kept.commit()
+    pipeline.commit()
 
 
 def rows_alone(driver: Any, info: dict[Any, Any], statement: Quick, parameters: Mapping[str, Any]) -> _Rows:
     """Return the rows that a statement finds, in a transaction of its own and one round trip."""
-    found: list[_Rows] = []
-    _send(driver, info.setdefault(_PREPARED, {}), [_bound(statement, parameters, found.append)])
-    return found[0]
+    row_sets: list[_Rows] = []
+    _send(driver, info.setdefault(_PREPARED, {}), [_bound(statement, parameters, row_sets.append)])
+    return row_sets[0]
 
 
 def send_kept(connection: Connection, *_: object) -> None:
     """Send what was kept back on a connection: something else is about to use it."""
-    kept = connection.get_execution_options().get(KEPT)
-    if kept is not None:
-        kept.flush()
+    pipeline = connection.get_execution_options().get(KEPT)
+    if pipeline is not None:
+        pipeline.flush()
 
 
 def _send(driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]) -> None:
     """Send statements, in as few messages as they fit in. Raises the driver's error of the first that fails."""
-    begun = driver.pgconn.transaction_status != pq.TransactionStatus.IDLE
+    in_transaction = driver.pgconn.transaction_status != pq.TransactionStatus.IDLE
     try:
-        found = _told(driver, prepared, statements)
+        deliveries = _run_statements(driver, prepared, statements)
     except psycopg.errors.FeatureNotSupported:
         # A migration changed a table of a prepared statement: the connection can't use that any more.
-        if begun:
+        if in_transaction:
             driver.close()
             raise
         driver.rollback()
         driver.execute("DEALLOCATE ALL")
         driver.rollback()
         prepared.clear()
-        found = _told(driver, prepared, statements)
-    for then, its_rows in found:
-        then(its_rows)
+        deliveries = _run_statements(driver, prepared, statements)
+    for on_rows, its_rows in deliveries:
+        on_rows(its_rows)
 
 
-def _told(driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]) -> Sequence[tuple[_Then, _Rows]]:
+def _run_statements(
+    driver: _Driver, prepared: _Prepared, statements: Sequence[_Statement]
+) -> Sequence[tuple[_Then, _Rows]]:
     """Send statements. Return whom to tell which rows."""
-    _prepare(driver, prepared, [each.text for each in statements])
-    found: list[tuple[_Then, _Rows]] = []
+    _prepare(driver, prepared, [statement.text for statement in statements])
+    deliveries: list[tuple[_Then, _Rows]] = []
     loading: abc.Transformer | None = None
     for message in _messages(statements):
-        sent = [("send_query_prepared", prepared[each.text], each.values, each.formats) for each in message]
-        answers = _exchange(driver, [methodcaller(*each) for each in sent])
-        for each, answer in zip(message, answers, strict=True):
-            if each.then is not None:
+        sent = [
+            ("send_query_prepared", prepared[statement.text], statement.values, statement.formats)
+            for statement in message
+        ]
+        answers = _exchange(driver, [methodcaller(*command) for command in sent])
+        for statement, answer in zip(message, answers, strict=True):
+            if statement.on_rows is not None:
                 loading = loading or Transformer(driver)
-                found.append((each.then, _loaded(loading, answer)))
-    return found
+                deliveries.append((statement.on_rows, _loaded(loading, answer)))
+    return deliveries
 
 
 def _messages(statements: Sequence[_Statement]) -> Iterator[Sequence[_Statement]]:
     message: list[_Statement] = []
     size = 0
-    for each in statements:
-        needed = _STATEMENT_BYTES + sum(_VALUE_BYTES + len(value or b"") for value in each.values)
+    for statement in statements:
+        needed = _STATEMENT_BYTES + sum(_VALUE_BYTES + len(value or b"") for value in statement.values)
         if message and size + needed > _MOST_BYTES:
             yield message
             message, size = [], 0
-        message.append(each)
+        message.append(statement)
         size += needed
     if message:
         yield message
@@ -161,14 +168,14 @@ def _messages(statements: Sequence[_Statement]) -> Iterator[Sequence[_Statement]
 
 def _prepare(driver: _Driver, prepared: _Prepared, texts: Sequence[str]) -> None:
     """Prepare the texts that are not, and drop those that were used longest ago."""
-    if len(prepared) < _MOST_PREPARED and all(each in prepared for each in texts):
+    if len(prepared) < _MOST_PREPARED and all(text in prepared for text in texts):
         return
-    for each in texts:
-        name = prepared.pop(each, b"")
+    for text in texts:
+        name = prepared.pop(text, b"")
         if not name:
             name = b"paddock_%d" % next(_NUMBERS)
-            _exchange(driver, [methodcaller("send_prepare", name, each.encode())])
-        prepared[each] = name
+            _exchange(driver, [methodcaller("send_prepare", name, text.encode())])
+        prepared[text] = name
     while len(prepared) > _MOST_PREPARED:
         oldest = prepared.pop(next(iter(prepared)))
         _exchange(driver, [methodcaller("send_query_params", b"DEALLOCATE " + oldest, None)])
@@ -179,8 +186,8 @@ def _exchange(driver: _Driver, commands: Sequence[Callable[[pq.abc.PGconn], None
     pgconn = driver.pgconn
     try:
         pgconn.enter_pipeline_mode()
-        for each in commands:
-            each(pgconn)
+        for command in commands:
+            command(pgconn)
         pgconn.pipeline_sync()
         answers: Sequence[pq.abc.PGresult] = driver.wait(_answers(pgconn))
         pgconn.exit_pipeline_mode()
@@ -195,36 +202,36 @@ def _exchange(driver: _Driver, commands: Sequence[Callable[[pq.abc.PGconn], None
 
 def _answers(pgconn: pq.abc.PGconn) -> Any:
     """Yield what to wait for, until all is sent and answered. Return the answers."""
-    found: list[pq.abc.PGresult] = []
+    answers: list[pq.abc.PGresult] = []
     while True:
         yield Wait.RW if pgconn.flush() else Wait.R
         pgconn.consume_input()
-        ended = False  # one answer
+        answer_ended = False  # one answer
         while not pgconn.is_busy():
             answer = pgconn.get_result()
-            if answer is None and ended:
+            if answer is None and answer_ended:
                 break
-            ended = answer is None
+            answer_ended = answer is None
             if answer is not None and answer.status == pq.ExecStatus.PIPELINE_SYNC:
-                return found
+                return answers
             if answer is not None:
-                found.append(answer)
+                answers.append(answer)
 
 
-def _bound(statement: Quick, parameters: Mapping[str, Any], then: _Then | None) -> _Statement:
-    made = statement.compiled(_DIALECT, parameters)
+def _bound(statement: Quick, parameters: Mapping[str, Any], on_rows: _Then | None) -> _Statement:
+    compiled = statement.compiled(_DIALECT, parameters)
     values: list[bytes | None] = []
     formats: list[pq.Format] = []
-    for each in made.values(parameters):
-        format_, dump = _DUMPS.get(type(each)) or _dump_of(each)
+    for parameter in compiled.values(parameters):
+        format_, dump = _DUMPS.get(type(parameter)) or _dump_of(parameter)
         formats.append(format_)
-        values.append(dump(each))
-    return _Statement(made.text, values, formats, then)
+        values.append(dump(parameter))
+    return _Statement(compiled.text, values, formats, on_rows)
 
 
 # How the server reads a value. It knows the types of columns: so a text is one prepared statement, whatever the values.
 _DUMPS: dict[type, tuple[pq.Format, Callable[[Any], bytes | None]]] = {
-    str: (pq.Format.TEXT, lambda value: _whole(value.encode())),
+    str: (pq.Format.TEXT, lambda value: _without_nul(value.encode())),
     int: (pq.Format.TEXT, lambda value: b"%d" % value),
     float: (pq.Format.TEXT, lambda value: repr(value).encode()),
     bytes: (pq.Format.BINARY, bytes),
@@ -232,7 +239,7 @@ _DUMPS: dict[type, tuple[pq.Format, Callable[[Any], bytes | None]]] = {
 }
 
 
-def _whole(text: bytes) -> bytes:
+def _without_nul(text: bytes) -> bytes:
     """Return the text. Raises DataError for a NUL, which would end it."""
     if b"\0" in text:
         raise psycopg.DataError("PostgreSQL text can't contain NUL (0x00) bytes")
@@ -241,10 +248,10 @@ def _whole(text: bytes) -> bytes:
 
 def _dump_of(value: object) -> tuple[pq.Format, Callable[[Any], bytes | None]]:
     """Return how the server reads a value of a subclass, such as an enumeration's."""
-    found = next((each for kind, each in _DUMPS.items() if isinstance(value, kind)), None)
-    if found is None:
+    dump = next((entry for kind, entry in _DUMPS.items() if isinstance(value, kind)), None)
+    if dump is None:
         raise psycopg.ProgrammingError(f"no value of a column: {type(value).__name__}")
-    return found
+    return dump
 
 
 def _loaded(loading: abc.Transformer, answer: pq.abc.PGresult) -> _Rows:

@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 500
 
 def tables() -> list[Table]:
     """Return the tables of a backup, parents before their children."""
-    return [each for each in metadata.sorted_tables if each is not leases]
+    return [table for table in metadata.sorted_tables if table is not leases]
 
 
 def copy_of(source: Database) -> BinaryIO:
@@ -32,11 +32,11 @@ def copy_of(source: Database) -> BinaryIO:
     with tempfile.TemporaryDirectory(prefix="paddock-backup-") as folder:
         path = Path(folder) / "paddock.db"
         with (
-            closing(_sqlite(path)) as made,
+            closing(_sqlite(path)) as target_database,
             source.reading() as rows,
-            made.migrating() as target,
+            target_database.migrating() as target,
         ):
-            upgrade(target, made.name)
+            upgrade(target, target_database.name)
             copy_rows(rows, target)
         return backup.copy_of(path)
 
@@ -48,10 +48,10 @@ def opened(file: Path) -> Iterator[Database]:
     with tempfile.TemporaryDirectory(prefix="paddock-restore-") as folder:
         path = Path(folder) / "paddock.db"
         shutil.copyfile(file, path)
-        with closing(_sqlite(path)) as found:
-            with found.migrating() as connection:
-                upgrade(connection, found.name)
-            yield found
+        with closing(_sqlite(path)) as database:
+            with database.migrating() as connection:
+                upgrade(connection, database.name)
+            yield database
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
@@ -59,8 +59,8 @@ def copy_rows(source: Connection, target: Connection) -> None:
     for table in reversed(tables()):
         target.execute(delete(table))
     for table in tables():
-        found = source.execution_options(yield_per=_ROWS_AT_ONCE).execute(select(table))
-        for rows in found.mappings().partitions():
+        source_rows = source.execution_options(yield_per=_ROWS_AT_ONCE).execute(select(table))
+        for rows in source_rows.mappings().partitions():
             target.execute(insert(table), [dict(row) for row in rows])
     if target.dialect.name == "postgresql":
         # Rows that bring their numbers leave the counter behind.

@@ -80,12 +80,12 @@ class PostgresDatabase(Database):
         """As the base class, in one round trip. One statement is a transaction of its own."""
         link = self._engine.raw_connection()
         try:
-            found = rows_alone(link.dbapi_connection, link.info, statement, parameters)
+            result_rows = rows_alone(link.dbapi_connection, link.info, statement, parameters)
         except BaseException as error:
             link.invalidate(error if isinstance(error, Exception) else None)
             raise
         link.close()
-        return found
+        return result_rows
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -106,13 +106,13 @@ class PostgresDatabase(Database):
             return row_leases(connection)
 
     def follow(self, store: str, writer: str, wake: Wake, heard: Heard) -> Callable[[], None]:
-        found = Follower(self._engine, store, writer, wake, heard, self._engine.dialect.loaded_dbapi.Error)
-        self._followers.append(found)
-        return found.end
+        follower = Follower(self._engine, store, writer, wake, heard, self._engine.dialect.loaded_dbapi.Error)
+        self._followers.append(follower)
+        return follower.end
 
     def close(self) -> None:
-        for each in self._followers:
-            each.end()
+        for follower in self._followers:
+            follower.end()
         super().close()
 
     def backup(self) -> BinaryIO:
@@ -122,12 +122,12 @@ class PostgresDatabase(Database):
         """Restore in one transaction; the old rows are first written beside the backup."""
         aside = file.with_name(f"{file.name}.before-{stamp}")
         try:
-            with portable.opened(file) as found:
+            with portable.opened(file) as opened:
                 with self.migrating() as connection:
                     upgrade(connection, self.name)
-                with self.backup() as before, _new(aside) as kept:
-                    shutil.copyfileobj(before, kept)
-                with found.reading() as rows, self.writing() as target:
+                with self.backup() as before, _new(aside) as aside_file:
+                    shutil.copyfileobj(before, aside_file)
+                with opened.reading() as rows, self.writing() as target:
                     target.execute(text("SET LOCAL statement_timeout = 0"))
                     target.execute(select(meta).with_for_update())  # as all writers do, but those of the audit log
                     target.execute(text("LOCK TABLE audit_chains IN EXCLUSIVE MODE"))
@@ -159,9 +159,9 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
         connection.autocommit = True
         connection.execute(statement)
         connection.autocommit = False
-        used(connection, record)
+        note_use(connection, record)
 
-    def used(_connection: object, record: Any) -> None:
+    def note_use(_connection: object, record: Any) -> None:
         record.info["used"] = time.monotonic()
 
     def check(connection: Any, record: Any, _proxy: object) -> None:
@@ -174,7 +174,7 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
 
     # First of all: what SQLAlchemy reads from a new connection depends on the search path.
     event.listen(engine, "connect", prepare, insert=True)
-    event.listen(engine, "checkin", used)
+    event.listen(engine, "checkin", note_use)
     event.listen(engine, "checkout", check)
     event.listen(engine, "before_cursor_execute", send_kept)
     return engine

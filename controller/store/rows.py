@@ -81,28 +81,28 @@ def object_from_row(row: Row) -> StoredObject:
     return _object(values | from_text(_json_fields(row)))
 
 
-def objects_from_rows(found: Sequence[Row], specs: dict[str, Any] | None = None) -> Iterator[StoredObject]:
+def objects_from_rows(object_rows: Sequence[Row], specs: dict[str, Any] | None = None) -> Iterator[StoredObject]:
     """Return the objects of rows, parsed at once: so they share the names of their fields.
 
     With `specs` (parsed ones by their text) they are lean: they share equal ones, and lack what was last applied.
     """
-    if not found:
+    if not object_rows:
         return
-    fields = [each for each in _OBJECT_JSON if specs is None or each not in ("last_applied", "spec")]
-    parsed = from_text(f"[{','.join(_json_fields(row, fields) for row in found)}]")
-    for row, values in zip(found, parsed, strict=True):
-        own: dict[str, Any] = {name: row[name] for name in _OBJECT_PLAIN} | values
+    fields = [column for column in _OBJECT_JSON if specs is None or column not in ("last_applied", "spec")]
+    parsed = from_text(f"[{','.join(_json_fields(row, fields) for row in object_rows)}]")
+    for row, values in zip(object_rows, parsed, strict=True):
+        stored_fields: dict[str, Any] = {name: row[name] for name in _OBJECT_PLAIN} | values
         if specs is not None:
             text = row["spec"]
             if text not in specs:
                 specs[text] = from_text(text)
-            own |= {"last_applied": None, "spec": specs[text]}
-        yield _object(own)
+            stored_fields |= {"last_applied": None, "spec": specs[text]}
+        yield _object(stored_fields)
 
 
-def same_object(one: Row, other: Row) -> bool:
+def same_object(first: Row, second: Row) -> bool:
     """Return True if two object rows are equal except for the resource version."""
-    return all(one[name] == other[name] for name in OBJECT_COLUMNS if name != "resource_version")
+    return all(first[name] == second[name] for name in OBJECT_COLUMNS if name != "resource_version")
 
 
 def packed_change(row: Row) -> bytes:
@@ -172,10 +172,10 @@ def instance_from_row(row: Row) -> Instance:
     return _instance(row, from_text(row["memory"]))
 
 
-def instances_from_rows(found: Sequence[Mapping[Any, Any]]) -> list[Instance]:
+def instances_from_rows(instance_rows: Sequence[Mapping[Any, Any]]) -> list[Instance]:
     """Return the instances of rows, parsed at once."""
-    parsed = from_text(f"[{','.join(row['memory'] for row in found)}]")
-    return [_instance(row, memory) for row, memory in zip(found, parsed, strict=True)]
+    parsed = from_text(f"[{','.join(row['memory'] for row in instance_rows)}]")
+    return [_instance(row, memory) for row, memory in zip(instance_rows, parsed, strict=True)]
 
 
 def _instance(row: Mapping[Any, Any], memory: dict[str, Any]) -> Instance:
@@ -197,10 +197,10 @@ def _instance(row: Mapping[Any, Any], memory: dict[str, Any]) -> Instance:
 
 def event_row(event: Event) -> dict[str, Any]:
     reason, message = clean(event.reason), clean(event.message)
-    said = to_text([event.type, reason, message])
+    digest_text = to_text([event.type, reason, message])
     return {
         "uid": clean(event.ref.uid),
-        "digest": hashlib.sha256(said.encode()).hexdigest(),
+        "digest": hashlib.sha256(digest_text.encode()).hexdigest(),
         "kind": clean(event.ref.kind),
         "namespace": clean(event.ref.namespace),
         "name": clean(event.ref.name),

@@ -50,7 +50,7 @@ from controller.store.transaction import (
     NAMED,
     SqlTransaction,
     listed,
-    named,
+    name_parameters,
 )
 
 _Foreign = tuple[type[Exception], ...]
@@ -142,9 +142,9 @@ class SqlStore:
         """
         if not isinstance(lease, StoreLease):
             raise TypeError(f"{lease!r} is not a lease of a store")
-        other = copy.copy(self)
-        other._lease = lease  # noqa: SLF001 - its own class
-        return other
+        store = copy.copy(self)
+        store._lease = lease  # noqa: SLF001 - its own class
+        return store
 
     def leases(self) -> Sequence[LeaseState]:
         """Return the states of the leases that are known. A file's is one, `daemon`, while a process holds it."""
@@ -169,20 +169,24 @@ class SqlStore:
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
         try:
             with self._operation("open", database, _OPENING), database.migrating() as connection:
-                migrate.upgrade(connection, database.name, others=self._others(connection))
+                migrate.upgrade(connection, database.name, other_daemons=self._other_daemons(connection))
                 self._opened.instance_id = migrate.identify(connection)
         except BaseException:
             database.close()
             raise
         self._opened.database = database
 
-    def _others(self, connection: Connection) -> Sequence[str]:
+    def _other_daemons(self, connection: Connection) -> Sequence[str]:
         """Return the daemons of other hosts that use the store now."""
         if connection.dialect.name != "postgresql" or not inspect(connection).has_table(leases.name):
             return ()
-        own = self._lease.holder if self._lease is not None else ""
-        found = row_leases(connection)
-        return [f"{each.name}: {each.holder}" for each in found if each.seconds_left > 0 and each.holder != own]
+        own_holder = self._lease.holder if self._lease is not None else ""
+        lease_states = row_leases(connection)
+        return [
+            f"{lease.name}: {lease.holder}"
+            for lease in lease_states
+            if lease.seconds_left > 0 and lease.holder != own_holder
+        ]
 
     def close(self) -> None:
         """Close every connection. Later calls raise StoreError, until `open`."""
@@ -224,8 +228,8 @@ class SqlStore:
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
         database = self._database()
         with self._operation("get", database):
-            found = database.rows(NAMED, named(kind, namespace, name))
-        return rows.object_from_row(found[0]) if found else None
+            object_rows = database.rows(NAMED, name_parameters(kind, namespace, name))
+        return rows.object_from_row(object_rows[0]) if object_rows else None
 
     def list(
         self, kind: str, namespace: str | None = None, *, lean: bool = False
@@ -234,8 +238,8 @@ class SqlStore:
 
         Lean ones lack the document of the last `apply`, and share equal specs.
         """
-        found = self.page(kind, namespace, lean=lean)
-        return list(found.objects), found.revision
+        page = self.page(kind, namespace, lean=lean)
+        return list(page.objects), page.revision
 
     def page(
         self,
@@ -252,17 +256,17 @@ class SqlStore:
         """
         with self._reading("list") as connection:
             revisions: list[int] = []
-            _REVISION.then(connection, {}, lambda found: revisions.append(found[0]["revision"]))
-            found = listed(connection, kind, namespace, after=after, limit=limit)
-        versions = [(row["uid"], row["resource_version"]) for row in found]
-        return ObjectPage(versions, packed.DecodedRows(found, lean=lean), revisions[0])
+            _REVISION.run_then(connection, {}, lambda revision_rows: revisions.append(revision_rows[0]["revision"]))
+            object_rows = listed(connection, kind, namespace, after=after, limit=limit)
+        versions = [(row["uid"], row["resource_version"]) for row in object_rows]
+        return ObjectPage(versions, packed.DecodedRows(object_rows, lean=lean), revisions[0])
 
     def revision(self) -> int:
         """Return the revision of the newest change."""
         database = self._database()
         with self._operation("revision", database):
-            found: int = database.rows(_REVISION, {})[0]["revision"]
-        return found
+            revision: int = database.rows(_REVISION, {})[0]["revision"]
+        return revision
 
     def changes(self, since: int, *, limit: int = 1000) -> Sequence[Change]:
         """Return the changes after revision `since`, oldest first, at most `limit`.
@@ -273,15 +277,15 @@ class SqlStore:
         database = self._database()
         with self._operation("changes", database):
             after = max(-1, min(since, rows.INT_END - 1))
-            found = database.rows(_CHANGES, {"since": after, "most": min(max(1, limit), _MOST_ROWS)})
-            _check_kept(since, found[0])
-        written = (each for each in found if each["revision"] is not None)
-        return [Change(each["revision"], each["type"], rows.object_from_change(each["object"])) for each in written]
+            change_rows = database.rows(_CHANGES, {"since": after, "most": min(max(1, limit), _MOST_ROWS)})
+            _check_kept(since, change_rows[0])
+        changed_rows = (row for row in change_rows if row["revision"] is not None)
+        return [Change(row["revision"], row["type"], rows.object_from_change(row["object"])) for row in changed_rows]
 
     def instances(self, uids: Iterable[str] | None = None, *, host: str | None = None) -> Sequence[Instance]:
         """Return the instances with these uids (None: all), on one host or on all, in order of their names if all."""
         if uids is not None:
-            return [each for each in self._instances_of(uids) if host in (None, each.host)]
+            return [instance for instance in self._instances_of(uids) if host in (None, instance.host)]
         with self._reading("instances") as connection:
             if host is not None:
                 return rows.instances_from_rows(INSTANCES_ON.rows(connection, {"host": rows.clean(host)}))
@@ -291,8 +295,8 @@ class SqlStore:
         """Return the instances with these uids. Many are read in several reads."""
         database = self._database()
         with self._operation("instances", database):
-            found = [row for some in batches(uids) for row in database.rows(INSTANCES_OF, {"uids": some})]
-        return list({each.uid: each for each in rows.instances_from_rows(found)}.values())
+            instance_rows = [row for some in batches(uids) for row in database.rows(INSTANCES_OF, {"uids": some})]
+        return list({instance.uid: instance for instance in rows.instances_from_rows(instance_rows)}.values())
 
     def instance(self, name: str) -> Instance | None:
         with self._reading("instances") as connection:
@@ -305,11 +309,11 @@ class SqlStore:
                 return int(connection.execute(COUNT_INSTANCES_ON, {"host": rows.clean(host)}).scalar_one())
             return int(connection.execute(COUNT_INSTANCES).scalar_one())
 
-    def held(self, *scopes: str) -> Mapping[str, Amount]:
+    def reservations(self, *scopes: str) -> Mapping[str, Amount]:
         """Return the reservations of scopes."""
         database = self._database()
         with self._operation("held", database):
-            return totals.held(database.rows, scopes)
+            return totals.reserved_amounts(database.rows, scopes)
 
     def record(self, writes: Writes) -> Mapping[str, Instance]:
         """Store a pass's writes in one transaction. Return the instances with their new versions, by uid.
@@ -333,12 +337,12 @@ class SqlStore:
                 transaction.add_event(event)
             for entry in writes.audit:
                 transaction.audit(entry)
-            for each in writes.instances:
-                if transaction.is_stored(each.parent_uid):
-                    transaction.put_instance(each)
+            for instance in writes.instances:
+                if transaction.is_stored(instance.parent_uid):
+                    transaction.put_instance(instance)
             transaction.retire(writes.retired)
             transaction.keep_within(writes.ceilings)
-            return {each.uid: each for each in transaction.flush()}
+            return {instance.uid: instance for instance in transaction.flush()}
 
     def events(
         self,
@@ -351,8 +355,8 @@ class SqlStore:
     ) -> Sequence[Event]:
         """Return the `limit` newest matching events, newest last. Kinds match in any case."""
         query = select(events).order_by(events.c.last_at.desc(), events.c.id.desc())
-        wanted = {events.c.namespace: namespace, events.c.name: name, events.c.uid: uid}
-        query = query.where(*(column == rows.clean(value) for column, value in wanted.items() if value is not None))
+        filters = {events.c.namespace: namespace, events.c.name: name, events.c.uid: uid}
+        query = query.where(*(column == rows.clean(value) for column, value in filters.items() if value is not None))
         if kind is not None:
             query = query.where(func.lower(events.c.kind) == rows.clean(kind).lower())
         query = query.limit(min(max(0, limit), _MOST_ROWS))
@@ -390,10 +394,10 @@ class SqlStore:
         database = connect(self._url, schema=self._schema, wait_seconds=self._wait_seconds)
         try:
             with self._operation("restore", database, _OPENING), database.reading() as connection:
-                others = self._others(connection)
-            if others:
-                words = f"in use by other daemons ({', '.join(others)}); stop all of them first, then restore"
-                raise StoreError(f"{database.name}: {words}")
+                other_daemons = self._other_daemons(connection)
+            if other_daemons:
+                message = f"in use by other daemons ({', '.join(other_daemons)}); stop all of them first, then restore"
+                raise StoreError(f"{database.name}: {message}")
             return database.restore(file, stamp)
         finally:
             database.close()
@@ -488,10 +492,10 @@ class SqlStore:
 
 
 def _uids(writes: Writes) -> Iterator[str]:
-    yield from (each.ref.uid for each in writes.statuses)
+    yield from (status.ref.uid for status in writes.statuses)
     yield from (ref.uid for ref, _ in writes.finalized)
-    yield from (each.parent_uid for each in writes.instances)
-    yield from (each.ref.uid for each in writes.deletions)
+    yield from (instance.parent_uid for instance in writes.instances)
+    yield from (deletion.ref.uid for deletion in writes.deletions)
 
 
 def _check_kept(since: int, ends: rows.Row) -> None:

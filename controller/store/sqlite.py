@@ -98,11 +98,11 @@ class SqliteDatabase(Database):
         if self._file is None:
             return
         try:
-            found = os.stat(self._path)
+            file_stat = os.stat(self._path)
         except FileNotFoundError:
-            words = "its file was moved or removed; put it back, and check that its folder exists"
-            raise StoreError(f"store {self.name} is gone: {words}") from None
-        if (found.st_dev, found.st_ino) != self._file:
+            remedy = "its file was moved or removed; put it back, and check that its folder exists"
+            raise StoreError(f"store {self.name} is gone: {remedy}") from None
+        if (file_stat.st_dev, file_stat.st_ino) != self._file:
             raise StoreError(f"store {self.name}: was replaced by another file while in use; restart the daemon")
 
     def backup(self) -> BinaryIO:
@@ -110,8 +110,8 @@ class SqliteDatabase(Database):
 
     def restore(self, file: Path, stamp: str) -> str:
         aside = restore(file, self._path, stamp=stamp)
-        kept = f"; the old store is kept as {aside}" if aside.exists() else ""
-        return f"{self._path}: restored from {file}{kept}"
+        remark = f"; the old store is kept as {aside}" if aside.exists() else ""
+        return f"{self._path}: restored from {file}{remark}"
 
     def check(self) -> None:
         free = os.statvfs(self._path)
@@ -169,8 +169,8 @@ def _prepare(path: Path) -> tuple[int, int]:
         raise StoreError(f"store {path}: is a folder; name a file in it, such as {path / 'paddock.db'}")
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        found = os.fstat(handle)
-        return found.st_dev, found.st_ino
+        file_stat = os.fstat(handle)
+        return file_stat.st_dev, file_stat.st_ino
     finally:
         os.close(handle)
 

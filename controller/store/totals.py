@@ -57,13 +57,13 @@ class Moves:
 
     def instance(self, row: Row, sign: int) -> None:
         """Add (1) or take away (-1) what an instance row reserves."""
-        found = {name: sign * row[name] for name in _UNITS if name != "sandboxes"}
+        reserved = {name: sign * row[name] for name in _UNITS if name != "sandboxes"}
         seat = {"sandboxes": sign * (row["role"] == SANDBOX)}
-        self._move(host_scope(row["host"]), found | seat)
+        self._move(host_scope(row["host"]), reserved | seat)
         if row["namespace"]:
-            self._move(row["namespace"], found | seat)
+            self._move(row["namespace"], reserved | seat)
         if row["pool_uid"]:
-            self._move(pool_scope(row["pool_uid"]), found)
+            self._move(pool_scope(row["pool_uid"]), reserved)
             self._move(replicas_scope(row["pool_uid"]), {"sandboxes": sign})
 
     def object(self, namespace: str, sign: int) -> None:
@@ -72,14 +72,16 @@ class Moves:
 
     def amount(self, scope: str) -> Amount:
         """Return the sum of the moves of a scope."""
-        moved = self._by_scope.get(scope, Counter())
-        return Amount(*(moved[name] for name in _UNITS))
+        amounts = self._by_scope.get(scope, Counter())
+        return Amount(*(amounts[name] for name in _UNITS))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what has to be added to the stored rows."""
-        with_rows = ((scope, each) for scope, each in sorted(self._by_scope.items()) if not scope.startswith(REPLICAS))
-        moved = {scope: each for scope, each in with_rows if any(each.values())}
-        return [{"scope": scope, **{name: each[name] for name in _COLUMNS}} for scope, each in moved.items()]
+        with_rows = (
+            (scope, amounts) for scope, amounts in sorted(self._by_scope.items()) if not scope.startswith(REPLICAS)
+        )
+        nonzero = {scope: amounts for scope, amounts in with_rows if any(amounts.values())}
+        return [{"scope": scope, **{name: amounts[name] for name in _COLUMNS}} for scope, amounts in nonzero.items()]
 
     def _move(self, scope: str, by: Mapping[str, int]) -> None:
         self._by_scope.setdefault(scope, Counter()).update(by)
@@ -90,15 +92,15 @@ def stored(connection: Connection, scopes: Sequence[str]) -> Mapping[str, Row]:
     return {row["scope"]: dict(row) for row in OF_SCOPES.rows(connection, {"scopes": list(scopes)})}
 
 
-def held(read: _Reading, scopes: Sequence[str]) -> dict[str, Amount]:
+def reserved_amounts(read: _Reading, scopes: Sequence[str]) -> dict[str, Amount]:
     """Return what these scopes hold, as `read` finds the rows of a statement."""
-    pools = [each.removeprefix(REPLICAS) for each in scopes if each.startswith(REPLICAS)]
-    with_rows = [each for each in scopes if not each.startswith(REPLICAS)]
-    found = {row["scope"]: row for some in batches(with_rows) for row in read(OF_SCOPES, {"scopes": some})}
+    pools = [scope.removeprefix(REPLICAS) for scope in scopes if scope.startswith(REPLICAS)]
+    with_rows = [scope for scope in scopes if not scope.startswith(REPLICAS)]
+    total_rows = {row["scope"]: row for some in batches(with_rows) for row in read(OF_SCOPES, {"scopes": some})}
     counted = {row["pool_uid"]: row for some in batches(pools) for row in read(_REPLICAS, {"pools": some})}
-    amounts = {each: amount_of_row(found.get(each)) for each in with_rows}
+    amounts = {scope: amount_of_row(total_rows.get(scope)) for scope in with_rows}
     return amounts | {
-        replicas_scope(each): Amount(sandboxes=counted[each]["replicas"] if each in counted else 0) for each in pools
+        replicas_scope(pool): Amount(sandboxes=counted[pool]["replicas"] if pool in counted else 0) for pool in pools
     }
 
 
@@ -111,15 +113,15 @@ def add(connection: Connection, moves: Moves, *, tell: bool = False) -> Mapping[
 
     With `tell`, return the rows as they are now, of a few moved scopes: of more, none.
     """
-    made = moves.rows()
-    if not made:
+    move_rows = moves.rows()
+    if not move_rows:
         return {}
-    if not tell or len(made) > _MOST_TOLD:
-        _adding_insert(connection.dialect.name).many(connection, made)
+    if not tell or len(move_rows) > _MOST_TOLD:
+        _adding_insert(connection.dialect.name).many(connection, move_rows)
         return {}
-    values = {f"{name}_{at}": each for at, row in enumerate(made) for name, each in row.items()}
-    found = _telling_insert(connection.dialect.name, len(made)).rows(connection, values)
-    return {row["scope"]: dict(row) for row in found}
+    values = {f"{name}_{at}": amount for at, row in enumerate(move_rows) for name, amount in row.items()}
+    new_rows = _telling_insert(connection.dialect.name, len(move_rows)).rows(connection, values)
+    return {row["scope"]: dict(row) for row in new_rows}
 
 
 def recount(connection: Connection) -> None:
@@ -137,10 +139,10 @@ def _adding_insert(dialect: str) -> Quick:
 @cache
 def _telling_insert(dialect: str, count: int) -> Quick:
     """Return the statement that adds so many rows at once, and returns what they are then."""
-    made: list[dict[str, Any]] = [
+    placeholders: list[dict[str, Any]] = [
         {name: bindparam(f"{name}_{at}") for name in ("scope", *_COLUMNS)} for at in range(count)
     ]
-    return Quick(_adding(_INSERT_OF[dialect](totals).values(made)).returning(totals))
+    return Quick(_adding(_INSERT_OF[dialect](totals).values(placeholders)).returning(totals))
 
 
 def _adding(statement: Any) -> Any:

@@ -185,13 +185,13 @@ class SqlTransaction:
         if not self._is_listed(kind, namespace):
             self._remember(listed(self._connection, kind, namespace))
             self._listed.add((kind, namespace))
-        found = [
+        object_rows = [
             row
             for (its_kind, its_namespace, _), row in self._view.items()
             if row is not None and its_kind == kind and namespace in (None, its_namespace)
         ]
-        found.sort(key=lambda row: (row["namespace"], row["name"]))
-        return [rows.object_from_row(row) for row in found]
+        object_rows.sort(key=lambda row: (row["namespace"], row["name"]))
+        return [rows.object_from_row(row) for row in object_rows]
 
     def read_ahead(self, keys: Iterable[_Key], lists: Iterable[_Place] = (), *, owned: bool = False) -> None:
         """Read in one query what `get`, `list` and `owned` will be asked for. Too much is left to them."""
@@ -200,15 +200,15 @@ class SqlTransaction:
         owned = owned and not self._knows_owned
         if not 0 < len(unknown) + len(places) + owned <= _MOST_AHEAD:
             return
-        asked: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         for at, key in enumerate(unknown):
-            asked |= {f"{name}_{at}": each for name, each in named(*key).items()}
+            parameters |= {f"{name}_{at}": clean_text for name, clean_text in name_parameters(*key).items()}
         for at, (kind, namespace) in enumerate(places):
-            asked[f"of_kind_{at}"] = rows.clean(kind)
+            parameters[f"of_kind_{at}"] = rows.clean(kind)
             if namespace is not None:
-                asked[f"of_namespace_{at}"] = rows.clean(namespace)
+                parameters[f"of_namespace_{at}"] = rows.clean(namespace)
         statement = _ahead(len(unknown), tuple(namespace is None for _, namespace in places), owned)
-        self._remember(statement.rows(self._connection, asked))
+        self._remember(statement.rows(self._connection, parameters))
         for key in unknown:
             self._view.setdefault(key, None)
         self._listed.update(places)
@@ -220,17 +220,17 @@ class SqlTransaction:
 
     def annotation_bytes(self, namespace: str) -> int:
         """Return the length of the annotations of a namespace as JSON, without pending writes."""
-        asked = {"namespace": rows.clean(namespace)}
-        return int(self._connection.execute(_ANNOTATION_BYTES, asked).scalar_one())
+        parameters = {"namespace": rows.clean(namespace)}
+        return int(self._connection.execute(_ANNOTATION_BYTES, parameters).scalar_one())
 
     def owned(self) -> Sequence[StoredObject]:
         """Return every object with owner references, of any kind."""
         if not self._knows_owned:
             self._remember(self._connection.execute(_OWNED).mappings())
             self._knows_owned = True
-        found = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
-        found.sort(key=_key)
-        return [rows.object_from_row(row) for row in found]
+        owned_rows = [row for row in self._view.values() if row is not None and row["owner_references"] != _NO_OWNERS]
+        owned_rows.sort(key=_key)
+        return [rows.object_from_row(row) for row in owned_rows]
 
     def put(self, obj: StoredObject) -> StoredObject:
         """Insert or replace by uid. Return the object with its new resource_version.
@@ -255,24 +255,28 @@ class SqlTransaction:
     def instances(self) -> Sequence[Instance]:
         return rows.instances_from_rows(ALL_INSTANCES.rows(self._connection, {}))
 
-    def held(self, *scopes: str) -> Mapping[str, Amount]:
+    def reservations(self, *scopes: str) -> Mapping[str, Amount]:
         """Return the reservations of scopes, with pending writes."""
         moves = Moves()
         if self._instances:
             for row in self._reserved_of(self._instances).values():
                 moves.instance(row, -1)
-            for each in self._instances.values():
-                moves.instance(rows.instance_row(each), 1)
-        found = totals.held(lambda statement, asked: statement.rows(self._connection, asked), scopes)
-        return {each: amount + moves.amount(each) for each, amount in found.items()}
+            for instance in self._instances.values():
+                moves.instance(rows.instance_row(instance), 1)
+        amounts = totals.reserved_amounts(
+            lambda statement, parameters: statement.rows(self._connection, parameters), scopes
+        )
+        return {scope: amount + moves.amount(scope) for scope, amount in amounts.items()}
 
     def instances_of(self, uids: Iterable[str]) -> Mapping[str, Instance]:
         """Return the instances with these uids, by uid, with pending writes."""
-        asked = list(uids)
-        moved = {uid: self._instances[uid] for uid in asked if uid in self._instances}
-        found = [row for some in batches(asked) for row in INSTANCES_OF.rows(self._connection, {"uids": some})]
-        self._own |= {row["uid"]: {name: row[name] for name in _RESERVED_NAMES} for row in found}
-        return {**{each.uid: each for each in rows.instances_from_rows(found)}, **moved}
+        uid_list = list(uids)
+        pending = {uid: self._instances[uid] for uid in uid_list if uid in self._instances}
+        instance_rows = [
+            row for some in batches(uid_list) for row in INSTANCES_OF.rows(self._connection, {"uids": some})
+        ]
+        self._own |= {row["uid"]: {name: row[name] for name in _RESERVED_NAMES} for row in instance_rows}
+        return {**{instance.uid: instance for instance in rows.instances_from_rows(instance_rows)}, **pending}
 
     def ready_member(self, pool_uid: str, key: str, *, besides: str, on: str = "") -> Instance | None:
         """Return the oldest warm member of a pool with that `ready_key`, on a host other than `besides` and not lost.
@@ -281,11 +285,13 @@ class SqlTransaction:
         Without those that this transaction writes. It is locked until the commit: other transactions get other ones.
         """
         pending = self._instances.keys() | self._retired.keys()
-        said = {"pool_uid": pool_uid, "key": key, "besides": besides, "on_host": on}
-        asked = {name: rows.clean(each) for name, each in said.items()}
+        texts = {"pool_uid": pool_uid, "key": key, "besides": besides, "on_host": on}
+        parameters = {name: rows.clean(raw_text) for name, raw_text in texts.items()}
         ready = _READY_AND_ALIVE if self._connection.dialect.name == "postgresql" else _READY
-        found = ready.rows(self._connection, {**asked, "most": 1 + len(pending)})
-        return next((each for each in rows.instances_from_rows(found) if each.uid not in pending), None)
+        candidates = ready.rows(self._connection, {**parameters, "most": 1 + len(pending)})
+        return next(
+            (instance for instance in rows.instances_from_rows(candidates) if instance.uid not in pending), None
+        )
 
     def put_instance(self, instance: Instance) -> None:
         """Write an instance at the end of the transaction, by compare-and-set on `version`. Raises Conflict then."""
@@ -301,16 +307,16 @@ class SqlTransaction:
     def load(self, uids: Iterable[str]) -> None:
         """Read these objects now, in few queries. Missing ones are skipped."""
         for some in batches(uid for uid in dict.fromkeys(uids) if uid not in self._keys):
-            found = _OF_UIDS.rows(self._connection, {"uids": some})
-            self._remember({name: row[name] for name in rows.OBJECT_COLUMNS} for row in found)
-            for row in found:
+            object_rows = _OF_UIDS.rows(self._connection, {"uids": some})
+            self._remember({name: row[name] for name in rows.OBJECT_COLUMNS} for row in object_rows)
+            for row in object_rows:
                 self._own.setdefault(row["uid"], None)
                 if row["kind"] == _POOL:
                     continue
                 below = self._below.setdefault(row["uid"], {})
-                each = {name: row[label] for name, label in _BELOW.items()}
-                if each["uid"] is not None:
-                    self._own[each["uid"]] = below[each["uid"]] = each
+                columns = {name: row[label] for name, label in _BELOW.items()}
+                if columns["uid"] is not None:
+                    self._own[columns["uid"]] = below[columns["uid"]] = columns
 
     def is_stored(self, uid: str) -> bool:
         """Return True if a loaded object exists, with pending writes."""
@@ -329,89 +335,93 @@ class SqlTransaction:
         if row is None:
             return
         obj = rows.object_from_row(row)
-        left = tuple(each for each in obj.finalizers if each != finalizer)
-        if left != obj.finalizers:
-            row = {**row, "finalizers": rows.to_text(left)}
+        finalizers = tuple(name for name in obj.finalizers if name != finalizer)
+        if finalizers != obj.finalizers:
+            row = {**row, "finalizers": rows.to_text(finalizers)}
             self._write(row)
-        if obj.deleted_at is not None and not left:
+        if obj.deleted_at is not None and not finalizers:
             self._delete(row)
 
-    def request_deletion(self, asked: Deletion) -> None:
+    def request_deletion(self, deletion: Deletion) -> None:
         """Request an object's deletion, unless its generation moved on or it is terminating. `load` it first."""
-        row = self._by_uid(asked.ref.uid)
-        if row is None or row["generation"] != asked.generation or row["deleted_at"] is not None:
+        row = self._by_uid(deletion.ref.uid)
+        if row is None or row["generation"] != deletion.generation or row["deleted_at"] is not None:
             return
         if rows.object_from_row(row).finalizers:
-            self._write({**row, "deleted_at": asked.at})
+            self._write({**row, "deleted_at": deletion.at})
         else:
             self._delete(row)
 
-    def retire(self, gone: Iterable[Instance]) -> None:
+    def retire(self, retired: Iterable[Instance]) -> None:
         """Delete instances at the end of the transaction, by compare-and-set on `version`."""
-        self._retired.update((each.uid, each) for each in gone)
+        self._retired.update((instance.uid, instance) for instance in retired)
 
     def keep_within(self, ceilings: Sequence[Ceiling]) -> None:
         """Check reservations against ceilings at the end of the transaction."""
         self._ceilings = ceilings
 
-    def tell(self, words: str) -> None:
-        if len(words.encode()) <= _MOST_TOLD_BYTES:
-            self._counter.words = f" {words}"
+    def tell(self, message: str) -> None:
+        if len(message.encode()) <= _MOST_TOLD_BYTES:
+            self._counter.words = f" {message}"
 
     def flush(self) -> Sequence[Instance]:
         """Send all pending writes. Return the instances as stored. Call once, at the end.
 
         Raises Conflict if an instance changed meanwhile (a version of 0 is new), or if a ceiling is exceeded.
         """
-        gone = [row for type_, row in self._changed.values() if type_ == "DELETED"]
-        there = [row for type_, row in self._changed.values() if type_ != "DELETED"]
-        new = [row for row in there if row["uid"] not in self._in_database]
+        deleted_rows = [row for type_, row in self._changed.values() if type_ == "DELETED"]
+        present_rows = [row for type_, row in self._changed.values() if type_ != "DELETED"]
+        new = [row for row in present_rows if row["uid"] not in self._in_database]
         moves = Moves()
         # Deletions first: their names may be taken again. With an object go its instances.
-        for row in self._reserved_below([row["uid"] for row in gone]):
+        for row in self._reserved_below([row["uid"] for row in deleted_rows]):
             moves.instance(row, -1)
-        _DELETE_OBJECT.many(self._connection, [{"of_uid": row["uid"]} for row in gone])
-        for row in gone:
+        _DELETE_OBJECT.many(self._connection, [{"of_uid": row["uid"]} for row in deleted_rows])
+        for row in deleted_rows:
             self._own |= dict.fromkeys((row["uid"], *self._below.get(row["uid"], ())))
         _INSERT_OBJECT.many(self._connection, new)
-        _UPDATE_OBJECT.many(self._connection, [_update_of(row) for row in there if row["uid"] in self._in_database])
-        for row in gone:
+        _UPDATE_OBJECT.many(
+            self._connection, [_update_of(row) for row in present_rows if row["uid"] in self._in_database]
+        )
+        for row in deleted_rows:
             moves.object(row["namespace"], -1)
         for row in new:
             moves.object(row["namespace"], 1)
         self._log_changes()
         if self._events:
             _counting_insert(self._connection.dialect.name).many(self._connection, self._events)
-        written = self._write_instances(moves)
+        stored_instances = self._write_instances(moves)
         self._check_ceilings(totals.add(self._connection, moves, tell=bool(self._ceilings)))
         append(self._connection, self._audit, self._chain)
-        return written
+        return stored_instances
 
     def _write_instances(self, moves: Moves) -> Sequence[Instance]:
         """Write and delete instances by compare-and-set on `version`."""
-        gone = [each for each in self._retired.values() if each.version]
-        wanted = [each for uid, each in self._instances.items() if uid not in self._retired]
-        stored = self._reserved_of([each.uid for each in (*gone, *wanted)])
-        for each in (*gone, *wanted):
-            found = stored.get(each.uid)
-            if (found["version"] if found else 0) != each.version:
-                raise Conflict(f"instance {each.name}: changed meanwhile; read it again")
+        retired = [instance for instance in self._retired.values() if instance.version]
+        pending = [instance for uid, instance in self._instances.items() if uid not in self._retired]
+        stored = self._reserved_of([instance.uid for instance in (*retired, *pending)])
+        for instance in (*retired, *pending):
+            stored_row = stored.get(instance.uid)
+            if (stored_row["version"] if stored_row else 0) != instance.version:
+                raise Conflict(f"instance {instance.name}: changed meanwhile; read it again")
         for row in stored.values():
             moves.instance(row, -1)
-        _DELETE_INSTANCE.many(self._connection, [{"of_uid": each.uid} for each in gone])
-        written = [replace(each, version=each.version + 1) for each in wanted]
-        as_rows = [rows.instance_row(each) for each in written]
+        _DELETE_INSTANCE.many(self._connection, [{"of_uid": instance.uid} for instance in retired])
+        next_instances = [replace(instance, version=instance.version + 1) for instance in pending]
+        as_rows = [rows.instance_row(instance) for instance in next_instances]
         for row in as_rows:
             moves.instance(row, 1)
         _INSERT_INSTANCE.many(self._connection, [row for row in as_rows if row["uid"] not in stored])
-        moved: list[Row] = []
-        kept: list[Row] = []
+        changed_rows: list[Row] = []
+        state_rows: list[Row] = []
         for row in as_rows:
             if before := stored.get(row["uid"]):
-                (kept if _RESERVED_IN(row) == _RESERVED_IN(before) else moved).append({**row, "of_uid": row["uid"]})
-        _UPDATE_INSTANCE.many(self._connection, moved)
-        _UPDATE_STATE.many(self._connection, kept)
-        return written
+                (state_rows if _RESERVED_IN(row) == _RESERVED_IN(before) else changed_rows).append(
+                    {**row, "of_uid": row["uid"]}
+                )
+        _UPDATE_INSTANCE.many(self._connection, changed_rows)
+        _UPDATE_STATE.many(self._connection, state_rows)
+        return next_instances
 
     def _reserved_below(self, uids: Sequence[str]) -> Iterator[Row]:
         """Yield version and reservations of the stored instances below objects: the known ones, and the others read."""
@@ -421,30 +431,30 @@ class SqlTransaction:
 
     def _reserved_of(self, uids: Iterable[str]) -> dict[str, Row]:
         """Return version and reservations of stored instances by uid: those that are known, and the others read."""
-        asked = list(uids)
-        found = _reserved(self._connection, _RESERVED_OF, [uid for uid in asked if uid not in self._own])
-        return found | {uid: own for uid in asked if (own := self._own.get(uid)) is not None}
+        uid_list = list(uids)
+        reserved = _reserved(self._connection, _RESERVED_OF, [uid for uid in uid_list if uid not in self._own])
+        return reserved | {uid: known_row for uid in uid_list if (known_row := self._own.get(uid)) is not None}
 
-    def _check_ceilings(self, moved: Mapping[str, Row]) -> None:
-        """Check what is stored now, `moved` as this transaction left it. Raises Conflict if a ceiling is exceeded."""
+    def _check_ceilings(self, scope_rows: Mapping[str, Row]) -> None:
+        """Raise Conflict if a ceiling is exceeded by what is stored now, `scope_rows` as this transaction left them."""
         self._instances = {}  # sent
-        if not self._exceeded(moved):
+        if not self._exceeded(scope_rows):
             return
         totals.recount(self._connection)  # rows may have been removed behind our back
-        for each in self._exceeded({}):
-            scope = each.namespace
+        for ceiling in self._exceeded({}):
+            scope = ceiling.namespace
             where = scope if "/" in scope else f"namespace {scope}" if scope else "the host"
             raise Conflict(f"{where}: more is reserved than was known; read the instances again")
 
-    def _exceeded(self, known: Mapping[str, Row]) -> Sequence[Ceiling]:
-        held = {scope: totals.amount_of_row(row) for scope, row in known.items()}
-        unread = {each.namespace for each in self._ceilings if each.namespace not in held}
-        held |= self.held(*sorted(unread)) if unread else {}
-        return [each for each in self._ceilings if not held[each.namespace].within(each.amount)]
+    def _exceeded(self, scope_rows: Mapping[str, Row]) -> Sequence[Ceiling]:
+        reserved = {scope: totals.amount_of_row(row) for scope, row in scope_rows.items()}
+        unread = {ceiling.namespace for ceiling in self._ceilings if ceiling.namespace not in reserved}
+        reserved |= self.reservations(*sorted(unread)) if unread else {}
+        return [ceiling for ceiling in self._ceilings if not reserved[ceiling.namespace].within(ceiling.amount)]
 
     def _row(self, key: _Key) -> Row | None:
         if key not in self._view and not self._is_listed(key[0], key[1]):
-            self._remember(NAMED.rows(self._connection, named(*key)))
+            self._remember(NAMED.rows(self._connection, name_parameters(*key)))
             self._view.setdefault(key, None)
         return self._view.get(key)
 
@@ -456,9 +466,9 @@ class SqlTransaction:
     def _is_listed(self, kind: str, namespace: str | None) -> bool:
         return (kind, None) in self._listed or (kind, namespace) in self._listed
 
-    def _remember(self, found: Iterable[Mapping[Any, Any]]) -> None:
+    def _remember(self, object_rows: Iterable[Mapping[Any, Any]]) -> None:
         """Add database rows to the view, never over pending writes."""
-        for row in found:
+        for row in object_rows:
             uid, key = row["uid"], _key(row)
             self._check_name(uid, key)
             self._in_database.add(uid)
@@ -508,15 +518,17 @@ class _Counter:
     """
 
     def __init__(self, connection: Connection, writer: str) -> None:
-        self._connection, self._writer, self.words = connection, writer, ""
+        self._connection = connection
+        self._writer = writer
+        self.words = ""
         self._before: int | None = None  # the newest revision when the transaction began, once it is known
         self._stored: int | None = None
         self._last: int | None = None
         if connection.dialect.name != "sqlite":
-            _TAKE_COUNTER.then(connection, {}, self._taken)
+            _TAKE_COUNTER.run_then(connection, {}, self._on_revision)
 
-    def _taken(self, found: Sequence[Mapping[Any, Any]]) -> None:
-        self._before = self._stored = self._last = int(found[0]["revision"])
+    def _on_revision(self, revision_rows: Sequence[Mapping[Any, Any]]) -> None:
+        self._before = self._stored = self._last = int(revision_rows[0]["revision"])
 
     def next(self) -> int:
         """Return the revision of one more object."""
@@ -551,13 +563,13 @@ def _change(type_: str, row: Row) -> dict[str, Any]:
 
 def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:
     """Return version and reservations of stored instances by uid."""
-    found: dict[str, Row] = {}
+    reserved: dict[str, Row] = {}
     for some in batches(uids):
-        found.update((row["uid"], dict(row)) for row in statement.rows(connection, {"uids": some}))
-    return found
+        reserved.update((row["uid"], dict(row)) for row in statement.rows(connection, {"uids": some}))
+    return reserved
 
 
-def named(kind: str, namespace: str, name: str) -> dict[str, str]:
+def name_parameters(kind: str, namespace: str, name: str) -> dict[str, str]:
     """Return the parameters of NAMED."""
     return {"kind": rows.clean(kind), "namespace": rows.clean(namespace), "name": rows.clean(name)}
 
@@ -568,7 +580,7 @@ def _ahead(keys: int, everywhere: tuple[bool, ...], owned: bool) -> Quick:
     parts: list[Any] = []
     for at in range(keys):
         names = ("kind", "namespace", "name")
-        parts.append(select(objects).where(*(objects.c[each] == bindparam(f"{each}_{at}") for each in names)))
+        parts.append(select(objects).where(*(objects.c[name] == bindparam(f"{name}_{at}") for name in names)))
     for at, all_namespaces in enumerate(everywhere):
         of_kind = select(objects).where(objects.c.kind == bindparam(f"of_kind_{at}"))
         within = objects.c.namespace == bindparam(f"of_namespace_{at}")
@@ -588,14 +600,14 @@ def listed(
 
     `after` is the namespace and name of the last row of the page before, `limit` the most rows.
     """
-    asked: dict[str, Any] = {"kind": rows.clean(kind)}
+    parameters: dict[str, Any] = {"kind": rows.clean(kind)}
     if namespace is not None:
-        asked["namespace"] = rows.clean(namespace)
+        parameters["namespace"] = rows.clean(namespace)
     if after is not None:
-        asked |= {"after_namespace": rows.clean(after[0]), "after_name": rows.clean(after[1])}
+        parameters |= {"after_namespace": rows.clean(after[0]), "after_name": rows.clean(after[1])}
     if limit is not None:
-        asked["most"] = limit
-    return _listing(namespace is not None, after is not None, limit is not None).rows(connection, asked)
+        parameters["most"] = limit
+    return _listing(namespace is not None, after is not None, limit is not None).rows(connection, parameters)
 
 
 @cache

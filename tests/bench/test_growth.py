@@ -78,8 +78,8 @@ def claim(store: SqlStore) -> None:
     def within(transaction: Transaction) -> None:
         found = transaction.get("Sandbox", "team-7", "b-00007")
         assert found is not None
-        transaction.held(pool_scope("pool"))
-        transaction.held("team-7", "")
+        transaction.reservations(pool_scope("pool"))
+        transaction.reservations("team-7", "")
         transaction.count("team-7")
         transaction.instances_of([found.uid])
         transaction.add_event(event(found, "claimed"))

@@ -120,7 +120,7 @@ def lead(store: SqlStore, seconds: float, name: str = "host/host", obj: str = "l
     store.open()
     say(holder)
     wait()
-    say(lease.held())
+    say(lease.is_held())
     try:
         insert(store, box(obj))
     except StoreError as error:

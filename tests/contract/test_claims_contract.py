@@ -44,7 +44,7 @@ def test_no_member_goes_to_two_and_no_quota_gives_one_too_many(world: World) -> 
         taken = [each for each in rows if each.role == "sandbox"]
         assert {each.reserves.memory_bytes for each in taken} == {2 * HELD.memory_bytes}, "reserved along with it"
         with store.transaction() as transaction:
-            assert transaction.held("default")["default"].sandboxes == A_ROUND
+            assert transaction.reservations("default")["default"].sandboxes == A_ROUND
         move_out(store)
 
 

@@ -40,16 +40,16 @@ def test_one_has_it_and_gives_it_up(world: World) -> None:
     """Also on a database that has no tables yet."""
     first, second = unopened(world), unopened(world)
     lease, other = first.lease(), second.lease()
-    assert not lease.held()
+    assert not lease.is_held()
     assert lease.acquire() == ""
-    assert lease.held()
+    assert lease.is_held()
     assert lease.renew()
     assert "pid" in other.acquire()
-    assert not other.held()
+    assert not other.is_held()
     first.open()
     insert(first, box("mine"))
     lease.release()
-    assert not lease.held()
+    assert not lease.is_held()
     assert other.acquire() == ""
     second.open()
     insert(second, box("mine-too"))
@@ -84,7 +84,7 @@ def test_leases_of_two_names_are_held_together(world: World) -> None:
     assert host.acquire() == fleet.acquire() == ""
     assert "pid" in late.acquire()
     host.release()
-    assert fleet.held()
+    assert fleet.is_held()
     assert fleet.renew()
     assert "pid" in late.acquire()
     fleet.release()
@@ -106,7 +106,7 @@ def test_roles_of_one_process_share_a_file(tmp_path: Path) -> None:
         host, fleet = store.lease(), store.lease("fleet")
         assert host.acquire() == fleet.acquire() == fleet.acquire() == ""
         host.release()
-        assert fleet.held()
+        assert fleet.is_held()
         for name in ("host/host", "fleet"):
             assert "pid" in world.child("lead", SHORT, name).says(), "either keeps out another process"
         fleet.release()
@@ -273,11 +273,11 @@ def test_what_is_held_ends_by_our_own_clock_before_the_server_gives_it_away(post
         lease = RowLease(database, store.open, seconds=60.0, clock=lambda: now[0])
         assert lease.acquire() == ""
         now[0] += 49
-        assert lease.held()
+        assert lease.is_held()
         now[0] += 2
-        assert not lease.held()
+        assert not lease.is_held()
         assert lease.renew()
-        assert lease.held()
+        assert lease.is_held()
         lease.release()
 
 

@@ -609,9 +609,9 @@ class TestTurns:
         counts = [store.count_instances(each) for each in (None, "host", "b", "none")]
         assert counts == [3, 1, 2, 0]
         one = Amount(500, 1 << 29, 64, 1)
-        held = store.held("", host_scope("b"), "default", host_scope("none"))
+        held = store.reservations("", host_scope("b"), "default", host_scope("none"))
         assert held == {"": one, "host/b": one + one, "default": one + one + one, "host/none": Amount()}
-        assert store.held() == {}
+        assert store.reservations() == {}
 
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
         [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
@@ -879,13 +879,13 @@ def test_a_transaction_sees_the_instances_it_writes(store: SqlStore) -> None:
     store.record(Writes(instances=(instance(one), instance(other, role="warm"))))
     with store.transaction() as transaction:
         both = Amount(1000, 1 << 30, 128, 1)
-        assert transaction.held("default", "", "none") == {"default": both, "": both, "none": Amount()}
+        assert transaction.reservations("default", "", "none") == {"default": both, "": both, "none": Amount()}
         (kept,) = transaction.instances_of([other.uid, "none"]).values()
         transaction.put_instance(replace(kept, role="sandbox", reserves=Limits(700, 3 << 29, 64)))
         third = instance(box("third", "else"), member_uid="third-uid")
         transaction.put_instance(replace(third, parent_uid=one.uid))
         assert transaction.instances_of([other.uid])[other.uid].role == "sandbox"
-        held = transaction.held("default", "")
+        held = transaction.reservations("default", "")
         assert held == {"default": Amount(1200, 4 << 29, 128, 2), "": Amount(1700, 5 << 29, 192, 3)}
 
 

@@ -175,7 +175,7 @@ def _take(
             transaction.retire(held)
         else:
             transaction.remove(obj)
-        before = transaction.held(namespace, "", host_scope("b"), replicas_scope("q"))
+        before = transaction.reservations(namespace, "", host_scope("b"), replicas_scope("q"))
         assert before.keys() == {namespace, "", "host/b", "replicas/q"}
         if undone:
             raise _Undone
@@ -210,7 +210,7 @@ def _summed(store: SqlStore) -> Mapping[str, Amount]:
 
 def _held(store: SqlStore) -> Mapping[str, Amount]:
     with store.transaction() as transaction:
-        return transaction.held(*_scopes())
+        return transaction.reservations(*_scopes())
 
 
 def _counted(store: SqlStore) -> Counter[str]:

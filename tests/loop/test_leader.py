@@ -29,7 +29,7 @@ class Scripted:
 
     acquire = renew = _next
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return True
 
     def release(self) -> None: ...

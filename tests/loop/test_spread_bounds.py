@@ -131,7 +131,7 @@ def test_a_pools_quota_is_that_of_all_hosts(fleet: Fleet) -> None:
     assert "the quota of pool default/warm: memory: 64Mi requested, 192Mi of 192Mi used" in condition(fleet, "Degraded")
     claim(fleet, "a")
     assert claim(fleet, "large", resources={"limits": {"memory": "128Mi"}}) == "Cold", "it can't grow"
-    held = fleet.hosts.one.store.held(pool_scope(whole_uid(fleet)))
+    held = fleet.hosts.one.store.reservations(pool_scope(whole_uid(fleet)))
     assert held[pool_scope(whole_uid(fleet))].memory_bytes == 3 * MEMBER
     pool(fleet, 4, quota={"memory": "320Mi"})
     fleet.settle()
@@ -182,7 +182,7 @@ def between(house: LoopHarness, other: LoopHarness) -> bool:
 
 def replicas(fleet: Fleet) -> int:
     scope = replicas_scope(whole_uid(fleet))
-    return fleet.hosts.one.store.held(scope)[scope].sandboxes
+    return fleet.hosts.one.store.reservations(scope)[scope].sandboxes
 
 
 def test_a_preview_counts_what_other_hosts_hold(fleet: Fleet) -> None:

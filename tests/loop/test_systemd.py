@@ -33,7 +33,7 @@ class Taken:
     def renew(self) -> bool:
         return True
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return True
 
     def release(self) -> None: ...

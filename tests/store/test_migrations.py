@@ -227,10 +227,10 @@ def test_running_daemons_are_not_migrated_away_from(world: World, later: Path) -
     others = ["host/b: pid 7 on b"]
     with world.database() as database:
         with database.migrating() as connection, pytest.raises(StoreError, match="stop them first") as refused:
-            migrate.upgrade(connection, "it", scripts=later, others=others, compatible_since="9001")
+            migrate.upgrade(connection, "it", scripts=later, other_daemons=others, compatible_since="9001")
         assert "host/b: pid 7 on b" in str(refused.value)
         with database.migrating() as connection:
             assert migrate.current(connection) == HEAD
-            migrate.upgrade(connection, "it", scripts=later, others=others, compatible_since=HEAD)
+            migrate.upgrade(connection, "it", scripts=later, other_daemons=others, compatible_since=HEAD)
             assert migrate.current(connection) == "9001"
             migrate.downgrade(connection, HEAD, scripts=later)

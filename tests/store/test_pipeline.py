@@ -245,7 +245,7 @@ def test_other_statements_come_after_those_kept_back(world: World) -> None:
             assert connection.execute(text("SELECT revision FROM meta")).scalar_one() == 5
         with database.reading() as connection:
             heard: list[Any] = []
-            _REVISION.then(connection, {}, heard.extend)
+            _REVISION.run_then(connection, {}, heard.extend)
             assert heard == []
             connection.execute(text("SELECT 1"))
             assert heard == [{"revision": 5}]

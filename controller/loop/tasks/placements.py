@@ -218,7 +218,7 @@ class PlacementKeeper:
         assert self._desired is not None
         quotas = self._desired.quotas.now
         namespaces = bounded_namespaces(quotas.values())
-        return PlacementQuota(quotas, self._store.held(*namespaces) if namespaces else {}, policy, pools)
+        return PlacementQuota(quotas, self._store.reservations(*namespaces) if namespaces else {}, policy, pools)
 
     def _anywhere(self, records: Mapping[str, PlacedRecord]) -> Collection[str]:
         """Return what may be placed on hosts without its images: those with them had no room for too long."""
@@ -259,7 +259,11 @@ class PlacementKeeper:
     def _used(self, pool: Pool) -> Amount:
         """Return what the members and claimed sandboxes of a pool with a quota reserve over all hosts."""
         scope = pool_scope(pool.obj.uid)
-        return self._store.held(scope)[scope] if pool.spec is not None and pool.spec.quota is not None else Amount()
+        return (
+            self._store.reservations(scope)[scope]
+            if pool.spec is not None and pool.spec.quota is not None
+            else Amount()
+        )
 
     def _put_part(self, part: spread.PutPart) -> str:
         """Store a pool's part. Return why that can't be, "" if it is done, or no longer due."""

@@ -234,14 +234,14 @@ def has_room(
     It is on the host of that name, which has these facts.
     """
     of_host = host_scope(host)
-    used = transaction.held(namespace, of_host)
+    used = transaction.reservations(namespace, of_host)
     found = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
     return all(judge(each, used.get(each.namespace or of_host, Amount()), whole, held).admitted for each in found)
 
 
 def has_room_in_namespace(transaction: Transaction, namespace: str, whole: Amount, held: Amount) -> bool:
     """Return True if the namespace's quotas let one of its sandboxes hold `whole`, of which `held` is counted."""
-    used = transaction.held(namespace)
+    used = transaction.reservations(namespace)
     found = Fitting(transaction, (), HostFacts()).of(namespace, "")
     return all(judge(each, used.get(namespace, Amount()), whole, held).admitted for each in found)
 
@@ -250,4 +250,4 @@ def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amo
     """Return True if the pool's own quota lets one of its sandboxes hold `whole`, of which `held` is counted."""
     scope = pool_scope(whole_uid(pool.obj))
     found = pool_quotas([pool]).get(scope, ())
-    return all(judge(each, transaction.held(scope)[scope], whole, held).admitted for each in found)
+    return all(judge(each, transaction.reservations(scope)[scope], whole, held).admitted for each in found)

@@ -144,7 +144,7 @@ class HostSource:
     def _counts(self, name: str) -> dict[str, Any]:
         scope = host_scope(name)
         instances = self._store.count_instances(None if self._place.alone else name)
-        held = self._store.held(scope)[scope]
+        held = self._store.reservations(scope)[scope]
         return {"instances": instances, "sandboxes": held.sandboxes, "reserved": _reserved(held)}
 
     def _other(self, stored: StoredObject, leases: Mapping[str, LeaseState]) -> StoredObject:
