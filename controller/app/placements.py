@@ -23,7 +23,13 @@ def make_placements(core: Core, fleet: Fleet, policy: Policy, loop: LoopParts) -
 
     scheduler = SwarmScheduler(core.settings.docker_host, fleet.store.instance_id)
     keeper = PlacementKeeper(
-        scheduler, announcing(fleet.store, committed), fleet.place, policy, core.clock, core.waker.wake, rest=fleet.rest
+        scheduler,
+        announcing(fleet.store, committed),
+        fleet.place,
+        policy,
+        core.clock,
+        core.waker.wake,
+        step_aside=fleet.rest,
     )
     loop.reconcile_pass.placements = keeper
     core.undo.callback(keeper.stop)

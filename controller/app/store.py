@@ -78,7 +78,7 @@ def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
     role.start()
     core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
     place = Place(settings.place, default, role.leads, alone=False)
-    return Fleet(place, shared, role.leads, role.rest)
+    return Fleet(place, shared, role.leads, role.step_aside)
 
 
 def _never() -> bool:

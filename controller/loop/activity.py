@@ -39,12 +39,12 @@ class ActivityLog:
 
     def _step(self, uid: str, by: int, asks: bool) -> None:
         with self._changed:
-            known = self._entries.get(uid, _NONE)
-            opened, asking = known.open + by, known.asking + (by if asks else 0)
+            activity = self._entries.get(uid, _NONE)
+            opened, asking = activity.open + by, activity.asking + (by if asks else 0)
             self._used[uid] = self._ticks()
-            self._entries[uid] = replace(known, last_at=self._clock.now(), open=opened, asking=asking)
+            self._entries[uid] = replace(activity, last_at=self._clock.now(), open=opened, asking=asking)
 
-    def held(self, uid: str) -> Run | None:
+    def stopping_run(self, uid: str) -> Run | None:
         """Return the run of that object that is being stopped, or was stopped last."""
         with self._changed:
             return self._held.get(uid)
@@ -65,20 +65,22 @@ class ActivityLog:
             self._passes += 1
             self._changed.notify_all()
 
-    def view(self, known: Holds[str]) -> Mapping[str, Activity]:
-        """Return the activity by uid. Objects that are neither `known` nor in use are forgotten."""
+    def view(self, stored_uids: Holds[str]) -> Mapping[str, Activity]:
+        """Return the activity by uid. Objects that are neither stored nor in use are forgotten."""
         with self._changed:
-            for gone in [uid for uid, each in self._entries.items() if uid not in known and not each.open]:
-                del self._entries[gone]
-                self._used.pop(gone, None)
-                self._held.pop(gone, None)
+            for unused_uid in [
+                uid for uid, activity in self._entries.items() if uid not in stored_uids and not activity.open
+            ]:
+                del self._entries[unused_uid]
+                self._used.pop(unused_uid, None)
+                self._held.pop(unused_uid, None)
             return MappingProxyType(dict(self._entries))
 
-    def hold(self, runs: Mapping[str, Run], seen: Mapping[str, Activity]) -> bool:
-        """Refuse new uses of these runs. Return False, and hold nothing, if one was used since `seen`."""
+    def hold(self, runs: Mapping[str, Run], observed_activity: Mapping[str, Activity]) -> bool:
+        """Refuse new uses of these runs. Return False, and hold nothing, if one was used since `observed_activity`."""
         with self._changed:
             fresh = {uid: run for uid, run in runs.items() if self._held.get(uid) != run}
-            if any(self._entries.get(uid) is not seen.get(uid) for uid in fresh):
+            if any(self._entries.get(uid) is not observed_activity.get(uid) for uid in fresh):
                 return False
             self._held.update(fresh)
             return True
@@ -92,19 +94,19 @@ class ActivityLog:
         with self._changed:
             now, ticks = self._clock.now(), self._ticks()
             for uid in self._entries.keys() | recorded.keys():
-                known, times = self._entries.get(uid, _NONE), recorded.get(uid, ())
-                moved = [each + seconds for each in times if each and each not in known.void]
+                activity, times = self._entries.get(uid, _NONE), recorded.get(uid, ())
+                shifted = [use_at + seconds for use_at in times if use_at and use_at not in activity.void]
                 if uid in self._used:
-                    moved.append(now - (ticks - self._used[uid]))
-                if not moved:
+                    shifted.append(now - (ticks - self._used[uid]))
+                if not shifted:
                     continue
-                last_at = min(max(moved), now)
+                last_at = min(max(shifted), now)
                 self._used[uid] = ticks - (now - last_at)
                 mark, cpu = (
-                    each and replace(each, at=max(last_at, now - (ticks - each.ticks)))
-                    for each in (known.mark, known.cpu)
+                    sample and replace(sample, at=max(last_at, now - (ticks - sample.ticks)))
+                    for sample in (activity.mark, activity.cpu)
                 )
-                self._entries[uid] = replace(known, last_at=last_at, mark=mark, cpu=cpu, void=times)
+                self._entries[uid] = replace(activity, last_at=last_at, mark=mark, cpu=cpu, void=times)
 
     def release(self, runs: Mapping[str, Run]) -> None:
         """Allow uses again: these runs are not stopped after all."""
@@ -115,7 +117,7 @@ class ActivityLog:
     def sampled(self, uid: str, sample: CpuSample, since: float) -> None:
         """Keep a CPU sample. The first one of its run since `since` is the mark."""
         with self._changed:
-            known, sample = self._entries.get(uid, _NONE), replace(sample, ticks=self._ticks())
-            earlier = [each for each in (known.mark, known.cpu) if each is not None]
-            fit = [each for each in earlier if each.run == sample.run and each.at >= since]
-            self._entries[uid] = replace(known, mark=fit[0] if fit else sample, cpu=sample)
+            activity, sample = self._entries.get(uid, _NONE), replace(sample, ticks=self._ticks())
+            earlier = [former for former in (activity.mark, activity.cpu) if former is not None]
+            fit = [former for former in earlier if former.run == sample.run and former.at >= since]
+            self._entries[uid] = replace(activity, mark=fit[0] if fit else sample, cpu=sample)

@@ -43,12 +43,12 @@ class SharedSpecs:
     def parsed(self, obj: StoredObject) -> tuple[StoredObject, SandboxSpec]:
         """Return the object with its spec shared, and that parsed. Raises ValidationError."""
         key = marshal.dumps(dict(obj.spec), 2)  # version 2 has no references: equal values are equal bytes
-        known = self._known.get(key)
-        if known is None:
+        shared = self._known.get(key)
+        if shared is None:
             if len(self._known) >= self._most:
                 self._known.pop(next(iter(self._known)))
-            known = self._known[key] = obj.spec, SandboxSpec.model_validate(obj.spec)
-        plain, spec = known
+            shared = self._known[key] = obj.spec, SandboxSpec.model_validate(obj.spec)
+        plain, spec = shared
         lean = obj.spec is plain and obj.last_applied is None
         return obj if lean else replace(obj, spec=plain, last_applied=None), spec
 
@@ -63,16 +63,16 @@ class SharedConditions:
 
     def within(self, status: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the status with its conditions shared."""
-        return {**status, "conditions": [self._shared(each) for each in status["conditions"]]}
+        return {**status, "conditions": [self._shared(condition) for condition in status["conditions"]]}
 
     def _shared(self, condition: Mapping[str, Any]) -> Mapping[str, Any]:
         key = marshal.dumps(dict(condition), 2)
-        known = self._known.get(key)
-        if known is None:
+        shared = self._known.get(key)
+        if shared is None:
             if len(self._known) >= self._most:
                 self._known.pop(next(iter(self._known)))
-            known = self._known[key] = condition
-        return known
+            shared = self._known[key] = condition
+        return shared
 
 
 class Desired:
@@ -139,9 +139,11 @@ class Desired:
 
     def untemplated(self) -> frozenset[str]:
         """Return the uids of the unbound objects that name a template which there is not."""
-        named = ((uid, obj, obj.spec.get("templateRef")) for uid, obj in self.unbound.items())
+        templated = ((uid, obj, obj.spec.get("templateRef")) for uid, obj in self.unbound.items())
         return frozenset(
-            uid for uid, obj, ref in named if ref and self._template(obj, (obj.namespace, str(ref.get("name")))) is None
+            uid
+            for uid, obj, ref in templated
+            if ref and self._template(obj, (obj.namespace, str(ref.get("name")))) is None
         )
 
     def _relist(self) -> None:
@@ -157,24 +159,28 @@ class Desired:
         self._garbage.relist(chain.from_iterable(listed.values()))
         self.counts.relist(chain.from_iterable(listed.values()))
         templates, pools = listed["SandboxTemplate"], listed["SandboxPool"]
-        self._templates = {(each.namespace, each.name): _template(each) for each in templates}
-        self._terminating = {(each.namespace, each.name) for each in templates if each.deleted_at is not None}
-        self._generations = {(each.namespace, each.name): each.generation for each in templates}
+        self._templates = {(template.namespace, template.name): _template(template) for template in templates}
+        self._terminating = {
+            (template.namespace, template.name) for template in templates if template.deleted_at is not None
+        }
+        self._generations = {(template.namespace, template.name): template.generation for template in templates}
         self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools if self._is_here(obj)})
-        found: dict[str, Sandbox] = {}
+        sandboxes: dict[str, Sandbox] = {}
         unbound = {obj.uid: obj for obj in pools if self._is_unbound(obj)}
         elsewhere: set[str] = set()
         rebound: set[str] = set()
         for objects in self._sandbox_pages():
-            changes = [Change(revision, "ADDED", each) for each in objects]
+            changes = [Change(revision, "ADDED", stored) for stored in objects]
             self._garbage.take_in(changes)
             self.counts.take_in(changes)
-            found.update((obj.uid, self._read(obj, None)) for obj in objects if self._is_here(obj))
+            sandboxes.update((obj.uid, self._read(obj, None)) for obj in objects if self._is_here(obj))
             unbound.update((obj.uid, obj) for obj in objects if self._is_unbound(obj))
             elsewhere.update(obj.uid for obj in objects if self._is_elsewhere(obj))
             rebound.update(obj.uid for obj in objects if self._is_elsewhere(obj) and binding_of(obj) > 1)
         self.rebound = rebound
-        self._sandboxes, self.unbound, self.elsewhere = TrackedMap(found), MappingProxyType(unbound), elsewhere
+        self._sandboxes = TrackedMap(sandboxes)
+        self.unbound = MappingProxyType(unbound)
+        self.elsewhere = elsewhere
         self._revision = revision
 
     def _sandbox_pages(self) -> Iterator[Sequence[StoredObject]]:
@@ -205,69 +211,75 @@ class Desired:
             cache.take_in(changes)
         self._garbage.take_in(changes)
         self.counts.take_in(changes)
-        touched = self._take_in_templates([each for each in changes if each.obj.kind == "SandboxTemplate"])
-        self._take_in_pools([each for each in changes if each.obj.kind == "SandboxPool"], touched)
-        self._take_in_unbound([each for each in changes if each.obj.kind in BOUND_KINDS])
-        mine = [each for each in changes if each.obj.kind == "Sandbox"]
+        touched = self._take_in_templates([change for change in changes if change.obj.kind == "SandboxTemplate"])
+        self._take_in_pools([change for change in changes if change.obj.kind == "SandboxPool"], touched)
+        self._take_in_unbound([change for change in changes if change.obj.kind in BOUND_KINDS])
+        mine = [change for change in changes if change.obj.kind == "Sandbox"]
         self._take_in_elsewhere(mine)
         if not mine and not touched:
             return
         fresh: dict[str, Sandbox] = {}
-        gone: set[str] = set()
-        for each in mine:
-            uid = each.obj.uid
-            if each.type == "DELETED" or not self._is_here(each.obj):
+        gone_uids: set[str] = set()
+        for change in mine:
+            uid = change.obj.uid
+            if change.type == "DELETED" or not self._is_here(change.obj):
                 fresh.pop(uid, None)
-                gone.add(uid)
+                gone_uids.add(uid)
             else:
-                fresh[uid] = self._read(each.obj, fresh.get(uid) or self._sandboxes.get(uid))
-                gone.discard(uid)
+                fresh[uid] = self._read(change.obj, fresh.get(uid) or self._sandboxes.get(uid))
+                gone_uids.discard(uid)
         if touched:
-            known = {**self._sandboxes, **fresh}
-            fresh |= {uid: self._with_template(box) for uid, box in known.items() if _refers(box) in touched}
-        self._sandboxes = self._sandboxes.updated(fresh, gone)
+            current = {**self._sandboxes, **fresh}
+            fresh |= {
+                uid: self._with_template(sandbox) for uid, sandbox in current.items() if _refers(sandbox) in touched
+            }
+        self._sandboxes = self._sandboxes.updated(fresh, gone_uids)
 
     def _take_in_templates(self, changes: Sequence[Change]) -> set[_Key]:
-        for each in changes:
-            key = (each.obj.namespace, each.obj.name)
-            self._templates[key] = None if each.type == "DELETED" else _template(each.obj)
-            self._generations[key] = each.obj.generation
-            if each.type != "DELETED" and each.obj.deleted_at is not None:
+        for change in changes:
+            key = (change.obj.namespace, change.obj.name)
+            self._templates[key] = None if change.type == "DELETED" else _template(change.obj)
+            self._generations[key] = change.obj.generation
+            if change.type != "DELETED" and change.obj.deleted_at is not None:
                 self._terminating.add(key)
             else:
                 self._terminating.discard(key)
-        return {(each.obj.namespace, each.obj.name) for each in changes}
+        return {(change.obj.namespace, change.obj.name) for change in changes}
 
     def _take_in_pools(self, changes: Sequence[Change], touched: set[_Key]) -> None:
         """Replace the pools that changed, or whose template did. All others stay the same Python objects."""
         if not changes and not touched:
             return
         fresh = dict(self._pools)
-        for each in changes:
-            if each.type == "DELETED" or not self._is_here(each.obj):
-                fresh.pop(each.obj.uid, None)
+        for change in changes:
+            if change.type == "DELETED" or not self._is_here(change.obj):
+                fresh.pop(change.obj.uid, None)
             else:
-                fresh[each.obj.uid] = self._pool(each.obj, fresh.get(each.obj.uid))
+                fresh[change.obj.uid] = self._pool(change.obj, fresh.get(change.obj.uid))
         if touched:
-            fresh = {uid: self._pool(each.obj) if _names(each) in touched else each for uid, each in fresh.items()}
+            fresh = {uid: self._pool(pool.obj) if _names(pool) in touched else pool for uid, pool in fresh.items()}
         self._pools = MappingProxyType(fresh)
 
     def _take_in_unbound(self, changes: Sequence[Change]) -> None:
-        newest = {each.obj.uid: each for each in changes}  # bound within one batch: only the last one counts
-        fresh = {uid: each.obj for uid, each in newest.items() if each.type != "DELETED" and self._is_unbound(each.obj)}
-        gone = {uid for uid in newest if uid in self.unbound} - fresh.keys()
-        if fresh or gone:
-            known = {uid: obj for uid, obj in self.unbound.items() if uid not in gone}
-            self.unbound = MappingProxyType({**known, **fresh})
+        newest = {change.obj.uid: change for change in changes}  # bound within one batch: only the last one counts
+        fresh = {
+            uid: change.obj
+            for uid, change in newest.items()
+            if change.type != "DELETED" and self._is_unbound(change.obj)
+        }
+        bound_uids = {uid for uid in newest if uid in self.unbound} - fresh.keys()
+        if fresh or bound_uids:
+            remaining = {uid: obj for uid, obj in self.unbound.items() if uid not in bound_uids}
+            self.unbound = MappingProxyType({**remaining, **fresh})
 
     def _take_in_elsewhere(self, changes: Sequence[Change]) -> None:
-        for each in changes:
+        for change in changes:
             for uids in (self.elsewhere, self.rebound):
-                uids.discard(each.obj.uid)
-            if each.type != "DELETED" and self._is_elsewhere(each.obj):
-                self.elsewhere.add(each.obj.uid)
-                if binding_of(each.obj) > 1:
-                    self.rebound.add(each.obj.uid)
+                uids.discard(change.obj.uid)
+            if change.type != "DELETED" and self._is_elsewhere(change.obj):
+                self.elsewhere.add(change.obj.uid)
+                if binding_of(change.obj) > 1:
+                    self.rebound.add(change.obj.uid)
 
     def _is_elsewhere(self, obj: StoredObject) -> bool:
         return not self._is_here(obj) and not self._is_unbound(obj)
@@ -278,11 +290,11 @@ class Desired:
     def _is_unbound(self, obj: StoredObject) -> bool:
         return host_of(obj, self._default) == UNBOUND
 
-    def _pool(self, obj: StoredObject, known: Pool | None = None) -> Pool:
+    def _pool(self, obj: StoredObject, former: Pool | None = None) -> Pool:
         """Return the pool with its spec parsed; an unchanged generation is not parsed again."""
         try:
-            same = known is not None and known.spec is not None and known.obj.generation == obj.generation
-            spec = known.spec if known is not None and same else SandboxPoolSpec.model_validate(obj.spec)
+            is_unchanged = former is not None and former.spec is not None and former.obj.generation == obj.generation
+            spec = former.spec if former is not None and is_unchanged else SandboxPoolSpec.model_validate(obj.spec)
         except ValidationError as error:
             return Pool(obj, None, broken=_unreadable(error))
         assert spec is not None
@@ -293,15 +305,15 @@ class Desired:
         """Return the template of that name; None if there is none, or it is being deleted and its user is not."""
         return None if key in self._terminating and user.deleted_at is None else self._templates.get(key)
 
-    def _read(self, obj: StoredObject, known: Sandbox | None) -> Sandbox:
+    def _read(self, obj: StoredObject, former: Sandbox | None) -> Sandbox:
         """Return the sandbox with its spec parsed; an unchanged generation is not parsed again."""
-        if known is not None and known.obj.resource_version == obj.resource_version:
-            return known
+        if former is not None and former.obj.resource_version == obj.resource_version:
+            return former
         if "conditions" in obj.status:
             obj = replace(obj, status=self._conditions.within(obj.status))
-        if known is not None and known.obj.generation == obj.generation:
+        if former is not None and former.obj.generation == obj.generation:
             return Sandbox(
-                replace(obj, spec=known.obj.spec, last_applied=None), known.spec, known.template, known.broken
+                replace(obj, spec=former.obj.spec, last_applied=None), former.spec, former.template, former.broken
             )
         try:
             obj, spec = self._specs.parsed(obj)
@@ -328,7 +340,7 @@ def _names(pool: Pool) -> _Key:
 
 def _unreadable(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(step) for step in first["loc"])
     return f"this version cannot read the stored spec: {where}: {first['msg']}"
 
 

@@ -63,20 +63,20 @@ class LeaderLease:
         while not self._stopping.wait(pause):
             pause = RENEW_SECONDS
             self._meter.gauge("paddock_thread_heartbeat_timestamp_seconds", time.time(), thread="leading")
-            begun, lapses = boot_seconds(), self._lease.lapses
+            started_at, lapses = boot_seconds(), self._lease.lapses
             try:
-                kept = self._lease.renew()
+                is_renewed = self._lease.renew()
             except StoreError as error:
                 # The next renewal that the store answers decides; until then the lease may expire by itself.
                 self._meter.count("paddock_leader_lease_renew_failures_total")
                 _log.warning("leader lease not renewed; retrying", error=str(error))
                 continue
-            if not kept:
+            if not is_renewed:
                 self._meter.count("paddock_leader_lease_renew_failures_total")
                 _log.error("leader lease lost to another daemon; exiting")
                 self._on_lost()
                 return
-            self.renewed_at = begun
+            self.renewed_at = started_at
             if self._lease.lapses > lapses:
                 _log.warning("leader lease renewed late: it had expired")
                 self._on_lapse()
@@ -96,7 +96,7 @@ class FleetRole:
         """Return True while the lease is held. No I/O."""
         return not self._rests() and self._lease.is_held()
 
-    def rest(self) -> None:
+    def step_aside(self) -> None:
         """Leave the role to another host for a while: this one can't do now what it asks for."""
         self._rests_until = boot_seconds() + REST_SECONDS
 
@@ -124,8 +124,10 @@ class FleetRole:
                 _log.warning("fleet lease not renewed; retrying", error=str(error))
                 leads = self._lease.is_held()
             if leads != led:
-                left = "fleet lease left to another daemon" if self._rests() else "fleet lease lost to another daemon"
-                _log.info("fleet lease taken" if leads else left)
+                loss_message = (
+                    "fleet lease left to another daemon" if self._rests() else "fleet lease lost to another daemon"
+                )
+                _log.info("fleet lease taken" if leads else loss_message)
                 led = leads
                 self._wake()
             if self._stopping.wait(RENEW_SECONDS):

@@ -20,20 +20,20 @@ class ObjectCache(Generic[_T]):
 
     def relist(self, listed: Mapping[str, Sequence[StoredObject]]) -> None:
         """Read all objects again; `listed` are all stored ones by kind."""
-        found = (each for kind in self._kinds for each in listed[kind])
-        self.now = MappingProxyType({each.uid: self._read(each) for each in found})
+        objects = (stored for kind in self._kinds for stored in listed[kind])
+        self.now = MappingProxyType({stored.uid: self._read(stored) for stored in objects})
 
     def take_in(self, changes: Iterable[Change]) -> None:
         """Apply changes from the watch log."""
-        mine = [each for each in changes if each.obj.kind in self._kinds]
+        mine = [change for change in changes if change.obj.kind in self._kinds]
         if not mine:
             return
         fresh = dict(self.now)
-        for each in mine:
-            if each.type == "DELETED":
-                fresh.pop(each.obj.uid, None)
+        for change in mine:
+            if change.type == "DELETED":
+                fresh.pop(change.obj.uid, None)
             else:
-                fresh[each.obj.uid] = self._read(each.obj)
+                fresh[change.obj.uid] = self._read(change.obj)
         self.now = MappingProxyType(fresh)
 
 
@@ -46,17 +46,17 @@ class ObjectCounts:
 
     def relist(self, objects: Iterable[StoredObject]) -> None:
         """Count all objects again."""
-        self._namespaces = {each.uid: each.namespace for each in objects}
+        self._namespaces = {stored.uid: stored.namespace for stored in objects}
         self.now = MappingProxyType(Counter(self._namespaces.values()))
 
     def take_in(self, changes: Iterable[Change]) -> None:
         """Apply changes from the watch log; idempotent."""
         fresh = Counter(self.now)
-        for each in changes:
-            uid, namespace = each.obj.uid, each.obj.namespace
-            if each.type == "DELETED" and self._namespaces.pop(uid, None) is not None:
+        for change in changes:
+            uid, namespace = change.obj.uid, change.obj.namespace
+            if change.type == "DELETED" and self._namespaces.pop(uid, None) is not None:
                 fresh[namespace] -= 1
-            elif each.type != "DELETED" and uid not in self._namespaces:
+            elif change.type != "DELETED" and uid not in self._namespaces:
                 self._namespaces[uid] = namespace
                 fresh[namespace] += 1
         if fresh != self.now:

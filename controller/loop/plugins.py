@@ -60,35 +60,39 @@ class PluginKeeper:
         for uid in self._seen.keys() - plugins.keys():
             del self._seen[uid]
         for uid, obj in plugins.items():
-            seen = self._seen.get(uid)
-            if obj.deleted_at is None and (seen is None or seen.generation != obj.generation or now >= seen.due):
+            visit = self._seen.get(uid)
+            if obj.deleted_at is None and (visit is None or visit.generation != obj.generation or now >= visit.due):
                 self._seen[uid] = _Seen(obj.generation, now + self._keep(obj, now))
-        return min((max(0.0, each.due - now) for each in self._seen.values()), default=None)
+        return min((max(0.0, visit.due - now) for visit in self._seen.values()), default=None)
 
     def _keep(self, obj: StoredObject, now: float) -> float:
         """Keep the objects of one plugin, and store its conditions; return in how many seconds to look again."""
-        decided, kept, wait = plan_plugin(obj), Kept(), _AGAIN_SECONDS
-        if decided.documents is not None:
+        planned = plan_plugin(obj)
+        outcome = Kept()
+        wait = _AGAIN_SECONDS
+        if planned.documents is not None:
             try:
-                kept = self._work.keep(obj, decided.documents)
+                outcome = self._work.keep(obj, planned.documents)
             except RetryLater as error:
-                kept, wait = Kept(str(error)), _RETRY_SECONDS
-        self._write(obj, decided, ready_condition(decided, kept.failure, kept.taken), now)
+                outcome, wait = Kept(str(error)), _RETRY_SECONDS
+        self._write(obj, planned, ready_condition(planned, outcome.failure, outcome.taken), now)
         return wait
 
-    def _write(self, obj: StoredObject, decided: PluginPlan, ready: Condition, now: float) -> None:
-        prior: Mapping[str, Any] = {each["type"]: each for each in obj.status.get("conditions", ())}
-        conditions = [dated(each, prior.get(each.type), obj.generation, now) for each in (decided.accepted, ready)]
+    def _write(self, obj: StoredObject, planned: PluginPlan, ready: Condition, now: float) -> None:
+        prior: Mapping[str, Any] = {condition["type"]: condition for condition in obj.status.get("conditions", ())}
+        conditions = [
+            dated(condition, prior.get(condition.type), obj.generation, now) for condition in (planned.accepted, ready)
+        ]
         status = {
-            "needed": [{kind: name} for kind, name in decided.needed],
+            "needed": [{kind: name} for kind, name in planned.needed],
             "conditions": conditions,
         }
         if status == obj.status:
             return
         events = tuple(
-            Event(obj.ref, "Warning", each.reason, each.message, now)
-            for each in (decided.accepted, ready)
-            if each.status == "False" and prior.get(each.type, {}).get("message") != each.message
+            Event(obj.ref, "Warning", condition.reason, condition.message, now)
+            for condition in (planned.accepted, ready)
+            if condition.status == "False" and prior.get(condition.type, {}).get("message") != condition.message
         )
         self._store.record(Writes(statuses=(StatusWrite(obj.ref, status),), events=events))
 

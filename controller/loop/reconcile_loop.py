@@ -84,8 +84,8 @@ class ReconcileLoop:
         self._jobs.every("prune", _PRUNE_SECONDS, _PRUNE_SECONDS / 10, lambda: self._mark("prune"))
         self._jobs.every("store-figures", STORE_SECONDS, STORE_SECONDS / 10, lambda: self._mark("store-figures"))
         self._due.add("store-figures")
-        for each in self._periodic:
-            self._jobs.every(each.job_id, each.seconds, each.seconds / 10, partial(self._workers.run, each.work))
+        for job in self._periodic:
+            self._jobs.every(job.job_id, job.seconds, job.seconds / 10, partial(self._workers.run, job.work))
         self._jobs.start()
         self._thread.start()
         self._waker.wake()
@@ -151,19 +151,19 @@ class ReconcileLoop:
     def _prune(self) -> None:
         try:
             now = self._clock.now()
-            gone = self._store.prune(
+            pruned_count = self._store.prune(
                 keep_changes=_KEEP_CHANGES, events_before=now - _KEEP_EVENTS_SECONDS, keep_events=_KEEP_EVENTS
             )
-            gone += self._store.audit.prune(before=now - _KEEP_AUDIT_SECONDS, keep=_KEEP_AUDIT)
+            pruned_count += self._store.audit.prune(before=now - _KEEP_AUDIT_SECONDS, keep=_KEEP_AUDIT)
         except StoreError as error:
             _log.warning("prune failed; retrying in an hour", error=str(error))
         else:
-            _log.info("pruned", rows=gone)
+            _log.info("pruned", rows=pruned_count)
 
     def _one_pass(self) -> float | None:
         """Run a pass. Return seconds until the next one is due (None: only when woken)."""
         try:
-            decided = self._pass.run()
+            new_plan = self._pass.run()
         except Conflict:
             self._meter.count("paddock_store_retries_total", reason="conflict")
             return 0.0
@@ -180,12 +180,12 @@ class ReconcileLoop:
             _log.info("reconcile loop recovered")
             self.failure = ""
             self._meter.gauge("paddock_store_up", 1)
-        if _goes_on(decided):
+        if _goes_on(new_plan):
             return 0.0
-        left = math.inf if decided.next_wake is None else max(0.0, decided.next_wake - self._clock.now())
+        seconds_left = math.inf if new_plan.next_wake is None else max(0.0, new_plan.next_wake - self._clock.now())
         # Scrapes and claims read the last snapshot: a pass soon shows them the new statuses.
-        left = min(left, _STATUS_SECONDS) if decided.writes or decided.samples else left
-        return None if left == math.inf else left
+        seconds_left = min(seconds_left, _STATUS_SECONDS) if new_plan.writes or new_plan.samples else seconds_left
+        return None if seconds_left == math.inf else seconds_left
 
     def _failed(self, message: str) -> None:
         self._meter.count("paddock_reconcile_errors_total", controller="sandbox")
@@ -194,8 +194,8 @@ class ReconcileLoop:
             self.failure = message
 
 
-def _goes_on(decided: Plan) -> bool:
+def _goes_on(new_plan: Plan) -> bool:
     """Return True if the next pass acts on what was just written."""
-    writes = decided.writes
-    moved = any(not each.version or each.role == RETIRED for each in writes.instances)
-    return moved or bool(writes.finalized or writes.retired or writes.deletions)
+    writes = new_plan.writes
+    instances_changed = any(not instance.version or instance.role == RETIRED for instance in writes.instances)
+    return instances_changed or bool(writes.finalized or writes.retired or writes.deletions)

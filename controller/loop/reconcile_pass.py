@@ -108,52 +108,52 @@ class ReconcilePass:
         """Run one pass. Raises StoreError if the store can't be used: then nothing was started."""
         if not self._may_act():
             raise StoreError("leader lease expired; reconciling paused")
-        begun = time.perf_counter()
-        snapshot, decided = self._decide()
-        self._prober.set_probes(decided.probes, snapshot.sandboxes, snapshot.instances)
+        started_at = time.perf_counter()
+        snapshot, new_plan = self._decide()
+        self._prober.set_probes(new_plan.probes, snapshot.sandboxes, snapshot.instances)
         before = self.last.shortages if self.last else ()
         # What runs is known here before the store tells anyone of it: who waited for Ready asks for metrics at once.
         self._last.now = replace(snapshot, drifted=self._drifted, shortages=before)
-        self._store_writes(decided, snapshot)
-        for group in decided.groups:
+        self._store_writes(new_plan, snapshot)
+        for group in new_plan.groups:
             self._workers.start(group)
-        sample(decided.samples, self._cpu, self._clock, self._activity)
-        self._drifted = _still_drifted(self._drifted, decided, snapshot)
-        busy = [each for each in before if each.uid in snapshot.in_flight]  # not decided in this pass
+        sample(new_plan.samples, self._cpu, self._clock, self._activity)
+        self._drifted = _still_drifted(self._drifted, new_plan, snapshot)
+        undecided = [shortage for shortage in before if shortage.uid in snapshot.in_flight]  # not decided in this pass
         self._last.now = replace(
             snapshot,
             instances=self._instances or {},
             drifted=self._drifted,
-            shortages=(*decided.shortages, *busy),
+            shortages=(*new_plan.shortages, *undecided),
         )
-        self._count(decided, time.perf_counter() - begun)
-        self._figures.tell(decided, snapshot)
+        self._count(new_plan, time.perf_counter() - started_at)
+        self._figures.tell(new_plan, snapshot)
         if self._canary:
-            self._canary.request_test(decided.deferrals)
+            self._canary.request_test(new_plan.deferrals)
         self._activity.pass_ended()
-        self.report_runs(self._desired.runs.now, snapshot, decided.writes.statuses)
+        self.report_runs(self._desired.runs.now, snapshot, new_plan.writes.statuses)
         self.report_plugins(self._desired.plugins.now)
         self.report_models(snapshot)
         if self.placements is not None:
             self.placements.wake()
-        return decided
+        return new_plan
 
     def _decide(self) -> tuple[Snapshot, Plan]:
         """Observe and plan; again if a sandbox to be stopped as idle came into use meanwhile."""
         while True:
             snapshot = self._observe()
             policy, version = self._fitting_policy(snapshot)
-            decided = plan(snapshot, policy, version, self._memo)
-            if self._activity.hold(decided.holds, snapshot.activity):
-                return snapshot, decided
+            new_plan = plan(snapshot, policy, version, self._memo)
+            if self._activity.hold(new_plan.holds, snapshot.activity):
+                return snapshot, new_plan
 
     def _observe(self) -> Snapshot:
         """Return one immutable snapshot. Actions in flight are read first: later results still count as in flight."""
         in_flight, results = self._workers.view()
         sandboxes = self._desired_sandboxes()
         observed = self._as_own(self._engine.observe())
-        moved = frozenset(uid for uid in observed.containers if uid in self._desired.elsewhere)
-        instances = self._instances = self._recorded(sandboxes).updated({}, moved)
+        moved_uids = frozenset(uid for uid in observed.containers if uid in self._desired.elsewhere)
+        instances = self._instances = self._recorded(sandboxes).updated({}, moved_uids)
         now = self._clock.now()
         if jump := self._clock_jumped():  # asked after that, so that a jump is known to whatever the time decides
             self._activity.clock_jumped(jump, self._recorded_uses(sandboxes))
@@ -185,8 +185,8 @@ class ReconcilePass:
             host=self._place.host,
             unbound=self._desired.unbound,
             untemplated=self._desired.untemplated(),
-            moved=moved,
-            unmoved=self._unmoved(observed, moved, sandboxes, instances),
+            moved=moved_uids,
+            unmoved=self._unmoved(observed, moved_uids, sandboxes, instances),
             waits=self.placements.waits() if self.placements is not None else None,
             elsewhere=self._elsewhere(instances),
             pools_elsewhere=self._pools_elsewhere(instances),
@@ -199,19 +199,19 @@ class ReconcilePass:
 
         What started since may have done so after the clock was set.
         """
-        found = {}
+        uses = {}
         containers = self.last.observed.containers if self.last else {}
         instances: Mapping[str, Instance] = self._instances if self._instances is not None else {}
         for uid in sandboxes:
             instance = instances.get(uid)
             use = instance.memory.use.at if instance is not None and instance.memory.use is not None else 0.0
-            found[uid] = (use, *(each.started_at for each in containers.get(uid, ()) if each.started_at))
-        return found
+            uses[uid] = (use, *(container.started_at for container in containers.get(uid, ()) if container.started_at))
+        return uses
 
     def _unmoved(
         self,
         observed: Observation,
-        moved: frozenset[str],
+        moved_uids: frozenset[str],
         sandboxes: Mapping[str, Sandbox],
         instances: Mapping[str, Instance],
     ) -> frozenset[str]:
@@ -219,56 +219,75 @@ class ReconcilePass:
         if self._place.alone:
             return frozenset()
         rebound = self._desired.rebound
-        unknown = [uid for uid in observed.containers if not (uid in sandboxes or uid in instances or uid in moved)]
+        unknown = [
+            uid for uid in observed.containers if not (uid in sandboxes or uid in instances or uid in moved_uids)
+        ]
         recorded = self._store.instances(unknown) if unknown else ()
-        return frozenset(each.uid for each in recorded if each.parent_uid not in rebound) | (moved - rebound)
+        return frozenset(instance.uid for instance in recorded if instance.parent_uid not in rebound) | (
+            moved_uids - rebound
+        )
 
     def _as_own(self, observed: Observation) -> Observation:
         """Return the observation; a blind one of an engine that may not act for this host."""
-        hosts = [each.obj for each in self._desired.hosts.now.values()]
-        words = "" if self._place.alone else other_engine(hosts, self._place.host, observed.facts.engine_id)
-        return replace(observed, blind=words) if words else observed
+        hosts = [host.obj for host in self._desired.hosts.now.values()]
+        refusal = "" if self._place.alone else other_engine(hosts, self._place.host, observed.facts.engine_id)
+        return replace(observed, blind=refusal) if refusal else observed
 
     def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:
         """Return the instances by uid; only those that claims may have changed are read again."""
-        known = self._instances
-        if known is None:
-            own = None if self._place.alone else self._place.host
-            return TrackedMap({each.uid: each for each in self._store.instances(host=own)})
-        claimed = {uid for uid in index_of(known).own_uids if uid in sandboxes}  # sandboxes' own now
+        instances = self._instances
+        if instances is None:
+            own_host = None if self._place.alone else self._place.host
+            return TrackedMap({instance.uid: instance for instance in self._store.instances(host=own_host)})
+        claimed = {uid for uid in index_of(instances).own_uids if uid in sandboxes}  # sandboxes' own now
         if not claimed:
-            return known
-        found = {each.uid: each for each in self._store.instances(claimed)}
-        return known.updated(found, claimed - found.keys())
+            return instances
+        fresh_instances = {instance.uid: instance for instance in self._store.instances(claimed)}
+        return instances.updated(fresh_instances, claimed - fresh_instances.keys())
 
     def _elsewhere(self, instances: TrackedMap[Instance]) -> Mapping[str, Amount]:
         """Return what other hosts reserve, by namespace; read only where there are other hosts."""
         if self._place.alone:
             return {}
-        own = index_of(instances).held
-        namespaces = {each.obj.namespace for each in self._desired.quotas.now.values()} - {HOST}
+        own_amounts = index_of(instances).held
+        namespaces = {quota.obj.namespace for quota in self._desired.quotas.now.values()} - {HOST}
         stored = self._store.reservations(*sorted(namespaces)) if namespaces else {}
-        return {name: amount - own.get(name, Amount()) for name, amount in stored.items()}
+        return {name: amount - own_amounts.get(name, Amount()) for name, amount in stored.items()}
 
     def _pools_elsewhere(self, instances: TrackedMap[Instance]) -> Mapping[str, Amount]:
         """Return what other hosts hold of the pools with a part here, as far as bounds need it."""
-        parts = [each for each in self._desired.pools().values() if whole_uid(each.obj) != each.obj.uid and each.spec]
-        quotas = {pool_scope(whole_uid(each.obj)) for each in parts if each.spec and each.spec.quota is not None}
-        most = {whole_uid(each.obj) for each in parts if each.spec and each.spec.max_replicas is not None}
+        parts = [
+            pool_part
+            for pool_part in self._desired.pools().values()
+            if whole_uid(pool_part.obj) != pool_part.obj.uid and pool_part.spec
+        ]
+        quotas = {
+            pool_scope(whole_uid(pool_part.obj))
+            for pool_part in parts
+            if pool_part.spec and pool_part.spec.quota is not None
+        }
+        most = {
+            whole_uid(pool_part.obj)
+            for pool_part in parts
+            if pool_part.spec and pool_part.spec.max_replicas is not None
+        }
         if not quotas and not most:
             return {}
         index = index_of(instances)
-        own = {**index.held, **{replicas_scope(uid): Amount(sandboxes=index.of_pools.get(uid, 0)) for uid in most}}
+        own_amounts = {
+            **index.held,
+            **{replicas_scope(uid): Amount(sandboxes=index.of_pools.get(uid, 0)) for uid in most},
+        }
         stored = self._store.reservations(*sorted(quotas), *map(replicas_scope, sorted(most)))
-        return {name: amount - own.get(name, Amount()) for name, amount in stored.items()}
+        return {name: amount - own_amounts.get(name, Amount()) for name, amount in stored.items()}
 
     def _desired_sandboxes(self) -> Mapping[str, Sandbox]:
         """Return the sandboxes, after garbage collection has requested every deletion that is due."""
-        found = self._desired.refresh()
+        sandboxes = self._desired.refresh()
         # Each round follows one link of a chain of owners.
         while self._place.leads() and self._garbage.collect(self._clock.now()):
-            found = self._desired.refresh()
-        return found
+            sandboxes = self._desired.refresh()
+        return sandboxes
 
     def _fitting_policy(self, snapshot: Snapshot) -> tuple[Policy, str]:
         """Return the policy fitted to this host, and its version."""
@@ -278,48 +297,54 @@ class ReconcilePass:
             self._version = self._policy.version()
         return self._policy, self._version
 
-    def _store_writes(self, decided: Plan, snapshot: Snapshot) -> None:
+    def _store_writes(self, new_plan: Plan, snapshot: Snapshot) -> None:
         """Store the writes before acting: an instance is recorded before its container exists."""
         try:
-            stored: Mapping[str, Instance] = self._store.record(decided.writes) if decided.writes else {}
+            stored: Mapping[str, Instance] = self._store.record(new_plan.writes) if new_plan.writes else {}
         except StoreError as error:
-            self._activity.release(decided.holds)
+            self._activity.release(new_plan.holds)
             if isinstance(error, Conflict):
                 self._instances = None  # another writer changed an instance: read and plan again
             raise
-        if stored or decided.writes.finalized or decided.writes.retired:
-            self._instances = self._kept(stored, decided, snapshot)
+        if stored or new_plan.writes.finalized or new_plan.writes.retired:
+            self._instances = self._instances_after(stored, new_plan, snapshot)
         self._workers.settle(snapshot.results)
 
-    def _kept(self, stored: Mapping[str, Instance], decided: Plan, snapshot: Snapshot) -> TrackedMap[Instance]:
+    def _instances_after(
+        self, stored: Mapping[str, Instance], new_plan: Plan, snapshot: Snapshot
+    ) -> TrackedMap[Instance]:
         """Return the instances after the writes. A mapping is never changed: snapshots and memos hold it."""
-        gone = [each.uid for each in decided.writes.retired]
-        for ref, finalizer in decided.writes.finalized:
-            found = snapshot.sandboxes.get(ref.uid)
-            if found is not None and found.obj.finalizers == (finalizer,):  # else it waits for others
-                gone += [ref.uid, egress_uid(ref.uid)]
-        return (self._instances or TrackedMap()).updated(stored, gone)
+        gone_uids = [retired.uid for retired in new_plan.writes.retired]
+        for ref, finalizer in new_plan.writes.finalized:
+            sandbox = snapshot.sandboxes.get(ref.uid)
+            if sandbox is not None and sandbox.obj.finalizers == (finalizer,):  # else it waits for others
+                gone_uids += [ref.uid, egress_uid(ref.uid)]
+        return (self._instances or TrackedMap()).updated(stored, gone_uids)
 
-    def _count(self, decided: Plan, seconds: float) -> None:
-        result = "requeue_after" if decided.next_wake is not None else "success"
+    def _count(self, new_plan: Plan, seconds: float) -> None:
+        result = "requeue_after" if new_plan.next_wake is not None else "success"
         self._meter.count("paddock_reconcile_total", controller="sandbox", result=result)
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")
-        for field in chain.from_iterable(decided.drift.values()):
+        for field in chain.from_iterable(new_plan.drift.values()):
             self._meter.count("paddock_reconcile_drift_detected_total", field=field)
-        if decided.orphans is not None:
-            self._meter.gauge("paddock_orphan_containers", decided.orphans)
-        if decided.orphans_removed:
-            self._meter.count("paddock_reaped_total", decided.orphans_removed, reason="orphan")
-        for reason in decided.reaped:
+        if new_plan.orphans is not None:
+            self._meter.gauge("paddock_orphan_containers", new_plan.orphans)
+        if new_plan.orphans_removed:
+            self._meter.count("paddock_reaped_total", new_plan.orphans_removed, reason="orphan")
+        for reason in new_plan.reaped:
             self._meter.count("paddock_reaped_total", reason=reason)
-        if decided.groups:
-            _log.debug("plan", plan=str(decided))
+        if new_plan.groups:
+            _log.debug("plan", plan=str(new_plan))
 
 
-def _still_drifted(before: Mapping[str, int], decided: Plan, snapshot: Snapshot) -> Mapping[str, int]:
+def _still_drifted(before: Mapping[str, int], new_plan: Plan, snapshot: Snapshot) -> Mapping[str, int]:
     """Return drifted fields by uid after this pass; objects not planned in it keep their count."""
-    if not decided.drift and before.keys() <= snapshot.sandboxes.keys():
+    if not new_plan.drift and before.keys() <= snapshot.sandboxes.keys():
         return before
-    kept = {uid: count for uid, count in before.items() if uid in snapshot.sandboxes and uid not in decided.drift}
-    found = {uid: len(set(fields)) for uid, fields in decided.drift.items() if fields and uid in snapshot.sandboxes}
-    return {**kept, **found}
+    former_counts = {
+        uid: count for uid, count in before.items() if uid in snapshot.sandboxes and uid not in new_plan.drift
+    }
+    new_counts = {
+        uid: len(set(fields)) for uid, fields in new_plan.drift.items() if fields and uid in snapshot.sandboxes
+    }
+    return {**former_counts, **new_counts}

@@ -80,11 +80,13 @@ class Schedule:
         self._meter.gauge("paddock_scheduler_running", 0)
 
     def _timed(self, job_id: str, mark: Wake) -> None:
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             mark()
         finally:
-            self._meter.observe("paddock_scheduler_job_duration_seconds", time.perf_counter() - begun, job_id=job_id)
+            self._meter.observe(
+                "paddock_scheduler_job_duration_seconds", time.perf_counter() - started_at, job_id=job_id
+            )
         self._meter.gauge("paddock_scheduler_job_last_success_timestamp_seconds", time.time(), job_id=job_id)
 
     def _count(self, event: JobEvent) -> None:

@@ -24,10 +24,10 @@ _NOTE_SECONDS = 5.0
 
 def newest(observed: Observation) -> int | None:
     """Return the newest revision in any container's label; None while not all can be read."""
-    seen = [each for group in observed.containers.values() for each in group]
-    if observed.blind or any(each.state is State.UNKNOWN for each in seen):
+    containers = [container for group in observed.containers.values() for container in group]
+    if observed.blind or any(container.state is State.UNKNOWN for container in containers):
         return None
-    return max((each.revision for each in seen), default=0)
+    return max((container.revision for container in containers), default=0)
 
 
 class StoreLineage:
@@ -51,7 +51,9 @@ class StoreLineage:
         self._began = revision if self._began is None else self._began
         if self._restored and not self._path.exists():
             _log.info("restore confirmed; orphan sweep resumed")
-            self._restored, self._revision, self._noted = "", revision, 0
+            self._restored = ""
+            self._revision = revision
+            self._noted = 0
             self._confirmed = max(self._confirmed, newest() or 0)
         if not self._compared and not self._restored and (labelled := newest()) is not None:
             self._compared = True
@@ -83,11 +85,11 @@ class StoreLineage:
     def _note(self) -> None:
         """Write the file atomically. `_trouble` is why that failed: a restore could not be detected any more."""
         self._noted_at = self._clock()
-        known = {"instanceId": self._instance_id, "revision": self._revision, "restored": self._restored}
-        known["confirmed"] = self._confirmed
+        record = {"instanceId": self._instance_id, "revision": self._revision, "restored": self._restored}
+        record["confirmed"] = self._confirmed
         fresh = self._path.with_suffix(".new")
         try:
-            fresh.write_text(json.dumps(known) + "\n")
+            fresh.write_text(json.dumps(record) + "\n")
             os.replace(fresh, self._path)
         except OSError as error:
             self._trouble = f"{self._path} can't be written ({error.strerror})"
@@ -98,11 +100,11 @@ class StoreLineage:
     def _read(self) -> tuple[int, str]:
         """Read the file. One of another store is ignored; one that can't be read pauses the sweep."""
         try:
-            known = json.loads(self._path.read_text())
-            if known["instanceId"] != self._instance_id:
+            record = json.loads(self._path.read_text())
+            if record["instanceId"] != self._instance_id:
                 return 0, ""
-            revision, restored = int(known["revision"]), str(known["restored"])
-            self._confirmed = int(known.get("confirmed", 0))
+            revision, restored = int(record["revision"]), str(record["restored"])
+            self._confirmed = int(record.get("confirmed", 0))
         except FileNotFoundError:
             return 0, ""
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -70,8 +70,8 @@ class WorkerPool:
             self._queue.clear()
             self._changed.notify_all()
             threads = list(self._threads)
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
 
     def _start_thread(self) -> None:
         """Start one more thread. Raises RuntimeError if that fails and there is no other thread."""
@@ -86,8 +86,8 @@ class WorkerPool:
         self._idle += 1
 
     def _run(self) -> None:
-        while (taken := self._take()) is not None:
-            job, self._local.work = taken
+        while (next_job := self._take()) is not None:
+            job, self._local.work = next_job
             try:
                 job()
             except BaseException:  # an exception must not end the thread or keep its slot
@@ -102,12 +102,12 @@ class WorkerPool:
     def _take(self) -> tuple[Job, _Work] | None:
         """Wait for a job and a free slot. None: this thread is not needed any more."""
         with self._changed:
-            while not self._stopping and not (self._queue and self._held() < self._places):
+            while not self._stopping and not (self._queue and self._busy_count() < self._places):
                 if self._idle > self._places and not self._queue:
                     break
                 self._changed.wait(self._wait_seconds())
             self._idle -= 1
-            if self._stopping or not self._queue or self._held() >= self._places:
+            if self._stopping or not self._queue or self._busy_count() >= self._places:
                 return None
             job, work = self._queue.popleft(), _Work()
             self._works.add(work)
@@ -115,14 +115,14 @@ class WorkerPool:
                 self._start_thread()
             return job, work
 
-    def _held(self) -> int:
+    def _busy_count(self) -> int:
         now = self._ticks()
-        return sum(each.stalls_at is None or now < each.stalls_at for each in self._works)
+        return sum(work.stalls_at is None or now < work.stalls_at for work in self._works)
 
     def _wait_seconds(self) -> float | None:
         """Seconds until a slot may be free because its call hangs; None: wait for a notification."""
         if not self._queue:
             return None
         now = self._ticks()
-        due = [each.stalls_at for each in self._works if each.stalls_at is not None and each.stalls_at > now]
+        due = [work.stalls_at for work in self._works if work.stalls_at is not None and work.stalls_at > now]
         return max(0.001, min(due) - now) if due else None

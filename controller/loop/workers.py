@@ -110,13 +110,13 @@ class Workers:
         """Seconds that each object has been in flight, including the wait for a thread."""
         now = time.perf_counter()
         with self._lock:
-            return tuple(now - begun for begun in self._running.values())
+            return tuple(now - started_at for started_at in self._running.values())
 
     def _carry_out(self, group: Group) -> None:
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         with self._lock:
             self._active += 1
-            waited = begun - self._running[group.ref.uid]
+            waited = started_at - self._running[group.ref.uid]
         self._publish()
         self._meter.observe("paddock_workqueue_queue_duration_seconds", waited, queue=_QUEUE)
         trace = self._trace(group.ref.uid, group.generation)
@@ -129,7 +129,7 @@ class Workers:
             if any(not isinstance(outcome, Ok) for _, outcome in result.done):
                 self._failed.add(group.ref.uid)
         self._publish()
-        self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - begun, queue=_QUEUE)
+        self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - started_at, queue=_QUEUE)
         (self._hurry if group.urgent or _started(result) else self._wake)()
 
     def _publish(self) -> None:
@@ -160,9 +160,8 @@ class Workers:
         return self._crew(group).releasing_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
 
     def _act(self, group: Group, action: Action) -> Outcome:
-        verb = str(action).split(" ", 1)[0]
         log = _log.bind(object=str(group.ref), action=str(action), why=action.why)
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             self._before(action)
             with self._slot(group, action):
@@ -170,15 +169,15 @@ class Workers:
         except Exception as error:  # a bug must end neither the thread nor the object's reconciling
             log.exception("action raised")
             outcome = Transient("InternalError", f"{type(error).__name__}: {error}; please report this")
-        seconds = time.perf_counter() - begun
-        self._meter.count("paddock_reconcile_actions_total", action=verb)
-        self._meter.observe("paddock_reconcile_action_duration_seconds", seconds, action=verb)
+        seconds = time.perf_counter() - started_at
+        self._meter.count("paddock_reconcile_actions_total", action=action.verb)
+        self._meter.observe("paddock_reconcile_action_duration_seconds", seconds, action=action.verb)
         if isinstance(action, BuildImage) and isinstance(outcome, Waiting):
             log.debug("action goes on", message=outcome.message)
         elif isinstance(outcome, Ok):
             log.info("action done", seconds=round(seconds, 4))
         else:
-            self._meter.count("paddock_reconcile_action_errors_total", action=verb, reason=outcome.reason)
+            self._meter.count("paddock_reconcile_action_errors_total", action=action.verb, reason=outcome.reason)
             if isinstance(outcome, Terminal):
                 self._meter.count("paddock_reconcile_terminal_errors_total", controller="sandbox")
             log.warning("action failed", outcome=type(outcome).__name__, reason=outcome.reason, message=outcome.message)

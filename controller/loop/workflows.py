@@ -100,8 +100,8 @@ class WorkflowRuns:
             changed = runs is not self._runs or snapshot.leads != self._led
             self._runs, self._sandboxes, self._unbound = runs, snapshot.sandboxes, snapshot.unbound
             self._led = snapshot.leads
-            self._fresh = {each.ref.uid: each for each in statuses}
-        if changed or any(each is not None and self._goes_on(each) for each in runs.values()):
+            self._fresh = {status.ref.uid: status for status in statuses}
+        if changed or any(run is not None and self._goes_on(run) for run in runs.values()):
             self._woken.set()
 
     def wake(self) -> None:
@@ -111,23 +111,28 @@ class WorkflowRuns:
     def step(self) -> float | None:
         """Take a step of every run; return seconds until the next one is due. Raises StoreError: nothing was begun."""
         with self._lock:
-            runs, sandboxes, unbound, fresh = self._runs, self._sandboxes, self._unbound, self._fresh
+            runs = self._runs
+            sandboxes = self._sandboxes
+            unbound = self._unbound
+            fresh = self._fresh
         self._forget(runs)
         now = self._clock.now()
-        found = [
-            self._current(each)
-            for each in runs.values()
-            if each is not None and (each.obj.deleted_at is None or each.ending)
+        current_runs = [
+            self._current(run)
+            for run in runs.values()
+            if run is not None and (run.obj.deleted_at is None or run.ending)
         ]
-        by_name = _by_name(sandboxes, unbound, fresh) if found else {}
-        seen = [(run, self._sandbox(run, by_name)) for run in found]
-        decided = [(run, self._decide(run, box, now)) for run, box in seen if self._is_ours(run, box, now)]
-        written = self._write(decided, now)
-        waits = [each.next_wake - now for _, each in decided if each.next_wake is not None]
-        waits += [_RETRY_SECONDS] * (len(written) < len(decided))
-        for run, each in written:
-            for action in each.actions:
-                waits += self._act(replace(run, progress=each.progress), action)
+        by_name = _by_name(sandboxes, unbound, fresh) if current_runs else {}
+        run_sandboxes = [(run, self._sandbox(run, by_name)) for run in current_runs]
+        decisions = [
+            (run, self._decide(run, sandbox, now)) for run, sandbox in run_sandboxes if self._is_ours(run, sandbox, now)
+        ]
+        stored_decisions = self._write(decisions, now)
+        waits = [decision.next_wake - now for _, decision in decisions if decision.next_wake is not None]
+        waits += [_RETRY_SECONDS] * (len(stored_decisions) < len(decisions))
+        for run, decision in stored_decisions:
+            for action in decision.actions:
+                waits += self._act(replace(run, progress=decision.progress), action)
         return min(waits, default=None)
 
     def _run(self) -> None:
@@ -154,34 +159,34 @@ class WorkflowRuns:
 
     def _newest(self, run: Run) -> Run:
         """Return the run as it is stored, as far as this daemon knows."""
-        known = self._stored.get(run.uid)
-        if known is None:
+        stored = self._stored.get(run.uid)
+        if stored is None:
             return run
         if self._place.alone:  # nobody else writes its progress
-            return replace(run, progress=known.progress)
-        return known if known.obj.resource_version > run.obj.resource_version else run
+            return replace(run, progress=stored.progress)
+        return stored if stored.obj.resource_version > run.obj.resource_version else run
 
     def _current(self, run: Run) -> Run:
         """Return the run as it is stored; its work here is ended if another daemon has ended the run."""
-        found, before = self._newest(run), self._stored.get(run.uid)
-        if before is not None and found.progress.finished and not before.progress.finished:
-            self._stored[run.uid] = found
-            for each in before.progress.stages:
-                if each.state == "Running":
-                    self._act(found, StopStage(each.name, each.attempt))
-        return found
+        newest, before = self._newest(run), self._stored.get(run.uid)
+        if before is not None and newest.progress.finished and not before.progress.finished:
+            self._stored[run.uid] = newest
+            for stage in before.progress.stages:
+                if stage.state == "Running":
+                    self._act(newest, StopStage(stage.name, stage.attempt))
+        return newest
 
     def _sandbox(self, run: Run, by_name: Mapping[tuple[str, str], StoredObject]) -> StoredObject | None:
         """Return the run's sandbox if it is here, or has no host; and wherever it is, if the run is ours to decide on.
 
         What a pass has seen is not enough to say that it has left its host: it may be older than the run.
         """
-        found, host = by_name.get((run.obj.namespace, run.sandbox_name)), run.progress.host
+        sandbox, host = by_name.get((run.obj.namespace, run.sandbox_name)), run.progress.host
         if self._place.alone or run.progress.finished:
-            return found
-        if found is not None and host in ("", host_of(found, self._place.default)):
-            return found
-        asks = found is not None or host == self._place.host or (not host and self._place.leads())
+            return sandbox
+        if sandbox is not None and host in ("", host_of(sandbox, self._place.default)):
+            return sandbox
+        asks = sandbox is not None or host == self._place.host or (not host and self._place.leads())
         return self._store.get(SANDBOX.name, run.obj.namespace, run.sandbox_name) if asks else None
 
     def _is_ours(self, run: Run, sandbox: StoredObject | None, now: float) -> bool:
@@ -220,35 +225,35 @@ class WorkflowRuns:
         return step(run, RunView(sandbox, self._ends(run)), now)
 
     def _ends(self, run: Run) -> Mapping[tuple[str, int], StageEnd]:
-        found = {}
-        for each in run.progress.stages if not run.progress.finished else ():
-            if each.state == "Running":
+        ends = {}
+        for stage in run.progress.stages if not run.progress.finished else ():
+            if stage.state == "Running":
                 try:
-                    end = self._work.end_of(run, each.name, each.attempt)
+                    end = self._work.end_of(run, stage.name, stage.attempt)
                 except RetryLater as error:
-                    _log.warning("stage not observed", run=str(run.obj.ref), stage=each.name, reason=str(error))
+                    _log.warning("stage not observed", run=str(run.obj.ref), stage=stage.name, reason=str(error))
                     continue
                 if end is not None:
-                    found[each.name, each.attempt] = end
-        return found
+                    ends[stage.name, stage.attempt] = end
+        return ends
 
-    def _write(self, decided: _Decided, now: float) -> _Decided:
+    def _write(self, decisions: _Decided, now: float) -> _Decided:
         """Store what has changed, before anything is done for it. Return what is stored as it was decided."""
         changed = [
-            (run, each.progress)
-            for run, each in decided
-            if each.progress != run.progress or "conditions" not in run.obj.status or _is_lost(run.obj, CONDITION)
+            (run, decision.progress)
+            for run, decision in decisions
+            if decision.progress != run.progress or "conditions" not in run.obj.status or _is_lost(run.obj, CONDITION)
         ]
         if not changed:
-            return decided
+            return decisions
         if not self._place.alone:
-            moved = self._compare_and_set(changed, now)
-            return [(run, each) for run, each in decided if run.uid not in moved]
+            stale_uids = self._compare_and_set(changed, now)
+            return [(run, decision) for run, decision in decisions if run.uid not in stale_uids]
         statuses = tuple(StatusWrite(run.obj.ref, _status(run, progress, now)) for run, progress in changed)
         events = tuple(event for run, progress in changed for event in _events(run, progress, now))
         self._store.record(Writes(statuses=statuses, events=events))
         self._stored |= {run.uid: replace(run, progress=progress) for run, progress in changed}
-        return decided
+        return decisions
 
     def _compare_and_set(self, changed: Sequence[tuple[Run, Progress]], now: float) -> set[str]:
         """Store the runs that are as they were decided on. Return the uids of the others: a pass will bring these."""
@@ -290,10 +295,10 @@ class WorkflowRuns:
         now = self._clock.now()
         if now < self._created.get(run.uid, 0.0):
             return
-        refused = self._work.create_sandbox(run)
+        refusal = self._work.create_sandbox(run)
         self._created[run.uid] = now + _CREATED_SECONDS
-        if refused:
-            self._refused[run.uid] = refused
+        if refusal:
+            self._refused[run.uid] = refusal
             self._woken.set()
 
 
@@ -301,12 +306,12 @@ def _by_name(
     sandboxes: Mapping[str, Sandbox], unbound: Mapping[str, StoredObject], fresh: Mapping[str, StatusWrite]
 ) -> dict[tuple[str, str], StoredObject]:
     """Return the sandboxes by namespace and name, with the statuses that the last pass wrote."""
-    found = {}
-    without_host = (each for each in unbound.values() if each.kind == SANDBOX.name)
-    for obj in chain((each.obj for each in sandboxes.values()), without_host):
-        written = fresh.get(obj.uid)
-        found[obj.namespace, obj.name] = obj if written is None else replace(obj, status=written.status)
-    return found
+    sandbox_by_name = {}
+    without_host = (obj for obj in unbound.values() if obj.kind == SANDBOX.name)
+    for obj in chain((sandbox.obj for sandbox in sandboxes.values()), without_host):
+        status = fresh.get(obj.uid)
+        sandbox_by_name[obj.namespace, obj.name] = obj if status is None else replace(obj, status=status.status)
+    return sandbox_by_name
 
 
 def _is_lost(obj: StoredObject, type_: str) -> bool:
@@ -315,24 +320,33 @@ def _is_lost(obj: StoredObject, type_: str) -> bool:
 
 
 def _status(run: Run, progress: Progress, now: float) -> dict[str, object]:
-    prior = next((each for each in run.obj.status.get("conditions", ()) if each["type"] == CONDITION), None)
+    prior = next(
+        (
+            prior_condition
+            for prior_condition in run.obj.status.get("conditions", ())
+            if prior_condition["type"] == CONDITION
+        ),
+        None,
+    )
     frozen = {name: run.obj.status[name] for name in _FROZEN if name in run.obj.status}
-    made = dated(condition(progress), prior, run.obj.generation, now)
-    return {**frozen, **progress_to_json(progress), "conditions": [made]}
+    dated_condition = dated(condition(progress), prior, run.obj.generation, now)
+    return {**frozen, **progress_to_json(progress), "conditions": [dated_condition]}
 
 
 def _events(run: Run, progress: Progress, now: float) -> list[Event]:
     """Return the events of this step: stages that failed or are tried again, and the end of the run."""
-    found = []
-    for each in progress.stages:
-        before = run.progress.stage(each.name)
-        if before.state == "Running" and each.state in ("Failed", "Waiting"):
-            reason = "StageFailed" if each.state == "Failed" else "StageRetried"
-            words = f"stage `{each.name}`, attempt {each.attempt}: {each.message or each.reason}"
-            found.append(Event(run.obj.ref, "Warning", reason, words, now))
+    events = []
+    for stage in progress.stages:
+        before = run.progress.stage(stage.name)
+        if before.state == "Running" and stage.state in ("Failed", "Waiting"):
+            reason = "StageFailed" if stage.state == "Failed" else "StageRetried"
+            message = f"stage `{stage.name}`, attempt {stage.attempt}: {stage.message or stage.reason}"
+            events.append(Event(run.obj.ref, "Warning", reason, message, now))
     if progress.finished and not run.progress.finished:
-        made = condition(progress)
-        good = made.status == "True"
+        end_condition = condition(progress)
+        good = end_condition.status == "True"
         reason = "RunSucceeded" if good else "RunCancelled" if progress.phase == "Cancelled" else "RunFailed"
-        found.append(Event(run.obj.ref, "Normal" if good else "Warning", reason, made.message or "it succeeded", now))
-    return found
+        events.append(
+            Event(run.obj.ref, "Normal" if good else "Warning", reason, end_condition.message or "it succeeded", now)
+        )
+    return events

@@ -17,7 +17,7 @@ class UseTracker(Protocol):
         """Note the end of a stream."""
         ...
 
-    def held(self, uid: str, /) -> Run | None:
+    def stopping_run(self, uid: str, /) -> Run | None:
         """Return the run of that object that idleness ends, or ended last: no new use may begin."""
         ...
 

@@ -80,7 +80,7 @@ class Fleet:
             _SWARM,
             house.clock,
             lambda: self.wakes.append("waits"),
-            rest=lambda: self.wakes.append("rests"),
+            step_aside=lambda: self.wakes.append("rests"),
             boot=lambda: self.boot[0],
         )
         house.turn.placements = self.keeper

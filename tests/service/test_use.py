@@ -138,6 +138,6 @@ def test_reaping_and_use_never_both_win() -> None:
         thread.start()
         start.wait()
         log.begin(UID, asks=True)
-        entered = log.held(UID) != run
+        entered = log.stopping_run(UID) != run
         thread.join()
         assert not (entered and results["held"])

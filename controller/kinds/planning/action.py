@@ -5,6 +5,7 @@ An empty `container_id` means the container of that name which the same group ha
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.runtime.container import ContainerConfig, Limits
@@ -14,6 +15,8 @@ from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 
 @dataclass(frozen=True, slots=True)
 class PullImage:
+    verb: ClassVar[str] = "pull"
+
     image: str
     why: str
 
@@ -28,6 +31,8 @@ class BuildImage:
     It never waits for the build: the outcome is `Waiting` until that has ended.
     """
 
+    verb: ClassVar[str] = "build"
+
     image: str
     why: str
 
@@ -38,6 +43,8 @@ class BuildImage:
 @dataclass(frozen=True, slots=True)
 class CreateContainer:
     """Create `config.name` with `labels`, from `image_id` if it is pinned already, else from `config.image`."""
+
+    verb: ClassVar[str] = "create"
 
     uid: str
     config: ContainerConfig
@@ -51,6 +58,8 @@ class CreateContainer:
 
 @dataclass(frozen=True, slots=True)
 class StartContainer:
+    verb: ClassVar[str] = "start"
+
     uid: str
     name: str
     why: str
@@ -64,6 +73,8 @@ class StartContainer:
 class SignalContainer:
     """Send a signal to PID 1. Does not wait: the planner counts the grace period and sends KILL itself."""
 
+    verb: ClassVar[str] = "signal"
+
     uid: str
     name: str
     container_id: str
@@ -76,6 +87,8 @@ class SignalContainer:
 
 @dataclass(frozen=True, slots=True)
 class PauseContainer:
+    verb: ClassVar[str] = "pause"
+
     uid: str
     name: str
     container_id: str
@@ -87,6 +100,8 @@ class PauseContainer:
 
 @dataclass(frozen=True, slots=True)
 class UnpauseContainer:
+    verb: ClassVar[str] = "unpause"
+
     uid: str
     name: str
     container_id: str
@@ -98,6 +113,8 @@ class UnpauseContainer:
 
 @dataclass(frozen=True, slots=True)
 class UpdateLimits:
+    verb: ClassVar[str] = "update"
+
     uid: str
     name: str
     container_id: str
@@ -113,6 +130,8 @@ class UpdateLimits:
 
 @dataclass(frozen=True, slots=True)
 class RenameContainer:
+    verb: ClassVar[str] = "rename"
+
     uid: str
     name: str
     container_id: str
@@ -126,6 +145,8 @@ class RenameContainer:
 @dataclass(frozen=True, slots=True)
 class DisconnectNetwork:
     """Disconnect a container from a network that no spec asks for."""
+
+    verb: ClassVar[str] = "disconnect"
 
     uid: str
     name: str
@@ -143,6 +164,8 @@ class ConnectNetwork:
 
     `aliases` are its names for others on the network.
     """
+
+    verb: ClassVar[str] = "connect"
 
     uid: str
     name: str
@@ -163,6 +186,8 @@ class ReadTail:
     `since` is the beginning of this run in the log (Unix seconds; 0: the whole log).
     """
 
+    verb: ClassVar[str] = "read"
+
     uid: str
     name: str
     container_id: str
@@ -177,6 +202,8 @@ class ReadTail:
 @dataclass(frozen=True, slots=True)
 class RemoveContainer:
     """Remove by id, running or not, with its anonymous volumes. A missing container is a success."""
+
+    verb: ClassVar[str] = "remove"
 
     uid: str
     name: str

@@ -4,7 +4,7 @@ A `Slot` is part of the container's hash. The mount in it is not, so that a warm
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -99,6 +99,8 @@ class BindMounts:
     belong to this user inside.
     """
 
+    verb: ClassVar[str] = "bind"
+
     uid: str
     name: str
     namespace: str
@@ -120,6 +122,8 @@ class RemoveVolumes:
 
     A volume that belongs to another sandbox than `claimed_by` stays.
     """
+
+    verb: ClassVar[str] = "remove"
 
     uid: str
     name: str

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
+from typing import ClassVar
 
 from controller.kinds.runtime.container import stable_hash
 
@@ -89,6 +90,8 @@ class Network:
 class EnsureNetwork:
     """Create the bridge, unless it exists as configured. One of ours that differs is recreated if it is empty."""
 
+    verb: ClassVar[str] = "make-network"
+
     uid: str
     config: NetworkConfig
     labels: Mapping[str, str]
@@ -106,6 +109,8 @@ class EnsureNetwork:
 @dataclass(frozen=True, slots=True)
 class RemoveNetwork:
     """Remove an unused bridge. A missing bridge is a success."""
+
+    verb: ClassVar[str] = "remove-network"
 
     uid: str
     name: str

@@ -67,14 +67,14 @@ class CanaryWatch:
                 if not self._guarded.broken:
                     self._guarded = _PENDING
                 return self._guarded
-            self._networked = any(each.uid for each in observed.networks.values())
+            self._networked = any(network.uid for network in observed.networks.values())
             if self._stale and (self._networked or self._awaited or self._guarded.broken):
                 self._test()
             return self._guarded
 
     def request_test(self, deferrals: Iterable[Deferral]) -> None:
         """Test, if a deferral waits for that."""
-        if self._bird is None or not any(each.reason == UNGUARDED for each in deferrals):
+        if self._bird is None or not any(deferral.reason == UNGUARDED for deferral in deferrals):
             return
         with self._lock:
             self._awaited = True
@@ -91,8 +91,8 @@ class CanaryWatch:
             if self._guarded in (UNWATCHED, _PENDING):
                 return
             wrong = self._guarded.state != "Holds"
-            asked = self._networked or self._awaited or self._guarded.broken
-            if asked and self._due(min(RETRY_SECONDS, self._period) if wrong else self._period):
+            is_needed = self._networked or self._awaited or self._guarded.broken
+            if is_needed and self._due(min(RETRY_SECONDS, self._period) if wrong else self._period):
                 self._test()
 
     @property
@@ -137,50 +137,50 @@ class CanaryWatch:
     def _run(self, epoch: int) -> None:
         assert self._bird is not None
         try:
-            found = _judged(self._bird.observe_now(canary(), self._range))
+            verdict = _judged(self._bird.observe_now(canary(), self._range))
         except Exception as error:
             _log.exception("canary failed")
-            found = CanaryResult("Untried", f"the canary failed: {error!r}; please report this")
+            verdict = CanaryResult("Untried", f"the canary failed: {error!r}; please report this")
         with self._lock:
             self._tested_at = self._clock.now()
             before = self._guarded
             if epoch != self._epoch:
                 return  # engine or guard were away meanwhile: test again
             self._stale = False
-            if found.state == "Untried" and before.broken:
-                _log.warning("network guard not testable", reason=found.words)
+            if verdict.state == "Untried" and before.broken:
+                _log.warning("network guard not testable", reason=verdict.words)
                 return
-            self._guarded = found
-            self._awaited = self._awaited and found.state != "Holds"
-        if found != before:
-            self._report(found)
+            self._guarded = verdict
+            self._awaited = self._awaited and verdict.state != "Holds"
+        if verdict != before:
+            self._report(verdict)
 
-    def _report(self, found: CanaryResult) -> None:
+    def _report(self, verdict: CanaryResult) -> None:
         """Record an event of the host when the guard breaks, and when it holds again."""
-        if not found.broken and not self._reported:
+        if not verdict.broken and not self._reported:
             return
-        self._reported = bool(found.broken)
+        self._reported = bool(verdict.broken)
         event = Event(
             self._host, "Normal", "GuardHolds", "nothing local answers from inside networks", self._clock.now()
         )
-        if found.broken:
-            event = replace(event, type="Warning", reason="GuardBroken", message=found.words)
-        _log.warning("network guard changed", state=found.state, message=event.message)
+        if verdict.broken:
+            event = replace(event, type="Warning", reason="GuardBroken", message=verdict.words)
+        _log.warning("network guard changed", state=verdict.state, message=event.message)
         try:
             self._store.record(Writes(events=(event,)))
         except StoreError as error:
             _log.warning("event not stored", reason=str(error))
 
 
-def _judged(found: CanaryTry) -> CanaryResult:
-    if found.reached:
-        what = ", ".join(dict.fromkeys(found.reached))
-        words = (
+def _judged(attempt: CanaryTry) -> CanaryResult:
+    if attempt.reached:
+        what = ", ".join(dict.fromkeys(attempt.reached))
+        message = (
             f"network guard: {what} can be reached from inside networks; reload the guard, and check the host's rules"
         )
-        return CanaryResult("Broken", words)
-    if found.trouble:
-        missing = "no such image" in found.trouble.lower()
+        return CanaryResult("Broken", message)
+    if attempt.trouble:
+        missing = "no such image" in attempt.trouble.lower()
         what_to_do = f"; build the image {IMAGE} (`images/build.sh egress`)" if missing else ""
-        return CanaryResult("Untried", f"network guard: not testable: {found.trouble}{what_to_do}")
+        return CanaryResult("Untried", f"network guard: not testable: {attempt.trouble}{what_to_do}")
     return CanaryResult("Holds")

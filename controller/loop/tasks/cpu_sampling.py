@@ -16,10 +16,10 @@ _AT_ONCE = 100  # the planner asks again for the rest: a pass stays short
 def sample(samples: Sequence[Sample], cpu: CpuReader | None, clock: Clock, activity: ActivityLog) -> None:
     """Take the samples. One that can't be read is recorded as unknown, which counts as use."""
     some = samples[:_AT_ONCE]
-    found = cpu.cpu_seconds([each.container for each in some]) if cpu is not None and some else {}
-    for each in some:
-        seconds = found.get(each.container.id)
+    seconds_by_id = cpu.cpu_seconds([request.container for request in some]) if cpu is not None and some else {}
+    for request in some:
+        seconds = seconds_by_id.get(request.container.id)
         if seconds is None:
-            _log.info("CPU time unreadable; sandbox counts as used", container=each.container.name)
-        run = (each.container.id, each.container.started_at)
-        activity.sampled(each.uid, CpuSample(run, clock.now(), seconds), each.since)
+            _log.info("CPU time unreadable; sandbox counts as used", container=request.container.name)
+        run = (request.container.id, request.container.started_at)
+        activity.sampled(request.uid, CpuSample(run, clock.now(), seconds), request.since)

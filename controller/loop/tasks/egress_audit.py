@@ -44,17 +44,17 @@ class EgressAudit:
         if snapshot is None or snapshot.observed.blind:
             return
         proxies = [
-            (each, containers[0].id)
-            for each in snapshot.instances.values()
-            if each.role == "egress" and (containers := snapshot.observed.containers.get(each.uid, ()))
+            (instance, containers[0].id)
+            for instance in snapshot.instances.values()
+            if instance.role == "egress" and (containers := snapshot.observed.containers.get(instance.uid, ()))
         ]
         if proxies:
             self._append_new(proxies)
         with self._lock:
-            there = {each.parent_uid for each, _ in proxies}
-            known = self._until or {}
-            for uid in known.keys() - there:
-                del known[uid]
+            present_uids = {instance.parent_uid for instance, _ in proxies}
+            until_by_uid = self._until or {}
+            for uid in until_by_uid.keys() - present_uids:
+                del until_by_uid[uid]
 
     def before(self, action: Action) -> None:
         """Append the last requests of a proxy that is about to be removed; it was killed already."""
@@ -68,51 +68,51 @@ class EgressAudit:
     def _append_new(self, proxies: list[tuple[Instance, str]]) -> None:
         with self._lock:
             try:
-                known = self._known()
-                found = [(each, self._new(each, id_, known)) for each, id_ in proxies]
-                entries = [self._entry(each, new) for each, new in found if new]
+                until_by_uid = self._logged_until()
+                new_requests = [(instance, self._new(instance, id_, until_by_uid)) for instance, id_ in proxies]
+                entries = [self._entry(instance, new) for instance, new in new_requests if new]
                 if entries:
                     self._audit.append(entries)
             except StoreError as error:
                 _log.warning("egress audit delayed", reason=str(error))
                 return
-            self._until = known | {each.parent_uid: new[-1].at for each, new in found if new}
+            self._until = until_by_uid | {instance.parent_uid: new[-1].at for instance, new in new_requests if new}
 
-    def _known(self) -> dict[str, float]:
+    def _logged_until(self) -> dict[str, float]:
         """Return the time up to which each sandbox's requests are in the log, by uid. Raises StoreError."""
         if self._until is not None:
             return dict(self._until)
         entries = self._audit.entries(limit=_KNOWN_ENTRIES)
-        return {each.uid: float(each.detail["until"]) for each in entries if each.verb == VERB}
+        return {entry.uid: float(entry.detail["until"]) for entry in entries if entry.verb == VERB}
 
-    def _new(self, instance: Instance, id_: str, known: dict[str, float]) -> list[Access]:
-        until = known.get(instance.parent_uid, 0.0)
+    def _new(self, instance: Instance, id_: str, until_by_uid: dict[str, float]) -> list[Access]:
+        until = until_by_uid.get(instance.parent_uid, 0.0)
         try:
-            return sorted(self._read(id_, until), key=lambda each: each.at)
+            return sorted(self._read(id_, until), key=lambda access: access.at)
         except StreamError:
             return []  # the proxy was just removed
 
     def _read(self, id_: str, until: float) -> Iterator[Access]:
         since = until - _SKEW_SECONDS if until else None
-        rest, count = b"", 0
+        remainder, count = b"", 0
         with closing(self._streams.logs(id_, since=since)) as chunks:
             for chunk in chunks:
                 if chunk.stream != "stdout":
                     continue
-                *lines, rest = (rest + chunk.data).split(b"\n")
+                *lines, remainder = (remainder + chunk.data).split(b"\n")
                 for access in filter(None, (parsed(line.decode(errors="replace")) for line in lines)):
                     if access.at > until and count < _MOST_LINES:
                         count += 1
                         yield access
 
-    def _entry(self, instance: Instance, found: list[Access]) -> AuditEntry:
-        detail: dict[str, object] = {"until": found[-1].at}
+    def _entry(self, instance: Instance, requests: list[Access]) -> AuditEntry:
+        detail: dict[str, object] = {"until": requests[-1].at}
         for verdict in ("allowed", "refused", "unresolved", "asked"):
-            sums = Counter(each.host[:_LONGEST_HOST] for each in found if each.verdict == verdict)
+            sums = Counter(access.host[:_LONGEST_HOST] for access in requests if access.verdict == verdict)
             if sums:
                 listed = dict(islice(sums.most_common(), _MOST_HOSTS))
-                others = sum(sums.values()) - sum(listed.values())
-                detail[verdict] = listed | ({"(others)": others} if others else {})
+                unlisted_count = sum(sums.values()) - sum(listed.values())
+                detail[verdict] = listed | ({"(others)": unlisted_count} if unlisted_count else {})
         return AuditEntry(
             at=self._clock.now(),
             actor="paddock",

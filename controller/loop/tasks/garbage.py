@@ -41,19 +41,22 @@ class GarbageCollector:
 
     def relist(self, objects: Iterable[StoredObject]) -> None:
         """Take in all objects of every kind; every owned one is checked once."""
-        self._owned, self._dependents, self._waiting, self._suspects = {}, {}, {}, set()
+        self._owned = {}
+        self._dependents = {}
+        self._waiting = {}
+        self._suspects = set()
         self._terminating, self._users = {}, {}
-        for each in objects:
-            self._note(each)
+        for stored in objects:
+            self._note(stored)
 
     def take_in(self, changes: Iterable[Change]) -> None:
         """Apply changes from the watch log; idempotent."""
-        for each in changes:
-            if each.type == "DELETED":
-                self._forget(each.obj.uid)
-                self._suspects |= self._dependents.get(each.obj.uid, set())
+        for change in changes:
+            if change.type == "DELETED":
+                self._forget(change.obj.uid)
+                self._suspects |= self._dependents.get(change.obj.uid, set())
             else:
-                self._note(each.obj)
+                self._note(change.obj)
 
     def collect(self, now: float) -> bool:
         """Write what is due; return True if anything was written. `now` is Unix seconds. Raises StoreError."""
@@ -63,18 +66,18 @@ class GarbageCollector:
             self._suspects = set()
             return False
         with self._store.transaction() as transaction:
-            wrote = [self._judge(transaction, each, now) for each in suspects]
-            wrote += [self._remove_finalizers(transaction, each, over) for each, over in done]
+            wrote = [self._judge(transaction, suspect, now) for suspect in suspects]
+            wrote += [self._remove_finalizers(transaction, obj, over) for obj, over in done]
         self._suspects = set()
         return any(wrote)
 
     def _is_held(self, uid: str) -> bool:
         """Return True if an owner has dependents that its deletion waits for."""
-        return any(uid in blocking_uids(self._owned[each]) for each in self._dependents.get(uid, ()))
+        return any(uid in blocking_uids(self._owned[dependent]) for dependent in self._dependents.get(uid, ()))
 
     def _forget(self, uid: str) -> None:
-        known = self._owned.pop(uid, None)
-        for owner in owner_uids(known) if known else ():
+        stored = self._owned.pop(uid, None)
+        for owner in owner_uids(stored) if stored else ():
             self._dependents[owner].discard(uid)
             if not self._dependents[owner]:
                 del self._dependents[owner]
@@ -85,13 +88,13 @@ class GarbageCollector:
         self._waiting.pop(uid, None)
 
     def _note(self, obj: StoredObject) -> None:
-        known = self._owned.get(obj.uid)
+        former = self._owned.get(obj.uid)
         self._forget(obj.uid)
         if obj.owner_references:
             self._owned[obj.uid] = obj
             for owner in owner_uids(obj):
                 self._dependents.setdefault(owner, set()).add(obj.uid)
-            if known is None or known.owner_references != obj.owner_references:
+            if former is None or former.owner_references != obj.owner_references:
                 self._suspects.add(obj.uid)
         if obj.deleted_at is None:
             return
@@ -103,29 +106,31 @@ class GarbageCollector:
 
     def _over(self, obj: StoredObject) -> frozenset[str]:
         """Return the finalizers of a waiting object that can be removed."""
-        found = set()
+        removable = set()
         if FOREGROUND_FINALIZER in obj.finalizers and not self._is_held(obj.uid):
-            found.add(FOREGROUND_FINALIZER)
+            removable.add(FOREGROUND_FINALIZER)
         if IN_USE_FINALIZER in obj.finalizers and not self._users.get((obj.kind, obj.namespace, obj.name)):
-            found.add(IN_USE_FINALIZER)
-        return frozenset(found)
+            removable.add(IN_USE_FINALIZER)
+        return frozenset(removable)
 
     def _judge(self, transaction: Transaction, suspect: StoredObject, now: float) -> bool:
         """Request the deletion of an object without owners; else drop references to owners that are gone."""
-        found = _again(transaction, suspect)
-        if found is None or found.deleted_at is not None:
+        current = _again(transaction, suspect)
+        if current is None or current.deleted_at is not None:
             return False
-        left = tuple(each for each in found.owner_references if not self._is_gone(transaction, found, each))
-        if len(left) == len(found.owner_references):
+        remaining = tuple(
+            reference for reference in current.owner_references if not self._is_gone(transaction, current, reference)
+        )
+        if len(remaining) == len(current.owner_references):
             return False
-        if left:
-            transaction.put(replace(found, owner_references=left))
+        if remaining:
+            transaction.put(replace(current, owner_references=remaining))
             return True
-        _log.info("deletion requested: all owners gone", object=str(found.ref))
-        if found.finalizers:
-            transaction.put(replace(found, deleted_at=now))
+        _log.info("deletion requested: all owners gone", object=str(current.ref))
+        if current.finalizers:
+            transaction.put(replace(current, deleted_at=now))
         else:
-            transaction.remove(found)
+            transaction.remove(current)
         return True
 
     def _is_gone(self, transaction: Transaction, obj: StoredObject, reference: Mapping[str, Any]) -> bool:
@@ -135,20 +140,22 @@ class GarbageCollector:
 
     def _remove_finalizers(self, transaction: Transaction, waiting: StoredObject, over: frozenset[str]) -> bool:
         """Remove finalizers that are due; with the last one the object is deleted."""
-        found = _again(transaction, waiting)
-        if FOREGROUND_FINALIZER in over and any(waiting.uid in blocking_uids(each) for each in transaction.owned()):
+        current = _again(transaction, waiting)
+        if FOREGROUND_FINALIZER in over and any(
+            waiting.uid in blocking_uids(dependent) for dependent in transaction.owned()
+        ):
             over -= {FOREGROUND_FINALIZER}
-        if found is None or over.isdisjoint(found.finalizers):
+        if current is None or over.isdisjoint(current.finalizers):
             return False
-        left = tuple(each for each in found.finalizers if each not in over)
-        if left:
-            transaction.put(replace(found, finalizers=left))
+        remaining = tuple(finalizer for finalizer in current.finalizers if finalizer not in over)
+        if remaining:
+            transaction.put(replace(current, finalizers=remaining))
         else:
-            transaction.remove(found)
+            transaction.remove(current)
         return True
 
 
-def _again(transaction: Transaction, seen: StoredObject) -> StoredObject | None:
+def _again(transaction: Transaction, stored: StoredObject) -> StoredObject | None:
     """Return the object as stored now; None if it is gone, or its name is another object's."""
-    found = transaction.get(seen.kind, seen.namespace, seen.name)
-    return found if found is not None and found.uid == seen.uid else None
+    current = transaction.get(stored.kind, stored.namespace, stored.name)
+    return current if current is not None and current.uid == stored.uid else None

@@ -53,33 +53,35 @@ class HealthWatch:
     ) -> None:
         self._snapshot, self._samples, self._store = snapshot, samples, store
         self._clock, self._host, self._disk, self._layers, self._folders = clock, host, disk, layers, folders
-        self._spent, self._checked, self._due = spent, 0.0, 0.0
+        self._spent = spent
+        self._checked = 0.0
+        self._due = 0.0
         self._known: Mapping[tuple[str, object], Health] = {}
 
     def observe_now(self) -> None:
         """Judge the newest samples, and record events of changes. After a store failure they are recorded next time."""
-        now, began = self._clock.now(), self._spent()
+        now, started_at = self._clock.now(), self._spent()
         if self._checked <= now < self._due:
             return
         self._look()
-        self._checked, self._due = now, now + (self._spent() - began) / _SHARE
+        self._checked, self._due = now, now + (self._spent() - started_at) / _SHARE
 
     def _look(self) -> None:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        known: dict[tuple[str, object], Health] = {}
+        health_by_key: dict[tuple[str, object], Health] = {}
         events: list[Event] = []
         for key, ref, shares, limits in self._measured(snapshot):
-            known[key], crossed = judge(self._known.get(key, WELL), shares)
-            events += [_event(ref, each, limits, self._clock.now()) for each in crossed]
+            health_by_key[key], crossed = judge(self._known.get(key, WELL), shares)
+            events += [_event(ref, crossing, limits, self._clock.now()) for crossing in crossed]
         try:
             if events:
                 self._store.record(Writes(events=tuple(events)))
         except StoreError as error:
             _log.warning("limit events not stored; retrying", reason=str(error))
             return
-        self._known = known
+        self._known = health_by_key
 
     def _measured(
         self, snapshot: Snapshot
@@ -90,14 +92,14 @@ class HealthWatch:
             sandbox = snapshot.sandboxes.get(uid)
             if sandbox is not None:  # not a pool's member
                 run = (sample.container.id, sample.container.started_at)
-                written = layers.get(sample.container.id)
+                layer = layers.get(sample.container.id)
                 most = limit_of(snapshot, uid)  # may be exceeded where it is not enforced
-                shares = {**shares_of(sample), "layer": _share(written.used_bytes if written else None, most)}
+                shares = {**shares_of(sample), "layer": _share(layer.used_bytes if layer else None, most)}
                 limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
                 yield (uid, run), sandbox.obj.ref, shares, limits
-                for each in self._folders(sample.container):
-                    limits = {"folder": f"`{each.path}` ({format_bytes(each.size_bytes)})"}
-                    yield (uid, (run, each.path)), sandbox.obj.ref, {"folder": each.share}, limits
+                for folder in self._folders(sample.container):
+                    limits = {"folder": f"`{folder.path}` ({format_bytes(folder.size_bytes)})"}
+                    yield (uid, (run, folder.path)), sandbox.obj.ref, {"folder": folder.share}, limits
         yield (self._host.uid, None), self._host, {"disk": self._disk()}, {"disk": "the engine's file system"}
 
 
@@ -111,8 +113,8 @@ def shares_of(sample: UsageSample) -> Mapping[str, float | None]:
     }
 
 
-def _share(used: float | None, limit: float | None) -> float | None:
-    return used / limit if limit and used is not None else None
+def _share(amount: float | None, limit: float | None) -> float | None:
+    return amount / limit if limit and amount is not None else None
 
 
 def _limits(sample: UsageSample) -> Mapping[str, str]:

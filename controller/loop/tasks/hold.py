@@ -53,13 +53,15 @@ class HostHold:
 
     def renew(self) -> None:
         """Write the deadline, for the containers that are held now."""
-        snapshot, renewed, observed = self._snapshot(), self._renewed(), self._observe()
+        snapshot = self._snapshot()
+        renewed = self._renewed()
+        observed = self._observe()
         if snapshot is None or not renewed:
             return
         if not observed.blind:  # else it runs as it did
-            self._held = held(snapshot.sandboxes, observed.containers)
+            self._held = containers_at_risk(snapshot.sandboxes, observed.containers)
         try:
-            self._freezer.hold(renewed + HOLD_SECONDS, [(each.id, each.pid) for each in self._held])
+            self._freezer.hold(renewed + HOLD_SECONDS, [(container.id, container.pid) for container in self._held])
             self._failure = ""
         except OSError as error:
             if str(error) != self._failure:
@@ -73,12 +75,14 @@ class HostHold:
             self.renew()
 
 
-def held(sandboxes: Mapping[str, Sandbox], containers: Mapping[str, Iterable[Container]]) -> list[Container]:
+def containers_at_risk(
+    sandboxes: Mapping[str, Sandbox], containers: Mapping[str, Iterable[Container]]
+) -> list[Container]:
     """Return the live containers of the sandboxes that are started elsewhere if this host is lost."""
     return [
         container
-        for uid, box in sandboxes.items()
-        if box.spec is not None and box.spec.on_host_loss == "Recreate"
+        for uid, sandbox in sandboxes.items()
+        if sandbox.spec is not None and sandbox.spec.on_host_loss == "Recreate"
         for container in containers.get(uid, ())
         if container.state in (State.RUNNING, State.PAUSED) and container.pid
     ]

@@ -61,37 +61,39 @@ class HostReport:
 
     def report(self) -> None:
         """Store the status if it changed. After a store failure it is stored next time."""
-        now, made = self._clock.now(), self._current()
-        current = made.status
+        now, host = self._clock.now(), self._current()
+        current = host.status
         changed = current != self._known
         last, wait = (self._written, _APART_SECONDS) if changed else (self._verified, _VERIFY_SECONDS)
         if last <= now < last + wait:
             return
         try:
-            stored = self._store.get(made.kind, made.namespace, made.name)
+            stored = self._store.get(host.kind, host.namespace, host.name)
             if stored is not None and "images" in stored.status:  # of before a restart, until they are listed again
-                made = replace(made, status={"images": stored.status["images"], **current})
-            engine_id = str(made.status.get("engine", {}).get("id") or "")
-            if words := other_engine(self._store.list(made.kind)[0], made.name, engine_id):
-                self._give_up(made, words, now)
+                host = replace(host, status={"images": stored.status["images"], **current})
+            engine_id = str(host.status.get("engine", {}).get("id") or "")
+            if refusal := other_engine(self._store.list(host.kind)[0], host.name, engine_id):
+                self._give_up(host, refusal, now)
                 return
-            if stored is None or stored.status != made.status or (engine_id and ENGINE not in stored.annotations):
-                self._write(made, engine_id, now)
+            if stored is None or stored.status != host.status or (engine_id and ENGINE not in stored.annotations):
+                self._write(host, engine_id, now)
                 self._written = now
         except StoreError as error:
             _log.warning("host not stored; retrying", reason=str(error))
             return
         self._known, self._verified = current, now
 
-    def _write(self, made: StoredObject, engine_id: str, now: float) -> None:
+    def _write(self, host: StoredObject, engine_id: str, now: float) -> None:
         """Store the status, beside the spec and labels that people gave the host."""
         with self._store.transaction() as transaction:
-            stored = transaction.get(made.kind, made.namespace, made.name) or replace(made, created_at=now)
-            known = {ENGINE: engine_id} if engine_id else {}
-            transaction.put(replace(stored, status=made.status, annotations={**known, **stored.annotations}))
+            stored = transaction.get(host.kind, host.namespace, host.name) or replace(host, created_at=now)
+            engine_annotation = {ENGINE: engine_id} if engine_id else {}
+            transaction.put(
+                replace(stored, status=host.status, annotations={**engine_annotation, **stored.annotations})
+            )
 
-    def _give_up(self, made: StoredObject, words: str, now: float) -> None:
+    def _give_up(self, host: StoredObject, reason: str, now: float) -> None:
         """Leave the host to the daemon with its engine: sandboxes are there, and would be created here once more."""
-        _log.error("host refused", reason=words)
-        self._store.record(Writes(events=(Event(made.ref, "Warning", "OtherEngine", words, now),)))
+        _log.error("host refused", reason=reason)
+        self._store.record(Writes(events=(Event(host.ref, "Warning", "OtherEngine", reason, now),)))
         self._refuse()

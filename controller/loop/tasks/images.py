@@ -43,14 +43,14 @@ class ImageKeeper:
         """List the images and agents' runtimes, and remove those that are due. Failures are retried next time."""
         if self._rules.what == "none":
             return
-        found = self._decide()
-        self._since = found.since if found else {}
+        pruning = self._decide()
+        self._since = pruning.since if pruning else {}
         # Runtimes first: each holds its image.
-        for runtime in found.runtimes if found else ():
+        for runtime in pruning.runtimes if pruning else ():
             self._report(f"agent runtime {volume_name(runtime.image)}", self._images.remove_agent_runtime(runtime))
-        for each in found.due if found else ():
-            name = ", ".join(each.names) or f"{each.id.removeprefix('sha256:')[:12]} (superseded)"
-            self._report(f"image {name}", self._images.remove(each))
+        for image in pruning.due if pruning else ():
+            name = ", ".join(image.names) or f"{image.id.removeprefix('sha256:')[:12]} (superseded)"
+            self._report(f"image {name}", self._images.remove(image))
 
     def _decide(self) -> Pruning | None:
         # Images first: a container or spec that comes to need one after this read is in the two reads that follow.
@@ -59,17 +59,17 @@ class ImageKeeper:
         if images is None or runtimes is None or snapshot is None:
             return None
         try:
-            kinds = [each.name for each in self._registry if not each.read_only]
-            stored = [each for kind in kinds for each in self._store.list(kind)[0]]
+            kinds = [kind.name for kind in self._registry if not kind.read_only]
+            stored = [record for kind in kinds for record in self._store.list(kind)[0]]
         except StoreError as error:
             _log.warning("image pruning postponed", reason=str(error))
             return None
-        specs = [each.spec for each in stored] + [each.status.get(INSTALLED, {}) for each in stored]
+        specs = [record.spec for record in stored] + [record.status.get(INSTALLED, {}) for record in stored]
         return prune(images, snapshot, specs, self._since, self._rules, runtimes)
 
-    def _report(self, what: str, refused: str) -> None:
-        if refused:
-            _log.info("image not removed", image=what, reason=refused)
+    def _report(self, what: str, refusal: str) -> None:
+        if refusal:
+            _log.info("image not removed", image=what, reason=refusal)
             return
         self._meter.count("paddock_reaped_total", reason="image")
         message = f"removed {what}: unused for {self._rules.grace_seconds:g} s"

@@ -32,8 +32,8 @@ class LostHosts:
             missed = away(self._store.leases()) - {self._place.host}
             lost, self._missed = missed & self._missed, missed  # a daemon that is started again is away for a moment
             if lost:
-                found = self._store.list("Sandbox", lean=True)[0]
-                if statuses := tuple(lost_statuses(found, lost, self._clock.now())):
+                sandboxes = self._store.list("Sandbox", lean=True)[0]
+                if statuses := tuple(lost_statuses(sandboxes, lost, self._clock.now())):
                     self._store.record(Writes(statuses=statuses))
                 self._write_runs(lost)
         except StoreError as error:
@@ -44,12 +44,12 @@ class LostHosts:
     def _write_runs(self, lost: frozenset[str]) -> None:
         """Write the statuses of runs: of what is stored now, for a daemon that is back writes the progress there."""
         now = self._clock.now()
-        due = [each.ref for each in lost_statuses(self._store.list(RUN.name)[0], lost, now)]
+        due = [status.ref for status in lost_statuses(self._store.list(RUN.name)[0], lost, now)]
         if not due:
             return
         with self._store.transaction() as transaction:
-            found = [transaction.get(each.kind, each.namespace, each.name) for each in due]
-            for obj in (each for each in found if each is not None):
+            runs = [transaction.get(ref.kind, ref.namespace, ref.name) for ref in due]
+            for obj in (run for run in runs if run is not None):
                 for write in lost_statuses((obj,), lost, now):
                     transaction.put(replace(obj, status=write.status))
 
@@ -63,4 +63,4 @@ class LostHosts:
 
 def away(leases: Iterable[LeaseState]) -> frozenset[str]:
     """Return the hosts whose lease has expired, by the store's clock: their daemon is away."""
-    return frozenset(host_of_lease(each.name) for each in leases if each.seconds_left < 0) - {""}
+    return frozenset(host_of_lease(lease.name) for lease in leases if lease.seconds_left < 0) - {""}

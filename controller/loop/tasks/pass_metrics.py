@@ -31,33 +31,33 @@ class PassMetrics:
         self._short: set[tuple[str, str, str]] = set()
         self._waiting: Counter[tuple[str, str]] | None = None  # as published
 
-    def tell(self, decided: Plan, snapshot: Snapshot) -> None:
+    def tell(self, new_plan: Plan, snapshot: Snapshot) -> None:
         """Publish the figures of this pass."""
         if self._begun is None:
             self._begun = snapshot.now
-            self._warm = {each.uid for each in decided.warm}
+            self._warm = {member.uid for member in new_plan.warm}
             self._failed = _failures(snapshot)
         self._converged(snapshot)
-        self._deleted(decided, snapshot)
-        self._pools(decided, snapshot)
-        self._shortages(decided, snapshot)
+        self._deleted(new_plan, snapshot)
+        self._pools(new_plan, snapshot)
+        self._shortages(new_plan, snapshot)
 
     def _converged(self, snapshot: Snapshot) -> None:
-        known = self._in_force
+        generations = self._in_force
         changed, self._seen = changed_keys(self._seen, snapshot.sandboxes), snapshot.sandboxes
         for uid in changed:
             sandbox = snapshot.sandboxes.get(uid)
             if sandbox is None:
-                known.pop(uid, None)
+                generations.pop(uid, None)
                 continue
             obj = sandbox.obj
             instance = snapshot.instances.get(uid)
             since = accepted_at(obj, instance)
             if since is not None and self._begun is not None and since < self._begun:
                 continue  # never timed: so are most when a daemon starts
-            if known.get(uid) == obj.generation or not is_in_force(obj):
+            if generations.get(uid) == obj.generation or not is_in_force(obj):
                 continue
-            known[uid] = obj.generation
+            generations[uid] = obj.generation
             if since is not None:
                 self._took(snapshot, obj, instance, snapshot.now - since)
 
@@ -68,21 +68,21 @@ class PassMetrics:
         if operation == "create" and pool and instance is not None and instance.memory.launch == "Warm":
             self._meter.observe("paddock_pool_claim_duration_seconds", seconds, namespace=obj.namespace, pool=pool)
 
-    def _deleted(self, decided: Plan, snapshot: Snapshot) -> None:
-        for ref, _ in decided.writes.finalized:
-            found = snapshot.sandboxes.get(ref.uid)
-            if found is not None and found.obj.deleted_at is not None:
-                seconds = max(0.0, snapshot.now - found.obj.deleted_at)
+    def _deleted(self, new_plan: Plan, snapshot: Snapshot) -> None:
+        for ref, _ in new_plan.writes.finalized:
+            sandbox = snapshot.sandboxes.get(ref.uid)
+            if sandbox is not None and sandbox.obj.deleted_at is not None:
+                seconds = max(0.0, snapshot.now - sandbox.obj.deleted_at)
                 self._meter.observe("paddock_convergence_duration_seconds", seconds, operation="delete")
 
-    def _pools(self, decided: Plan, snapshot: Snapshot) -> None:
-        for each in decided.warm:
-            if each.uid not in self._warm:
-                self._warm.add(each.uid)
-                seconds = max(0.0, snapshot.now - each.created_at)
-                labels = {"namespace": each.pool.namespace, "pool": each.pool.name}
+    def _pools(self, new_plan: Plan, snapshot: Snapshot) -> None:
+        for member in new_plan.warm:
+            if member.uid not in self._warm:
+                self._warm.add(member.uid)
+                seconds = max(0.0, snapshot.now - member.created_at)
+                labels = {"namespace": member.pool.namespace, "pool": member.pool.name}
                 self._meter.observe("paddock_pool_startup_duration_seconds", seconds, **labels)
-        for retired in decided.retirements:
+        for retired in new_plan.retirements:
             labels = {"namespace": retired.pool.namespace, "pool": retired.pool.name}
             self._meter.count("paddock_pool_members_retired_total", reason=retired.reason, **labels)
         self._warm &= snapshot.instances.keys()
@@ -97,45 +97,47 @@ class PassMetrics:
             labels = {"namespace": pool.namespace, "pool": pool.name, "reason": failure.reason}
             self._meter.count("paddock_pool_startup_failures_total", **labels)
 
-    def _shortages(self, decided: Plan, snapshot: Snapshot) -> None:
+    def _shortages(self, new_plan: Plan, snapshot: Snapshot) -> None:
         """Count the sandboxes that wait for quota; objects in flight keep their last state."""
-        short = {(each.uid, each.scope, each.resource) for each in decided.shortages}
-        short |= {each for each in self._short if each[0] in snapshot.in_flight}
-        waiting = Counter((scope, resource) for _, scope, resource in short)
+        shortages = {(shortage.uid, shortage.scope, shortage.resource) for shortage in new_plan.shortages}
+        shortages |= {shortage for shortage in self._short if shortage[0] in snapshot.in_flight}
+        waiting = Counter((scope, resource) for _, scope, resource in shortages)
         for scope, resource in _quota_labels() if waiting != self._waiting else ():
             self._meter.gauge(
                 "paddock_quota_waiting_sandboxes", waiting[scope, resource], scope=scope, resource=resource
             )
         self._waiting = waiting
-        for _, scope, resource in short - self._short:
+        for _, scope, resource in shortages - self._short:
             self._meter.count("paddock_quota_rejections_total", scope=scope, resource=resource)
-        self._short = short
+        self._short = shortages
 
 
 def _failures(snapshot: Snapshot) -> dict[str, int]:
     """Return the consecutive failures of each pool member."""
     if not snapshot.pools:
         return {}
-    own = ((uid, snapshot.instances[uid]) for uid in index_of(snapshot.instances).own_uids)
+    members = ((uid, snapshot.instances[uid]) for uid in index_of(snapshot.instances).own_uids)
     return {
-        uid: each.memory.failure.count
-        for uid, each in own
-        if each.parent_uid in snapshot.pools and each.memory.failure is not None
+        uid: instance.memory.failure.count
+        for uid, instance in members
+        if instance.parent_uid in snapshot.pools and instance.memory.failure is not None
     }
 
 
 def _quota_labels() -> Iterator[tuple[str, str]]:
-    return ((scope, each.name) for scope in _SCOPES for each in RESOURCES)
+    return ((scope, resource.name) for scope in _SCOPES for resource in RESOURCES)
 
 
 def is_in_force(obj: StoredObject) -> bool:
     """Return True if the status says that this generation of the spec is in force."""
     if obj.deleted_at is not None or obj.status.get("observedGeneration") != obj.generation:
         return False
-    found = {each["type"]: each["status"] for each in obj.status.get("conditions", ())}
-    if found.get("Suspended") == "True" or found.get("Finished") == "True":
+    statuses = {condition["type"]: condition["status"] for condition in obj.status.get("conditions", ())}
+    if statuses.get("Suspended") == "True" or statuses.get("Finished") == "True":
         return True
-    return found.get("Ready") == "True" and found.get("Provisioned") == "True" and found.get("Resized") == "True"
+    return (
+        statuses.get("Ready") == "True" and statuses.get("Provisioned") == "True" and statuses.get("Resized") == "True"
+    )
 
 
 def accepted_at(obj: StoredObject, instance: Instance | None) -> float | None:

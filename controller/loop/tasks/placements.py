@@ -60,7 +60,7 @@ class PlacementKeeper:
         clock: Clock,
         changed: Callable[[], None],
         *,
-        rest: Callable[[], None] = lambda: None,
+        step_aside: Callable[[], None] = lambda: None,
         boot: Callable[[], float] = boot_seconds,
     ) -> None:
         """`store` is written as the fleet's leader. `changed` is called when `waits` did."""
@@ -72,7 +72,7 @@ class PlacementKeeper:
         self._due = threading.Event()
         self._failure = ""
         self._waits = _NOTHING
-        self._boot, self._rest = boot, rest
+        self._boot, self._rest = boot, step_aside
         self._cut_off: float | None = None  # since when this host does not reach the scheduler
         self._away: dict[str, float] = {}  # since when the daemons of hosts are away
         self._pending: dict[str, float] = {}  # since when reservations are pending, by uid
@@ -111,37 +111,37 @@ class PlacementKeeper:
         """Return why sandboxes have no host, by uid: reason and message."""
         return self._waits
 
-    def look(self, *, whole: bool = True) -> None:
-        """Do all that is due now; unless `whole`, only if objects changed, or the scheduler says that something did.
+    def look(self, *, is_full: bool = True) -> None:
+        """Do all that is due now; unless `is_full`, only if objects changed, or the scheduler says that something did.
 
         Failures are kept for people, and tried again next time.
         """
-        if whole:
+        if is_full:
             self._due.set()
         try:
             leads = self._place.leads()
-            boxes = self._all() if leads else None
+            sandboxes = self._all() if leads else None
             if not self._prepared:
                 self._scheduler.prepare()
                 self._prepared = True
-            if boxes is None:
+            if sandboxes is None:
                 self._desired = None
                 self._publish(_NOTHING)
                 self._done = None
-            while boxes is not None and (self._due.is_set() or not self._is_done(boxes)):
+            while sandboxes is not None and (self._due.is_set() or not self._is_done(sandboxes)):
                 self._due.clear()
-                again = self._round(boxes)
-                self._done = None if again else self._read(boxes)
-                boxes = self._all()
-            self._told("")
+                again = self._round(sandboxes)
+                self._done = None if again else self._read(sandboxes)
+                sandboxes = self._all()
+            self._report_failure("")
             self._cut_off = None
         except SchedulerError as error:
             self._done = None
             self._leave_it_to_others(error.problem)
-            self._told(str(error))
+            self._report_failure(str(error))
             self._publish(self._all_wait(error.problem.value, str(error)))
         except StoreError as error:
-            self._told(str(error))
+            self._report_failure(str(error))
 
     def _leave_it_to_others(self, problem: SchedulerProblem) -> None:
         """Give the lead to another host, if only this one does not reach the scheduler: its own engine is away."""
@@ -154,26 +154,26 @@ class PlacementKeeper:
             self._cut_off = None
             self._rest()
 
-    def _read(self, boxes: Mapping[str, Sandbox]) -> tuple[object, ...]:
+    def _read(self, sandboxes: Mapping[str, Sandbox]) -> tuple[object, ...]:
         """Return all that a round decides on but for what the scheduler says: each is the same object if unchanged."""
         assert self._desired is not None
         desired = self._desired
-        return (boxes, desired.pools(), desired.hosts.now, desired.profiles.now, desired.quotas.now)
+        return (sandboxes, desired.pools(), desired.hosts.now, desired.profiles.now, desired.quotas.now)
 
-    def _is_done(self, boxes: Mapping[str, Sandbox]) -> bool:
+    def _is_done(self, sandboxes: Mapping[str, Sandbox]) -> bool:
         done = self._done
-        return isinstance(done, tuple) and all(a is b for a, b in zip(done, self._read(boxes), strict=True))
+        return isinstance(done, tuple) and all(a is b for a, b in zip(done, self._read(sandboxes), strict=True))
 
     def _run(self) -> None:
-        whole = True
+        is_full = True
         while not self._stopping.is_set():
             self._woken.clear()
             try:
-                self.look(whole=whole)
+                self.look(is_full=is_full)
             except Exception:
                 _log.exception("placements raised; retrying")
                 self._desired = None
-            whole = not self._woken.wait(PERIOD_SECONDS)
+            is_full = not self._woken.wait(PERIOD_SECONDS)
 
     def _all(self) -> Mapping[str, Sandbox]:
         """Return the sandboxes of all hosts, by uid."""
@@ -182,32 +182,34 @@ class PlacementKeeper:
             self._desired = Desired(self._store, garbage, self._place.host, self._place.default, everywhere=True)
         return self._desired.refresh()
 
-    def _round(self, boxes: Mapping[str, Sandbox]) -> bool:
+    def _round(self, sandboxes: Mapping[str, Sandbox]) -> bool:
         """Do what is due. Return True if more is due at once."""
         assert self._desired is not None
         self._tell_hosts(self._desired)
         policy = with_profiles(self._policy, self._desired.profiles.now.values())
-        records = {each.placement.uid: each for each in self._scheduler.list()}
+        records = {record.placement.uid: record for record in self._scheduler.list()}
         pools = tuple(self._desired.pools().values())
         if self._decided_for is not self._desired.profiles.now:
             self._decided_for, self._settled = self._desired.profiles.now, {}
         losses = self._losses(self._desired)
         quota = self._quota(policy, pools)
         images = plan.image_places(self._desired.hosts.now.values(), self._away, self._anywhere(records))
-        decided = plan.placements(boxes.values(), policy, records, pools, losses, self._settled, quota, images)
+        placement_plan = plan.placements(
+            sandboxes.values(), policy, records, pools, losses, self._settled, quota, images
+        )
         self._known_refusals, self._refused = self._refused, {}
-        refused = {uid: each for uid, each in self._known_refusals.items() if uid in decided.waits}
-        self._publish({**decided.waits, **refused})
-        noted = {step.ref.uid for step in decided.steps if isinstance(step, plan.Note)}
+        refusals = {uid: wait for uid, wait in self._known_refusals.items() if uid in placement_plan.waits}
+        self._publish({**placement_plan.waits, **refusals})
+        noted = {step.ref.uid for step in placement_plan.steps if isinstance(step, plan.Note)}
         self._pending = {uid: since for uid, since in self._pending.items() if uid in noted}
         bound = False
-        for step in decided.steps:
+        for step in placement_plan.steps:
             if self._stopping.is_set() or not self._place.leads():
                 return False
             # After a StaleBinding somebody else was quicker: the next round reads it.
             with suppress(StaleBinding), self._refusals(plan.uid_of(step)):
                 bound = self._act(step) or bound
-        self._spread(pools, records, boxes, decided.short)
+        self._spread(pools, records, sandboxes, placement_plan.short)
         return bound
 
     def _quota(self, policy: Policy, pools: Sequence[Pool]) -> PlacementQuota:
@@ -237,26 +239,28 @@ class PlacementKeeper:
         self,
         pools: Sequence[Pool],
         records: Mapping[str, PlacedRecord],
-        boxes: Mapping[str, Sandbox],
-        short: Mapping[str, str],
+        sandboxes: Mapping[str, Sandbox],
+        shortages: Mapping[str, str],
     ) -> None:
         """Make the parts of the pools that name no host, as their slots are placed, and write their statuses."""
         statuses = []
-        found = spread.spread_pools(pools)
-        asked = spread.asking(boxes.values()) if found else {}
-        for pool in found:
-            refused = ""
-            for each in spread.put_parts(pool, pools, records, asked):
-                refused = self._put_part(each) or refused
+        spreading = spread.spread_pools(pools)
+        requests = spread.asking(sandboxes.values()) if spreading else {}
+        for pool in spreading:
+            refusal = ""
+            for put in spread.put_parts(pool, pools, records, requests):
+                refusal = self._put_part(put) or refusal
             parts = spread.parts_of(pool, pools)
-            lacking = short.get(pool.obj.uid, "")
-            status = spread.spread_status(pool, parts, records, refused, self._used(pool), self._clock.now(), lacking)
+            lacking = shortages.get(pool.obj.uid, "")
+            status = spread.spread_status(
+                pool, parts, records, refusal, self._reserved_amount(pool), self._clock.now(), lacking
+            )
             if status != pool.obj.status:
                 statuses.append(StatusWrite(pool.obj.ref, status))
         if statuses:
             self._store.record(Writes(statuses=tuple(statuses)))
 
-    def _used(self, pool: Pool) -> Amount:
+    def _reserved_amount(self, pool: Pool) -> Amount:
         """Return what the members and claimed sandboxes of a pool with a quota reserve over all hosts."""
         scope = pool_scope(pool.obj.uid)
         return (
@@ -265,28 +269,32 @@ class PlacementKeeper:
             else Amount()
         )
 
-    def _put_part(self, part: spread.PutPart) -> str:
+    def _put_part(self, put: spread.PutPart) -> str:
         """Store a pool's part. Return why that can't be, "" if it is done, or no longer due."""
-        pool = part.pool
+        pool = put.pool
         with self._store.transaction() as transaction:
             now = transaction.get(pool.kind, pool.namespace, pool.name)
             if now is None or now.uid != pool.uid or now.deleted_at is not None:
                 return ""
-            known = transaction.get(pool.kind, pool.namespace, part.name)
-            if known is None:
-                transaction.put(_new_part(part, self._clock.now()))
-            elif pool.uid not in owner_uids(known):
-                return f"sandboxpool {part.name} is not its part on that host; rename one of them"
-            elif known.deleted_at is None:
-                transaction.put(replace(known, spec=dict(part.spec), generation=known.generation + 1))
+            stored = transaction.get(pool.kind, pool.namespace, put.name)
+            if stored is None:
+                transaction.put(_new_part(put, self._clock.now()))
+            elif pool.uid not in owner_uids(stored):
+                return f"sandboxpool {put.name} is not its part on that host; rename one of them"
+            elif stored.deleted_at is None:
+                transaction.put(replace(stored, spec=dict(put.spec), generation=stored.generation + 1))
         return ""
 
     def _tell_hosts(self, desired: Desired) -> None:
         lost = away(self._store.leases())
-        for each in plan.host_settings(desired.hosts.now.values(), self._scheduler.hosts(), lost):
-            with self._refusals(each.name):
-                self._scheduler.set_host(each.name, fit=each.fit, labels=each.labels, availability=each.availability)
-                _log.info("host told to the scheduler", host=each.name, fit=each.fit, use=each.availability.value)
+        for setting in plan.host_settings(desired.hosts.now.values(), self._scheduler.hosts(), lost):
+            with self._refusals(setting.name):
+                self._scheduler.set_host(
+                    setting.name, fit=setting.fit, labels=setting.labels, availability=setting.availability
+                )
+                _log.info(
+                    "host told to the scheduler", host=setting.name, fit=setting.fit, use=setting.availability.value
+                )
 
     @contextmanager
     def _refusals(self, what: str) -> Iterator[None]:
@@ -352,7 +360,7 @@ class PlacementKeeper:
         now, lost = self._boot(), away(self._store.leases())
         self._away = {host: self._away.get(host, now) for host in lost}
         released = {
-            each.obj.name for each in desired.hosts.now.values() if each.spec is not None and each.spec.out_of_service
+            host.obj.name for host in desired.hosts.now.values() if host.spec is not None and host.spec.out_of_service
         }
         return plan.Losses(
             away=frozenset(host for host, since in self._away.items() if now >= since + LOSS_SECONDS),
@@ -381,7 +389,7 @@ class PlacementKeeper:
             self._waits = waits
             self._changed()
 
-    def _told(self, failure: str) -> None:
+    def _report_failure(self, failure: str) -> None:
         if failure != self._failure:
             self._failure = failure
             if failure:
@@ -390,15 +398,15 @@ class PlacementKeeper:
                 _log.info("placements kept again")
 
 
-def _new_part(part: spread.PutPart, now: float) -> StoredObject:
-    pool = part.pool
+def _new_part(put: spread.PutPart, now: float) -> StoredObject:
+    pool = put.pool
     owner = {"apiVersion": API_VERSION, "kind": pool.kind, "name": pool.name, "uid": pool.uid, "controller": True}
     return StoredObject(
         kind=pool.kind,
         namespace=pool.namespace,
-        name=part.name,
+        name=put.name,
         uid=str(uuid.uuid4()),
-        spec=dict(part.spec),
+        spec=dict(put.spec),
         created_at=now,
         finalizers=POOL.finalizers,
         owner_references=(owner,),

@@ -65,12 +65,12 @@ class Prober:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def set_probes(self, probing: Iterable[ProbeSchedule], *known: Holds[str]) -> None:
-        """Replace the probes of these objects; drop those of objects whose uids none of `known` holds."""
+    def set_probes(self, probing: Iterable[ProbeSchedule], *uid_sets: Holds[str]) -> None:
+        """Replace the probes of these objects; drop those of objects whose uids are in none of `uid_sets`."""
         with self._changed:
-            for each in probing:
-                self._set(each.ref.uid, each.watches)
-            for uid in [uid for uid in self._entries if not any(uid in each for each in known)]:
+            for schedule in probing:
+                self._set(schedule.ref.uid, schedule.watches)
+            for uid in [uid for uid in self._entries if not any(uid in uids for uids in uid_sets)]:
                 self._set(uid, ())
             if self._due and self._threads and self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
@@ -103,24 +103,24 @@ class Prober:
     def _set(self, uid: str, watches: tuple[Watch, ...]) -> None:
         """Replace an object's probes. An unchanged probe goes on, with its tally."""
         before = self._entries.pop(uid, [])
-        kept = [each for each in before if each.watch in watches]
-        for each in before:
-            each.on = each in kept
+        unchanged = [entry for entry in before if entry.watch in watches]
+        for entry in before:
+            entry.on = entry in unchanged
         tallies = self._probed.pop(uid).tallies if uid in self._probed else {}
         # A dropped probe may be due far in the future: do not wait for it.
-        if len(kept) < len(before):
-            self._due = [each for each in self._due if each[2].on]
+        if len(unchanged) < len(before):
+            self._due = [due_entry for due_entry in self._due if due_entry[2].on]
             heapq.heapify(self._due)
         if not watches:
             return
-        asked = {each.watch for each in kept}
-        fresh = [_Entry(uid, each) for each in watches if each not in asked]
-        for each in fresh:
-            self._push(each, self._ticks() + self._delay(each.watch))
-        self._entries[uid] = kept + fresh
-        names = {each.watch.name for each in kept}
-        held = {name: tally for name, tally in tallies.items() if name in names}
-        self._probed[uid] = ProbeState(watches[0].run, watches, MappingProxyType(held))
+        watched = {entry.watch for entry in unchanged}
+        fresh = [_Entry(uid, watch) for watch in watches if watch not in watched]
+        for entry in fresh:
+            self._push(entry, self._ticks() + self._delay(entry.watch))
+        self._entries[uid] = unchanged + fresh
+        names = {entry.watch.name for entry in unchanged}
+        kept_tallies = {name: tally for name, tally in tallies.items() if name in names}
+        self._probed[uid] = ProbeState(watches[0].run, watches, MappingProxyType(kept_tallies))
 
     def _delay(self, watch: Watch) -> float:
         return min(max(0.0, watch.due - self._clock.now()), watch.probe.initial_delay_seconds)
@@ -147,14 +147,14 @@ class Prober:
         """Seconds until a probe is due and a slot is free; None: wait for a notification."""
         if not self._due:
             return None
-        held = self._places_held()
-        at = min(held) + self._stalls_seconds if len(held) >= self._at_a_time else self._due[0][0]
+        slot_starts = self._places_held()
+        at = min(slot_starts) + self._stalls_seconds if len(slot_starts) >= self._at_a_time else self._due[0][0]
         return max(0.0, at - self._ticks())
 
     def _places_held(self) -> list[float]:
         """Return the start times of probes that hold a slot."""
         since = self._ticks() - self._stalls_seconds
-        return [begun for begun in self._running.values() if begun > since]
+        return [started_at for started_at in self._running.values() if started_at > since]
 
     def _take(self) -> _Entry | None:
         with self._changed:
@@ -165,16 +165,16 @@ class Prober:
             return entry
 
     def _ask(self, entry: _Entry) -> None:
-        begun = self._ticks()
+        started_at = self._ticks()
         try:
             result = self._probes.probe(entry.watch)
         except Exception as error:  # a bug must neither end a sandbox's probing nor count against it
             _log.exception("probe raised", uid=entry.uid, probe=entry.watch.name)
             result = ProbeResult("unknown", f"{type(error).__name__}: {error}; please report this")
-        if self._record(entry, result, begun):
+        if self._record(entry, result, started_at):
             self._wake()
 
-    def _record(self, entry: _Entry, result: ProbeResult, begun: float) -> bool:
+    def _record(self, entry: _Entry, result: ProbeResult, started_at: float) -> bool:
         """Count a result and schedule the next run. Return True if it changed something."""
         watch = entry.watch
         with self._changed:
@@ -182,7 +182,7 @@ class Prober:
             self._changed.notify_all()
             if not entry.on or self._stopping:
                 return False
-            self._push(entry, max(self._ticks(), begun + watch.probe.period_seconds))
+            self._push(entry, max(self._ticks(), started_at + watch.probe.period_seconds))
             probed = self._probed[entry.uid]
             before = probed.tallies.get(watch.name)
             after = add_probe_result(before, result, watch.probe)

@@ -35,14 +35,14 @@ class UnknownHosts:
             self._known = frozenset()  # somebody else may lead for long
             return
         try:
-            known = self._hosts()
-            if self._known - known or not self._known:
-                self._relist(known)
+            known_hosts = self._hosts()
+            if self._known - known_hosts or not self._known:
+                self._relist(known_hosts)
             else:
-                self._follow(known)
-            self._known = known
+                self._follow(known_hosts)
+            self._known = known_hosts
             if self._found:
-                writes = of_unknown_hosts(self._found.values(), self._recorded(), known, self._clock.now())
+                writes = of_unknown_hosts(self._found.values(), self._recorded(), known_hosts, self._clock.now())
                 if writes:
                     self._store.record(writes)
         except StoreError as error:
@@ -53,35 +53,37 @@ class UnknownHosts:
 
         A lease outlives its host: one that has expired names none.
         """
-        held = {host_of_lease(each.name) for each in self._store.leases() if each.seconds_left > 0}
-        return frozenset({each.name for each in self._store.list(HOST.name)[0]} | held | {self._place.host}) - {""}
+        leased_hosts = {host_of_lease(lease.name) for lease in self._store.leases() if lease.seconds_left > 0}
+        return frozenset({host.name for host in self._store.list(HOST.name)[0]} | leased_hosts | {self._place.host}) - {
+            ""
+        }
 
     def _recorded(self) -> set[str]:
         """Return the uids of objects that may have containers there: those are recorded before they are made."""
-        hosts = {host_of(each, self._place.default) for each in self._found.values()}
-        found = [each for host in sorted(hosts) for each in self._store.instances(host=host)]
-        return {uid for each in found for uid in (each.uid, each.parent_uid)}
+        hosts = {host_of(stored, self._place.default) for stored in self._found.values()}
+        instances = [instance for host in sorted(hosts) for instance in self._store.instances(host=host)]
+        return {uid for instance in instances for uid in (instance.uid, instance.parent_uid)}
 
-    def _relist(self, known: frozenset[str]) -> None:
+    def _relist(self, known_hosts: frozenset[str]) -> None:
         revision, self._found = self._store.revision(), {}  # the revision first: later changes are read again
         for kind in BOUND_KINDS:
-            self._take_in(self._store.list(kind, lean=kind == "Sandbox")[0], known)
+            self._take_in(self._store.list(kind, lean=kind == "Sandbox")[0], known_hosts)
         self._revision = revision
 
-    def _follow(self, known: frozenset[str]) -> None:
-        self._found = {uid: each for uid, each in self._found.items() if self._is_stray(each, known)}
+    def _follow(self, known_hosts: frozenset[str]) -> None:
+        self._found = {uid: stored for uid, stored in self._found.items() if self._is_stray(stored, known_hosts)}
         try:
             while changes := self._store.changes(self._revision, limit=_BATCH):
-                for each in changes:
-                    self._found.pop(each.obj.uid, None)
-                    if each.type != "DELETED" and each.obj.kind in BOUND_KINDS:
-                        self._take_in((each.obj,), known)
+                for change in changes:
+                    self._found.pop(change.obj.uid, None)
+                    if change.type != "DELETED" and change.obj.kind in BOUND_KINDS:
+                        self._take_in((change.obj,), known_hosts)
                 self._revision = changes[-1].revision
         except ChangesGone:
-            self._relist(known)
+            self._relist(known_hosts)
 
-    def _take_in(self, objects: Iterable[StoredObject], known: frozenset[str]) -> None:
-        self._found |= {each.uid: each for each in objects if self._is_stray(each, known)}
+    def _take_in(self, objects: Iterable[StoredObject], known_hosts: frozenset[str]) -> None:
+        self._found |= {stored.uid: stored for stored in objects if self._is_stray(stored, known_hosts)}
 
-    def _is_stray(self, obj: StoredObject, known: frozenset[str]) -> bool:
-        return host_of(obj, self._place.default) not in {UNBOUND, *known}
+    def _is_stray(self, obj: StoredObject, known_hosts: frozenset[str]) -> bool:
+        return host_of(obj, self._place.default) not in {UNBOUND, *known_hosts}

@@ -34,20 +34,24 @@ class UsageCache:
             if snapshot is None or (fresh and snapshot is self._seen):
                 return self._kept
             self._seen, alive = snapshot, snapshot.measurable()
-            ids = frozenset(each.id for each in alive)
+            ids = frozenset(container.id for container in alive)
             if not fresh or not ids <= self._asked:
                 read = self._usage.read(alive)
-                self._kept = {each.uid: self._sample(each, read[each.id], now) for each in alive if each.id in read}
+                self._kept = {
+                    container.uid: self._sample(container, read[container.id], now)
+                    for container in alive
+                    if container.id in read
+                }
                 self._at, self._asked = now, ids
             return self._kept
 
     def _sample(self, container: Container, usage: Usage, now: float) -> UsageSample:
         last = self._kept.get(container.uid)
-        used, since = usage.cpu_usage_seconds, container.started_at or now
+        cpu_seconds, since = usage.cpu_usage_seconds, container.started_at or now
         if last is not None and _run(last.container) == _run(container) and last.at < now:
-            used, since = used - last.usage.cpu_usage_seconds, last.at
+            cpu_seconds, since = cpu_seconds - last.usage.cpu_usage_seconds, last.at
         window = max(now - since, 0.0)
-        return UsageSample(container, usage, now, max(0.0, used) / window if window else 0.0, window)
+        return UsageSample(container, usage, now, max(0.0, cpu_seconds) / window if window else 0.0, window)
 
 
 def _run(container: Container) -> tuple[str, float]:

@@ -34,7 +34,7 @@ class NoLoop:
 
     def begin(self, _uid: str, *, asks: bool) -> None: ...
     def end(self, _uid: str, *, asks: bool) -> None: ...
-    def held(self, _uid: str) -> Run | None:
+    def stopping_run(self, _uid: str) -> Run | None:
         return None
 
     def wait(self, _passes: int, _seconds: float) -> bool:
@@ -135,7 +135,7 @@ class ActivityTracker:
 
     def is_held(self, container: Container) -> bool:
         """Return True if this run is being stopped as idle."""
-        return self._in_use.held(container.uid) == (container.id, container.started_at)
+        return self._in_use.stopping_run(container.uid) == (container.id, container.started_at)
 
     def running(self, observe: Callable[[], tuple[StoredObject, Container | None]], seconds: float) -> Container:
         """Return the container once it runs and may be used; observe after each reconcile pass. Begin the use first.
