@@ -22,35 +22,36 @@ class Folders:
 
     def at(self, parts: Parts) -> int:
         """Return the folder of those parts below the top, created (0755) if missing. Raises Unsafe, OSError."""
-        held = tuple(name for name, _ in self._open)
-        same = next(
-            (i for i, (a, b) in enumerate(zip(held, parts, strict=False)) if a != b), min(len(held), len(parts))
+        open_names = tuple(name for name, _ in self._open)
+        common_depth = next(
+            (i for i, (a, b) in enumerate(zip(open_names, parts, strict=False)) if a != b),
+            min(len(open_names), len(parts)),
         )
-        self._close(same)
-        for depth, name in enumerate(parts[same:], same + 1):
+        self._close(common_depth)
+        for depth, name in enumerate(parts[common_depth:], common_depth + 1):
             self._open.append((name, self._down(name, parts[:depth])))
-        return self._here
+        return self._current
 
     def close(self) -> None:
         """Close all folders but the top."""
         self._close(0)
 
     @property
-    def _here(self) -> int:
+    def _current(self) -> int:
         return self._open[-1][1] if self._open else self._top
 
-    def _close(self, kept: int) -> None:
-        while len(self._open) > kept:
+    def _close(self, depth: int) -> None:
+        while len(self._open) > depth:
             os.close(self._open.pop()[1])
 
     def _down(self, name: bytes, way: Parts) -> int:
         try:
-            return open_folder(name, self._here)
+            return open_folder(name, self._current)
         except FileNotFoundError:
-            os.mkdir(name, 0o755, dir_fd=self._here)
-            return open_folder(name, self._here)
+            os.mkdir(name, 0o755, dir_fd=self._current)
+            return open_folder(name, self._current)
         except OSError as error:
-            if is_link(name, self._here):
+            if is_link(name, self._current):
                 where = shown(b"/".join(way))
                 raise Unsafe(f"{where} is a symlink in the target, which is never followed; remove it first") from error
             raise

@@ -17,10 +17,10 @@ def parts_of(name: bytes) -> Parts:
         raise Unsafe(f"{shown(name)}: the name is absolute")
     if b"\0" in name or len(name) > PATH_BYTES:
         raise Unsafe(f"{shown(name)}: not a valid file name")
-    parts = tuple(each for each in name.split(b"/") if each not in (b"", b"."))
+    parts = tuple(piece for piece in name.split(b"/") if piece not in (b"", b"."))
     if b".." in parts:
         raise Unsafe(f"{shown(name)}: the name leads out of the folder (`..`)")
-    if len(parts) > DEPTH or any(len(each) > PART_BYTES for each in parts):
+    if len(parts) > DEPTH or any(len(piece) > PART_BYTES for piece in parts):
         raise Unsafe(f"{shown(name)}: it is nested deeper than {DEPTH} folders, or a part of it is too long")
     return parts
 
@@ -32,13 +32,13 @@ def leads_out(parts: Parts, target: bytes, depth: int = 0) -> bool:
 
     `..` is accepted at the start of the target only: after another link it would be relative to that link's target.
     """
-    steps = [each for each in target.split(b"/") if each not in (b"", b".")]
-    up = next((index for index, each in enumerate(steps) if each != b".."), len(steps))
+    steps = [step for step in target.split(b"/") if step not in (b"", b".")]
+    up = next((index for index, step in enumerate(steps) if step != b".."), len(steps))
     return target.startswith(b"/") or up > len(parts) - depth - 1 or b".." in steps[up:]
 
 
 def shown(name: bytes) -> str:
     """Format a name for people, without control characters."""
     text = name.decode("utf-8", "replace")
-    text = "".join(each if each.isprintable() else "?" for each in text)
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= 200 else f"{text[:200]}..."

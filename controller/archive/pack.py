@@ -44,10 +44,10 @@ def pack(parent: int, name: bytes, top: bytes, leave_out: Callable[[int], str] =
     `.` as top: only the content of the folder. `leave_out` returns the reason to skip an open folder, or an empty
     string. Errors during the stream become its last entry; OSError before the first.
     """
-    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    file_stat = os.stat(name, dir_fd=parent, follow_symlinks=False)
     packer = _Packer(leave_out)
     try:
-        yield from packer.entry(parent, name, top, found)
+        yield from packer.entry(parent, name, top, file_stat)
     except OSError as error:
         where = os.fsencode(error.filename) if error.filename else top
         yield note(FAILED, where + b": " + (error.strerror or str(error)).encode())
@@ -71,73 +71,75 @@ class _Packer:
     def __init__(self, leave_out: Callable[[int], str]) -> None:
         self._leave_out = leave_out
 
-    def entry(self, parent: int, name: bytes, shown: bytes, found: os.stat_result) -> Iterator[Piece]:
-        if stat.S_ISLNK(found.st_mode):
+    def entry(self, parent: int, name: bytes, packed_name: bytes, file_stat: os.stat_result) -> Iterator[Piece]:
+        if stat.S_ISLNK(file_stat.st_mode):
             with suppress(FileNotFoundError):
                 target = os.readlink(name, dir_fd=parent)
-                yield header(Entry(shown, "link", mode=0o777, mtime=int(found.st_mtime), target=target))
-        elif stat.S_ISDIR(found.st_mode):
-            yield from self._tree(parent, name, shown)
-        elif stat.S_ISREG(found.st_mode):
-            yield from self._opened(parent, name, shown)
+                yield header(Entry(packed_name, "link", mode=0o777, mtime=int(file_stat.st_mtime), target=target))
+        elif stat.S_ISDIR(file_stat.st_mode):
+            yield from self._tree(parent, name, packed_name)
+        elif stat.S_ISREG(file_stat.st_mode):
+            yield from self._opened(parent, name, packed_name)
         else:
-            yield note(SKIPPED, shown + b"\0it is a socket, a FIFO or a device")
+            yield note(SKIPPED, packed_name + b"\0it is a socket, a FIFO or a device")
 
-    def _opened(self, parent: int, name: bytes, shown: bytes) -> Iterator[Piece]:
+    def _opened(self, parent: int, name: bytes, packed_name: bytes) -> Iterator[Piece]:
         try:
             fd = os.open(name, _READ, dir_fd=parent)
         except OSError as error:
-            yield from _unreadable(error, shown)
+            yield from _unreadable(error, packed_name)
             return
         try:
-            yield from _file(fd, shown, os.fstat(fd))
+            yield from _file(fd, packed_name, os.fstat(fd))
         finally:
             os.close(fd)
 
-    def _tree(self, parent: int, name: bytes, shown: bytes) -> Iterator[Piece]:
+    def _tree(self, parent: int, name: bytes, packed_name: bytes) -> Iterator[Piece]:
         """Pack a folder tree depth first, with two descriptors for each level."""
         walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]] = []
         try:
-            yield from self._enter(parent, name, shown, walks)
+            yield from self._enter(parent, name, packed_name, walks)
             while walks:
                 folder, names, path = walks[-1]
-                each = next(names, None)
-                if each is None:
+                dir_entry = next(names, None)
+                if dir_entry is None:
                     _leave(walks)
                     continue
-                child = os.fsencode(each.name)
+                child = os.fsencode(dir_entry.name)
                 way = child if path == b"." else path + b"/" + child
                 try:
-                    found = os.stat(child, dir_fd=folder, follow_symlinks=False)
+                    file_stat = os.stat(child, dir_fd=folder, follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # deleted meanwhile
-                if stat.S_ISDIR(found.st_mode):
+                if stat.S_ISDIR(file_stat.st_mode):
                     yield from self._enter(folder, child, way, walks)
                 else:
-                    yield from self.entry(folder, child, way, found)
+                    yield from self.entry(folder, child, way, file_stat)
         finally:
             while walks:
                 _leave(walks)
 
     def _enter(
-        self, parent: int, name: bytes, shown: bytes, walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]
+        self, parent: int, name: bytes, packed_name: bytes, walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]
     ) -> Iterator[bytes]:
         try:
             fd = open_folder(name, parent)
         except OSError as error:
-            yield from _unreadable(error, shown)
+            yield from _unreadable(error, packed_name)
             return
         why = self._leave_out(fd)
         if len(walks) >= DEPTH:
             why = f"it is nested deeper than {DEPTH} folders"
         if why:
             os.close(fd)
-            yield note(SKIPPED, shown + b"\0" + why.encode())
+            yield note(SKIPPED, packed_name + b"\0" + why.encode())
             return
-        walks.append((fd, os.scandir(fd), shown))
-        found = os.fstat(fd)
-        if shown != b".":
-            yield header(Entry(shown, "folder", mode=stat.S_IMODE(found.st_mode), mtime=int(found.st_mtime)))
+        walks.append((fd, os.scandir(fd), packed_name))
+        file_stat = os.fstat(fd)
+        if packed_name != b".":
+            yield header(
+                Entry(packed_name, "folder", mode=stat.S_IMODE(file_stat.st_mode), mtime=int(file_stat.st_mtime))
+            )
 
 
 def _leave(walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]) -> None:
@@ -146,35 +148,35 @@ def _leave(walks: list[tuple[int, Iterator[os.DirEntry[str]], bytes]]) -> None:
     os.close(fd)
 
 
-def _unreadable(error: OSError, shown: bytes) -> Iterator[bytes]:
+def _unreadable(error: OSError, packed_name: bytes) -> Iterator[bytes]:
     """Handle an unreadable entry: ignore a deleted one, report one without permission."""
     if error.errno == errno.EACCES:
-        yield note(SKIPPED, shown + b"\0permission denied")
+        yield note(SKIPPED, packed_name + b"\0permission denied")
     elif error.errno not in _GONE:
-        raise OSError(error.errno, error.strerror, shown) from error
+        raise OSError(error.errno, error.strerror, packed_name) from error
 
 
-def _file(fd: int, shown: bytes, found: os.stat_result) -> Iterator[Piece]:
-    if not stat.S_ISREG(found.st_mode):
-        yield note(SKIPPED, shown + b"\0it is no longer a file")
+def _file(fd: int, packed_name: bytes, file_stat: os.stat_result) -> Iterator[Piece]:
+    if not stat.S_ISREG(file_stat.st_mode):
+        yield note(SKIPPED, packed_name + b"\0it is no longer a file")
         return
-    size = found.st_size
-    yield header(Entry(shown, "file", size, stat.S_IMODE(found.st_mode), int(found.st_mtime)))
-    yield from contents(fd, found)
+    size = file_stat.st_size
+    yield header(Entry(packed_name, "file", size, stat.S_IMODE(file_stat.st_mode), int(file_stat.st_mtime)))
+    yield from contents(fd, file_stat)
     count = os.lseek(fd, 0, os.SEEK_CUR)
     yield from _zeros(size - count)
     yield padding(size)
     if count < size:
-        yield note(CHANGED, shown)
+        yield note(CHANGED, packed_name)
 
 
-def contents(fd: int, found: os.stat_result) -> Iterator[Piece]:
+def contents(fd: int, file_stat: os.stat_result) -> Iterator[Piece]:
     """Yield the content of an open file up to its initial size; less if it shrinks. Its offset is the end.
 
     Holes are yielded as zeros without being read: on a tmpfs, reading one into a pipe can allocate it.
     """
-    size = found.st_size
-    at, end = 0, 0 if found.st_blocks * 512 < size else size  # data reach from `at` to `end`
+    size = file_stat.st_size
+    at, end = 0, 0 if file_stat.st_blocks * 512 < size else size  # data reach from `at` to `end`
     while at < size:
         if at == end:
             begin, end = _data(fd, at, size)

@@ -87,11 +87,11 @@ def _extended(flag: bytes, records: dict[bytes, bytes]) -> bytes:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    rest = b" %s=%s\n" % (key, value)
-    length = len(rest) + len(b"%d" % len(rest))
-    while len(b"%d" % length) + len(rest) != length:
-        length = len(b"%d" % length) + len(rest)
-    return b"%d" % length + rest
+    body = b" %s=%s\n" % (key, value)
+    length = len(body) + len(b"%d" % len(body))
+    while len(b"%d" % length) + len(body) != length:
+        length = len(b"%d" % length) + len(body)
+    return b"%d" % length + body
 
 
 def _block(name: bytes, flag: bytes, size: int, mode: int, mtime: int, target: bytes) -> bytes:
@@ -238,15 +238,15 @@ def _number(field: bytes) -> int:
         bits = 8 * len(field)
         return value - (1 << bits) if field[0] == 0xFF else value - (1 << (bits - 1))
     digits = field.strip(b" \0")
-    if digits and not all(each in b"01234567" for each in digits):
+    if digits and not all(digit in b"01234567" for digit in digits):
         raise TarError("this is not a tar archive, or it is damaged (invalid number)")
     return int(digits, 8) if digits else 0
 
 
 def _decimal(value: bytes) -> int:
     """Parse the whole part of a decimal number."""
-    whole = value.partition(b".")[0]
-    digits = whole.removeprefix(b"-")
+    integer_text = value.partition(b".")[0]
+    digits = integer_text.removeprefix(b"-")
     if not digits.isdigit() or len(digits) > 19:
         raise TarError("an extended header is damaged (invalid number)")
-    return int(whole)
+    return int(integer_text)

@@ -66,7 +66,9 @@ def unpack(reader: Reader, top: int, rules: Rules = Rules()) -> Unpacked:
     Raises Unsafe at the first entry that no honest packer writes, TarError, LimitExceeded, and OSError with the entry's
     name as `filename`; earlier entries are kept.
     """
-    folders, done, later = Folders(top), Unpacked(), list[tuple[Parts, int]]()
+    folders = Folders(top)
+    done = Unpacked()
+    later = list[tuple[Parts, int]]()
     try:
         for count, entry in enumerate(reader):
             if count >= rules.max_entries:
@@ -135,11 +137,11 @@ def _folder(folders: Folders, step: _Step) -> None:
     except FileExistsError:
         folders.at(parts)  # a folder, and no link
         return
-    made = open_folder(parts[-1], parent)
+    folder = open_folder(parts[-1], parent)
     try:
-        os.chmod(made, mode | 0o700)
+        os.chmod(folder, mode | 0o700)
     finally:
-        os.close(made)
+        os.close(folder)
     if mode & 0o700 != 0o700 and len(step.later) < _LATER:
         step.later.append((parts, mode))
 
@@ -164,7 +166,9 @@ def _link(parent: int, step: _Step) -> None:
 
 def _hard_link(folders: Folders, step: _Step) -> None:
     """Give a file below the folder another name; a symlink is not followed, and nothing else is linked."""
-    source, name, spare = parts_of(step.entry.target), step.parts[-1], _temporary_name()
+    source = parts_of(step.entry.target)
+    name = step.parts[-1]
+    spare = _temporary_name()
     origin = os.dup(folders.at(source[:-1]))
     try:
         if not source or not stat.S_ISREG(os.stat(source[-1], dir_fd=origin, follow_symlinks=False).st_mode):
@@ -181,7 +185,9 @@ def _hard_link(folders: Folders, step: _Step) -> None:
 
 
 def _file(reader: Reader, parent: int, step: _Step) -> None:
-    entry, rules, done = step.entry, step.rules, step.done
+    entry = step.entry
+    rules = step.rules
+    done = step.done
     with AtomicFile(step.parts[-1], parent) as new:
         for piece in reader.pieces():
             done.written += new.write(piece)
@@ -222,16 +228,16 @@ class AtomicFile:
 
     def write(self, data: bytes) -> int:
         """Append data; return the number of bytes without holes. Raises OSError."""
-        begin = at = written = 0  # to be written: `begin` to `at`
+        begin = at = written_bytes = 0  # to be written: `begin` to `at`
         while at < len(data):
             end = min(len(data), at + _HOLE_BYTES - (self._size + at) % _HOLE_BYTES)
             if data.startswith(_ZEROS[: end - at], at):
-                written += self._put(data[begin:at], begin)
+                written_bytes += self._put(data[begin:at], begin)
                 begin = end
             at = end
-        written += self._put(data[begin:at], begin)
+        written_bytes += self._put(data[begin:at], begin)
         self._size += len(data)
-        return written
+        return written_bytes
 
     def _put(self, data: bytes, at: int) -> int:
         if data:

@@ -26,5 +26,5 @@ def collect(
     """Register all collectors. `detail` adds detailed families; `labels` are the exported sandbox labels."""
     registry.register(ContainerCollector(snapshot, usage, layers=layers, detail=detail))
     registry.register(ObjectCollector(snapshot, label_allowlist=labels, detail=detail))
-    for each in (PoolCollector, QuotaCollector, ModelsCollector, HostCollector):
-        registry.register(each(snapshot))
+    for collector in (PoolCollector, QuotaCollector, ModelsCollector, HostCollector):
+        registry.register(collector(snapshot))

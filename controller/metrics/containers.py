@@ -16,7 +16,7 @@ from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.sandbox import Template, at_own_level
 from controller.metrics.catalogue import CONTAINERS
 from controller.metrics.catalogue.containers import SOURCES
-from controller.metrics.families import empty, enum, filled, single, written
+from controller.metrics.families import empty, enum, filled, single, text_family
 from controller.metrics.probed import health_of
 from controller.metrics.render import Labels, number_text
 from controller.plan.sandbox.disk_limit import limit_of
@@ -108,16 +108,16 @@ class ContainerCollector:
         self._snapshot = snapshot
         self._usage, self._layers = usage, layers
         self._one_reader = Lock()  # two scrapes at once would only slow each other down
-        shown = {each.name for each in CONTAINERS if detail or not each.detail}
-        self._figures = _getters(FIGURES, shown)
-        self._network_figures = _getters(NETWORK_FIGURES, shown)
+        names = {family.name for family in CONTAINERS if detail or not family.detail}
+        self._figures = _getters(FIGURES, names)
+        self._network_figures = _getters(NETWORK_FIGURES, names)
         self._detail = detail
 
     def describe(self) -> Iterable[Metric]:
-        return [empty(each) for each in CONTAINERS]
+        return [empty(family) for family in CONTAINERS]
 
     def collect(self) -> Iterator[Metric]:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         snapshot = self._snapshot()
         alive = snapshot.alive() if snapshot is not None else []
         with self._one_reader:
@@ -130,7 +130,7 @@ class ContainerCollector:
                 health = [(row.labels, health_of(snapshot, row.container)) for row in rows]
                 yield enum("paddock_container_health_status", "status", health)
         yield from _reading(snapshot, alive, usages)
-        yield single("paddock_stats_scrape_duration_seconds", time.perf_counter() - began)
+        yield single("paddock_stats_scrape_duration_seconds", time.perf_counter() - started_at)
 
     def _measured(self, rows: list[Row]) -> Iterator[Metric]:
         yield from (_family(name, read, rows) for name, read in self._figures)
@@ -142,24 +142,32 @@ class ContainerCollector:
         )
         measured = self._layers()
         layers = [(row.labels, measured[row.container.id]) for row in rows if row.container.id in measured]
-        known = [(labels, layer.used_bytes, layer.at) for labels, layer in layers if layer.used_bytes is not None]
-        yield filled("paddock_container_fs_usage_bytes", ((labels, used_bytes) for labels, used_bytes, _ in known))
+        measured_layers = [
+            (labels, layer.used_bytes, layer.at) for labels, layer in layers if layer.used_bytes is not None
+        ]
+        yield filled(
+            "paddock_container_fs_usage_bytes", ((labels, used_bytes) for labels, used_bytes, _ in measured_layers)
+        )
         if self._detail:
-            when = ((labels, at) for labels, _, at in known)
+            when = ((labels, at) for labels, _, at in measured_layers)
             yield filled("paddock_container_fs_usage_measured_timestamp_seconds", when)
             limits = ((row.labels, row.container.limits) for row in rows)
-            shares = ((labels, held.cpu_shares) for labels, held in limits if held is not None and held.cpu_shares)
+            shares = (
+                (labels, container_limits.cpu_shares)
+                for labels, container_limits in limits
+                if container_limits is not None and container_limits.cpu_shares
+            )
             yield filled("paddock_container_spec_cpu_shares", shares)
 
 
-def _getters(figures: Mapping[str, str], shown: set[str]) -> list[tuple[str, Callable[[Row], Any]]]:
-    return [(name, attrgetter(path)) for name, path in figures.items() if name in shown]
+def _getters(figures: Mapping[str, str], names: set[str]) -> list[tuple[str, Callable[[Row], Any]]]:
+    return [(name, attrgetter(path)) for name, path in figures.items() if name in names]
 
 
 def _family(name: str, read: Callable[[Row], Any], rows: list[Row]) -> Metric:
     """Return the family of one figure."""
     lines = [f"{name}{row.labels.text} {number_text(value)}\n" for row in rows if (value := read(row)) is not None]
-    return written(name, lines, lambda: [(row.labels, value) for row in rows if (value := read(row)) is not None])
+    return text_family(name, lines, lambda: [(row.labels, value) for row in rows if (value := read(row)) is not None])
 
 
 def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage]) -> Iterator[Row]:

@@ -25,7 +25,7 @@ def filled(name: str, samples: Iterable[tuple[dict[str, str], float]]) -> Metric
     return _of(Series(name, lambda: pairs), name)
 
 
-def written(name: str, lines: list[str], pairs: Callable[[], Pairs]) -> Metric:
+def text_family(name: str, lines: list[str], pairs: Callable[[], Pairs]) -> Metric:
     """Return a family of the catalogue whose samples are text already; `pairs` are the same as labels and values."""
     return _of(Series(name, pairs, lines), name)
 

@@ -21,7 +21,7 @@ class HostCollector:
         self._snapshot = snapshot
 
     def describe(self) -> Iterable[Metric]:
-        return [empty(each) for each in HOST]
+        return [empty(family) for family in HOST]
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
@@ -54,18 +54,18 @@ def _engine(facts: HostFacts) -> Iterator[Metric]:
 def _docker_root(path: str) -> Iterator[Metric]:
     """Yield the disk space of the engine's data; nothing for an engine on another host."""
     try:
-        found = os.statvfs(path)
+        disk_stat = os.statvfs(path)
     except OSError:
         return
-    yield single("paddock_host_docker_root_size_bytes", found.f_blocks * found.f_frsize)
-    yield single("paddock_host_docker_root_avail_bytes", found.f_bavail * found.f_frsize)
-    yield single("paddock_host_docker_root_inodes_free", found.f_favail)
+    yield single("paddock_host_docker_root_size_bytes", disk_stat.f_blocks * disk_stat.f_frsize)
+    yield single("paddock_host_docker_root_avail_bytes", disk_stat.f_bavail * disk_stat.f_frsize)
+    yield single("paddock_host_docker_root_inodes_free", disk_stat.f_favail)
 
 
 def _containers(snapshot: Snapshot) -> Metric:
     """Return the number of our containers by state."""
-    seen = Counter(str(each.state) for group in snapshot.observed.containers.values() for each in group)
+    counts = Counter(str(container.state) for group in snapshot.observed.containers.values() for container in group)
     return filled(
         "paddock_docker_containers",
-        ((Labels({"state": state, "managed": "true"}), seen[state]) for state in CONTAINER_STATES),
+        ((Labels({"state": state, "managed": "true"}), counts[state]) for state in CONTAINER_STATES),
     )

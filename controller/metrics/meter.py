@@ -38,8 +38,8 @@ class PrometheusMeter:
     def __init__(self, registry: Registry, *, strict: bool = False, families: Iterable[Family] = METER) -> None:
         self._registry = registry
         self._strict = strict
-        published = (each for each in families if each.name not in _OWN_BY_REGISTRY)
-        self._series = {each.name: _Series(each, registry) for each in published}
+        published = (family for family in families if family.name not in _OWN_BY_REGISTRY)
+        self._series = {family.name: _Series(family, registry) for family in published}
 
     def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
         self._publish("counter", name, amount, labels)
@@ -156,8 +156,8 @@ class _Series:
         """Return the label values in order; closed labels are checked by list, open ones by length."""
         family = self.family
         if len(labels) != len(family.labels) or any(label not in labels for label in family.labels):
-            wanted = ", ".join(family.labels) or "no labels"
-            raise Misuse("wrong_labels", f"`{family.name}` takes {wanted}, not {', '.join(labels) or 'none'}")
+            label_names = ", ".join(family.labels) or "no labels"
+            raise Misuse("wrong_labels", f"`{family.name}` takes {label_names}, not {', '.join(labels) or 'none'}")
         return tuple(_bound(family, label, str(labels[label])) for label in family.labels)
 
     def _last(self, label: str, value: str) -> str:
@@ -165,12 +165,12 @@ class _Series:
 
 
 def _bound(family: Family, label: str, value: str) -> str:
-    allowed = family.values.get(label)
-    if allowed is None:
+    known_values = family.values.get(label)
+    if known_values is None:
         return value[:MAX_VALUE_LENGTH]
-    if label in family.words:
-        value = family.words[label].get(value, value)
-    return value if value in allowed else OTHER
+    if label in family.aliases:
+        value = family.aliases[label].get(value, value)
+    return value if value in known_values else OTHER
 
 
 def _metric(family: Family) -> Child:

@@ -19,15 +19,15 @@ class ModelsCollector:
         self._snapshot = snapshot
 
     def describe(self) -> Iterable[Metric]:
-        return [empty(each) for each in MODELS]
+        return [empty(family) for family in MODELS]
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        providers = (each.obj for each in snapshot.providers.values())
+        providers = (provider.obj for provider in snapshot.providers.values())
         yield filled("paddock_provider_status_ready", _ready(providers, "provider"))
-        servers = (each.obj for each in snapshot.model_servers.values())
+        servers = (server.obj for server in snapshot.model_servers.values())
         yield filled("paddock_model_server_status_ready", _ready(servers, "model_server"))
 
 

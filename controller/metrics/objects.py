@@ -17,7 +17,7 @@ from controller.kinds.securityprofile import StoredProfile
 from controller.metrics.catalogue import CATALOGUE, OBJECTS
 from controller.metrics.catalogue.family import OTHER
 from controller.metrics.catalogue.objects import END_REASONS
-from controller.metrics.families import empty, filled, written
+from controller.metrics.families import empty, filled, text_family
 from controller.metrics.render import Labels, Pairs, line
 from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
 from controller.policy.levels.profiles import network_of
@@ -73,59 +73,61 @@ class ObjectCollector:
         self._snapshot, self._detail = snapshot, detail
         self._label_allowlist = tuple(label_allowlist)
         without = _LIVE if label_allowlist else (*_LIVE, _USER_LABELS)
-        self._names = [each.name for each in OBJECTS if each.name not in without]
+        self._names = [family.name for family in OBJECTS if family.name not in without]
         self._last = _Last()
 
     def describe(self) -> Iterable[Metric]:
-        return [empty(each) for each in OBJECTS]
+        return [empty(family) for family in OBJECTS]
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
         if snapshot is None:
             return
         last = self._last if self._last.profiles is snapshot.profiles else _Last()
-        lines = {uid: self._written(snapshot, uid, last.lines.get(uid)) for uid in snapshot.sandboxes}
+        lines = {uid: self._lines_of(snapshot, uid, last.lines.get(uid)) for uid in snapshot.sandboxes}
         self._last = _Last(snapshot.profiles, lines)
 
         @cache
         def pairs() -> Mapping[str, Pairs]:
-            return _by_name(each for row, _ in lines.values() for each in self._series(row, snapshot.profiles))
+            return _by_name(sample for row, _ in lines.values() for sample in self._series(row, snapshot.profiles))
 
         for index, name in enumerate(self._names):
             texts = [texts[index] for _, texts in lines.values() if texts[index]]
-            yield written(name, texts, partial(_pairs_of, pairs, name))
-        used = ((row.labels, _last_use(row, snapshot)) for row, _ in lines.values())
-        yield filled("paddock_sandbox_last_activity_timestamp_seconds", ((at, each) for at, each in used if each))
+            yield text_family(name, texts, partial(_pairs_of, pairs, name))
+        last_uses = ((row.labels, _last_use(row, snapshot)) for row, _ in lines.values())
+        yield filled(
+            "paddock_sandbox_last_activity_timestamp_seconds", ((at, seconds) for at, seconds in last_uses if seconds)
+        )
         if self._detail:
             drifted = ((row.labels, snapshot.drifted.get(uid, 0)) for uid, (row, _) in lines.items())
             yield filled("paddock_sandbox_status_drifted_fields", drifted)
 
-    def _written(self, snapshot: Snapshot, uid: str, known: _Lines | None) -> _Lines:
+    def _lines_of(self, snapshot: Snapshot, uid: str, former: _Lines | None) -> _Lines:
         """Return a sandbox with its lines: the known ones, unless something about it is another object now."""
         sandbox, instance = snapshot.sandboxes[uid], snapshot.instances.get(uid)
         containers, pool = snapshot.observed.containers.get(uid, ()), snapshot.pool_of(uid)
-        if known is not None:
-            row = known[0]
-            same = row.sandbox is sandbox and row.instance is instance and row.containers is containers
-            if same and row.pool == pool:
-                return known
+        if former is not None:
+            row = former[0]
+            is_unchanged = row.sandbox is sandbox and row.instance is instance and row.containers is containers
+            if is_unchanged and row.pool == pool:
+                return former
         labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
         row = Row(labels, sandbox, instance, containers, pool)
-        found = _by_name(self._series(row, snapshot.profiles))
-        return row, tuple("".join(line(name, *each) for each in found.get(name, ())) for name in self._names)
+        pairs_by_name = _by_name(self._series(row, snapshot.profiles))
+        return row, tuple("".join(line(name, *pair) for pair in pairs_by_name.get(name, ())) for name in self._names)
 
     def _series(self, row: Row, profiles: Mapping[str, StoredProfile]) -> _Series:
         """Yield what follows from the object as it is stored and observed."""
         yield from _desired(row, profiles)
         yield from _status(row)
         yield from _past(row)
-        shown = {
-            "label_" + re.sub(r"[^A-Za-z0-9_]", "_", each): row.obj.labels[each]
-            for each in self._label_allowlist
-            if each in row.obj.labels
+        user_labels = {
+            "label_" + re.sub(r"[^A-Za-z0-9_]", "_", label): row.obj.labels[label]
+            for label in self._label_allowlist
+            if label in row.obj.labels
         }
-        if shown:  # `_` is for characters that Prometheus refuses
-            yield _USER_LABELS, Labels({**row.labels, **shown}), 1
+        if user_labels:  # `_` is for characters that Prometheus refuses
+            yield _USER_LABELS, Labels({**row.labels, **user_labels}), 1
 
 
 def _pairs_of(pairs: Callable[[], Mapping[str, Pairs]], name: str) -> Pairs:
@@ -133,15 +135,17 @@ def _pairs_of(pairs: Callable[[], Mapping[str, Pairs]], name: str) -> Pairs:
 
 
 def _by_name(series: _Series) -> Mapping[str, Pairs]:
-    found: dict[str, Pairs] = defaultdict(list)
+    pairs_by_name: dict[str, Pairs] = defaultdict(list)
     for name, labels, value in series:
-        found[name].append((labels, value))
-    return found
+        pairs_by_name[name].append((labels, value))
+    return pairs_by_name
 
 
 def _desired(row: Row, profiles: Mapping[str, StoredProfile]) -> _Series:
     """Yield the desired state."""
-    at, obj, spec = row.labels, row.obj, row.spec
+    at = row.labels
+    obj = row.obj
+    spec = row.spec
     yield "paddock_sandbox_info", _info(row, profiles), 1
     yield "paddock_sandbox_created_timestamp_seconds", at, obj.created_at
     if obj.deleted_at is not None:
@@ -154,13 +158,13 @@ def _desired(row: Row, profiles: Mapping[str, StoredProfile]) -> _Series:
     idle = idle_timeout_seconds(spec)
     if idle is not None:
         yield "paddock_sandbox_spec_idle_timeout_seconds", at, idle
-    for name, asked, reserved in (
+    for name, limit_name, reserved in (
         ("paddock_sandbox_spec_memory_limit_bytes", "memory", "memory_bytes"),
         ("paddock_sandbox_spec_pids_limit", "pids", "pids"),
         ("paddock_sandbox_spec_fs_limit_bytes", "disk", "disk_bytes"),
         ("paddock_sandbox_spec_gpus", "gpus", "gpus"),
     ):
-        if limit := _limit(row, asked, reserved):
+        if limit := _limit(row, limit_name, reserved):
             yield name, at, limit
 
 
@@ -178,9 +182,9 @@ def _info(row: Row, profiles: Mapping[str, StoredProfile]) -> Labels:
     return Labels({**row.labels, **facts})
 
 
-def _limit(row: Row, asked: str, reserved: str) -> int | None:
+def _limit(row: Row, limit_name: str, reserved: str) -> int | None:
     """Return a requested limit; without one, the amount reserved by the security level."""
-    value: int | None = getattr(row.spec.resources.limits, asked) if row.spec else None
+    value: int | None = getattr(row.spec.resources.limits, limit_name) if row.spec else None
     if value is None and row.instance is not None:
         value = getattr(row.instance.reserves, reserved)
     return value
@@ -190,8 +194,8 @@ def _status(row: Row) -> _Series:
     """Yield the status."""
     at, obj = row.labels, row.obj
     state = sandbox_state(obj, row.containers)
-    for each in _STATES:
-        yield "paddock_sandbox_status_state", at.plus("state", each), int(each == state)
+    for known_state in _STATES:
+        yield "paddock_sandbox_status_state", at.plus("state", known_state), int(known_state == state)
     generation = obj.status.get("observedGeneration")
     if generation is not None:
         yield "paddock_sandbox_status_observed_generation", at, generation
@@ -217,7 +221,7 @@ def _past(row: Row) -> _Series:
 
 def _last_use(row: Row, snapshot: Snapshot) -> float:
     """Return the time of the last use: 0 if unknown, now while a stream is open."""
-    kept, seen = row.instance.memory.use if row.instance else None, snapshot.activity.get(row.obj.uid)
-    if seen is not None and seen.open:
+    stored_use, activity = row.instance.memory.use if row.instance else None, snapshot.activity.get(row.obj.uid)
+    if activity is not None and activity.open:
         return snapshot.now
-    return max(kept.at if kept else 0.0, seen.last_at if seen else 0.0)
+    return max(stored_use.at if stored_use else 0.0, activity.last_at if activity else 0.0)

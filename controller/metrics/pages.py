@@ -51,15 +51,15 @@ class Pages:
             return Answer(200, _INDEX, "text/html; charset=utf-8")
         if path != "/metrics":
             return Answer(404, b"not found: the metrics are at /metrics\n")
-        if not self._allowed(headers.get("Authorization") or ""):
+        if not self._is_authorized(headers.get("Authorization") or ""):
             refusal = b"unauthorized: send the metrics token as `Authorization: Bearer <token>`\n"
             return Answer(401, refusal, headers={"WWW-Authenticate": "Bearer"})
         if self._local and not _is_this_machine(headers.get("Host") or ""):
             refusal = b"forbidden: scrape by address (127.0.0.1) or as localhost, or set metrics_token_file\n"
             return Answer(403, refusal)
         if not self._in_flight.acquire(blocking=False):
-            busy = f"busy: {MAX_IN_FLIGHT} scrapes are in flight already; scrape less often\n".encode()
-            return Answer(503, busy, headers={"Retry-After": "1"})
+            refusal = f"busy: {MAX_IN_FLIGHT} scrapes are in flight already; scrape less often\n".encode()
+            return Answer(503, refusal, headers={"Retry-After": "1"})
         try:
             return self._metrics(parse_qs(query).get("name[]", []), headers)
         except Exception:
@@ -68,7 +68,7 @@ class Pages:
         finally:
             self._in_flight.release()
 
-    def _allowed(self, authorization: str) -> bool:
+    def _is_authorized(self, authorization: str) -> bool:
         return self._token is None or hmac.compare_digest(authorization.encode("latin-1", "replace"), self._token)
 
     def _metrics(self, names: list[str], headers: Mapping[str, str]) -> Answer:

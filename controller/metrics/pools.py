@@ -20,17 +20,17 @@ class PoolCollector:
         self._snapshot = snapshot
 
     def describe(self) -> Iterable[Metric]:
-        return [empty(each) for each in POOLS]
+        return [empty(family) for family in POOLS]
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        pools = [(_labels(each), each) for each in snapshot.pools.values()]
-        lasting = [(at, each) for at, each in pools if each.spec and each.obj.deleted_at is None]
-        wanted = ((_with_image(at, each), each.spec.warm_replicas) for at, each in lasting if each.spec)
-        yield filled("paddock_pool_desired_containers", wanted)
-        most = ((at, each.spec.max_replicas) for at, each in pools if each.spec)
+        pools = [(_labels(pool), pool) for pool in snapshot.pools.values()]
+        lasting = [(at, pool) for at, pool in pools if pool.spec and pool.obj.deleted_at is None]
+        desired = ((_with_image(at, pool), pool.spec.warm_replicas) for at, pool in lasting if pool.spec)
+        yield filled("paddock_pool_desired_containers", desired)
+        most = ((at, pool.spec.max_replicas) for at, pool in pools if pool.spec)
         yield filled("paddock_pool_max_containers", ((at, bound) for at, bound in most if bound is not None))
         yield filled("paddock_pool_containers", _members(snapshot, pools))
 
@@ -38,9 +38,9 @@ class PoolCollector:
 def _members(snapshot: Snapshot, pools: list[tuple[Labels, Pool]]) -> Iterator[tuple[Labels, float]]:
     for labels, pool in pools:
         counted = dict.fromkeys(STATES, 0)
-        for each in snapshot.instances.values():
-            if each.member_uid and each.parent_uid == pool.obj.uid:
-                counted[_state(snapshot, each)] += 1
+        for member in snapshot.instances.values():
+            if member.member_uid and member.parent_uid == pool.obj.uid:
+                counted[_state(snapshot, member)] += 1
         for state, number in counted.items():
             yield _with_image(labels, pool).plus("state", state), number
 
@@ -50,8 +50,8 @@ def _state(snapshot: Snapshot, member: Instance) -> str:
         return "draining"
     if member.memory.failure is not None:
         return "failed"
-    seen = snapshot.observed.containers.get(member.uid, ())
-    return "ready" if any(each.state is State.RUNNING for each in seen) else "warming"
+    containers = snapshot.observed.containers.get(member.uid, ())
+    return "ready" if any(container.state is State.RUNNING for container in containers) else "warming"
 
 
 def _labels(pool: Pool) -> Labels:

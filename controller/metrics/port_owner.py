@@ -30,14 +30,14 @@ def _listening_inodes(port: int, proc: Path) -> Iterator[str]:
 
 
 def _pids(proc: Path) -> list[str]:
-    return sorted((each for each in os.listdir(proc) if each.isdigit()), key=int)
+    return sorted((name for name in os.listdir(proc) if name.isdigit()), key=int)
 
 
 def _holds(pid: str, inodes: set[str], proc: Path) -> bool:
-    wanted = {f"socket:[{inode}]" for inode in inodes}
+    links = {f"socket:[{inode}]" for inode in inodes}
     folder = proc / pid / "fd"
     try:
-        return any(_target(folder / each) in wanted for each in os.listdir(folder))
+        return any(_target(folder / name) in links for name in os.listdir(folder))
     except OSError:  # gone meanwhile, or another user's
         return False
 

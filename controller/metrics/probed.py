@@ -10,8 +10,8 @@ def health_of(snapshot: Snapshot, container: Container) -> str:
     """Return the health: `none` without probes, `unhealthy` at the liveness probe's failure threshold."""
     instance, sandbox = snapshot.instances.get(container.uid), snapshot.sandboxes.get(container.uid)
     template = sandbox.template if sandbox else None
-    asked = template and (template.startup or template.readiness or template.liveness)
-    if instance is None or not asked:
+    has_probes = template and (template.startup or template.readiness or template.liveness)
+    if instance is None or not has_probes:
         return "none"
     return _of_run(instance.memory, snapshot.probes.get(container.uid), (container.id, container.started_at))
 
@@ -27,5 +27,5 @@ def _of_run(memory: InstanceState, probed: ProbeState | None, run: tuple[str, fl
 
 def _dead(probed: ProbeState) -> bool:
     tally = probed.tallies.get("liveness")
-    watch = next((each for each in probed.watches if each.name == "liveness"), None)
+    watch = next((watch for watch in probed.watches if watch.name == "liveness"), None)
     return tally is not None and watch is not None and tally.failures >= watch.probe.failure_threshold

@@ -21,7 +21,7 @@ class _Resource:
     name: str
     unit: str
     limit: str
-    used: str
+    usage: str
     divisor: int = 1
 
 
@@ -42,29 +42,33 @@ class QuotaCollector:
         self._snapshot = snapshot
 
     def describe(self) -> Iterable[Metric]:
-        return [empty(each) for each in QUOTAS]
+        return [empty(family) for family in QUOTAS]
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        own = {HOST} if not snapshot.leads else None  # a namespace is counted over all hosts, by the one that leads
+        own_scopes = (
+            {HOST} if not snapshot.leads else None
+        )  # a namespace is counted over all hosts, by the one that leads
         of = bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
-        used = held(snapshot.instances.values())
-        used |= {each: used.get(each, Amount()) + more for each, more in snapshot.elsewhere.items()}
-        named = own or of.keys() | used.keys()
-        scopes = [(_labels(each), of.get(each, ()), used.get(each, Amount())) for each in sorted(named)]
-        for each in _RESOURCES:
-            most = ((labels, _least(each, own)) for labels, own, _ in scopes)
-            yield filled(each.limit, ((labels, limit) for labels, limit in most if limit is not None))
-            yield filled(each.used, ((labels, getattr(now, each.unit) / each.divisor) for labels, _, now in scopes))
+        amounts = held(snapshot.instances.values())
+        amounts |= {scope: amounts.get(scope, Amount()) + elsewhere for scope, elsewhere in snapshot.elsewhere.items()}
+        scope_names = own_scopes or of.keys() | amounts.keys()
+        scopes = [(_labels(scope), of.get(scope, ()), amounts.get(scope, Amount())) for scope in sorted(scope_names)]
+        for resource in _RESOURCES:
+            most = ((labels, _least(resource, hard_bounds)) for labels, hard_bounds, _ in scopes)
+            yield filled(resource.limit, ((labels, limit) for labels, limit in most if limit is not None))
+            yield filled(
+                resource.usage, ((labels, getattr(now, resource.unit) / resource.divisor) for labels, _, now in scopes)
+            )
 
 
 def _labels(namespace: str) -> Labels:
     return Labels({"scope": "host" if namespace == HOST else "namespace", "namespace": namespace})
 
 
-def _least(resource: _Resource, own: Sequence[QuotaBound]) -> float | None:
+def _least(resource: _Resource, scope_bounds: Sequence[QuotaBound]) -> float | None:
     """Return the narrowest bound of several quotas of one namespace; None if there is none."""
-    found = [getattr(each.hard, resource.name) for each in own if each.hard is not None]
-    return min((each / resource.divisor for each in found if each is not None), default=None)
+    limits = [getattr(bound.hard, resource.name) for bound in scope_bounds if bound.hard is not None]
+    return min((limit / resource.divisor for limit in limits if limit is not None), default=None)

@@ -39,17 +39,17 @@ class Labels(dict[str, str]):
 
     def plus(self, name: str, value: str) -> "Labels":
         """Return these labels and one more, which is written next to their text."""
-        made = Labels.__new__(Labels)
-        made.update(self)
-        made[name] = value
-        added = f'{name}="{_escape(value)}"'
+        labels = Labels.__new__(Labels)
+        labels.update(self)
+        labels[name] = value
+        label = f'{name}="{_escape(value)}"'
         if self and name > max(self):
-            made.text = f"{self.text[:-1]},{added}}}"
+            labels.text = f"{self.text[:-1]},{label}}}"
         elif self and name < min(self):
-            made.text = f"{{{added},{self.text[1:]}"
+            labels.text = f"{{{label},{self.text[1:]}"
         else:
-            made.text = label_text(made)
-        return made
+            labels.text = label_text(labels)
+        return labels
 
 
 Pairs = list[tuple[dict[str, str], float]]  # labels and value
@@ -127,9 +127,9 @@ def _escape(value: str) -> str:
 
 def renderer(accept: str) -> tuple[Callable[[Source], bytes], str]:
     """Choose the renderer and content type by the Accept header. Unusual ones are left to the library."""
-    theirs, content_type = choose_encoder(accept)
+    encoder, content_type = choose_encoder(accept)
     if "escaping=dots" in content_type or "escaping=values" in content_type or "version=2" in content_type:
-        return theirs, content_type
+        return encoder, content_type
     if content_type.startswith("application/openmetrics-text"):
         return open_metrics, content_type
     return plain_text, content_type

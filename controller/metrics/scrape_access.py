@@ -30,8 +30,8 @@ def _token(file: Path) -> str:
     try:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else "is no text"
-        raise ScrapeAccessError(f"metrics_token_file {file}: {words}; give paddock's user a readable file") from error
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ScrapeAccessError(f"metrics_token_file {file}: {reason}; give paddock's user a readable file") from error
     if not token or not token.isascii() or not token.isprintable() or len(token.split()) != 1:
         raise ScrapeAccessError(
             f"metrics_token_file {file}: is not one token; write one word of plain characters into it"
@@ -45,9 +45,9 @@ def _tls(cert: Path, key: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(cert, key, password=_no_passphrase)
     except (OSError, ssl.SSLError, ValueError) as error:
-        words = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         raise ScrapeAccessError(
-            f"metrics_tls_cert_file {cert} and metrics_tls_key_file {key}: {words}; name readable PEM files"
+            f"metrics_tls_cert_file {cert} and metrics_tls_key_file {key}: {reason}; name readable PEM files"
             " that belong together, the key without a passphrase"
         ) from error
     return context

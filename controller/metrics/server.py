@@ -83,7 +83,9 @@ class MetricsServer:
         server, thread = self._server, self._thread
         if server is None or thread is None:
             return
-        self._port, self._server, self._thread = self.port, None, None
+        self._port = self.port
+        self._server = None
+        self._thread = None
         server.stop()
         thread.join()
 
@@ -97,17 +99,17 @@ def _why(host: str, port: int, error: OSError) -> str:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         # A port in TIME_WAIT is free; a port with a listener still is not.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
-        made.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
     except OSError:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 class _Places:
@@ -118,7 +120,7 @@ class _Places:
         self._held: dict[object, dict[_Connection, None]] = {}
 
     def __iter__(self) -> "Iterator[_Connection]":
-        return iter([each for held in self._held.values() for each in held])
+        return iter([connection for connections in self._held.values() for connection in connections])
 
     def __contains__(self, connection: object) -> bool:
         return isinstance(connection, _Connection) and connection in self._held.get(connection.holder, {})
@@ -135,11 +137,11 @@ class _Places:
 
     def discard(self, connection: "_Connection") -> None:
         """Remove a connection; no effect if it is not in the set."""
-        held = self._held.get(connection.holder, {})
-        if connection in held:
-            del held[connection]
+        connections = self._held.get(connection.holder, {})
+        if connection in connections:
+            del connections[connection]
             self._count -= 1
-            if not held:
+            if not connections:
                 del self._held[connection.holder]
 
 
@@ -178,8 +180,8 @@ class _Server:
         await self._stopping.wait()
         self.loop.remove_reader(self._listening)
         self._listening.close()
-        for each in self.waiting:
-            each.end()
+        for connection in self.waiting:
+            connection.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 while self.asked or len(self.taking):
@@ -192,7 +194,7 @@ class _Server:
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
-                made, address = self._listening.accept()
+                sock, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -200,8 +202,8 @@ class _Server:
                 self.loop.remove_reader(self._listening)
                 self.loop.call_later(_REST_SECONDS, self._accept_again)
                 return
-            made.setblocking(False)
-            self.waiting.add(_Connection(self, made, _holder(address[0])))
+            sock.setblocking(False)
+            self.waiting.add(_Connection(self, sock, _holder(address[0])))
 
     def _accept_again(self) -> None:
         if not self._stopping.is_set():
@@ -210,8 +212,8 @@ class _Server:
 
 def _holder(address: str) -> object:
     """Return the peer's address, or for IPv6 its /64 network."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(found, "ipv4_mapped", None) or found
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(ip, "ipv4_mapped", None) or ip
     return mapped.packed[:8] if mapped.version == 6 else mapped.packed
 
 
@@ -219,7 +221,10 @@ class _Connection(asyncio.Protocol):
     """One client connection: read the request, respond from a thread, write the response."""
 
     def __init__(self, server: _Server, sock: socket.socket, holder: object) -> None:
-        self.holder, self._server, self._sock, self._data = holder, server, sock, bytearray()
+        self.holder = holder
+        self._server = server
+        self._sock = sock
+        self._data = bytearray()
         self._transport: asyncio.Transport | None = None
         self._timer = server.loop.call_later(HEAD_SECONDS, self.end)
         options: dict[str, Any] = {"ssl": server.tls}

@@ -37,9 +37,11 @@ def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
 
 def waiting_reason(obj: StoredObject) -> str:
     """Return the reason for which the sandbox waits, if it is one of the catalogue's; else ""."""
-    given = {each.get("reason") for each in obj.status.get("conditions", ()) if each.get("status") != "True"}
-    given |= {exported for word, exported in WAITING_WORDS.items() if word in given}
-    return next((reason for reason in WAITING_REASONS if reason in given), "")
+    reasons = {
+        condition.get("reason") for condition in obj.status.get("conditions", ()) if condition.get("status") != "True"
+    }
+    reasons |= {exported for word, exported in WAITING_WORDS.items() if word in reasons}
+    return next((reason for reason in WAITING_REASONS if reason in reasons), "")
 
 
 def known_conditions(obj: StoredObject) -> Iterable[tuple[str, bool]]:
@@ -51,11 +53,11 @@ def known_conditions(obj: StoredObject) -> Iterable[tuple[str, bool]]:
 
 
 def _statuses(obj: StoredObject) -> dict[str, str]:
-    return {str(each["type"]): str(each["status"]) for each in obj.status.get("conditions", ())}
+    return {str(condition["type"]): str(condition["status"]) for condition in obj.status.get("conditions", ())}
 
 
 def _reasons(obj: StoredObject) -> Mapping[str, str]:
-    return {str(each["type"]): str(each.get("reason", "")) for each in obj.status.get("conditions", ())}
+    return {str(condition["type"]): str(condition.get("reason", "")) for condition in obj.status.get("conditions", ())}
 
 
 def _weight(container: Container) -> tuple[bool, float]:

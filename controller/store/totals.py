@@ -20,7 +20,7 @@ from controller.store.rows import Row
 from controller.store.schema import instances, totals
 
 OBJECTS = "objects"
-_UNITS = tuple(each.unit for each in RESOURCES)
+_UNITS = tuple(resource.unit for resource in RESOURCES)
 _COLUMNS = (*_UNITS, OBJECTS)
 _MOST_TOLD = 16  # each number of rows is a statement of its own
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}

@@ -54,13 +54,13 @@ _MOST_AHEAD = 20  # objects named in one query
 _NO_OWNERS = rows.to_text(())
 
 # Statements are made once: making one, and the key that SQLAlchemy knows it by, takes as long as running it.
-NAMED = Quick(select(objects).where(*(objects.c[each] == bindparam(each) for each in ("kind", "namespace", "name"))))
+NAMED = Quick(select(objects).where(*(objects.c[name] == bindparam(name) for name in ("kind", "namespace", "name"))))
 _OF_KIND = select(objects).where(objects.c.kind == bindparam("kind"))
 _OF_KIND_IN = _OF_KIND.where(objects.c.namespace == bindparam("namespace"))
 _IN_ORDER = (objects.c.namespace, objects.c.name)
 _LATER = tuple_(*_IN_ORDER) > tuple_(bindparam("after_namespace"), bindparam("after_name"))
 # Without the columns that say again what `memory` says.
-_READ = select(*(each for each in instances.c if each.name not in ("pool_uid", "user_id", "ready_key")))
+_READ = select(*(column for column in instances.c if column.name not in ("pool_uid", "user_id", "ready_key")))
 ALL_INSTANCES = Quick(_READ.order_by(instances.c.name))
 INSTANCE_NAMED = select(instances).where(instances.c.name == bindparam("name"))
 INSTANCES_ON = Quick(_READ.where(instances.c.host == bindparam("host")).order_by(instances.c.name))

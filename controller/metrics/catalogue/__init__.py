@@ -51,5 +51,5 @@ HOST: tuple[Family, ...] = host.FAMILIES
 """Families of the engine and its host, from the last snapshot."""
 
 CATALOGUE: Mapping[str, Family] = MappingProxyType(
-    {each.name: each for each in METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + MODELS + HOST}
+    {family.name: family for family in METER + CONTAINERS + OBJECTS + POOLS + QUOTAS + MODELS + HOST}
 )

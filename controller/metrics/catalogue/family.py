@@ -20,7 +20,7 @@ class Family:
     """`name` as users query it (a counter's with `_total`); `unit` is its unit, "" for a plain number.
 
     `values` closes a label: only these (and `other`) are exported, from the start, at 0. A label without values takes
-    any value, up to a bound. `words` maps another package's value to one of a closed label. `detail` families are
+    any value, up to a bound. `aliases` maps another package's value to one of a closed label. `detail` families are
     exported only on request. `at_start` is a gauge's value before it is first set; None: it is absent until then.
     `buckets` are in seconds.
     """
@@ -34,7 +34,7 @@ class Family:
     buckets: tuple[float, ...] = ()
     detail: bool = False
     at_start: float | None = None
-    words: Words = field(default_factory=lambda: _NO_WORDS)
+    aliases: Words = field(default_factory=lambda: _NO_WORDS)
 
     @property
     def base(self) -> str:
@@ -54,10 +54,10 @@ def counter(
     *,
     unit: str = "",
     values: Values = _OPEN,
-    words: Words = _NO_WORDS,
+    aliases: Words = _NO_WORDS,
     detail: bool = False,
 ) -> Family:
-    return Family(name, "counter", text, labels, unit, values, detail=detail, words=words)
+    return Family(name, "counter", text, labels, unit, values, detail=detail, aliases=aliases)
 
 
 def gauge(

@@ -3,7 +3,7 @@
 from controller.kinds.observed.observed import State
 from controller.metrics.catalogue.family import Family, gauge
 
-CONTAINER_STATES = tuple(str(each) for each in State)
+CONTAINER_STATES = tuple(str(state) for state in State)
 
 FAMILIES: tuple[Family, ...] = (
     gauge("paddock_host_cpu_cores", "CPUs of the Docker host.", unit="cores"),

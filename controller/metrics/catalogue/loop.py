@@ -128,7 +128,7 @@ FAMILIES: tuple[Family, ...] = (
         "Changes that failed (not_found, conflict, timeout, no_space, image, docker_down, other).",
         ("action", "reason"),
         values={**ACTION, "reason": REASONS},
-        words={"reason": OUTCOMES},
+        aliases={"reason": OUTCOMES},
     ),
     histogram(
         "paddock_reconcile_action_duration_seconds", "Length of one change.", ("action",), buckets=LONG, values=ACTION
@@ -158,7 +158,7 @@ FAMILIES: tuple[Family, ...] = (
         "Drift found by field (missing, exited, cpu, memory, pids, image, network, mounts, security, labels).",
         ("field",),
         values={"field": DRIFT},
-        words={"field": {"cpuShares": "cpu_shares", "restartPolicy": "restart_policy"}},
+        aliases={"field": {"cpuShares": "cpu_shares", "restartPolicy": "restart_policy"}},
     ),
     counter(
         "paddock_reaped_total",

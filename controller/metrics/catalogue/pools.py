@@ -28,7 +28,7 @@ CLAIMS: tuple[Family, ...] = (
         f"Failed starts of members ({', '.join(REASONS)}).",
         (*POOL, "reason"),
         values={"reason": REASONS},
-        words={"reason": OUTCOMES},
+        aliases={"reason": OUTCOMES},
     ),
     counter(
         "paddock_pool_members_retired_total",

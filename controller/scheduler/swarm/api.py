@@ -38,8 +38,8 @@ class SwarmApi:
     def version(self) -> tuple[int, int]:
         """Version of the API that both sides know; asked again once the engine refuses it."""
         if self._version is None:
-            said = self._request("GET", "/version", None)
-            newest, lowest = (parse_version(str(said.get(name) or "")) for name in ("ApiVersion", "MinAPIVersion"))
+            versions = self._request("GET", "/version", None)
+            newest, lowest = (parse_version(str(versions.get(name) or "")) for name in ("ApiVersion", "MinAPIVersion"))
             self._version = max(OLDEST, negotiated(newest, lowest))
         return self._version
 
@@ -93,10 +93,10 @@ class SwarmApi:
         filters: Mapping[str, list[str]] | None = None,
         parameters: Mapping[str, str] | None = None,
     ) -> Any:
-        asked = dict(parameters or {})
+        query = dict(parameters or {})
         if filters:
-            asked["filters"] = json.dumps(filters)
-        return self._request(method, self._path(path, asked), body)
+            query["filters"] = json.dumps(filters)
+        return self._request(method, self._path(path, query), body)
 
     def _path(self, path: str, parameters: Mapping[str, str]) -> str:
         version = ".".join(map(str, self.version))
@@ -109,19 +109,19 @@ class SwarmApi:
             try:
                 link.request(method, path, body, {"Content-Type": kind} if body is not None else {})
                 answer = link.getresponse()
-                said = answer.read()
+                answer_body = answer.read()
                 if answer.status < 400:
-                    return json.loads(said) if said and is_json else None
+                    return json.loads(answer_body) if answer_body and is_json else None
             except _FAILED as error:
                 raise self._unreachable(error) from error
             if answer.status == http.HTTPStatus.BAD_REQUEST and self._is_replaced():
                 raise self._unreachable(OSError("another version has taken its place, and is asked again"))
-            raise Refusal(answer.status, _message(said))
+            raise Refusal(answer.status, _message(answer_body))
 
     def _is_replaced(self) -> bool:
         """Tell whether the engine has another version of the API now than the one in use."""
-        known, self._version = self._version, None
-        return known is not None and self.version != known
+        version, self._version = self._version, None
+        return version is not None and self.version != version
 
     def _unreachable(self, error: Exception) -> SchedulerError:
         return SchedulerError(
@@ -155,8 +155,8 @@ def _connection(base_url: str, timeout_seconds: float) -> http.client.HTTPConnec
     raise ValueError(f"`{base_url}` is not an engine address; write unix:///path or tcp://host:port")
 
 
-def _message(said: bytes) -> str:
+def _message(body: bytes) -> str:
     try:
-        return str(json.loads(said)["message"]).strip()
+        return str(json.loads(body)["message"]).strip()
     except (ValueError, TypeError, KeyError):
-        return said.decode(errors="replace").strip()
+        return body.decode(errors="replace").strip()

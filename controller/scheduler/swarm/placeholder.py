@@ -22,7 +22,7 @@ _MACHINES = {
     "aarch64": (
         "arm64",
         183,
-        struct.pack("<7I", *(0xD2800000 + each for each in range(4)), 0xD2800928, 0xD4000001, 0x17FFFFFA),
+        struct.pack("<7I", *(0xD2800000 + number for number in range(4)), 0xD2800928, 0xD4000001, 0x17FFFFFA),
     ),
 }
 
@@ -46,9 +46,9 @@ def archive(architecture: str) -> bytes:
         },
         sort_keys=True,
     ).encode()
-    named = f"{hashlib.sha256(config).hexdigest()}.json"
-    manifest = json.dumps([{"Config": named, "RepoTags": [NAME], "Layers": ["layer.tar"]}]).encode()
-    return _tar({named: (config, 0o444), "layer.tar": (layer, 0o444), "manifest.json": (manifest, 0o444)})
+    config_name = f"{hashlib.sha256(config).hexdigest()}.json"
+    manifest = json.dumps([{"Config": config_name, "RepoTags": [NAME], "Layers": ["layer.tar"]}]).encode()
+    return _tar({config_name: (config, 0o444), "layer.tar": (layer, 0o444), "manifest.json": (manifest, 0o444)})
 
 
 def _elf(machine: int, code: bytes) -> bytes:

@@ -67,7 +67,7 @@ class SwarmScheduler:
 
     def hosts(self) -> Sequence[SchedulerHost]:
         nodes = self._do(self._nodes)
-        return sorted((services.host_of(each) for each in nodes.values()), key=lambda host: (host.name, host.id))
+        return sorted((services.host_of(node) for node in nodes.values()), key=lambda host: (host.name, host.id))
 
     def set_host(
         self, name: str, *, fit: bool, labels: Mapping[str, str], availability: Availability | None = None
@@ -75,9 +75,9 @@ class SwarmScheduler:
         def attempt() -> None:
             nodes = self._nodes()
             node = nodes[self._node_id(name, nodes)]
-            wanted = services.changed_node(node["Spec"], fit=fit, labels=labels, availability=availability)
-            if wanted != node["Spec"]:
-                self._update(f"/nodes/{node['ID']}", node, wanted)
+            node_spec = services.changed_node(node["Spec"], fit=fit, labels=labels, availability=availability)
+            if node_spec != node["Spec"]:
+                self._update(f"/nodes/{node['ID']}", node, node_spec)
 
         self._repeat(attempt, f"host {name}")
 
@@ -89,12 +89,12 @@ class SwarmScheduler:
             service = self._service(placement.uid)
             if service is None:
                 return self._create(placement, nodes)
-            had, wanted = services.placement_of(service), placement
+            had, desired = services.placement_of(service), placement
             if had.binding > placement.binding:
                 raise StaleBinding(f"placement {placement.uid}: it has binding {had.binding} already; read again")
             if had.binding == placement.binding and not placement.host:
-                wanted = replace(placement, host=had.host)
-            return self._change(service, wanted)
+                desired = replace(placement, host=had.host)
+            return self._change(service, desired)
 
         return self._repeat(attempt, f"placement {placement.uid}")
 
@@ -122,12 +122,14 @@ class SwarmScheduler:
 
     def list(self) -> Sequence[PlacedRecord]:
         def attempt() -> Sequence[PlacedRecord]:
-            found = self._api.get("/services", label=[f"{INSTANCE}={self._instance_id}"])
-            ours = [each for each in found if services.is_ours(each, self._instance_id)]
+            swarm_services = self._api.get("/services", label=[f"{INSTANCE}={self._instance_id}"])
+            ours = [service for service in swarm_services if services.is_ours(service, self._instance_id)]
             nodes, tasks = self._nodes() if ours else {}, self._tasks_of_all() if ours else {}
-            seen = frozenset((each["ID"], each["Version"]["Index"]) for each in nodes.values())
-            records = [self._known_record(each, tasks.get(each["ID"], ()), nodes, seen) for each in ours]
-            self._records = {each["ID"]: self._records[each["ID"]] for each in ours}
+            node_versions = frozenset((node["ID"], node["Version"]["Index"]) for node in nodes.values())
+            records = [
+                self._known_record(service, tasks.get(service["ID"], ()), nodes, node_versions) for service in ours
+            ]
+            self._records = {service["ID"]: self._records[service["ID"]] for service in ours}
             return sorted(records, key=lambda record: record.placement.uid)
 
         with self._lock:
@@ -164,14 +166,14 @@ class SwarmScheduler:
         self._note(created["ID"], Waiting({"Spec": spec}, _NEW))
         return Pending(_ASKED)
 
-    def _change(self, service: Mapping[str, Any], wanted: Placement) -> PlacementState:
+    def _change(self, service: Mapping[str, Any], placement: Placement) -> PlacementState:
         node_id = ""
-        if wanted.host:
+        if placement.host:
             nodes = self._nodes()
-            if not self._ids(wanted.host, nodes):
-                return Lost(wanted.host, f"no node of the swarm is called {wanted.host}")
-            node_id = self._node_id(wanted.host, nodes)
-        spec = services.changed_service(service["Spec"], wanted, node_id)
+            if not self._ids(placement.host, nodes):
+                return Lost(placement.host, f"no node of the swarm is called {placement.host}")
+            node_id = self._node_id(placement.host, nodes)
+        spec = services.changed_service(service["Spec"], placement, node_id)
         if spec != service["Spec"]:
             self._update(f"/services/{service['ID']}", service, spec)
         return self._state({"ID": service["ID"], "Spec": spec})
@@ -193,19 +195,23 @@ class SwarmScheduler:
         service: Mapping[str, Any],
         tasks: Sequence[Mapping[str, Any]],
         nodes: Mapping[str, Any],
-        seen: frozenset[tuple[str, int]],
+        node_versions: frozenset[tuple[str, int]],
     ) -> PlacedRecord:
         """Return the record of a service: the same Python object as long as the swarm has changed nothing of it.
 
-        `seen` are the versions of all nodes.
+        `node_versions` are those of all nodes.
         """
-        key = (service["Version"]["Index"], tuple((each["ID"], each["Version"]["Index"]) for each in tasks), seen)
-        known = self._records.get(service["ID"])
-        if known is not None and known[0] == key and not isinstance(known[1].state, Pending):
-            return known[1]
-        made = self._record(service, tasks, nodes)
-        self._records[service["ID"]] = key, made
-        return made
+        key = (
+            service["Version"]["Index"],
+            tuple((task["ID"], task["Version"]["Index"]) for task in tasks),
+            node_versions,
+        )
+        cached = self._records.get(service["ID"])
+        if cached is not None and cached[0] == key and not isinstance(cached[1].state, Pending):
+            return cached[1]
+        record = self._record(service, tasks, nodes)
+        self._records[service["ID"]] = key, record
+        return record
 
     def _note(self, service_id: str, pending: Waiting | None) -> None:
         """Remember that a placeholder has no host, so that watches look after it; None: it has one."""
@@ -215,8 +221,8 @@ class SwarmScheduler:
                 return
             self._pending[service_id] = pending
             watches = tuple(self._watches)
-        for each in watches:
-            each.hurry()
+        for watch in watches:
+            watch.hurry()
 
     def _waiting(self) -> Mapping[str, Waiting]:
         with self._lock:
@@ -224,34 +230,34 @@ class SwarmScheduler:
 
     def _service(self, uid: str) -> Mapping[str, Any] | None:
         """Return the placeholder of that uid. Raises SchedulerError if a service of that name is not ours."""
-        found: Mapping[str, Any] | None = self._api.find(f"/services/{services.service_name(uid)}")
-        if found is not None and not services.is_ours(found, self._instance_id):
+        service: Mapping[str, Any] | None = self._api.find(f"/services/{services.service_name(uid)}")
+        if service is not None and not services.is_ours(service, self._instance_id):
             raise SchedulerError(
                 SchedulerProblem.REFUSED,
                 f"service {services.service_name(uid)}: it is not this Paddock's; remove it (`docker service rm`)",
             )
-        return found
+        return service
 
     def _tasks_of_all(self) -> dict[str, Sequence[Mapping[str, Any]]]:
         tasks = self._api.get("/tasks", label=[f"{INSTANCE}={self._instance_id}"])
         in_order = sorted(tasks, key=itemgetter("ServiceID"))
-        return {service: tuple(found) for service, found in groupby(in_order, itemgetter("ServiceID"))}
+        return {service: tuple(service_tasks) for service, service_tasks in groupby(in_order, itemgetter("ServiceID"))}
 
     def _nodes(self) -> dict[str, Any]:
-        return {each["ID"]: each for each in self._api.get("/nodes")}
+        return {node["ID"]: node for node in self._api.get("/nodes")}
 
     def _ids(self, name: str, nodes: Mapping[str, Any]) -> Sequence[str]:
-        return [each for each, node in nodes.items() if services.host_name(node) == name]
+        return [node_id for node_id, node in nodes.items() if services.host_name(node) == name]
 
     def _node_id(self, name: str, nodes: Mapping[str, Any]) -> str:
         """Return the id of the node of that name. Raises SchedulerError if there is none, or more than one."""
-        found = self._ids(name, nodes)
-        if len(found) == 1:
-            return found[0]
-        there = f"{len(found)} nodes of the swarm have" if found else "no node of the swarm has"
+        node_ids = self._ids(name, nodes)
+        if len(node_ids) == 1:
+            return node_ids[0]
+        problem = f"{len(node_ids)} nodes of the swarm have" if node_ids else "no node of the swarm has"
         raise SchedulerError(
             SchedulerProblem.REFUSED,
-            f"host {name}: {there} this name; give each its own "
+            f"host {name}: {problem} this name; give each its own "
             f"(`docker node update --label-add {services.HOST}=NAME NODE`)",
         )
 
@@ -261,8 +267,8 @@ class SwarmScheduler:
 
     def _image(self) -> str:
         """Return the id of the placeholders' image on this host's engine; it is loaded if it is not there."""
-        found = self._api.find(f"/images/{placeholder.NAME}/json")
-        if found is None:
+        image = self._api.find(f"/images/{placeholder.NAME}/json")
+        if image is None:
             architecture = str(self._api.get("/info").get("Architecture", ""))
             if architecture not in placeholder.architectures():
                 raise SchedulerError(
@@ -271,8 +277,8 @@ class SwarmScheduler:
                     f"{' or '.join(placeholder.architectures())}",
                 )
             self._api.load_image(placeholder.archive(architecture))
-            found = self._api.get(f"/images/{placeholder.NAME}/json")
-        return str(found["Id"])
+            image = self._api.get(f"/images/{placeholder.NAME}/json")
+        return str(image["Id"])
 
     def _update(self, path: str, had: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
         """Update a service or a node. Raises _Outrun if another change came first: engines answer that with 500."""

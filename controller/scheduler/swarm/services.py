@@ -72,20 +72,20 @@ def new_service(placement: Placement, *, instance_id: str, image: str, version: 
 
 def changed_service(spec: Mapping[str, Any], placement: Placement, node_id: str) -> dict[str, Any]:
     """Return a service's spec as this placement wants it. `node_id` is its host's, "" if it has none."""
-    found = copy.deepcopy(dict(spec))
+    changed = copy.deepcopy(dict(spec))
     labels = {INSTANCE: spec["Labels"][INSTANCE], UID: placement.uid, BINDING: str(placement.binding)}
     labels[SELECTOR] = json.dumps(dict(placement.node_selector), sort_keys=True)
     if placement.host:
         labels[HOST] = placement.host
-    found["Labels"] = {**{key: value for key, value in placement.labels.items() if key not in _OURS}, **labels}
-    template = found["TaskTemplate"]
+    changed["Labels"] = {**{key: value for key, value in placement.labels.items() if key not in _OURS}, **labels}
+    template = changed["TaskTemplate"]
     reserved = {"MemoryBytes": placement.memory_bytes, "NanoCPUs": placement.cpu_millicores * _NANOS_PER_MILLICORE}
     # What is zero does not come back from the engine.
     template["Resources"]["Reservations"] = {key: value for key, value in reserved.items() if value}
     template.setdefault("Placement", {})["Constraints"] = _constraints(placement, node_id)
     template["ForceUpdate"] = placement.binding  # a later binding is a new choice, and tasks tell whose they are
-    found["Mode"] = {"Replicated": {"Replicas": int(placement.running)}}
-    return found
+    changed["Mode"] = {"Replicated": {"Replicas": int(placement.running)}}
+    return changed
 
 
 def placement_of(service: Mapping[str, Any]) -> Placement:
@@ -137,20 +137,20 @@ def progress(service: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> 
     Right after a change, a task of what was asked before still runs: it counts no longer. A task reserves once it has a
     node; after one that failed or was rejected, the next counts when it runs.
     """
-    asked = _reserved(service["Spec"]["TaskTemplate"])
+    reservation = _reserved(service["Spec"]["TaskTemplate"])
     newest = sorted(tasks, key=lambda task: str(task["CreatedAt"]), reverse=True)
-    newest = [task for task in newest if _reserved(task["Spec"]) == asked]
+    newest = [task for task in newest if _reserved(task["Spec"]) == reservation]
     counts = {"running"} if any(task["Status"]["State"] in _ENDED_BADLY for task in newest) else _HAS_NODE
-    runs = (each for each in newest if each["DesiredState"] in _IS_TO_RUN and each["Status"]["State"] in counts)
+    runs = (task for task in newest if task["DesiredState"] in _IS_TO_RUN and task["Status"]["State"] in counts)
     on = next((str(task.get("NodeID", "")) for task in runs), "")
     messages = [task["Status"].get("Err") for task in newest] + [task["Status"].get("Message") for task in newest]
-    return on, next((str(each) for each in messages if each), "")
+    return on, next((str(message) for message in messages if message), "")
 
 
 def pinned_node(service: Mapping[str, Any]) -> str:
     """Return the id of the node that a service of ours is pinned to, "" if to none."""
-    found = service["Spec"]["TaskTemplate"].get("Placement", {}).get("Constraints") or []
-    pins = (each.removeprefix("node.id==") for each in found if each.startswith("node.id=="))
+    constraints = service["Spec"]["TaskTemplate"].get("Placement", {}).get("Constraints") or []
+    pins = (constraint.removeprefix("node.id==") for constraint in constraints if constraint.startswith("node.id=="))
     return next(pins, "")
 
 
@@ -182,12 +182,12 @@ def changed_node(
 ) -> dict[str, Any]:
     """Return a node's spec with our labels and that availability; labels of others stay."""
     had = spec.get("Labels") or {}
-    others = {key: value for key, value in had.items() if key != FIT and not _selector_key(key)}
+    foreign_labels = {key: value for key, value in had.items() if key != FIT and not _selector_key(key)}
     ours = {_node_label(key): value or _EMPTY for key, value in labels.items()}
-    found = {**copy.deepcopy(dict(spec)), "Labels": {**others, **ours, **({FIT: "true"} if fit else {})}}
+    changed = {**copy.deepcopy(dict(spec)), "Labels": {**foreign_labels, **ours, **({FIT: "true"} if fit else {})}}
     if availability is not None:
-        found["Availability"] = availability.value
-    return found
+        changed["Availability"] = availability.value
+    return changed
 
 
 def _constraints(placement: Placement, node_id: str) -> list[str]:

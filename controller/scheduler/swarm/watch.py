@@ -75,24 +75,24 @@ class Watch:
         self._wake()
 
     def _poll(self) -> None:
-        rest = least = _FIRST_POLL_SECONDS
+        pause = least = _FIRST_POLL_SECONDS
         while not self._ended.is_set():
-            if self._hurry.wait(rest if self._pending() else None):
+            if self._hurry.wait(pause if self._pending() else None):
                 self._hurry.clear()
-                rest = least
-                self._ended.wait(rest)  # a choice takes some milliseconds, and events come in bursts
+                pause = least
+                self._ended.wait(pause)  # a choice takes some milliseconds, and events come in bursts
             else:
-                rest = min(rest * 1.5, max(least, _MOST_POLL_SECONDS))
-            began, waiting = time.monotonic(), self._pending()
+                pause = min(pause * 1.5, max(least, _MOST_POLL_SECONDS))
+            started_at, waiting = time.monotonic(), self._pending()
             with contextlib.suppress(SchedulerError, Refusal):
                 if waiting and self._changed(waiting):
-                    rest = least
+                    pause = least
                     self._wake()
             # Of hundreds that wait, a poll takes long: it has a fifth of the time at most.
-            least = max(_FIRST_POLL_SECONDS, 4 * (time.monotonic() - began))
+            least = max(_FIRST_POLL_SECONDS, 4 * (time.monotonic() - started_at))
 
     def _changed(self, waiting: Mapping[str, Waiting]) -> bool:
-        found: dict[str, list[Any]] = {each: [] for each in waiting}
+        tasks_by_service: dict[str, list[Any]] = {service_id: [] for service_id in waiting}
         for task in self._api.get("/tasks", service=sorted(waiting)):
-            found.get(task["ServiceID"], []).append(task)
-        return any(progress(each.service, found[key]) != each.progress for key, each in waiting.items())
+            tasks_by_service.get(task["ServiceID"], []).append(task)
+        return any(progress(wait.service, tasks_by_service[key]) != wait.progress for key, wait in waiting.items())
