@@ -72,22 +72,22 @@ class Arguments(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _parse_json_strings(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        given = cls._prepared(given)
-        nested, required = _nested_fields(cls), {name for name, each in cls.model_fields.items() if each.is_required()}
-        given = {name: value for name, value in given.items() if value is not None or name in required}
-        return {name: parsed(value) if name in nested else value for name, value in given.items()}
+    def _parse_json_strings(cls, arguments: Any) -> Any:
+        if not isinstance(arguments, Mapping):
+            return arguments
+        arguments = cls._prepared(arguments)
+        nested, required = _nested_fields(cls), {name for name, info in cls.model_fields.items() if info.is_required()}
+        arguments = {name: value for name, value in arguments.items() if value is not None or name in required}
+        return {name: parsed(value) if name in nested else value for name, value in arguments.items()}
 
     @classmethod
-    def _prepared(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _prepared(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments by the names of the fields."""
-        named = dict(given)
-        for other, name in cls.other_names.items():
-            if other in named and named.get(name) in (None, named[other]):
-                named[name] = named.pop(other)
-        return named
+        fields = dict(arguments)
+        for other_name, name in cls.other_names.items():
+            if other_name in fields and fields.get(name) in (None, fields[other_name]):
+                fields[name] = fields.pop(other_name)
+        return fields
 
 
 class Result(BaseModel):
@@ -100,9 +100,9 @@ class Result(BaseModel):
 def schema_of(model: type[BaseModel], *, result: bool = False) -> dict[str, Any]:
     """Return the model's JSON schema without references and titles, which some LLM APIs refuse."""
     raw = model.model_json_schema(mode="serialization" if result else "validation")
-    made: dict[str, Any] = _inlined(raw, raw.get("$defs", {}))
-    made.pop("$defs", None)
-    return made
+    schema: dict[str, Any] = _inlined(raw, raw.get("$defs", {}))
+    schema.pop("$defs", None)
+    return schema
 
 
 def short_schema(model: type[BaseModel], names: Sequence[str]) -> dict[str, Any]:
@@ -110,37 +110,38 @@ def short_schema(model: type[BaseModel], names: Sequence[str]) -> dict[str, Any]
 
     Others are accepted, and bounds are checked when the tool is called.
     """
-    whole = schema_of(model)
-    required = [each for each in whole.get("required", ()) if each in names]
-    properties = {each: _short(whole["properties"][each]) for each in names}
+    schema = schema_of(model)
+    required = [name for name in schema.get("required", ()) if name in names]
+    properties = {name: _shorten(schema["properties"][name]) for name in names}
     return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
-def _short(schema: Any) -> Any:
+def _shorten(schema: Any) -> Any:
     """Return a part of a schema without bounds, defaults that are empty, and null."""
     if not isinstance(schema, Mapping):
         return schema
-    options = [_short(each) for each in schema.get("anyOf", ()) if each.get("type") != "null"]
-    kept = {key: value for key, value in schema.items() if key not in (*_BOUNDS, "anyOf")}
-    if kept.get("default", 0) in ("", None, [], {}):
-        del kept["default"]
-    if isinstance(kept.get("items"), Mapping):
-        kept["items"] = _short(kept["items"])
-    if isinstance(kept.get("additionalProperties"), Mapping):
-        kept["additionalProperties"] = _short(kept["additionalProperties"])
-    return {**kept, **(options[0] if len(options) == 1 else {"anyOf": options} if options else {})}
+    options = [_shorten(option) for option in schema.get("anyOf", ()) if option.get("type") != "null"]
+    shortened = {key: value for key, value in schema.items() if key not in (*_BOUNDS, "anyOf")}
+    if shortened.get("default", 0) in ("", None, [], {}):
+        del shortened["default"]
+    if isinstance(shortened.get("items"), Mapping):
+        shortened["items"] = _shorten(shortened["items"])
+    if isinstance(shortened.get("additionalProperties"), Mapping):
+        shortened["additionalProperties"] = _shorten(shortened["additionalProperties"])
+    return {**shortened, **(options[0] if len(options) == 1 else {"anyOf": options} if options else {})}
 
 
-def validated(model: type[Arguments], given: Mapping[str, Any]) -> Any:
+def validated(model: type[Arguments], arguments: Mapping[str, Any]) -> Any:
     """Return the arguments as an instance of the model. Raises BadRequest with every error."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(arguments)
     except ValidationError as error:
-        found = faults(model, error, (), lambda _path: "")
+        fault_list = faults(model, error, (), lambda _path: "")
         causes = [
-            {"field": field_text(each.path), "message": _message(model, each), "reason": each.reason} for each in found
+            {"field": field_text(fault.path), "message": _message(model, fault), "reason": fault.reason}
+            for fault in fault_list
         ]
-        lines = "\n".join(f"{each['field'] or 'arguments'}: {each['message']}" for each in causes)
+        lines = "\n".join(f"{cause['field'] or 'arguments'}: {cause['message']}" for cause in causes)
         raise BadRequest(f"the arguments are not valid; nothing was done\n{lines}", causes=causes) from error
 
 
@@ -150,7 +151,7 @@ def shape(value: Any, depth: int = 2) -> Any:
         if not depth:
             return f"object[{len(value)}]"
         first = islice(value.items(), _MOST_FIELDS)
-        return {str(name)[:_MOST_FIELD_LETTERS]: shape(each, depth - 1) for name, each in first}
+        return {str(name)[:_MOST_FIELD_LETTERS]: shape(field, depth - 1) for name, field in first}
     if isinstance(value, list | tuple):
         return f"list[{len(value)}]"
     return {str: "string", bool: "boolean", int: "integer", float: "number"}.get(type(value), "null")
@@ -162,10 +163,14 @@ def _message(model: type[Arguments], fault: Fault) -> str:
         return fault.message
     name = str(fault.path[-1])
     holder = model_fields.model_at(model, fault.path[:-1])
-    known = list(model_fields.spelled(holder)) if holder else []
+    known_names = list(model_fields.spelled(holder)) if holder else []
     usual = _USUAL_NAMES.get(name.lower().replace("_", "").replace("-", ""), ())
-    meant = next((each for each in usual if each in known), "") or model_fields.closest(name, known)
-    return f"unknown argument; did you mean `{meant}`?" if meant else f"unknown argument; known: {', '.join(known)}"
+    meant = next((candidate for candidate in usual if candidate in known_names), "") or model_fields.closest(
+        name, known_names
+    )
+    return (
+        f"unknown argument; did you mean `{meant}`?" if meant else f"unknown argument; known: {', '.join(known_names)}"
+    )
 
 
 @cache
@@ -173,15 +178,15 @@ def _nested_fields(model: type[BaseModel]) -> frozenset[str]:
     """Return the fields that take objects or lists, and no string."""
     properties = schema_of(model).get("properties", {})
     return frozenset(
-        name for name, each in properties.items() if _types(each) & _NESTED and "string" not in _types(each)
+        name for name, schema in properties.items() if _types(schema) & _NESTED and "string" not in _types(schema)
     )
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
     if "anyOf" in schema:
-        return {type_ for each in schema["anyOf"] for type_ in _types(each)}
-    found = schema.get("type", ())
-    return {found} if isinstance(found, str) else set(found)
+        return {type_ for option in schema["anyOf"] for type_ in _types(option)}
+    type_names = schema.get("type", ())
+    return {type_names} if isinstance(type_names, str) else set(type_names)
 
 
 def parsed(value: Any) -> Any:
@@ -189,24 +194,24 @@ def parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = loads(value)
+        decoded = loads(value)
     except ValueError:
         return value
-    return found if isinstance(found, dict | list) else value
+    return decoded if isinstance(decoded, dict | list) else value
 
 
-def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
-    if isinstance(part, list):
-        return [_inlined(each, definitions) for each in part]
-    if not isinstance(part, Mapping):
-        return part
-    if "$ref" in part:
-        target = definitions[str(part["$ref"]).rpartition("/")[2]]
-        part = {**target, **{key: value for key, value in part.items() if key != "$ref"}}
-    made = {}
-    for key, value in part.items():
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(element, definitions) for element in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if "$ref" in schema:
+        target = definitions[str(schema["$ref"]).rpartition("/")[2]]
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    inlined = {}
+    for key, value in schema.items():
         if key == "properties":
-            made[key] = {name: _inlined(each, definitions) for name, each in value.items()}
+            inlined[key] = {name: _inlined(property_schema, definitions) for name, property_schema in value.items()}
         elif key not in ("title", "$defs", FORM):
-            made[key] = _inlined(value, definitions) if key != "default" else value
-    return made
+            inlined[key] = _inlined(value, definitions) if key != "default" else value
+    return inlined

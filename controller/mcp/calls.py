@@ -73,22 +73,22 @@ class Calls:
         """Return True if the caller may call the tool at all."""
         return not _refusal(tool, options)
 
-    async def call(self, tool: Tool, given: Mapping[str, Any], options: Options, progress: Progress) -> Answer:
+    async def call(self, tool: Tool, raw_arguments: Mapping[str, Any], options: Options, progress: Progress) -> Answer:
         """Return the tool's answer; an error is an answer, too. Cancelling ends what the call does."""
-        began, outcome = time.monotonic(), "cancelled"
+        started_at, outcome = time.monotonic(), "cancelled"
         with access.through(tool.name):
             try:
-                answer, outcome = await self._answer(tool, given, options, progress)
+                answer, outcome = await self._answer(tool, raw_arguments, options, progress)
             finally:
-                seconds = time.monotonic() - began
+                seconds = time.monotonic() - started_at
                 self._meter.count("paddock_mcp_tool_calls_total", tool=tool.name, outcome=outcome)
-                detail = {"arguments": shape(given), "result": outcome, "seconds": round(seconds, 3)}
-                allowed = outcome != "refused"
-                self._services.recorder.called(tool.name, options.namespace, detail, allowed=allowed)
+                detail = {"arguments": shape(raw_arguments), "result": outcome, "seconds": round(seconds, 3)}
+                is_allowed = outcome != "refused"
+                self._services.recorder.called(tool.name, options.namespace, detail, allowed=is_allowed)
         return answer
 
     async def _answer(
-        self, tool: Tool, given: Mapping[str, Any], options: Options, progress: Progress
+        self, tool: Tool, raw_arguments: Mapping[str, Any], options: Options, progress: Progress
     ) -> tuple[Answer, _Outcome]:
         try:
             if refusal := _refusal(tool, options):
@@ -96,9 +96,11 @@ class Calls:
             if options.failure is not None:
                 raise options.failure
             if options.size_bytes > SMALL_BYTES:
-                arguments = await self._services.parsing.run(options.size_bytes, validated, tool.arguments, given)
+                arguments = await self._services.parsing.run(
+                    options.size_bytes, validated, tool.arguments, raw_arguments
+                )
             else:
-                arguments = validated(tool.arguments, given)
+                arguments = validated(tool.arguments, raw_arguments)
             call = Call(self._services, options.namespace, progress, options.size_bytes, self._outputs, self._is_here)
             try:
                 return fitted(tool, await tool.run(call, arguments)), "ok"
@@ -107,8 +109,8 @@ class Calls:
                     raise
                 return Answer(error_text(error) + await existing(call, arguments)), "error"
         except ServiceError as error:
-            refused = isinstance(error, Forbidden | Unauthorized)
-            return Answer(error_text(error)), "refused" if refused else "error"
+            is_refused = isinstance(error, Forbidden | Unauthorized)
+            return Answer(error_text(error)), "refused" if is_refused else "error"
         except Exception:  # a bug must not end the client's connection
             _log.exception("tool call failed", tool=tool.name)
             return Answer(_INTERNAL), "error"
@@ -139,12 +141,12 @@ def error_text(error: ServiceError) -> str:
 
 
 def _message(error: ServiceError) -> str:
-    if not error.causes or any("file" in each and each["file"] != "body" for each in error.causes):
+    if not error.causes or any("file" in cause and cause["file"] != "body" for cause in error.causes):
         return str(error)
-    first, _, rest = str(error).partition("\n")
-    if not rest:
+    first, _, remainder = str(error).partition("\n")
+    if not remainder:
         return first
-    lines = (": ".join(filter(None, (str(each.get("field", "")), str(each["message"])))) for each in error.causes)
+    lines = (": ".join(filter(None, (str(cause.get("field", "")), str(cause["message"])))) for cause in error.causes)
     return "\n".join((first, *lines))
 
 

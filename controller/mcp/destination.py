@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.mcp.resources import MOST_URIS, call_of, target_of
-from controller.mcp.sandboxes import by_container, may_be_container, named
+from controller.mcp.sandboxes import by_container, may_be_container, parse_id
 from controller.mcp.tool import Tool
 from controller.mcp.tools.registry import NAMES, TOOLS
 from controller.service.services import Services
@@ -20,37 +20,39 @@ def sandbox_of(services: Services, message: Any, namespace: str) -> tuple[str, s
     """
     if isinstance(message, Mapping) and message.get("method") == "subscriptions/listen":
         return _followed(message.get("params"))
-    tool, given = _call(message)
-    if tool is None or not tool.at_host or not isinstance(given, Mapping):
+    tool, arguments = _call(message)
+    if tool is None or not tool.at_host or not isinstance(arguments, Mapping):
         return None
-    text = next((given[each] for each in _NAMING if given.get(each)), None)
-    place = given.get("namespace") or namespace
+    text = next((arguments[key] for key in _NAMING if arguments.get(key)), None)
+    place = arguments.get("namespace") or namespace
     if not isinstance(text, str) or not isinstance(place, str):
         return None
-    found = named(text, place)
-    if found is None or not may_be_container(found[1]):
-        return found
-    return found[0], by_container(services, *found)
+    sandbox = parse_id(text, place)
+    if sandbox is None or not may_be_container(sandbox[1]):
+        return sandbox
+    return sandbox[0], by_container(services, *sandbox)
 
 
 def _followed(params: Any) -> tuple[str, str] | None:
     """Return the first sandbox whose logs, files or metrics are to be followed."""
-    asked = params.get("notifications") if isinstance(params, Mapping) else None
-    uris = asked.get("resourceSubscriptions") if isinstance(asked, Mapping) else None
-    targets = (target_of(str(each)) for each in (uris if isinstance(uris, list) else ())[:MOST_URIS])
-    return next(((each.namespace, each.name) for each in targets if each is not None and each.part), None)
+    notifications = params.get("notifications") if isinstance(params, Mapping) else None
+    uris = notifications.get("resourceSubscriptions") if isinstance(notifications, Mapping) else None
+    targets = (target_of(str(uri)) for uri in (uris if isinstance(uris, list) else ())[:MOST_URIS])
+    return next(
+        ((target.namespace, target.name) for target in targets if target is not None and target.subresource), None
+    )
 
 
 def _call(message: Any) -> tuple[Tool | None, Any]:
     """Return the tool that the message calls, and its arguments."""
-    asked = message.get("params") if isinstance(message, Mapping) else None
-    if not isinstance(asked, Mapping):
+    params = message.get("params") if isinstance(message, Mapping) else None
+    if not isinstance(params, Mapping):
         return None, None
     match message.get("method"):
         case "tools/call":
-            return TOOLS.get(NAMES.get(str(asked.get("name")), "")), asked.get("arguments")
+            return TOOLS.get(NAMES.get(str(params.get("name")), "")), params.get("arguments")
         case "resources/read":
-            target = target_of(str(asked.get("uri")))
+            target = target_of(str(params.get("uri")))
             return call_of(target) if target else (None, None)
         case _:
             return None, None

@@ -69,8 +69,8 @@ class McpEndpoint:
         loop = asyncio.get_running_loop()
         protocol = self._protocols.get(loop)
         if protocol is None:
-            made = await anyio.to_thread.run_sync(self._make)
-            protocol = self._protocols.setdefault(loop, made)
+            new_protocol = await anyio.to_thread.run_sync(self._make)
+            protocol = self._protocols.setdefault(loop, new_protocol)
         sent = Headers(scope=scope).get("content-length", "")
         size = int(sent) if sent.isascii() and sent.isdigit() else SMALL_BYTES + 1  # sent in chunks: it may be large
         options = replace(options, failure=scope.get(FAILURE_KEY), size_bytes=size)
@@ -82,25 +82,31 @@ class McpEndpoint:
             options = options_of(QueryParams(query))
         except BadRequest:
             return None
-        found: tuple[str, str] | None = sdk.load("controller.mcp.destination").sandbox_of(
+        sandbox: tuple[str, str] | None = sdk.load("controller.mcp.destination").sandbox_of(
             self._services, message, options.namespace
         )
-        return found
+        return sandbox
 
     def _make(self) -> "Protocol":
         with self._loading:  # it takes half a second: not on the event loop
             protocol = sdk.load("controller.mcp.protocol")
-            made: Protocol = protocol.Protocol(self._services, self._meter, self._outputs, self._is_here)
-            return made
+            new_protocol: Protocol = protocol.Protocol(self._services, self._meter, self._outputs, self._is_here)
+            return new_protocol
 
 
 def options_of(query: QueryParams) -> Options:
     """Parse the query of the endpoint's address. Raises BadRequest with every error."""
-    wrong = [f"`{each}` is not a parameter here; known: {', '.join(_KNOWN)}" for each in query if each not in _KNOWN]
-    names: Style | None = next((each for each in STYLES if each == query.get("names", "dots")), None)
+    wrong = [
+        f"`{parameter}` is not a parameter here; known: {', '.join(_KNOWN)}"
+        for parameter in query
+        if parameter not in _KNOWN
+    ]
+    names: Style | None = next((style for style in STYLES if style == query.get("names", "dots")), None)
     if names is None:
         wrong.append(f"names: `{query['names'][:60]}` is not one of {', '.join(STYLES)}")
-    toolset: Toolset | None = next((each for each in TOOLSETS if each == query.get("toolset", "all")), None)
+    toolset: Toolset | None = next(
+        (toolset_name for toolset_name in TOOLSETS if toolset_name == query.get("toolset", "all")), None
+    )
     if toolset is None:
         wrong.append(f"toolset: `{query['toolset'][:60]}` is not one of {', '.join(TOOLSETS)}")
     read_only = query.get("readOnly", "false").lower()
@@ -119,6 +125,6 @@ def _accepted_hosts(scope: Scope) -> Sequence[str]:
     """
     headers = Headers(scope=scope)
     host = headers.get("host", "")
-    known = "authorization" in headers or FORWARDED in scope.get("state", {})
-    accepted = bool(host) and (known or is_local(host))
+    is_trusted = "authorization" in headers or FORWARDED in scope.get("state", {})
+    accepted = bool(host) and (is_trusted or is_local(host))
     return (host,) if accepted else ()

@@ -34,9 +34,9 @@ def replayed(body: Sequence[Message], receive: Receive) -> Receive:
 
 def refusal_of(body: Sequence[Message]) -> dict[str, Any] | None:
     """Return the answer to a body that is no JSON-RPC message; None: it may be one."""
-    if any(each["type"] == "http.disconnect" for each in body):
+    if any(event["type"] == "http.disconnect" for event in body):
         return None
-    text = b"".join(each.get("body", b"") for each in body)
+    text = b"".join(event.get("body", b"") for event in body)
     if len(text) > _MOST_READ_BYTES:
         first = text[:_MOST_READ_BYTES].lstrip()[:1]
         return None if first == b"{" else _error(INVALID_REQUEST, _fault([] if first == b"[" else None))

@@ -12,7 +12,7 @@ MOST_CHARACTERS = 64
 _HASH_CHARACTERS = 8
 
 
-def shown(name: str, style: Style = "dots") -> str:
+def listed_name(name: str, style: Style = "dots") -> str:
     """Return the name as listed. A longer one is cut, and ends in a hash of the whole name."""
     text = name.replace(".", "_") if style == "underscore" else name
     if len(text) <= MOST_CHARACTERS:
@@ -23,4 +23,4 @@ def shown(name: str, style: Style = "dots") -> str:
 
 def by_shown(names: Iterable[str]) -> Mapping[str, str]:
     """Return each tool's own name by every name that a call may use."""
-    return {shown(name, style): name for name in names for style in STYLES} | {name: name for name in names}
+    return {listed_name(name, style): name for name in names for style in STYLES} | {name: name for name in names}

@@ -21,7 +21,7 @@ from controller.kinds.sandbox import status_word
 from controller.mcp import prompts, resources
 from controller.mcp.arguments import schema_of, short_schema
 from controller.mcp.calls import OPTIONS_KEY, Calls, Options
-from controller.mcp.names import shown
+from controller.mcp.names import listed_name
 from controller.mcp.outputs import Outputs
 from controller.mcp.tool import RESOURCE, IsHere, Progress, Tool
 from controller.mcp.tools.registry import NAMES, TOOLS
@@ -44,10 +44,10 @@ _Context = ServerRequestContext[Any, Any]
 
 
 class _Server(Server[Any]):
-    def get_capabilities(self, *given: Any, **named: Any) -> types.ServerCapabilities:
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
         """Return the SDK's, without promising notices of changed tools and prompts: these never change."""
-        found = super().get_capabilities(*given, **named)
-        return found.model_copy(update={"tools": types.ToolsCapability(), "prompts": types.PromptsCapability()})
+        capabilities = super().get_capabilities(*args, **kwargs)
+        return capabilities.model_copy(update={"tools": types.ToolsCapability(), "prompts": types.PromptsCapability()})
 
 
 class Protocol:
@@ -89,9 +89,9 @@ class Protocol:
 
     async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         options = _options(ctx)
-        tools = [each for each in TOOLS.values() if each.basic is not None or options.toolset == "all"]
-        visible = [each for each in tools if self._calls.visible(each, options)]
-        return types.ListToolsResult(tools=[_described(each, options) for each in visible])
+        tools = [tool for tool in TOOLS.values() if tool.basic is not None or options.toolset == "all"]
+        visible = [tool for tool in tools if self._calls.visible(tool, options)]
+        return types.ListToolsResult(tools=[_described(tool, options) for tool in visible])
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         options, tool = _options(ctx), TOOLS.get(NAMES.get(params.name, ""))
@@ -107,12 +107,20 @@ class Protocol:
 
     def _unknown(self, name: str, options: Options) -> str:
         """Return the message for a tool that does not exist: the name of one that is similar, or ends alike."""
-        known = {each: shown(each, options.names) for each, tool in TOOLS.items() if self._calls.visible(tool, options)}
-        words = name[:_LONGEST_NAME].replace("_", ".").lower()
-        parts = words.split(".")
-        alike = [each for each in known if each.rpartition(".")[2] == parts[-1] or set(each.split(".")) == set(parts)]
-        meant = closest(words, known) or (alike[0] if alike else "")
-        hint = f"did you mean `{known[meant]}`?" if meant else f"known: {', '.join(known.values())}"
+        listed_names = {
+            tool_name: listed_name(tool_name, options.names)
+            for tool_name, tool in TOOLS.items()
+            if self._calls.visible(tool, options)
+        }
+        query = name[:_LONGEST_NAME].replace("_", ".").lower()
+        parts = query.split(".")
+        alike = [
+            tool_name
+            for tool_name in listed_names
+            if tool_name.rpartition(".")[2] == parts[-1] or set(tool_name.split(".")) == set(parts)
+        ]
+        meant = closest(query, listed_names) or (alike[0] if alike else "")
+        hint = f"did you mean `{listed_names[meant]}`?" if meant else f"known: {', '.join(listed_names.values())}"
         return f"Unknown tool: {name[:_LONGEST_NAME]}; {hint}"
 
     async def _list_resources(
@@ -125,12 +133,12 @@ class Protocol:
             page, following = await anyio.to_thread.run_sync(resources.list_visible, self._services, int(cursor or 0))
         listed = [
             types.Resource(
-                uri=f"sandbox://{each.namespace}/{each.name}",
-                name=f"{each.namespace}/{each.name}",
-                description=f"Sandbox, {status_word(each)}",
+                uri=f"sandbox://{sandbox.namespace}/{sandbox.name}",
+                name=f"{sandbox.namespace}/{sandbox.name}",
+                description=f"Sandbox, {status_word(sandbox)}",
                 mime_type="application/json",
             )
-            for each in page
+            for sandbox in page
         ]
         return types.ListResourcesResult(resources=listed, next_cursor=str(following) if following else None)
 
@@ -180,8 +188,8 @@ class Protocol:
 def _options(ctx: _Context) -> Options:
     request: Request | None = ctx.request
     assert request is not None, "every message comes in an HTTP request"
-    found: Options = request.scope[OPTIONS_KEY]
-    return found
+    options: Options = request.scope[OPTIONS_KEY]
+    return options
 
 
 def _progress(ctx: _Context) -> Progress:
@@ -199,13 +207,13 @@ def _no_resource(ctx: _Context, uri: Any, message: str) -> MCPError:
 def _described(tool: Tool, options: Options) -> types.Tool:
     if options.toolset == "basic" and tool.basic is not None:
         return types.Tool(
-            name=shown(tool.name, options.names),
+            name=listed_name(tool.name, options.names),
             description=tool.basic.description,
             input_schema=short_schema(tool.arguments, tool.basic.arguments),
             annotations=types.ToolAnnotations(read_only_hint=tool.read_only, destructive_hint=tool.destructive),
         )
     return types.Tool(
-        name=shown(tool.name, options.names),
+        name=listed_name(tool.name, options.names),
         title=tool.title,
         description=tool.description,
         input_schema=schema_of(tool.arguments),

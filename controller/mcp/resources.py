@@ -45,11 +45,11 @@ _URI = re.compile(r"sandbox://([a-z0-9-]{1,63})/([a-z0-9-]{1,63})(?:/(logs|metri
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Meaning of a URI. `part`: "" for the sandbox itself, else logs, metrics, files or output (`path` is its id)."""
+    """Meaning of a URI. `subresource`: "" for the sandbox itself, else logs, metrics, files or output (`path` is its id)."""
 
     namespace: str
     name: str
-    part: str = ""
+    subresource: str = ""
     path: str = ""
 
 
@@ -62,9 +62,9 @@ class Content:
     blob: str | None = None
 
 
-async def _metrics(call: Call, asked: SandboxArguments) -> dict[str, Any]:
-    call.require("get", SANDBOX, asked.namespace, asked.id, "metrics")
-    return as_json(await call.thread(call.services.usages.one, SANDBOX, asked.namespace, asked.id))
+async def _metrics(call: Call, arguments: SandboxArguments) -> dict[str, Any]:
+    call.require("get", SANDBOX, arguments.namespace, arguments.id, "metrics")
+    return as_json(await call.thread(call.services.usages.one, SANDBOX, arguments.namespace, arguments.id))
 
 
 METRICS = Tool(
@@ -90,9 +90,9 @@ class KeptText(Result):
     output: str
 
 
-async def _output(call: Call, asked: OutputArguments) -> KeptText:
-    call.require("use", SANDBOX, asked.namespace, asked.id, "exec")
-    text = call.outputs.find(asked.namespace, asked.id, asked.output)
+async def _output(call: Call, arguments: OutputArguments) -> KeptText:
+    call.require("use", SANDBOX, arguments.namespace, arguments.id, "exec")
+    text = call.outputs.find(arguments.namespace, arguments.id, arguments.output)
     if text is None:
         raise NotFound("this output is not kept any more; run the command again, and write its output to a file")
     return KeptText(output=text)
@@ -113,22 +113,22 @@ OUTPUT = Tool(  # who may run commands may read what they wrote
 
 def target_of(uri: str) -> Target | None:
     """Return what a URI means; None if it is not the URI of a resource."""
-    found = _URI.fullmatch(uri)
-    if found is None:
+    match = _URI.fullmatch(uri)
+    if match is None:
         return None
-    part = (found[3] or "").partition("/")[0]
-    if part == "output":
-        return Target(found[1], found[2], part, found[4])
-    return Target(found[1], found[2], part, f"/{unquote(found[4])}" if found[4] else "")
+    subresource = (match[3] or "").partition("/")[0]
+    if subresource == "output":
+        return Target(match[1], match[2], subresource, match[4])
+    return Target(match[1], match[2], subresource, f"/{unquote(match[4])}" if match[4] else "")
 
 
 async def read(calls: Calls, target: Target, options: Options, progress: Progress) -> tuple[Answer, Content | None]:
     """Return the answer of the tool, and the content; None for an error."""
-    tool, given = call_of(target)
-    answer = await calls.call(tool, given, options, progress)
+    tool, arguments = call_of(target)
+    answer = await calls.call(tool, arguments, options, progress)
     if answer.data is None:
         return answer, None
-    if target.part == "files" and answer.data["nextOffset"] is not None:
+    if target.subresource == "files" and answer.data["nextOffset"] is not None:
         most = f"a resource has at most {STREAM_BYTES >> 10} KiB"
         return Answer(f"{target.path}: {answer.data['size']} bytes; {most}: read it in parts by docker.file.read"), None
     return answer, _content(target, answer.data)
@@ -141,34 +141,34 @@ def tool_of(target: Target) -> Tool:
 
 def call_of(target: Target) -> tuple[Tool, Mapping[str, Any]]:
     """Return the tool that reads the resource, and its arguments."""
-    named = {"namespace": target.namespace}
-    match target.part:
+    address = {"namespace": target.namespace}
+    match target.subresource:
         case "logs":
-            return TOOLS["docker.container.logs"], {**named, "id": target.name, "maxOutputBytes": STREAM_BYTES}
+            return TOOLS["docker.container.logs"], {**address, "id": target.name, "maxOutputBytes": STREAM_BYTES}
         case "output":
-            return OUTPUT, {**named, "id": target.name, "output": target.path}
+            return OUTPUT, {**address, "id": target.name, "output": target.path}
         case "metrics":
-            return METRICS, {**named, "id": target.name}
+            return METRICS, {**address, "id": target.name}
         case "files":
-            given = {**named, "id": target.name, "path": target.path, "encoding": "base64"}
-            return TOOLS["docker.file.read"], {**given, "maxBytes": STREAM_BYTES}
+            arguments = {**address, "id": target.name, "path": target.path, "encoding": "base64"}
+            return TOOLS["docker.file.read"], {**arguments, "maxBytes": STREAM_BYTES}
         case _:
-            return TOOLS["sandbox.get"], {**named, "id": target.name}
+            return TOOLS["sandbox.get"], {**address, "id": target.name}
 
 
 def list_visible(services: Services, begin: int) -> tuple[Sequence[StoredObject], int | None]:
     """Return a page of the sandboxes that the caller may read, and where the next one begins. Reads the store."""
     end, readable = begin + PAGE, cache(_may_list)
-    found = (each for space in _spaces() for each in services.objects.list(SANDBOX, space).objects)
-    own = list(islice((each for each in found if readable(each.namespace)), begin, end + 1))
-    return own[:PAGE], end if len(own) > PAGE else None
+    sandboxes = (sandbox for space in _spaces() for sandbox in services.objects.list(SANDBOX, space).objects)
+    visible = list(islice((sandbox for sandbox in sandboxes if readable(sandbox.namespace)), begin, end + 1))
+    return visible[:PAGE], end if len(visible) > PAGE else None
 
 
 def _spaces() -> Sequence[str | None]:
     """Return the namespaces to read for the caller; None: all of them."""
     asking = access.caller()
-    patterns = {"*"} if asking is None else {name for each in asking.grants for name in each.namespaces}
-    return [None] if any("*" in each for each in patterns) else sorted(patterns)
+    patterns = {"*"} if asking is None else {name for grant in asking.grants for name in grant.namespaces}
+    return [None] if any("*" in pattern for pattern in patterns) else sorted(patterns)
 
 
 def _may_list(namespace: str) -> bool:
@@ -176,9 +176,9 @@ def _may_list(namespace: str) -> bool:
 
 
 def _content(target: Target, data: Mapping[str, Any]) -> Content:
-    if target.part in ("logs", "output"):
-        return Content("text/plain", data["log" if target.part == "logs" else "output"])
-    if target.part != "files":
+    if target.subresource in ("logs", "output"):
+        return Content("text/plain", data["log" if target.subresource == "logs" else "output"])
+    if target.subresource != "files":
         return Content("application/json", json.dumps(data, ensure_ascii=False))
     raw = base64.b64decode(data["content"])
     type_ = mimetypes.guess_type(target.path)[0]

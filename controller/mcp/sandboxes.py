@@ -63,9 +63,9 @@ class ContainerState(Result):
     created: str = ""
 
 
-def named(given: str, namespace: str) -> tuple[str, str] | None:
+def parse_id(sandbox_id: str, namespace: str) -> tuple[str, str] | None:
     """Return namespace and name that this id means, where the name may be a container's; None: it can mean nothing."""
-    place, slash, name = given.strip().removeprefix("sandbox://").rpartition("/")
+    place, slash, name = sandbox_id.strip().removeprefix("sandbox://").rpartition("/")
     place = place if slash else namespace
     return None if not name or "/" in place else (place, name)
 
@@ -75,45 +75,48 @@ def may_be_container(name: str) -> bool:
     return bool(_CONTAINER_ID.fullmatch(name)) or name.startswith(_RUNTIME_NAME)
 
 
-def by_container(services: Services, namespace: str, given: str) -> str:
+def by_container(services: Services, namespace: str, sandbox_id: str) -> str:
     """Return the name of the sandbox with this name, or of the one that has this container; else what was given."""
-    found = services.objects.list(SANDBOX, namespace).objects
-    return next((each.name for each in found if each.name == given or _has_container(each, given)), given)
+    sandboxes = services.objects.list(SANDBOX, namespace).objects
+    return next(
+        (sandbox.name for sandbox in sandboxes if sandbox.name == sandbox_id or _has_container(sandbox, sandbox_id)),
+        sandbox_id,
+    )
 
 
-async def find(call: Call, given: str, namespace: str = "") -> tuple[str, str]:
+async def find(call: Call, sandbox_id: str, namespace: str = "") -> tuple[str, str]:
     """Return namespace and name of the sandbox that this id means; it need not exist.
 
     Containers that are not Paddock's are never found. Raises NotFound.
     """
-    found = named(given, namespace or call.namespace)
-    if found is None:
-        raise NotFound(f"sandboxes `{given[:100]}` not found")
-    place, name = found
+    target = parse_id(sandbox_id, namespace or call.namespace)
+    if target is None:
+        raise NotFound(f"sandboxes `{sandbox_id[:100]}` not found")
+    place, name = target
     if may_be_container(name):
         call.require("list", SANDBOX, place)
         name = await call.thread(by_container, call.services, place, name)
     return place, name
 
 
-async def existing(call: Call, asked: ObjectArguments) -> str:
+async def existing(call: Call, arguments: ObjectArguments) -> str:
     """Return the end of a message that names those there are; "" if the named one is there, or none may be listed.
 
     What is missing then is something in it, such as a file.
     """
-    target = named(asked.id, asked.namespace or call.namespace)
+    target = parse_id(arguments.id, arguments.namespace or call.namespace)
     place = target[0] if target is not None else call.namespace
-    if not access.decision(AccessRequest("list", asked.kind.name, place)).allowed:
+    if not access.decision(AccessRequest("list", arguments.kind.name, place)).allowed:
         return ""
-    names = [each.name for each in (await call.thread(call.services.objects.list, asked.kind, place)).objects]
+    names = [stored.name for stored in (await call.thread(call.services.objects.list, arguments.kind, place)).objects]
     if target is not None and target[1] in names:
         return ""
     if not names:
         return "; there are none"
     meant = await call.thread(closest, target[1], names) if target is not None else ""  # slow among thousands
-    names.sort(key=lambda each: (each != meant, each))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names[:_MOST_NAMED])}{more}"
+    names.sort(key=lambda name: (name != meant, name))
+    remark = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names[:_MOST_NAMED])}{remark}"
 
 
 def state_of(call: Call, obj: StoredObject) -> ContainerState:
@@ -153,7 +156,7 @@ def stopping(obj: StoredObject | None) -> str | None:
     return message_of(obj) or "stopping"
 
 
-def leaving(obj: StoredObject | None) -> str | None:
+def deleting(obj: StoredObject | None) -> str | None:
     """Return what a deleted sandbox waits for; None: it is gone."""
     return None if obj is None else "Terminating: its container is being removed"
 
@@ -167,15 +170,15 @@ def image_problem(obj: StoredObject) -> str:
 
 async def image_names(call: Call) -> Sequence[str]:
     """Return the names of the images that the caller may use, as many as a message takes."""
-    names = [name for each in await call.thread(call.services.images.list) for name in each.names]
+    names = [name for image in await call.thread(call.services.images.list) for name in image.names]
     return names[:_MOST_NAMED]
 
 
 def _is_over(obj: StoredObject) -> bool:
-    refused, finished = _condition(obj, "Accepted"), _condition(obj, "Finished")
+    accepted, finished = _condition(obj, "Accepted"), _condition(obj, "Finished")
     return any(
-        each.get("status") == status and _is_current(each, obj)
-        for each, status in ((refused, "False"), (finished, "True"))
+        condition.get("status") == status and _is_current(condition, obj)
+        for condition, status in ((accepted, "False"), (finished, "True"))
     )
 
 
@@ -187,15 +190,15 @@ def message_of(obj: StoredObject) -> str:
     """Return the reason and message of the condition that explains why it is not ready."""
     conditions = [_condition(obj, type_) for type_ in ("Accepted", "Finished", "Suspended", "Ready")]
     wrong = ("False", "True", "True", "False")
-    for each, status in zip(conditions, wrong, strict=True):
-        if each.get("status") == status:
-            return for_models(plain(f"{each.get('reason', '')}: {each.get('message', '')}".strip(": ")))
+    for condition, status in zip(conditions, wrong, strict=True):
+        if condition.get("status") == status:
+            return for_models(plain(f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")))
     return ""
 
 
 def _condition(obj: StoredObject, type_: str) -> Mapping[str, Any]:
-    found = (each for each in obj.status.get("conditions", ()) if each.get("type") == type_)
-    return next(found, {})
+    conditions = (condition for condition in obj.status.get("conditions", ()) if condition.get("type") == type_)
+    return next(conditions, {})
 
 
 def _image(obj: StoredObject) -> str:
@@ -203,6 +206,6 @@ def _image(obj: StoredObject) -> str:
     return str(inline["image"]) if inline else f"template {ref['name']}" if ref else ""
 
 
-def _has_container(obj: StoredObject, given: str) -> bool:
+def _has_container(obj: StoredObject, sandbox_id: str) -> bool:
     instance = obj.status.get("instanceRef", {})
-    return given == instance.get("name") or str(instance.get("containerID", "")).startswith(given)
+    return sandbox_id == instance.get("name") or str(instance.get("containerID", "")).startswith(sandbox_id)

@@ -42,8 +42,8 @@ def _put(name: str) -> None:
         return
     spec = importlib.util.find_spec(name)
     assert spec is not None
-    made = importlib.util.module_from_spec(spec)
-    made.__class__ = _Package
-    sys.modules[name] = made
+    module = importlib.util.module_from_spec(spec)
+    module.__class__ = _Package
+    sys.modules[name] = module
     if parent:
-        setattr(sys.modules[parent], last, made)
+        setattr(sys.modules[parent], last, module)

@@ -78,13 +78,13 @@ class Call:
     outputs: Outputs = field(default_factory=Outputs)
     is_here: IsHere | None = None
 
-    async def thread(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    async def thread(self, do: Callable[..., T], *arguments: Any, **kwargs: Any) -> T:
         """Return the result of a blocking call."""
-        return await anyio.to_thread.run_sync(partial(do, *arguments, **named))
+        return await anyio.to_thread.run_sync(partial(do, *arguments, **kwargs))
 
-    async def parse(self, do: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    async def parse(self, do: Callable[..., T], *arguments: Any, **kwargs: Any) -> T:
         """Return the result of a call that parses texts of the caller. Raises TooManyRequests."""
-        return await self.services.parsing.run(self.size_bytes, do, *arguments, **named)
+        return await self.services.parsing.run(self.size_bytes, do, *arguments, **kwargs)
 
     async def read(self, open_stream: Callable[[], Iterator[Chunk]], do: Callable[[Iterator[Chunk]], T]) -> T:
         """Open a stream, and return what `do` makes of it. Raises what either raises; a StreamError as unavailable."""
@@ -110,15 +110,15 @@ class Call:
 
         `done` returns the message of what it waits for, which is reported as progress.
         """
-        began = reported = time.monotonic()
+        started_at = reported = time.monotonic()
         while True:
-            found = await self.thread(self._sandbox, namespace, name)
-            waits_for, now = done(found), time.monotonic()
-            if waits_for is None or now - began >= seconds:
-                return found
+            sandbox = await self.thread(self._sandbox, namespace, name)
+            waits_for, now = done(sandbox), time.monotonic()
+            if waits_for is None or now - started_at >= seconds:
+                return sandbox
             if now - reported >= _REPORT_SECONDS:
                 reported = now
-                await self.progress(round(now - began, 1), seconds, waits_for)
+                await self.progress(round(now - started_at, 1), seconds, waits_for)
             await asyncio.sleep(_POLL_SECONDS)
 
     def _sandbox(self, namespace: str, name: str) -> StoredObject | None:

@@ -62,13 +62,15 @@ class Updates:
 
         It ends when a sandbox of them has moved to another host: the client asks again.
         """
-        asked = params.notifications
-        uris = [each for each in (asked.resource_subscriptions or ())[:MOST_URIS] if self._may_follow(each, options)]
+        notifications = params.notifications
+        uris = [
+            uri for uri in (notifications.resource_subscriptions or ())[:MOST_URIS] if self._may_follow(uri, options)
+        ]
         try:
             uris = await anyio.to_thread.run_sync(self._recorded, uris)
         except ServiceError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
-        honoured = asked.model_copy(
+        honoured = notifications.model_copy(
             update={"resource_subscriptions": uris, "tools_list_changed": None, "prompts_list_changed": None}
         )
         served = frozenset(uris), anyio.CancelScope()
@@ -84,9 +86,9 @@ class Updates:
     def _recorded(self, uris: Sequence[str]) -> list[str]:
         """Return those that can be followed here. The audit log gets the work in sandboxes. Raises ServiceError."""
         elsewhere = {uri for uri, target in _polled(uris) if self._has_left(target)}
-        uris = [each for each in uris if each not in elsewhere]
+        uris = [uri for uri in uris if uri not in elsewhere]
         for _, target in _polled(uris):
-            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.part)
+            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.subresource)
             if is_work(ask):
                 self._services.recorder.used(ask, {"tool": tool_of(target).name, "subscription": True})
         return uris
@@ -97,11 +99,11 @@ class Updates:
 
     def _may_follow(self, uri: str, options: Options) -> bool:
         target = target_of(uri)
-        if target is None or target.part == "output":  # it never changes
+        if target is None or target.subresource == "output":  # it never changes
             return False
         tool = tool_of(target)
         with access.through(tool.name):
-            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.part)
+            ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.subresource)
             return self._calls.visible(tool, options) and access.may(ask)
 
     @contextlib.asynccontextmanager
@@ -114,17 +116,17 @@ class Updates:
                 self._tasks = [asyncio.create_task(self._watch(self._watching)), asyncio.create_task(self._poll())]
             for uri, target in _polled(uris):
                 if uri not in self._seen:
-                    found = await anyio.to_thread.run_sync(self._fingerprint, target)
-                    self._seen[uri] = found or ""
+                    fingerprint = await anyio.to_thread.run_sync(self._fingerprint, target)
+                    self._seen[uri] = fingerprint or ""
             await self._watching.wait()
             yield
         finally:
             self._followed.subtract(uris)
             self._followed += Counter()  # drops what nobody follows
-            self._seen = {uri: each for uri, each in self._seen.items() if uri in self._followed}
+            self._seen = {uri: fingerprint for uri, fingerprint in self._seen.items() if uri in self._followed}
             if not self._followed:
-                for each in self._tasks:
-                    each.cancel()
+                for task in self._tasks:
+                    task.cancel()
                 self._tasks = []
 
     async def _watch(self, watching: asyncio.Event) -> None:
@@ -213,10 +215,10 @@ class Updates:
         """
         services, where = self._services, (SANDBOX, target.namespace, target.name)
         try:
-            if target.part == "logs":
+            if target.subresource == "logs":
                 lines = services.sandbox_streams.logs(*where, tail=1, timestamps=True)()
-                return hashlib.sha256(b"".join(each.data for each in lines)).hexdigest()
-            if target.part == "metrics":
+                return hashlib.sha256(b"".join(line.data for line in lines)).hexdigest()
+            if target.subresource == "metrics":
                 return str(services.usages.one(*where).sample.at)
             info = services.files.peek(*where, target.path)
             if info is None:
@@ -249,5 +251,5 @@ def _polled(uris: Iterable[str]) -> Iterator[tuple[str, Target]]:
     """Yield the resources without a change feed."""
     for uri in uris:
         target = target_of(uri)
-        if target is not None and target.part:
+        if target is not None and target.subresource:
             yield uri, target

@@ -8,7 +8,7 @@ from mcp import MCPError
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.arguments import schema_of
 from controller.mcp.calls import MESSAGE_BYTES
-from controller.mcp.names import by_shown, shown
+from controller.mcp.names import by_shown, listed_name
 from controller.mcp.outputs import Outputs
 from controller.mcp.text import KEPT_BYTES, for_models
 from controller.mcp.tools.registry import TOOLS
@@ -77,11 +77,11 @@ def test_the_basic_toolset_is_small(mcp: Mcp, running: World, era: str) -> None:
 
 def test_long_names_are_cut_and_hashed() -> None:
     long, other = f"docker.{'x' * 80}", f"docker.{'x' * 81}"
-    names = {shown(each, style) for each in (long, other) for style in ("dots", "underscore")}
+    names = {listed_name(each, style) for each in (long, other) for style in ("dots", "underscore")}
     assert {len(each) for each in names} == {64}
     assert len(names) == 4
-    assert by_shown([long, other])[shown(other, "underscore")] == other
-    assert shown("docker.container.exec") == "docker.container.exec"
+    assert by_shown([long, other])[listed_name(other, "underscore")] == other
+    assert listed_name("docker.container.exec") == "docker.container.exec"
 
 
 @pytest.mark.parametrize("era", ERAS)

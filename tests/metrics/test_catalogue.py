@@ -29,8 +29,8 @@ def test_a_family_keeps_the_rules(family: Family) -> None:
     assert family.base.endswith(family.unit), "a unit is part of the name"
     assert family.help.endswith("."), "help is a sentence"
     assert set(family.values) <= set(family.labels), "only labels it has can be closed"
-    assert set(family.words) <= set(family.values), "words lead to values of a closed label"
-    assert all(set(words.values()) <= set(family.values[label]) for label, words in family.words.items())
+    assert set(family.aliases) <= set(family.values), "words lead to values of a closed label"
+    assert all(set(words.values()) <= set(family.values[label]) for label, words in family.aliases.items())
     assert bool(family.buckets) == (family.type == "histogram")
     assert list(family.buckets) == sorted(set(family.buckets))
 

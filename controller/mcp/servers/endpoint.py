@@ -57,8 +57,8 @@ class ServersEndpoint:
             target = target_of(scope)
             is_call = scope["method"] == "POST"
             if not is_call and not target.connection:
-                words = f"a connection needs the header {SESSION_HEADER} or {CONNECTION_HEADER}; use POST"
-                raise MethodNotAllowed(words)
+                remedy = f"a connection needs the header {SESSION_HEADER} or {CONNECTION_HEADER}; use POST"
+                raise MethodNotAllowed(remedy)
             if is_call and target.connection and _place(target) in self._ended:
                 raise NotFound(f"session `{target.connection}` was ended; begin another with `initialize`")
             if target.name:
@@ -90,17 +90,17 @@ class ServersEndpoint:
 
     async def _gateway(self) -> "Gateway":
         loop = asyncio.get_running_loop()
-        found = self._gateways.get(loop)
-        if found is None:
-            made = await anyio.to_thread.run_sync(self._make)
-            found = self._gateways.setdefault(loop, made)
-        return found
+        gateway = self._gateways.get(loop)
+        if gateway is None:
+            new_gateway = await anyio.to_thread.run_sync(self._make)
+            gateway = self._gateways.setdefault(loop, new_gateway)
+        return gateway
 
     def _make(self) -> "Gateway":
         with self._loading:
             module = sdk.load("controller.mcp.servers.gateway")
-            made: Gateway = module.Gateway(self._services, self._sessions, self._meter)
-            return made
+            gateway: Gateway = module.Gateway(self._services, self._sessions, self._meter)
+            return gateway
 
     async def _end(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
         self._ended.append(_place(target))
@@ -156,28 +156,28 @@ async def _keep_alive(send: Send) -> None:
         await anyio.sleep(_KEEP_ALIVE_SECONDS)
 
 
-async def _until_gone(receive: Receive, then: Callable[[], None]) -> None:
+async def _until_gone(receive: Receive, on_disconnect: Callable[[], None]) -> None:
     while (await receive()).get("type") != "http.disconnect":
         pass
-    then()
+    on_disconnect()
 
 
 async def _notify(messages: AsyncIterator[Sequence[Mapping[str, Any]]], send: Send) -> None:
     async for several in messages:
-        for each in several:
-            body = f"event: message\ndata: {json.dumps(each)}\n\n".encode()
+        for message in several:
+            body = f"event: message\ndata: {json.dumps(message)}\n\n".encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 def _small_message(body: Sequence[Message]) -> Mapping[str, Any]:
     """Return the message of a body; empty for a large one: those are no notifications, and begin no session."""
-    if sum(len(each.get("body", b"")) for each in body) > _MOST_PEEKED_BYTES:
+    if sum(len(event.get("body", b"")) for event in body) > _MOST_PEEKED_BYTES:
         return {}
     try:
-        found = json.loads(b"".join(each.get("body", b"") for each in body))
+        message = json.loads(b"".join(event.get("body", b"") for event in body))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
 def _with_session(send: Send) -> Send:
@@ -199,15 +199,15 @@ def _place(target: Target) -> Place:
 
 def target_of(scope: Scope) -> Target:
     """Return the target of a request. Raises BadRequest."""
-    given, query = scope.get("path_params", {}), QueryParams(scope["query_string"])
+    path_params, query = scope.get("path_params", {}), QueryParams(scope["query_string"])
     headers = Headers(scope=scope)
     connection = headers.get(CONNECTION_HEADER, "") or headers.get(SESSION_HEADER, "")
     if connection and not _CONNECTION.fullmatch(connection):
         raise BadRequest(f"{CONNECTION_HEADER}, {SESSION_HEADER}: must be 1 to 64 letters, digits, `-` and `_`")
-    known = () if "name" in given else ("namespace",)
-    wrong = [f"`{each[:60]}` is not a parameter here" for each in query if each not in known]
+    known_parameters = () if "name" in path_params else ("namespace",)
+    wrong = [f"`{parameter[:60]}` is not a parameter here" for parameter in query if parameter not in known_parameters]
     if wrong:
-        raise BadRequest(f"{'; '.join(wrong)}; known: {', '.join(known) or 'none'}")
-    if "name" in given:
-        return Target(given["namespace"], given["name"], connection)
+        raise BadRequest(f"{'; '.join(wrong)}; known: {', '.join(known_parameters) or 'none'}")
+    if "name" in path_params:
+        return Target(path_params["namespace"], path_params["name"], connection)
     return Target(query.get("namespace") or "default", "", connection)

@@ -62,15 +62,15 @@ _Failed = (ServiceError, ServerGone, ServerRefused, TimeoutError)
 
 
 class _SdkServer(SdkServer[Any]):
-    def get_capabilities(self, *given: Any, **named: Any) -> types.ServerCapabilities:
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
         """Return the SDK's, with notices of changed lists: clients with a connection get them."""
-        found = super().get_capabilities(*given, **named)
+        capabilities = super().get_capabilities(*args, **kwargs)
         changes: dict[str, Any] = {
             "tools": types.ToolsCapability(list_changed=True),
             "prompts": types.PromptsCapability(list_changed=True),
             "resources": types.ResourcesCapability(subscribe=True, list_changed=True),
         }
-        return found.model_copy(update=changes)
+        return capabilities.model_copy(update=changes)
 
 
 def _decision(server: Server, tool: str | None = None) -> Decision:
@@ -90,16 +90,16 @@ def _may_use(server: Server, tool: str | None = None) -> bool:
 
     Raises Forbidden if they may not, but may read the server. To others it does not exist.
     """
-    found = _decision(server, tool)
-    if not found.allowed:
-        access.note(use_of(server), found.reason)
+    decision = _decision(server, tool)
+    if not decision.allowed:
+        access.note(use_of(server), decision.reason)
         if access.decision(AccessRequest("get", KIND.name, server.obj.namespace, server.obj.name)).allowed:
-            raise Forbidden(found.reason)
-    return found.allowed
+            raise Forbidden(decision.reason)
+    return decision.allowed
 
 
-def _unknown(what: str, given: str) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, f"Unknown {what}: {given[:100]}; {what}s/list names all that you may use")
+def _unknown(what: str, name: str) -> MCPError:
+    return MCPError(types.INVALID_PARAMS, f"Unknown {what}: {name[:100]}; {what}s/list names all that you may use")
 
 
 class Gateway:
@@ -150,9 +150,9 @@ class Gateway:
 
     def cancel(self, target: Target, request_id: Any) -> None:
         """Cancel a request of a connection; no error if it is not in progress."""
-        found = self._cancels.get((_place(target), repr(request_id)))
-        if found is not None:
-            found()
+        cancel = self._cancels.get((_place(target), repr(request_id)))
+        if cancel is not None:
+            cancel()
 
     async def _list_tools(self, ctx: _Context, params: _Paged) -> types.ListToolsResult:
         listed = await self._of_servers(_target(ctx), self._described, _some_tool)
@@ -161,8 +161,8 @@ class Gateway:
 
     async def _list_resources(self, ctx: _Context, params: _Paged) -> types.ListResourcesResult:
         async def read(server: Server, target: Target) -> list[types.Resource]:
-            found = await self._items(ctx, server, "resources", "resources/list", "resources")
-            return await anyio.to_thread.run_sync(results.listed_resources, found, Naming(server, target))
+            resources = await self._items(ctx, server, "resources", "resources/list", "resources")
+            return await anyio.to_thread.run_sync(results.listed_resources, resources, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
         page, cursor = await _page("resources/list", "resources", listed, params)
@@ -170,8 +170,8 @@ class Gateway:
 
     async def _list_templates(self, ctx: _Context, params: _Paged) -> types.ListResourceTemplatesResult:
         async def read(server: Server, target: Target) -> list[types.ResourceTemplate]:
-            found = await self._items(ctx, server, "resources", "resources/templates/list", "resourceTemplates")
-            return await anyio.to_thread.run_sync(results.listed_templates, found, Naming(server, target))
+            templates = await self._items(ctx, server, "resources", "resources/templates/list", "resourceTemplates")
+            return await anyio.to_thread.run_sync(results.listed_templates, templates, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
         page, cursor = await _page("resources/templates/list", "resourceTemplates", listed, params)
@@ -179,8 +179,8 @@ class Gateway:
 
     async def _list_prompts(self, ctx: _Context, params: _Paged) -> types.ListPromptsResult:
         async def read(server: Server, target: Target) -> list[types.Prompt]:
-            found = await self._items(ctx, server, "prompts", "prompts/list", "prompts")
-            return await anyio.to_thread.run_sync(results.listed_prompts, found, Naming(server, target))
+            prompts = await self._items(ctx, server, "prompts", "prompts/list", "prompts")
+            return await anyio.to_thread.run_sync(results.listed_prompts, prompts, Naming(server, target))
 
         listed = await self._of_servers(_target(ctx), read)
         page, cursor = await _page("prompts/list", "prompts", listed, params)
@@ -217,12 +217,12 @@ class Gateway:
                 self._sessions.miss(server)
 
         if target.name:
-            for each in servers:
-                await add(each)
+            for server in servers:
+                await add(server)
         else:
             async with anyio.create_task_group() as group:
-                for each in servers:
-                    group.start_soon(add_in_time, each)
+                for server in servers:
+                    group.start_soon(add_in_time, server)
         return listed
 
     async def _described(self, server: Server, target: Target) -> list[types.Tool]:
@@ -231,50 +231,52 @@ class Gateway:
             raise MCPError(types.INTERNAL_ERROR, plain(f"{server}: DockerUnavailable: {blind}"))
         offered = self._sessions.tools(server, _place(target))
         if offered is None:
-            offered = (await self._begun(server, target)).offered
-        found, naming = list[types.Tool](), Naming(server, target)
-        for name, each in offered.tools.items():
+            offered = (await self._open_session(server, target)).offered
+        tools, naming = list[types.Tool](), Naming(server, target)
+        for name, definition in offered.tools.items():
             if not _decision(server, name).allowed:
                 continue
             with suppress(ValidationError):
-                found.append(types.Tool.model_validate({**each, "name": naming.name(name)}))
-        return found
+                tools.append(types.Tool.model_validate({**definition, "name": naming.name(name)}))
+        return tools
 
     async def _items(
         self, ctx: _Context, server: Server, capability: str, method: str, key: str
     ) -> list[Mapping[str, Any]]:
         """Return a list of a server, all pages of it; empty if it has none such. Raises MCPError."""
-        target, found = _target(ctx), list[Mapping[str, Any]]()
-        if self._sessions.lacks(server, capability):
-            return found
-        session = await self._begun(server, target)
+        target, collected = _target(ctx), list[Mapping[str, Any]]()
+        if self._sessions.is_missing(server, capability):
+            return collected
+        session = await self._open_session(server, target)
         if not session.has(capability):
-            return found
+            return collected
         params: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
-            page = await self._asked(ctx, session, method, params)
+            page = await self._ask(ctx, session, method, params)
             items, cursor = page.get(key), page.get("nextCursor")
-            found += [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
-            if not isinstance(cursor, str) or not cursor or len(found) > _MOST_LISTED:
+            collected += [element for element in items if isinstance(element, dict)] if isinstance(items, list) else []
+            if not isinstance(cursor, str) or not cursor or len(collected) > _MOST_LISTED:
                 break
             params = {"cursor": cursor}
-        return found[:_MOST_LISTED]
+        return collected[:_MOST_LISTED]
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        target, given = _target(ctx), params.arguments or {}
+        target, arguments = _target(ctx), params.arguments or {}
         try:
             server, name = await self._server_of(target, params.name)
         except Forbidden as error:
             return results.failed(plain(str(error)))
-        began, outcome, is_allowed = time.monotonic(), "cancelled", True
+        started_at = time.monotonic()
+        outcome = "cancelled"
+        is_allowed = True
         try:
             if not target.name:  # a server's own address is audited as all work is
-                await self._record_use(server, {"tool": audited_name(name), "arguments": shape(given)})
+                await self._record_use(server, {"tool": audited_name(name), "arguments": shape(arguments)})
             session = await self._session(server, target)
             if name not in session.offered.tools:
                 outcome, is_allowed = "refused", False
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}; see tools/list")
-            raw = await self._passed_on(ctx, session, "tools/call", {"name": name, "arguments": dict(given)}, name)
+            raw = await self._passed_on(ctx, session, "tools/call", {"name": name, "arguments": dict(arguments)}, name)
             given_back = raw, name, Naming(server, target)
             if results.is_small(raw):
                 result = results.call_result(*given_back)
@@ -287,10 +289,10 @@ class Gateway:
             result = results.failed(plain(text))
         finally:
             place = {"namespace": server.obj.namespace, "server": server.obj.name}
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - started_at
             self._meter.count("paddock_mcp_server_calls_total", outcome=outcome, **place)
             self._meter.observe("paddock_mcp_server_call_duration_seconds", seconds, **place)
-            detail = {"arguments": shape(given), "result": outcome, "seconds": round(seconds, 3)}
+            detail = {"arguments": shape(arguments), "result": outcome, "seconds": round(seconds, 3)}
             tool = f"{server.obj.name}.{audited_name(name)}"
             self._services.recorder.called(tool, server.obj.namespace, detail, allowed=is_allowed)
         return result
@@ -298,42 +300,42 @@ class Gateway:
     async def _read_resource(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         session, uri = await self._resource(ctx, str(params.uri), "resources/read")
         try:
-            raw = await self._asked(ctx, session, "resources/read", {"uri": uri})
+            raw = await self._ask(ctx, session, "resources/read", {"uri": uri})
         except MCPError as error:  # the protocol wants the URI of a resource that is not there
             raise MCPError(error.code, error.message, {"uri": str(params.uri)}) from error
         return await anyio.to_thread.run_sync(results.read_result, raw, uri, Naming(session.server, _target(ctx)))
 
     async def _get_prompt(self, ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        target, given = _target(ctx), dict(params.arguments or {})
+        target, arguments = _target(ctx), dict(params.arguments or {})
         server, name = await self._prompt(target, params.name)
         if not target.name:
-            await self._record_asked(server, {"prompt": audited_name(name), "arguments": shape(given)})
-        session = await self._begun(server, target)
-        raw = await self._asked(ctx, session, "prompts/get", {"name": name, "arguments": given})
+            await self._record_asked(server, {"prompt": audited_name(name), "arguments": shape(arguments)})
+        session = await self._open_session(server, target)
+        raw = await self._ask(ctx, session, "prompts/get", {"name": name, "arguments": arguments})
         return await anyio.to_thread.run_sync(results.prompt_result, raw, name, Naming(server, target))
 
     async def _complete(self, ctx: _Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         target, ref = _target(ctx), params.ref
         if isinstance(ref, types.PromptReference):
             server, name = await self._prompt(target, ref.name)
-            session, named = await self._begun(server, target), {"type": "ref/prompt", "name": name}
+            session, reference = await self._open_session(server, target), {"type": "ref/prompt", "name": name}
         else:
             session, uri = await self._resource(ctx, str(ref.uri), "completion/complete")
-            named = {"type": "ref/resource", "uri": uri}
+            reference = {"type": "ref/resource", "uri": uri}
         if not session.has("completions"):
             return types.CompleteResult(completion=types.Completion(values=[]))
-        sent: dict[str, Any] = {"ref": named, "argument": params.argument.model_dump()}
+        sent: dict[str, Any] = {"ref": reference, "argument": params.argument.model_dump()}
         sent |= {"context": params.context.model_dump(exclude_none=True)} if params.context is not None else {}
-        return results.completion_result(await self._asked(ctx, session, "completion/complete", sent))
+        return results.completion_result(await self._ask(ctx, session, "completion/complete", sent))
 
     async def _subscribe(self, ctx: _Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         if not _target(ctx).connection:
-            words = "there is no event stream to tell you of changes; begin with `initialize`, and keep its session"
-            raise MCPError(types.INVALID_PARAMS, words)
+            message = "there is no event stream to tell you of changes; begin with `initialize`, and keep its session"
+            raise MCPError(types.INVALID_PARAMS, message)
         session, uri = await self._resource(ctx, str(params.uri), "resources/subscribe")
-        if uri not in session.held:
+        if uri not in session.subscribed_uris:
             await follow(session, uri)
-            session.held.add(uri)
+            session.subscribed_uris.add(uri)
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: _Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
@@ -355,9 +357,7 @@ class Gateway:
         target = _target(ctx)
         return await self._listening.listen(ctx, params, target, _place(target), find)
 
-    async def _asked(
-        self, ctx: _Context, session: Session, method: str, params: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    async def _ask(self, ctx: _Context, session: Session, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Pass a request on. Raises MCPError."""
         try:
             return await self._passed_on(ctx, session, method, params, method)
@@ -376,7 +376,9 @@ class Gateway:
 
         Raises ServerGone, ServerRefused; TimeoutError after callSeconds; MCPError once the client cancels it.
         """
-        server, target, level = session.server, _target(ctx), _level(ctx)
+        server = session.server
+        target = _target(ctx)
+        level = _level(ctx)
         if level and level != _ANY:
             session.set_level(level)
 
@@ -401,8 +403,8 @@ class Gateway:
                         for notice in mailbox.take():
                             await _relay(ctx, notice, target)
                         if is_done:
-                            found: Mapping[str, Any] = answer.result()
-                            return found
+                            reply: Mapping[str, Any] = answer.result()
+                            return reply
             except TimeoutError:
                 if answer.done():
                     raise
@@ -417,15 +419,15 @@ class Gateway:
     @contextmanager
     def _cancellable(self, ctx: _Context, wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         """Let `cancel` end the request within the block; yields a function that tells if it did."""
-        key, asked = (_place(_target(ctx)), repr(ctx.request_id)), list[bool]()
+        key, cancellations = (_place(_target(ctx)), repr(ctx.request_id)), list[bool]()
 
         def cancel() -> None:
-            asked.append(True)
+            cancellations.append(True)
             wake()
 
         self._cancels[key] = cancel
         try:
-            yield lambda: bool(asked)
+            yield lambda: bool(cancellations)
         finally:
             if self._cancels.get(key) is cancel:
                 del self._cancels[key]
@@ -433,7 +435,7 @@ class Gateway:
     async def _session(self, server: Server, target: Target) -> Session:
         return await self._starts.session(server, *_place(target))
 
-    async def _begun(self, server: Server, target: Target) -> Session:
+    async def _open_session(self, server: Server, target: Target) -> Session:
         """Return the session of a connection. Raises MCPError."""
         try:
             return await self._session(server, target)
@@ -443,53 +445,53 @@ class Gateway:
     async def _resource(self, ctx: _Context, uri: str, method: str) -> tuple[Session, str]:
         """Return the session that has a resource, and its URI there. Raises MCPError."""
         target = _target(ctx)
-        server, own = await self._server_of_resource(target, uri)
-        if not Naming(server, target).may_read(own):
+        server, own_uri = await self._server_of_resource(target, uri)
+        if not Naming(server, target).may_read(own_uri):
             code = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else _RESOURCE_NOT_FOUND
             raise MCPError(code, f"Unknown resource: {uri[:200]}", {"uri": uri})
         if not target.name:
             await self._record_asked(server, {"method": method})
-        return await self._begun(server, target), own
+        return await self._open_session(server, target), own_uri
 
-    async def _prompt(self, target: Target, given: str) -> tuple[Server, str]:
+    async def _prompt(self, target: Target, prompt_name: str) -> tuple[Server, str]:
         """Return the server of a prompt, and its name there. Raises MCPError."""
         try:
-            server, name = await self._server_of(target, given, "prompt")
+            server, name = await self._server_of(target, prompt_name, "prompt")
         except Forbidden as error:
             raise MCPError(types.INVALID_PARAMS, plain(str(error))) from error
         if not Naming(server, target).may_prompt(name):
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {given[:100]}; see prompts/list")
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {prompt_name[:100]}; see prompts/list")
         return server, name
 
     def _servers(self, target: Target, decide: Callable[[Server], Decision]) -> Sequence[Server]:
         if target.server is not None:
             return [target.server] if decide(target.server).allowed else []
-        found = self._services.mcp_servers.list(target.namespace)
-        return [each for each in found if each.spec.enabled and decide(each).allowed]
+        servers = self._services.mcp_servers.list(target.namespace)
+        return [server for server in servers if server.spec.enabled and decide(server).allowed]
 
-    async def _server_of(self, target: Target, given: str, what: str = "tool") -> tuple[Server, str]:
+    async def _server_of(self, target: Target, full_name: str, what: str = "tool") -> tuple[Server, str]:
         """Return the server of a tool or prompt, and its name there. Raises MCPError, Forbidden."""
         if target.server is None:
-            return await anyio.to_thread.run_sync(self._found, target, given, what)
-        if _may_use(target.server, given if what == "tool" else None):
-            return target.server, given
-        raise _unknown(what, given)
+            return await anyio.to_thread.run_sync(self._find_server, target, full_name, what)
+        if _may_use(target.server, full_name if what == "tool" else None):
+            return target.server, full_name
+        raise _unknown(what, full_name)
 
-    def _found(self, target: Target, given: str, what: str) -> tuple[Server, str]:
+    def _find_server(self, target: Target, full_name: str, what: str) -> tuple[Server, str]:
         for server in self._services.mcp_servers.list(target.namespace):
-            name = self._own_name(server, target, given)
+            name = self._own_name(server, target, full_name)
             if name is not None and _may_use(server, name if what == "tool" else None) and server.spec.enabled:
                 return server, name
-        raise _unknown(what, given)
+        raise _unknown(what, full_name)
 
-    def _own_name(self, server: Server, target: Target, given: str) -> str | None:
+    def _own_name(self, server: Server, target: Target, full_name: str) -> str | None:
         """Return the name that a tool or prompt of the namespace has at this server; None: it is of another one."""
         prefix = f"{server.obj.name}."
-        if given.startswith(prefix):
-            return given[len(prefix) :]
+        if full_name.startswith(prefix):
+            return full_name[len(prefix) :]
         offered = self._sessions.tools(server, _place(target))
         names = offered.tools if offered is not None else ()
-        return next((name for name in names if Naming(server, target).name(name) == given), None)
+        return next((name for name in names if Naming(server, target).name(name) == full_name), None)
 
     async def _server_of_resource(self, target: Target, uri: str) -> tuple[Server, str]:
         """Return the server of a resource, and its URI there. Raises MCPError."""
@@ -501,10 +503,10 @@ class Gateway:
             raise MCPError(types.INVALID_PARAMS, plain(str(error))) from error
 
     def _found_resource(self, target: Target, uri: str) -> tuple[Server, str]:
-        name, plus, own = uri.partition("+")
+        name, plus, own_uri = uri.partition("+")
         for server in self._services.mcp_servers.list(target.namespace) if plus and not target.name else ():
             if server.obj.name == name and _may_use(server) and server.spec.enabled:
-                return server, own
+                return server, own_uri
         raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {uri[:200]}; resources/list names all")
 
     async def _record_use(self, server: Server, detail: Mapping[str, Any]) -> None:
@@ -527,13 +529,13 @@ async def _page(method: str, key: str, listed: list[Item], params: _Paged) -> tu
 async def _relay(ctx: _Context, notice: Notice, target: Target) -> None:
     """Send progress or a log message on the stream of the request."""
     if notice.method == PROGRESS:
-        given = notice.params
-        await ctx.session.report_progress(given["progress"], given["total"], given["message"])
+        progress = notice.params
+        await ctx.session.report_progress(progress["progress"], progress["total"], progress["message"])
         return
-    shown = shown_notice(notice, target)
+    notice_params = shown_notice(notice, target)
     level = _level(ctx)
-    if shown is not None and (level == _ANY or LEVELS.index(shown["level"]) >= LEVELS.index(level)):
-        params = types.LoggingMessageNotificationParams.model_validate(shown)
+    if notice_params is not None and (level == _ANY or LEVELS.index(notice_params["level"]) >= LEVELS.index(level)):
+        params = types.LoggingMessageNotificationParams.model_validate(notice_params)
         message = types.LoggingMessageNotification(params=params)
         await ctx.session.send_notification(message, related_request_id=ctx.request_id)
 
@@ -549,8 +551,8 @@ def _level(ctx: _Context) -> str:
 def _target(ctx: _Context) -> Target:
     request: Request | None = ctx.request
     assert request is not None, "every message comes in an HTTP request"
-    found: Target = request.scope[OPTIONS_KEY]
-    return found
+    target: Target = request.scope[OPTIONS_KEY]
+    return target
 
 
 def _place(target: Target) -> Place:

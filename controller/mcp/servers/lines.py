@@ -28,9 +28,9 @@ class Lines:
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Yield the messages that this piece completes. Raises Flood."""
-        *ends, rest = data.split(b"\n")
-        for each in ends:
-            self._keep(each)
+        *ends, remainder = data.split(b"\n")
+        for piece in ends:
+            self._keep(piece)
             line = b"".join(self._pieces)
             self._pieces, self._held = [], 0
             messages = _messages(line)
@@ -41,7 +41,7 @@ class Lines:
                 self._garbage += 1
                 if self._garbage > MOST_GARBAGE:
                     raise Flood(f"it wrote more than {MOST_GARBAGE} lines that are no messages")
-        self._keep(rest)
+        self._keep(remainder)
 
     def _keep(self, piece: bytes) -> None:
         self._held += len(piece)
@@ -57,10 +57,10 @@ def _messages(line: bytes) -> list[Message]:
     if "{" not in text:
         return []
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return list(_messages_between(text))
-    return [each for each in (whole if isinstance(whole, list) else [whole]) if _is_message(each)]
+    return [message for message in (document if isinstance(document, list) else [document]) if _is_message(message)]
 
 
 def _messages_between(text: str) -> Iterator[Message]:

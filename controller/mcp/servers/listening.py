@@ -61,25 +61,25 @@ class Listening:
         find: Find,
     ) -> types.SubscriptionsListenResult:
         """Serve one subscription. It ends with the session of a resource that it follows: the client asks again."""
-        asked = params.notifications
+        notifications = params.notifications
         meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-        wanted = {
-            TOOLS_CHANGED: asked.tools_list_changed,
-            PROMPTS_CHANGED: asked.prompts_list_changed,
-            RESOURCES_CHANGED: asked.resources_list_changed,
-            UPDATED: bool(asked.resource_subscriptions),
-            ENDED: bool(asked.resource_subscriptions),
+        wants_by_method = {
+            TOOLS_CHANGED: notifications.tools_list_changed,
+            PROMPTS_CHANGED: notifications.prompts_list_changed,
+            RESOURCES_CHANGED: notifications.resources_list_changed,
+            UPDATED: bool(notifications.resource_subscriptions),
+            ENDED: bool(notifications.resource_subscriptions),
         }
-        mailbox = Mailbox(place, lambda notice: bool(wanted.get(notice.method)) and _is_for(notice, target))
+        mailbox = Mailbox(place, lambda notice: bool(wants_by_method.get(notice.method)) and _is_for(notice, target))
         followed: dict[str, tuple[Session, str]] = {}
         with self._sessions.notices.listening(mailbox):
             try:
-                for uri in (asked.resource_subscriptions or ())[:_MOST_URIS]:
+                for uri in (notifications.resource_subscriptions or ())[:_MOST_URIS]:
                     with suppress(MCPError):  # what is not acknowledged is not followed
-                        session, own = await find(uri)
-                        await follow(session, own)
-                        followed[uri] = session, own
-                honoured = asked.model_copy(update={"resource_subscriptions": list(followed) or None})
+                        session, own_uri = await find(uri)
+                        await follow(session, own_uri)
+                        followed[uri] = session, own_uri
+                honoured = notifications.model_copy(update={"resource_subscriptions": list(followed) or None})
                 await ctx.session.send_notification(
                     types.SubscriptionsAcknowledgedNotification(
                         params=types.SubscriptionsAcknowledgedNotificationParams(notifications=honoured, _meta=meta)
@@ -88,8 +88,8 @@ class Listening:
                 )
                 await self._relay(ctx, mailbox, target, followed, meta)
             finally:
-                for session, own in followed.values():
-                    session.unfollow(own)
+                for session, own_uri in followed.values():
+                    session.unfollow(own_uri)
         return types.SubscriptionsListenResult(_meta=meta)
 
     async def _relay(
@@ -103,13 +103,13 @@ class Listening:
         while not (mailbox.is_closed or any(session.client.is_gone for session, _ in followed.values())):
             await mailbox.wait()
             for notice in mailbox.take():
-                shown = shown_notice(notice, target)
-                if notice.method == ENDED or shown is None:
+                notice_params = shown_notice(notice, target)
+                if notice.method == ENDED or notice_params is None:
                     continue
                 if notice.method == UPDATED:
-                    if shown["uri"] not in followed:
+                    if notice_params["uri"] not in followed:
                         continue
-                    event: Any = ResourceUpdated(shown["uri"])
+                    event: Any = ResourceUpdated(notice_params["uri"])
                 else:
                     event = _EVENTS[notice.method]()
                 await ctx.session.send_notification(
@@ -122,11 +122,11 @@ class Listening:
         with self._sessions.notices.listening(mailbox):
             while not mailbox.is_closed:
                 await mailbox.wait()
-                both = [(each, shown_notice(each, target)) for each in mailbox.take()]
+                both = [(notice, shown_notice(notice, target)) for notice in mailbox.take()]
                 yield [
-                    {"jsonrpc": "2.0", "method": each.method, **({"params": shown} if shown else {})}
-                    for each, shown in both
-                    if shown is not None
+                    {"jsonrpc": "2.0", "method": notice.method, **({"params": notice_params} if notice_params else {})}
+                    for notice, notice_params in both
+                    if notice_params is not None
                 ]
 
 

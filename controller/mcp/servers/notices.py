@@ -73,8 +73,8 @@ class Mailbox:
     def take(self) -> list[Notice]:
         """Return the notices in order, without waiting."""
         with self._lock:
-            found, self._waiting = list(self._waiting.values()), {}
-        return found
+            notices, self._waiting = list(self._waiting.values()), {}
+        return notices
 
 
 class Notices:
@@ -89,8 +89,8 @@ class Notices:
         """Close all mailboxes, also those to come: who listens would delay the end of the daemon."""
         with self._lock:
             self._closed = True
-        for each in self._all():
-            each.close()
+        for mailbox in self._all():
+            mailbox.close()
 
     @contextmanager
     def listening(self, mailbox: Mailbox) -> Iterator[Mailbox]:
@@ -107,21 +107,21 @@ class Notices:
 
     def is_heard(self, place: Place) -> bool:
         """Return True if somebody listens on this connection, other than a call in progress."""
-        return any(each.place == place and not each.of_call for each in self._all())
+        return any(mailbox.place == place and not mailbox.of_call for mailbox in self._all())
 
     def publish(self, place: Place, notice: Notice) -> None:
         """Hand a notice of a session to the listeners of its connection: a log message to one, the rest to all."""
-        found = [each for each in self._all() if each.place == place and each.wants(notice)]
+        mailboxes = [mailbox for mailbox in self._all() if mailbox.place == place and mailbox.wants(notice)]
         if notice.method == MESSAGE:
-            found = ([each for each in found if each.of_call] or found)[-1:]
-        for each in found:
-            each.put(notice)
+            mailboxes = ([mailbox for mailbox in mailboxes if mailbox.of_call] or mailboxes)[-1:]
+        for mailbox in mailboxes:
+            mailbox.put(notice)
 
     def publish_to_all(self, notice: Notice) -> None:
         """Hand a notice of Paddock's own to the listeners of every connection."""
-        for each in self._all():
-            if each.wants(notice):
-                each.put(notice)
+        for mailbox in self._all():
+            if mailbox.wants(notice):
+                mailbox.put(notice)
 
     def _all(self) -> list[Mailbox]:
         with self._lock:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from controller.kinds.common.json_size import json_bytes
 from controller.kinds.common.plural import counted
 from controller.mcp.calls import MESSAGE_BYTES
-from controller.mcp.names import shown
+from controller.mcp.names import listed_name
 from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice, Params
 from controller.mcp.servers.session import LEGACY, MODERN
 from controller.mcp.servers.target import Target
@@ -51,13 +51,13 @@ class Naming:
     server: Server
     target: Target
 
-    def name(self, own: str) -> str:
+    def name(self, own_name: str) -> str:
         """Return the name of a tool or prompt as listed."""
-        return own if self.target.name else shown(f"{self.server.obj.name}.{own}")
+        return own_name if self.target.name else listed_name(f"{self.server.obj.name}.{own_name}")
 
-    def uri(self, own: str) -> str:
+    def uri(self, own_uri: str) -> str:
         """Return a URI, or a URI template, as listed."""
-        return own if self.target.name else f"{self.server.obj.name}+{own}"
+        return own_uri if self.target.name else f"{self.server.obj.name}+{own_uri}"
 
     def may_read(self, uri: str) -> bool:
         """Return True if clients get the resource."""
@@ -77,18 +77,18 @@ def names_a_sandbox(uri: str) -> bool:
 
 def is_small(raw: Params) -> bool:
     """Return True if what a server answered is little text, in few parts."""
-    return _left(raw, _SMALL) >= 0
+    return _letters_left(raw, _SMALL) >= 0
 
 
-def _left(value: Any, left: int) -> int:
+def _letters_left(value: Any, letters: int) -> int:
     """Return the letters that remain after a value, below 0 for one that is too large. Ends soon, and not deep."""
-    left -= max(_PART, len(value)) if isinstance(value, str) else _PART
+    letters -= max(_PART, len(value)) if isinstance(value, str) else _PART
     parts = chain.from_iterable(value.items()) if isinstance(value, Mapping) else value
-    for each in parts if isinstance(value, Mapping | list) else ():
-        if left < 0:
+    for element in parts if isinstance(value, Mapping | list) else ():
+        if letters < 0:
             break
-        left = _left(each, left)
-    return left
+        letters = _letters_left(element, letters)
+    return letters
 
 
 def call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
@@ -107,8 +107,8 @@ def failed(text: str) -> types.CallToolResult:
 def read_result(raw: Params, uri: str, naming: Naming) -> types.ReadResourceResult:
     """Return the contents of a resource. Raises MCPError."""
     contents = []
-    for each in _bounded(raw, f"the resource {uri[:200]}").get("contents") or ():
-        checked = _valid(_CONTENTS, _with_uri(each, naming))
+    for content in _bounded(raw, f"the resource {uri[:200]}").get("contents") or ():
+        checked = _valid(_CONTENTS, _with_uri(content, naming))
         if checked is not None:
             contents.append(checked)
     return types.ReadResourceResult(contents=contents, _meta={IN_SANDBOX: True})
@@ -116,24 +116,26 @@ def read_result(raw: Params, uri: str, naming: Naming) -> types.ReadResourceResu
 
 def prompt_result(raw: Params, name: str, naming: Naming) -> types.GetPromptResult:
     """Return the messages of a prompt. Raises MCPError."""
-    found = _bounded(raw, f"the prompt {name[:100]}")
+    prompt = _bounded(raw, f"the prompt {name[:100]}")
     messages = []
-    for each in found.get("messages") or ():
-        content = _valid(_CONTENT, _block(each.get("content"), naming)) if isinstance(each, dict) else None
-        if content is not None and each.get("role") in ("user", "assistant"):
-            messages.append(types.PromptMessage(role=each["role"], content=content))
-    text = found.get("description")
+    for message in prompt.get("messages") or ():
+        content = _valid(_CONTENT, _block(message.get("content"), naming)) if isinstance(message, dict) else None
+        if content is not None and message.get("role") in ("user", "assistant"):
+            messages.append(types.PromptMessage(role=message["role"], content=content))
+    text = prompt.get("description")
     description = mcp_tools.plain(text, mcp_tools.MOST_DESCRIPTION) if isinstance(text, str) else None
     return types.GetPromptResult(description=description, messages=messages, _meta={IN_SANDBOX: True})
 
 
 def completion_result(raw: Params) -> types.CompleteResult:
     """Return proposed values."""
-    found = raw.get("completion")
-    values = found.get("values") if isinstance(found, dict) else None
-    kept = [mcp_tools.plain(each) for each in values or () if isinstance(each, str)] if isinstance(values, list) else []
-    more = len(kept) > _MOST_VALUES or (isinstance(found, dict) and found.get("hasMore") is True)
-    return types.CompleteResult(completion=types.Completion(values=kept[:_MOST_VALUES], has_more=more))
+    completion = raw.get("completion")
+    values = completion.get("values") if isinstance(completion, dict) else None
+    proposals = (
+        [mcp_tools.plain(text) for text in values or () if isinstance(text, str)] if isinstance(values, list) else []
+    )
+    has_more = len(proposals) > _MOST_VALUES or (isinstance(completion, dict) and completion.get("hasMore") is True)
+    return types.CompleteResult(completion=types.Completion(values=proposals[:_MOST_VALUES], has_more=has_more))
 
 
 def listed_resources(raw: Iterable[Params], naming: Naming) -> list[types.Resource]:
@@ -150,14 +152,14 @@ def listed_templates(raw: Iterable[Params], naming: Naming) -> list[types.Resour
 
 def listed_prompts(raw: Iterable[Params], naming: Naming) -> list[types.Prompt]:
     """Return the prompts that clients get."""
-    found = []
-    for each in raw:
-        name = each.get("name")
+    prompts = []
+    for definition in raw:
+        name = definition.get("name")
         if not isinstance(name, str) or not mcp_tools.is_name(name) or not naming.may_prompt(name):
             continue
-        made = mcp_tools.definition(each, ("name", "title", "description", "arguments"))
-        found.append(_valid(types.Prompt, {**made, "name": naming.name(name)}))
-    return [each for each in found if each is not None]
+        prompt = mcp_tools.definition(definition, ("name", "title", "description", "arguments"))
+        prompts.append(_valid(types.Prompt, {**prompt, "name": naming.name(name)}))
+    return [prompt for prompt in prompts if prompt is not None]
 
 
 def page_of(method: str, key: str, listed: Sequence[Item], cursor: str | None = None) -> tuple[list[Item], str | None]:
@@ -167,19 +169,23 @@ def page_of(method: str, key: str, listed: Sequence[Item], cursor: str | None = 
     """
     if cursor is not None and not _CURSOR.fullmatch(cursor):
         raise MCPError(types.INVALID_PARAMS, "cursor: not one of this server's; list again without it")
-    first, kept, size = int(cursor or 0), list[Item](), 0
-    in_order = sorted(listed, key=lambda each: str(getattr(each, "name", "")))
-    for number, each in enumerate(in_order[first:], first):
-        shown = each.model_dump(mode="json", by_alias=True, exclude_none=True)
-        item_bytes = json_bytes(shown)
-        if not _is_of_all_versions(method, key, shown) or item_bytes > MESSAGE_BYTES:
-            _log.warning("mcp item left out of a list", method=method, name=getattr(each, "name", ""), bytes=item_bytes)
+    first = int(cursor or 0)
+    page = list[Item]()
+    size = 0
+    in_order = sorted(listed, key=lambda entry: str(getattr(entry, "name", "")))
+    for number, entry in enumerate(in_order[first:], first):
+        as_json = entry.model_dump(mode="json", by_alias=True, exclude_none=True)
+        item_bytes = json_bytes(as_json)
+        if not _is_of_all_versions(method, key, as_json) or item_bytes > MESSAGE_BYTES:
+            _log.warning(
+                "mcp item left out of a list", method=method, name=getattr(entry, "name", ""), bytes=item_bytes
+            )
             continue
         size += item_bytes
         if size > MESSAGE_BYTES:
-            return kept, str(number)
-        kept.append(each)
-    return kept, None
+            return page, str(number)
+        page.append(entry)
+    return page, None
 
 
 def notification(notice: Notice, naming: Naming | None) -> Params | None:
@@ -200,20 +206,20 @@ def notification(notice: Notice, naming: Naming | None) -> Params | None:
         return None
     if level not in LEVELS or json_bytes(data) > _MOST_LOG_BYTES:
         return None
-    own = mcp_tools.plain(logger, 128) if isinstance(logger, str) else ""
-    named = own if naming.target.name else ".".join(filter(None, (naming.server.obj.name, own)))
-    return {"level": level, "data": data, **({"logger": named} if named else {})}
+    logger_name = mcp_tools.plain(logger, 128) if isinstance(logger, str) else ""
+    full_logger = logger_name if naming.target.name else ".".join(filter(None, (naming.server.obj.name, logger_name)))
+    return {"level": level, "data": data, **({"logger": full_logger} if full_logger else {})}
 
 
 def _listed(model: type[Item], raw: Iterable[Params], key: str, keys: Sequence[str], naming: Naming) -> list[Item]:
-    found = []
-    for each in raw:
-        uri = each.get(key)
+    checked = []
+    for definition in raw:
+        uri = definition.get(key)
         usable = isinstance(uri, str) and 0 < len(uri) <= _MOST_URI_LETTERS and uri == mcp_tools.plain(uri, len(uri))
         if usable and naming.may_read(str(uri)):
-            made = mcp_tools.definition(each, keys)
-            found.append(_valid(model, {**made, key: naming.uri(str(uri))}))
-    return [each for each in found if each is not None]
+            fields = mcp_tools.definition(definition, keys)
+            checked.append(_valid(model, {**fields, key: naming.uri(str(uri))}))
+    return [entry for entry in checked if entry is not None]
 
 
 def _is_of_all_versions(method: str, key: str, item: Mapping[str, Any]) -> bool:
@@ -243,14 +249,14 @@ def _bounded(raw: Params, subject: str) -> dict[str, Any]:
     if json_bytes(raw) > MESSAGE_BYTES:  # before anything is made of it
         raise too_large
     try:
-        found = _cleaned(dict(raw))
+        cleaned = _cleaned(dict(raw))
     except RecursionError:
         raise MCPError(types.INTERNAL_ERROR, f"{subject} is nested too deeply to be passed on") from None
-    if json_bytes(found) > MESSAGE_BYTES:  # with its escapes
+    if json_bytes(cleaned) > MESSAGE_BYTES:  # with its escapes
         raise too_large
-    if any(isinstance(each, list) and len(each) > _MOST_BLOCKS for each in found.values()):
+    if any(isinstance(field, list) and len(field) > _MOST_BLOCKS for field in cleaned.values()):
         raise MCPError(types.INTERNAL_ERROR, f"{subject} has more than {_MOST_BLOCKS} blocks; ask for less")
-    return {key: each for key, each in found.items() if isinstance(each, list | str)}
+    return {key: field for key, field in cleaned.items() if isinstance(field, list | str)}
 
 
 def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
@@ -268,15 +274,19 @@ def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult
         content = []
     if not isinstance(content, list):
         return failed(f"the result of {tool} is not valid: its content is no list")
-    found = [_valid(_CONTENT, _block(each, naming)) for each in content]
-    kept = [each for each in found if each is not None]
-    made = types.CallToolResult(
-        content=[*kept, *_left_out(len(found) - len(kept))],
+    blocks = [_valid(_CONTENT, _block(block, naming)) for block in content]
+    valid_blocks = [block for block in blocks if block is not None]
+    checked_result = types.CallToolResult(
+        content=[*valid_blocks, *_left_out(len(blocks) - len(valid_blocks))],
         structured_content=structured,
         is_error=raw.get("isError") is True,
         _meta={IN_SANDBOX: True},
     )
-    return failed(too_large) if json_bytes(made.model_dump(mode="json", by_alias=True)) > MESSAGE_BYTES else made
+    return (
+        failed(too_large)
+        if json_bytes(checked_result.model_dump(mode="json", by_alias=True)) > MESSAGE_BYTES
+        else checked_result
+    )
 
 
 def _left_out(count: int) -> list[types.TextContent]:
@@ -286,12 +296,12 @@ def _left_out(count: int) -> list[types.TextContent]:
 
 def _block(value: Any, naming: Naming) -> Any:
     """Return a block of content without terminal control, with URIs as clients know them."""
-    found = _cleaned(value)
-    if not isinstance(found, dict):
-        return found
-    if found.get("type") == "resource":
-        return {**found, "resource": _with_uri(found.get("resource"), naming)}
-    return _with_uri(found, naming) if found.get("type") == "resource_link" else found
+    block = _cleaned(value)
+    if not isinstance(block, dict):
+        return block
+    if block.get("type") == "resource":
+        return {**block, "resource": _with_uri(block.get("resource"), naming)}
+    return _with_uri(block, naming) if block.get("type") == "resource_link" else block
 
 
 def _with_uri(value: Any, naming: Naming) -> Any:
@@ -303,7 +313,7 @@ def _with_uri(value: Any, naming: Naming) -> Any:
         return value
     if names_a_sandbox(value["uri"]):
         return None
-    return {**{key: each for key, each in value.items() if key != "_meta"}, "uri": naming.uri(value["uri"])}
+    return {**{key: field for key, field in value.items() if key != "_meta"}, "uri": naming.uri(value["uri"])}
 
 
 def _text(text: str) -> types.TextContent:
@@ -322,5 +332,5 @@ def _cleaned(value: Any, depth: int = _MOST_DEPTH) -> Any:
     if not depth:
         raise RecursionError
     if isinstance(value, list):
-        return [_cleaned(each, depth - 1) for each in value]
-    return {visible(uncontrolled(key)): _cleaned(each, depth - 1) for key, each in value.items()}
+        return [_cleaned(element, depth - 1) for element in value]
+    return {visible(uncontrolled(key)): _cleaned(field, depth - 1) for key, field in value.items()}

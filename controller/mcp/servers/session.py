@@ -42,7 +42,7 @@ class Session:
     began_at: float = 0.0  # on the monotonic clock
     used_at: float = 0.0
     level: str = ""  # of log messages, if a client chose one
-    held: set[str] = field(default_factory=set)  # URIs that the connection itself follows
+    subscribed_uris: set[str] = field(default_factory=set)  # URIs that the connection itself follows
     _followed: Counter[str] = field(default_factory=Counter)
     _listening: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -52,12 +52,12 @@ class Session:
         """True for a server without handshake."""
         return self.protocol == MODERN
 
-    def params(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def params(self, request_params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a request in the era that the server speaks."""
         if not self.modern:
-            return dict(given)
+            return dict(request_params)
         level = {_LOG_LEVEL: self.level} if self.level else {}
-        return {**given, "_meta": {**_META, **level, **given.get("_meta", {})}}
+        return {**request_params, "_meta": {**_META, **level, **request_params.get("_meta", {})}}
 
     def has(self, capability: str) -> bool:
         """Return True if the server says that it can do this."""
@@ -109,12 +109,14 @@ class Session:
 
         Raises ServerGone.
         """
-        wanted: dict[str, Any] = {name: True for each, name in _LIST_CHANGES.items() if self.has(each)}
+        notifications: dict[str, Any] = {
+            name: True for capability, name in _LIST_CHANGES.items() if self.has(capability)
+        }
         with self._lock:
-            wanted |= {"resourceSubscriptions": sorted(self._followed)} if self._followed else {}
+            notifications |= {"resourceSubscriptions": sorted(self._followed)} if self._followed else {}
             before, self._listening = self._listening, None
-            if wanted:
-                sent = self.params({"notifications": wanted})
+            if notifications:
+                sent = self.params({"notifications": notifications})
                 self._listening = self.client.request("subscriptions/listen", sent, lasting=True)[0]
         if before is not None:
             self.client.cancel(before, "another subscription replaces it")

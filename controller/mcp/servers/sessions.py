@@ -60,7 +60,9 @@ class Sessions:
 
     def __init__(self, servers: McpServers, meter: Meter, clock: Callable[[], float] = time.monotonic) -> None:
         self._servers, self._meter, self._clock = servers, meter, clock
-        self._lock, self._pinning, self._stop = threading.Lock(), threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._pinning = threading.Lock()
+        self._stop = threading.Event()
         self._sessions: dict[Key, Future[Session]] = {}
         self._known: dict[tuple[str, int], Offered] = {}  # of servers that ran
         self._protocols: dict[tuple[str, int], str] = {}  # versions that servers were found to speak
@@ -80,8 +82,8 @@ class Sessions:
 
     def start(self) -> None:
         """Delete the sandboxes of an earlier daemon's sessions, and start to end idle sessions. Raises ServiceError."""
-        if left := self._servers.remove_sessions():
-            _log.info("mcp sessions of an earlier daemon removed", count=left)
+        if removed_count := self._servers.remove_sessions():
+            _log.info("mcp sessions of an earlier daemon removed", count=removed_count)
         self._sweeper = threading.Thread(target=self._sweep_always, name="mcp sweep", daemon=True)
         self._sweeper.start()
 
@@ -96,9 +98,9 @@ class Sessions:
         deadline = time.monotonic() + seconds
         self._end(lambda _key: True)
         wait_for(going, seconds)
-        left = [each.result().sandbox for each in going if each.done() and each.exception() is None]
+        sandboxes = [session.result().sandbox for session in going if session.done() and session.exception() is None]
         try:
-            while left and time.monotonic() < deadline and self._servers.sessions_left(left):
+            while sandboxes and time.monotonic() < deadline and self._servers.sessions_left(sandboxes):
                 time.sleep(_STOP_POLL_SECONDS)
         except errors.ServiceError as error:  # the next daemon removes them
             _log.warning("mcp sandboxes not awaited", error=str(error))
@@ -118,32 +120,32 @@ class Sessions:
         """Note that a list was given without the server: once it is there, listeners are told to list again."""
         self._missed.add(server.key)
 
-    def lacks(self, server: Server, capability: str) -> bool:
+    def is_missing(self, server: Server, capability: str) -> bool:
         """Return True if the server is known not to do this."""
-        known = self._capabilities.get(server.key)
-        return known is not None and not isinstance(known.get(capability), Mapping)
+        capabilities = self._capabilities.get(server.key)
+        return capabilities is not None and not isinstance(capabilities.get(capability), Mapping)
 
     def running(self, server: Server, place: Place) -> Session | None:
         """Return the running session of a connection."""
-        found = self._sessions.get((*server.key, *place))
-        is_running = found is not None and found.done() and not found.cancelled() and found.exception() is None
-        return found.result() if found is not None and is_running else None
+        session = self._sessions.get((*server.key, *place))
+        is_running = session is not None and session.done() and not session.cancelled() and session.exception() is None
+        return session.result() if session is not None and is_running else None
 
     def of_place(self, place: Place) -> Sequence[Session]:
         """Return the running sessions of a connection."""
-        return [each for each in self._running() if each.place == place]
+        return [session for session in self._running() if session.place == place]
 
     def _running(self) -> Sequence[Session]:
         with self._lock:
-            found = list(self._sessions.values())
-        return [each.result() for each in found if each.done() and each.exception() is None]
+            futures = list(self._sessions.values())
+        return [future.result() for future in futures if future.done() and future.exception() is None]
 
     def set_level(self, place: Place, level: str) -> None:
         """Set the least level of log messages for the sessions of a connection, present and to come."""
         self._levels[place] = level
-        for each in self.of_place(place):
+        for session in self.of_place(place):
             with suppress(ServerGone):
-                each.set_level(level)
+                session.set_level(level)
 
     @contextmanager
     def unsandboxed(self, server: Server) -> Iterator[None]:
@@ -154,9 +156,9 @@ class Sessions:
         finally:
             self._note_unsandboxed(server, -1)
 
-    def _note_unsandboxed(self, server: Server, more: int) -> None:
+    def _note_unsandboxed(self, server: Server, change: int) -> None:
         with self._lock:
-            self._unsandboxed[server.obj.uid] += more
+            self._unsandboxed[server.obj.uid] += change
             count = self._unsandboxed[server.obj.uid]
             self._unsandboxed += Counter()  # drops what is zero
         self._servers.report(server, _unsandboxed(count) if count else _SANDBOXED_AGAIN)
@@ -168,30 +170,30 @@ class Sessions:
         """
         key = (*server.key, caller, connection)
         with self._lock:
-            found = self._sessions.get(key)
-            if found is not None:
-                return key, found, False
+            future = self._sessions.get(key)
+            if future is not None:
+                return key, future, False
             if self._closing:
                 raise StartRefused("the daemon stops; try again once it runs")
-            if sum(each[2] == caller for each in self._sessions) >= _MOST_OF_CALLER:
-                words = f"you have {_MOST_OF_CALLER} sessions with MCP servers; close some clients first"
-                raise errors.TooManyRequests(words)
-            made = self._sessions[key] = Future()
-            return key, made, True
+            if sum(session_key[2] == caller for session_key in self._sessions) >= _MOST_OF_CALLER:
+                message = f"you have {_MOST_OF_CALLER} sessions with MCP servers; close some clients first"
+                raise errors.TooManyRequests(message)
+            future = self._sessions[key] = Future()
+            return key, future, True
 
-    def open(self, key: Key, server: Server, made: "Future[Session]") -> None:
+    def open(self, key: Key, server: Server, future: "Future[Session]") -> None:
         """Start the claimed session. Blocks; its errors are those of the future."""
         try:
             session = self._started(server, key[2:])
             session.began_at = session.used_at = self._clock()
         except BaseException as error:
-            self._fail(key, made, error)
+            self._fail(key, future, error)
             return
-        made.set_result(session)
+        future.set_result(session)
 
-    def abandon(self, key: Key, made: "Future[Session]") -> None:
+    def abandon(self, key: Key, future: "Future[Session]") -> None:
         """Give up a claimed session that nobody opens."""
-        self._fail(key, made, StartRefused("the daemon stops; try again once it runs"))
+        self._fail(key, future, StartRefused("the daemon stops; try again once it runs"))
 
     def use(self, session: Session) -> None:
         """Note that the session is in use: it is not idle."""
@@ -200,32 +202,32 @@ class Sessions:
     def end(self, caller: str, connection: str, server_uid: str = "") -> None:
         """End the sessions of a connection that is gone."""
         self._levels.pop((caller, connection), None)
-        for each in [each for each in list(self._held) if each[1] == (caller, connection)]:
-            self._held.pop(each, None)
+        for held_key in [held_key for held_key in list(self._held) if held_key[1] == (caller, connection)]:
+            self._held.pop(held_key, None)
         self._end(lambda key: key[2:] == (caller, connection) and server_uid in ("", key[0]))
 
     def sweep(self) -> None:
         """End sessions that are idle, dead, or whose server was changed, disabled or deleted."""
         servers = self._servers.kept()
-        current = {each.key: each for each in servers}
+        current = {server.key: server for server in servers}
         now = self._clock()
 
         def is_over(key: Key) -> bool:
-            server, found = current.get(key[:2]), self._sessions.get(key)
+            server, future = current.get(key[:2]), self._sessions.get(key)
             if server is None or not server.spec.enabled:
                 return True
-            if found is None or not found.done() or found.exception() is not None:
+            if future is None or not future.done() or future.exception() is not None:
                 return False
-            session = found.result()
-            in_use = session.client.busy or (session.is_followed and self.notices.is_heard(session.place))
+            session = future.result()
+            in_use = session.client.is_busy or (session.is_followed and self.notices.is_heard(session.place))
             idle = not in_use and now - session.used_at >= server.spec.idle_seconds
             return idle or session.client.is_gone
 
         self._end(is_over)
         several: Any = (self._known, self._failures, self._capabilities, self._protocols)
-        for known in several:
-            for each in [each for each in known if each[:2] not in current]:
-                known.pop(each, None)
+        for cache in several:
+            for key in [key for key in cache if key[:2] not in current]:
+                cache.pop(key, None)
         self._keep_states(servers)
         self._keep_pools(servers)
         self._keep_followed(servers)
@@ -236,16 +238,16 @@ class Sessions:
         self._blind_sweeps = self._blind_sweeps + 1 if blind else 0
         if self._blind_sweeps == _BLIND_SWEEPS and servers:
             _log.warning("mcp servers without the engine", servers=len(servers), error=blind)
-        for each in servers:
-            ready = self._state_now(each, blind)
+        for server in servers:
+            ready = self._state_now(server, blind)
             if ready is not None:
-                self._servers.report(each, ready, quiet=True)
-            if not is_sandboxed(each.obj) and not self._unsandboxed[each.obj.uid]:
-                self._servers.report(each, _SANDBOXED_AGAIN)
+                self._servers.report(server, ready, quiet=True)
+            if not is_sandboxed(server.obj) and not self._unsandboxed[server.obj.uid]:
+                self._servers.report(server, _SANDBOXED_AGAIN)
         self._tell(servers, is_blind=self._blind_sweeps >= _BLIND_SWEEPS)
         self._meter.gauge("paddock_mcp_sessions", self.count(), sandboxed="true")
         self._meter.gauge("paddock_mcp_sessions", self._unsandboxed.total(), sandboxed="false")
-        counts = Counter((each.spec.trust, state_word(each.obj)) for each in servers)
+        counts = Counter((server.spec.trust, state_word(server.obj)) for server in servers)
         for trust in ("user_added", "verified"):
             for state in STATES:
                 self._meter.gauge("paddock_mcp_servers", counts[trust, state], trust=trust, state=state)
@@ -260,7 +262,7 @@ class Sessions:
             text = f"the engine can't be reached: {blind}"
             return None if reason == "DockerUnavailable" else Condition(READY, "False", "DockerUnavailable", text)
         if reason in ("DockerUnavailable", "Disabled") and not blind:
-            if any(each.server.key == server.key and not each.client.is_gone for each in self._running()):
+            if any(session.server.key == server.key and not session.client.is_gone for session in self._running()):
                 return Condition(READY, "True", "Answering", "its sessions ran on")
             return Condition(READY, "Unknown", "Unused", "its next call starts it")
         return None
@@ -268,10 +270,10 @@ class Sessions:
     def _tell(self, servers: Sequence[Server], *, is_blind: bool) -> None:
         """Tell listeners of a namespace that its servers, and so its tools, are others now."""
         offering: dict[str, set[tuple[str, int]]] = {}
-        for each in servers:
-            if each.spec.enabled and not is_blind:
-                offering.setdefault(each.obj.namespace, set()).add(each.key)
-        now = {name: frozenset(each) for name, each in offering.items()}
+        for server in servers:
+            if server.spec.enabled and not is_blind:
+                offering.setdefault(server.obj.namespace, set()).add(server.key)
+        now = {name: frozenset(keys) for name, keys in offering.items()}
         before, self._offering = self._offering, now
         for namespace in before.keys() | now.keys() if before is not None else ():
             if before is not None and before.get(namespace) != now.get(namespace):
@@ -280,24 +282,24 @@ class Sessions:
     def _keep_pools(self, servers: Sequence[Server]) -> None:
         """Make the pools of warm sandboxes as the specs ask: after a change, and once a minute."""
         now = self._clock()
-        for each in servers:
-            generation, due = self._pools.get(each.obj.uid, (0, 0.0))
-            if generation == each.obj.generation and now < due:
+        for server in servers:
+            generation, due = self._pools.get(server.obj.uid, (0, 0.0))
+            if generation == server.obj.generation and now < due:
                 continue
-            wait = _POOL_SECONDS if each.spec.warm_replicas else math.inf
+            wait = _POOL_SECONDS if server.spec.warm_replicas else math.inf
             try:
-                self._servers.keep_pool(each)
+                self._servers.keep_pool(server)
             except errors.ServiceError as error:  # a template is in use until its last session has ended
-                _log.info("mcp pool not kept", object=str(each.obj.ref), error=str(error))
+                _log.info("mcp pool not kept", object=str(server.obj.ref), error=str(error))
                 wait = _POOL_RETRY_SECONDS
-            self._pools[each.obj.uid] = each.obj.generation, now + wait
-        known = {each.obj.uid for each in servers}
-        for uid in [each for each in self._pools if each not in known]:
+            self._pools[server.obj.uid] = server.obj.generation, now + wait
+        uids = {server.obj.uid for server in servers}
+        for uid in [pool_uid for pool_uid in self._pools if pool_uid not in uids]:
             del self._pools[uid]
 
     def _keep_followed(self, servers: Sequence[Server]) -> None:
         """Begin sessions again that ended, while a connection follows resources of theirs and hears of them."""
-        current = {each.obj.uid: each for each in servers if each.spec.enabled}
+        current = {server.obj.uid: server for server in servers if server.spec.enabled}
         for (uid, place), uris in list(self._held.items()):
             server = current.get(uid)
             if not uris and not any(key[0] == uid and key[2:] == place for key in list(self._sessions)):
@@ -305,30 +307,36 @@ class Sessions:
             if not uris or server is None or not self.notices.is_heard(place) or self._may_not_start(server, place[0]):
                 continue
             with suppress(errors.ServiceError):
-                key, made, is_new = self.claim(server, *place)
+                key, future, is_new = self.claim(server, *place)
                 if is_new:
-                    threading.Thread(target=self.open, args=(key, server, made), name="mcp follow", daemon=True).start()
+                    threading.Thread(
+                        target=self.open, args=(key, server, future), name="mcp follow", daemon=True
+                    ).start()
 
     def _may_not_start(self, server: Server, caller: str) -> bool:
         return bool(self._servers.unavailable()) or self._waiting(server, caller) is not None
 
     def _waiting(self, server: Server, caller: str) -> _Failures | None:
         """Return the failures after which the next start must wait; None: it need not."""
-        found = [self._failures.get((*server.key, each)) for each in ("", caller)]
-        return next((each for each in found if each is not None and self._clock() < each.not_before), None)
+        failures = [self._failures.get((*server.key, subject)) for subject in ("", caller)]
+        return next(
+            (failure for failure in failures if failure is not None and self._clock() < failure.not_before), None
+        )
 
     def let_go(self, server: Server, place: Place, uri: str) -> None:
         """Have a connection follow a resource no more, nor in a session to come."""
-        held = self._held.get((server.obj.uid, place), set())
-        if uri in held:
-            held.discard(uri)
+        followed_uris = self._held.get((server.obj.uid, place), set())
+        if uri in followed_uris:
+            followed_uris.discard(uri)
             if session := self.running(server, place):
                 session.unfollow(uri)
 
     def _follow_again(self, session: Session) -> None:
         """Follow what the connection followed in its last session; it is to read that again. Raises ServerGone."""
-        session.held = self._held.setdefault((session.server.obj.uid, session.place), session.held)
-        for uri in sorted(session.held):
+        session.subscribed_uris = self._held.setdefault(
+            (session.server.obj.uid, session.place), session.subscribed_uris
+        )
+        for uri in sorted(session.subscribed_uris):
             session.follow(uri)
             self._noticed(session.server, session.place, UPDATED, {"uri": uri})
 
@@ -346,26 +354,26 @@ class Sessions:
 
     def _end(self, is_over: Callable[[Key], bool]) -> None:
         with self._lock:
-            found = [(key, each) for key, each in self._sessions.items() if is_over(key)]
-        for key, each in found:
-            each.add_done_callback(partial(self.drop, key))  # at once, unless it is still starting
+            ending = [(key, future) for key, future in self._sessions.items() if is_over(key)]
+        for key, future in ending:
+            future.add_done_callback(partial(self.drop, key))  # at once, unless it is still starting
 
-    def drop(self, key: Key, found: "Future[Session]") -> None:
+    def drop(self, key: Key, future: "Future[Session]") -> None:
         """End the session, and count its death as a failed start if it came soon after that. Blocks."""
         with self._lock:
-            if self._sessions.get(key) is not found:
+            if self._sessions.get(key) is not future:
                 return
             del self._sessions[key]
-        if found.exception() is None:
-            self._settle(found.result())
-            self._remove(found.result())
+        if future.exception() is None:
+            self._settle(future.result())
+            self._remove(future.result())
 
     def _settle(self, session: Session) -> None:
         """Count an early death of a session that ends; forget earlier failures if there was none."""
         early = session.client.is_gone and self._clock() - session.began_at < _EARLY_SECONDS
         if early:
             why = f"{session.client.why}, within {_EARLY_SECONDS:.0f} s of its start"
-            self._refused(session.server, "StartFailed", why, caller=session.place[0])
+            self._start_refusal(session.server, "StartFailed", why, caller=session.place[0])
         else:
             for caller in ("", session.place[0]):
                 self._failures.pop((*session.server.key, caller), None)
@@ -381,10 +389,10 @@ class Sessions:
         except errors.ServiceError as error:  # its idle timeout deletes it
             _log.warning("mcp sandbox not removed", object=str(sandbox.ref), error=str(error))
 
-    def _fail(self, key: Key, made: "Future[Session]", error: BaseException) -> None:
+    def _fail(self, key: Key, future: "Future[Session]", error: BaseException) -> None:
         with self._lock:
             self._sessions.pop(key, None)
-        made.set_exception(error)
+        future.set_exception(error)
 
     def _started(self, server: Server, place: Place) -> Session:
         self._check(server, place[0])
@@ -393,7 +401,7 @@ class Sessions:
         try:
             sandbox = self._servers.create_sandbox(server)
         except errors.Invalid as error:
-            raise self._refused(server, "StartFailed", str(error)) from error
+            raise self._start_refusal(server, "StartFailed", str(error)) from error
         try:
             return self._talking(server, sandbox, place, deadline)
         except BaseException:
@@ -420,7 +428,7 @@ class Sessions:
                 if isinstance(error, FutureTimeout):
                     silent = f"it did not answer within {server.spec.startup_seconds} s (startupSeconds)"
                     error = ServerGone(silent, session.client.last_lines())
-                raise self._refused(server, "StartFailed", error.why, said=str(error)) from error
+                raise self._start_refusal(server, "StartFailed", error.why, answer_message=str(error)) from error
             except BaseException:
                 self._close(session.client)
                 raise
@@ -434,7 +442,7 @@ class Sessions:
             client = StdioClient(start, sandbox.name, hidden, noticed)
         except (StreamError, errors.ServiceError) as error:
             reason = "QuotaExceeded" if self._servers.is_waiting_for_quota(sandbox) else "StartFailed"
-            raise self._refused(server, reason, str(error)) from error
+            raise self._start_refusal(server, reason, str(error)) from error
         return Session(server, sandbox, client, place)
 
     def _close(self, client: StdioClient) -> None:
@@ -450,14 +458,16 @@ class Sessions:
         if not server.spec.tools.digest and self._servers.stored(server).status.get("tools", {}).get("changedDigest"):
             raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
         if blind := self._servers.unavailable():
-            raise self._refused(server, "DockerUnavailable", f"the engine can't be reached: {blind}", counted=False)
+            raise self._start_refusal(
+                server, "DockerUnavailable", f"the engine can't be reached: {blind}", counted=False
+            )
         failed = self._waiting(server, caller)
         if failed is not None:
             wait = f"it failed {failed.count} times; the next start is in {failed.not_before - self._clock():.0f} s"
             message = f"{wait}: {failed.message}"
-            raise self._refused(server, "CrashLoopBackOff", message, counted=False, written=failed.message)
+            raise self._start_refusal(server, "CrashLoopBackOff", message, counted=False, stored_message=failed.message)
 
-    def _refused(
+    def _start_refusal(
         self,
         server: Server,
         reason: str,
@@ -465,8 +475,8 @@ class Sessions:
         *,
         counted: bool = True,
         caller: str = "",
-        written: str = "",
-        said: str = "",
+        stored_message: str = "",
+        answer_message: str = "",
     ) -> StartRefused:
         """Report why no session began, and return the error. Only that has what the server said: it may be secret.
 
@@ -475,10 +485,10 @@ class Sessions:
         if counted:
             failed = self._failures.setdefault((*server.key, caller), _Failures())
             failed.count, failed.message = failed.count + 1, message
-            more = failed.count - _FREE_FAILURES
-            failed.not_before = self._clock() + min(2.0**more, _MOST_BACKOFF_SECONDS) if more > 0 else 0.0
-        self._servers.report(server, Condition(READY, "False", reason, written or message))
-        return StartRefused(f"{server}: {reason}: {said or message}")
+            excess = failed.count - _FREE_FAILURES
+            failed.not_before = self._clock() + min(2.0**excess, _MOST_BACKOFF_SECONDS) if excess > 0 else 0.0
+        self._servers.report(server, Condition(READY, "False", reason, stored_message or message))
+        return StartRefused(f"{server}: {reason}: {answer_message or message}")
 
     def _greet(self, session: Session, deadline: float, versions: list[str], refusals: list[ServerRefused]) -> None:
         """Agree on the version: with a handshake, else that of servers without one, else with an older handshake.
@@ -526,13 +536,13 @@ class Sessions:
         self._capabilities[server.key] = session.capabilities
         with self._pinning:
             now = self._servers.stored(server)  # another session may have pinned them since this one began
-            known = now.status.get("tools", {})
-            digests = [str(known.get(each, "")) for each in ("digest", "changedDigest")]
+            pinned = now.status.get("tools", {})
+            digests = [str(pinned.get(key, "")) for key in ("digest", "changedDigest")]
             if mcp_tools.pin(mcp_tools.digest_of(listed), server.spec.tools.digest, *digests) != "changed":
                 self._accept(session, now, listed)
                 return
             self._known.pop(server.key, None)
-            self._servers.report(server, _changed(server), {"tools": _with_changes(session, known, listed)})
+            self._servers.report(server, _changed(server), {"tools": _with_changes(session, pinned, listed)})
         if not server.spec.tools.digest:
             self._end(lambda key: key[:2] == server.key)
         raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
@@ -543,7 +553,7 @@ class Sessions:
         is_verified = server.spec.trust == "verified"
         offered = mcp_tools.offered(listed, server.spec.tools, verified=is_verified, paddocks=NAMES)
         session.offered = self._known[server.key] = offered
-        left = f"; left out: {offered.left_out_text()}" if offered.left_out else ""
+        remark = f"; left out: {offered.left_out_text()}" if offered.left_out else ""
         status = {
             "tools": {
                 "count": len(offered.tools),
@@ -554,37 +564,37 @@ class Sessions:
             },
             "protocol": session.protocol,
         }
-        ready = Condition(READY, "True", "Answering", f"{len(offered.tools)} tools{left}")
-        if any(now.status.get(each) != value for each, value in status.items()) or not _is_ready(now, server):
+        ready = Condition(READY, "True", "Answering", f"{len(offered.tools)} tools{remark}")
+        if any(now.status.get(key) != value for key, value in status.items()) or not _is_ready(now, server):
             self._servers.report(server, ready, status)
         if server.key in self._missed:
             self._missed.discard(server.key)
             self.notices.publish_to_all(Notice(server.obj.namespace, None, TOOLS_CHANGED))
 
     def _listed(self, session: Session, deadline: float) -> list[mcp_tools.Tool]:
-        found: list[mcp_tools.Tool] = []
+        collected: list[mcp_tools.Tool] = []
         params: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
             page = self._ask(session, "tools/list", params, deadline)
             tools = page.get("tools")
-            found += [each for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
+            collected += [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
             cursor = page.get("nextCursor")
-            if not isinstance(cursor, str) or not cursor or len(found) > _MOST_LISTED:
+            if not isinstance(cursor, str) or not cursor or len(collected) > _MOST_LISTED:
                 break
             params = {"cursor": cursor}
-        return found[:_MOST_LISTED]
+        return collected[:_MOST_LISTED]
 
-    def learn_again(self, key: Key, found: "Future[Session]") -> None:
+    def learn_again(self, key: Key, future: "Future[Session]") -> None:
         """List the tools of a server that said that they changed. Raises StartRefused, and ends the session, if so."""
-        session = found.result()
+        session = future.result()
         session.client.tools_changed = False
         try:
             self._learn(session, self._clock() + session.server.spec.startup_seconds)
         except (ServerGone, ServerRefused, FutureTimeout) as error:
-            self.drop(key, found)
+            self.drop(key, future)
             raise StartRefused(f"{session.server}: its tools can't be listed: {error}") from error
         except StartRefused:
-            self.drop(key, found)
+            self.drop(key, future)
             raise
 
     def _ask(self, session: Session, method: str, params: Mapping[str, Any], deadline: float) -> Mapping[str, Any]:
@@ -601,15 +611,15 @@ def _unsandboxed(count: int) -> Condition:
     return Condition(SANDBOXED, "False", "Unsandboxed", message)
 
 
-def _versions_after(refused: str, error: ServerRefused) -> list[str]:
+def _versions_after(refused_version: str, error: ServerRefused) -> list[str]:
     """Return the versions to try after the first refusal: those that the server names, if it does, else all others."""
-    versions = [each for each in (LEGACY, MODERN, *HANDSHAKES[1:]) if each != refused]
-    return [each for each in versions if each in error.versions] or versions
+    versions = [version for version in (LEGACY, MODERN, *HANDSHAKES[1:]) if version != refused_version]
+    return [version for version in versions if version in error.versions] or versions
 
 
 def _capabilities(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = answer.get("capabilities")
-    return found if isinstance(found, dict) else {}
+    capabilities = answer.get("capabilities")
+    return capabilities if isinstance(capabilities, dict) else {}
 
 
 def _changed(server: Server) -> Condition:
@@ -618,16 +628,16 @@ def _changed(server: Server) -> Condition:
     return Condition(READY, "False", "ToolsChanged", f"the definitions of its tools changed; {look}")
 
 
-def _with_changes(session: Session, known: Mapping[str, Any], listed: Sequence[mcp_tools.Tool]) -> dict[str, Any]:
+def _with_changes(session: Session, pinned: Mapping[str, Any], listed: Sequence[mcp_tools.Tool]) -> dict[str, Any]:
     """Return what is known of the pinned tools, with the change: the last one, unless the pinned ones are back."""
-    found = mcp_tools.digest_of(listed)
-    if found == known.get("digest") and known.get("changedDigest"):
-        return dict(known)
+    digest = mcp_tools.digest_of(listed)
+    if digest == pinned.get("digest") and pinned.get("changedDigest"):
+        return dict(pinned)
     changes = [
-        {key: session.client.shown(text) for key, text in each.items()}
-        for each in mcp_tools.changes(known.get("marks"), listed)
+        {key: session.client.redacted(text) for key, text in change.items()}
+        for change in mcp_tools.changes(pinned.get("marks"), listed)
     ]
-    return {**known, "changedDigest": found, "changedCount": len(listed), "changes": changes}
+    return {**pinned, "changedDigest": digest, "changedCount": len(listed), "changes": changes}
 
 
 def _is_ready(now: StoredObject, server: Server) -> bool:

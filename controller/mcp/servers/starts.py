@@ -30,31 +30,31 @@ class Starts:
         """Return the caller's session of this connection, a new one if there is none. Raises ServiceError."""
         why = ""
         for _ in range(_TRIES):
-            key, found, is_new = self._sessions.claim(server, caller, connection)
+            key, future, is_new = self._sessions.claim(server, caller, connection)
             if is_new:
-                task = asyncio.create_task(self._open(key, server, found))
+                task = asyncio.create_task(self._open(key, server, future))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            session = await asyncio.shield(asyncio.wrap_future(found))  # it is not of this request alone
+            session = await asyncio.shield(asyncio.wrap_future(future))  # it is not of this request alone
             if not session.client.is_gone:
                 if session.client.tools_changed:
-                    await self._in_thread(caller, self._sessions.learn_again, key, found)
+                    await self._in_thread(caller, self._sessions.learn_again, key, future)
                 self._sessions.use(session)
                 return session
             why = session.client.why
-            await self._in_thread(caller, self._sessions.drop, key, found)
+            await self._in_thread(caller, self._sessions.drop, key, future)
         raise StartRefused(f"{server}: StartFailed: {why}")
 
-    async def _open(self, key: Key, server: Server, made: "Future[Session]") -> None:
+    async def _open(self, key: Key, server: Server, future: "Future[Session]") -> None:
         try:
-            await self._in_thread(key[2], self._sessions.open, key, server, made)
+            await self._in_thread(key[2], self._sessions.open, key, server, future)
         finally:
-            if not made.done():
-                self._sessions.abandon(key, made)
+            if not future.done():
+                self._sessions.abandon(key, future)
 
-    async def _in_thread(self, caller: str, do: Callable[..., Any], *given: Any) -> None:
+    async def _in_thread(self, caller: str, do: Callable[..., Any], *args: Any) -> None:
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(_THREADS)
         share = self._shares.setdefault(caller, asyncio.Semaphore(_OF_CALLER))
         async with share:
-            await anyio.to_thread.run_sync(do, *given, limiter=self._threads)
+            await anyio.to_thread.run_sync(do, *args, limiter=self._threads)

@@ -56,7 +56,9 @@ class ServerRefused(Exception):
 
     def __init__(self, code: int, message: str, why: str = "", versions: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.code, self.why, self.versions = code, why or f"it answered with error {code}", versions
+        self.code = code
+        self.why = why or f"it answered with error {code}"
+        self.versions = versions
 
 
 class StdioClient:
@@ -102,7 +104,7 @@ class StdioClient:
         return self._end.why
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True while a request waits for its answer."""
         return len(self._pending) > len(self._lasting)
 
@@ -115,14 +117,14 @@ class StdioClient:
 
         Raises ServerGone.
         """
-        made: Future[Any] = Future()
+        future: Future[Any] = Future()
         with self._lock:
             if self._gone:
                 raise ServerGone(self._end.why, self._end.last)
             if len(self._pending) >= _MOST_PENDING:
                 raise ServerGone(f"{_MOST_PENDING} calls wait for its answers; wait for some")
             id_ = next(self._ids)
-            self._pending[id_] = made
+            self._pending[id_] = future
             if lasting:
                 self._lasting.add(id_)
             if on_progress is not None:
@@ -133,7 +135,7 @@ class StdioClient:
         except ServerGone:
             self._forget(id_)
             raise
-        return id_, made
+        return id_, future
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification. Raises ServerGone."""
@@ -156,12 +158,12 @@ class StdioClient:
         text = decoded(b"".join(list(self._stderr)))
         if self._cut:  # half a secret would not be found
             text = text.partition("\n")[2]
-        return "\n".join(self.shown(text)[-_TAIL_BYTES:].strip().splitlines()[-_TAIL_LINES:])
+        return "\n".join(self.redacted(text)[-_TAIL_BYTES:].strip().splitlines()[-_TAIL_LINES:])
 
-    def shown(self, text: str) -> str:
+    def redacted(self, text: str) -> str:
         """Return a text of the process without the values of secrets."""
-        for each in self._hidden:
-            text = text.replace(each, "[secret]")
+        for secret in self._hidden:
+            text = text.replace(secret, "[secret]")
         return text
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -200,7 +202,7 @@ class StdioClient:
         except (StreamError, Flood) as error:
             why = str(error)
         finally:
-            self._fail(self._ended(why))
+            self._fail(self._end_error(why))
             self._end_input()
             with suppress(StreamError):
                 self._stream.close()
@@ -220,7 +222,7 @@ class StdioClient:
         elif chunk.stream == "exit":
             self._exit_code = chunk.data.decode()
 
-    def _ended(self, why: str) -> ServerGone:
+    def _end_error(self, why: str) -> ServerGone:
         text = why or (f"it ended with exit code {self._exit_code}" if self._exit_code else "its connection ended")
         return ServerGone(text, self.last_lines())
 
@@ -228,11 +230,13 @@ class StdioClient:
         with self._lock:
             if not self._gone:
                 self._gone, self._end = True, end
-            waiting, self._pending, self._progress = list(self._pending.values()), {}, {}
+            waiting = list(self._pending.values())
+            self._pending = {}
+            self._progress = {}
             self._lasting.clear()
-        for each in waiting:
+        for future in waiting:
             with suppress(InvalidStateError):
-                each.set_exception(ServerGone(self._end.why, self._end.last))
+                future.set_exception(ServerGone(self._end.why, self._end.last))
 
     def _forget(self, id_: int) -> Future[Any] | None:
         with self._lock:
@@ -256,7 +260,7 @@ class StdioClient:
         if "method" not in message:
             self._answer(message)
         elif "id" in message:
-            self._asked(message)
+            self._answer_request(message)
         elif message["method"] == "notifications/progress":
             self._report(message.get("params"))
         else:
@@ -269,7 +273,9 @@ class StdioClient:
             self._on_notice(method, params if isinstance(params, dict) else {})
 
     def _answer(self, message: Message) -> None:
-        id_, error, result = _number(message.get("id")), message.get("error"), message.get("result")
+        id_ = _number(message.get("id"))
+        error = message.get("error")
+        result = message.get("result")
         code = _number(error.get("code")) if isinstance(error, dict) else None
         waiting = self._forget(id_) if id_ is not None else None
         if id_ is None and (message.get("id") is not None or code in _UNREAD):
@@ -282,7 +288,7 @@ class StdioClient:
                 text = decoded(str(error.get("message", "no reason given")).encode("utf-8", "replace"))
                 data = error.get("data")
                 versions = data.get("supported") if isinstance(data, dict) else None
-                waiting.set_exception(ServerRefused(code or 0, self.shown(text)[:2000], versions=_texts(versions)))
+                waiting.set_exception(ServerRefused(code or 0, self.redacted(text)[:2000], versions=_texts(versions)))
             elif id_ is None:
                 waiting.set_exception(ServerRefused(0, _NO_REQUEST, _NO_REQUEST))
             elif isinstance(result, dict):
@@ -290,19 +296,19 @@ class StdioClient:
             else:
                 waiting.set_exception(ServerRefused(0, "its answer is neither a result nor an error"))
 
-    def _asked(self, message: Message) -> None:
+    def _answer_request(self, message: Message) -> None:
         """Answer a request of the server. It may ask for nothing of the client's: no sampling, roots or questions."""
         id_ = message["id"]
         if type(id_) is not int and not (isinstance(id_, str) and len(id_) <= _MOST_ID_LETTERS):
             return
-        made: dict[str, Any] = {"jsonrpc": "2.0", "id": id_}
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": id_}
         if message["method"] == "ping":
-            made["result"] = {}
+            answer["result"] = {}
         else:
             text = "refused: servers in sandboxes get no sampling, roots or questions to the user"
-            made["error"] = {"code": _METHOD_NOT_FOUND, "message": text}
+            answer["error"] = {"code": _METHOD_NOT_FOUND, "message": text}
         with suppress(ServerGone):
-            self._send(made)
+            self._send(answer)
 
     def _report(self, params: Any) -> None:
         token = params.get("progressToken") if isinstance(params, dict) else None
@@ -326,11 +332,16 @@ def _number(value: Any) -> int | None:
 
 def _texts(value: Any) -> Sequence[str]:
     """Return the texts of a list."""
-    return [each for each in value[:_MOST_VERSIONS] if isinstance(each, str)] if isinstance(value, list) else ()
+    return [text for text in value[:_MOST_VERSIONS] if isinstance(text, str)] if isinstance(value, list) else ()
 
 
 def _hidden_parts(values: Sequence[str]) -> Sequence[str]:
     """Return the texts to leave out: each value, and the longer lines of one with several; the longest first."""
-    whole = {decoded(each.encode("utf-8", "replace")).strip() for each in values}
-    lines = {line.strip() for each in whole for line in each.splitlines() if len(line.strip()) >= _LEAST_SECRET_LINE}
-    return sorted((whole | lines) - {""}, key=len, reverse=True)
+    whole_values = {decoded(secret.encode("utf-8", "replace")).strip() for secret in values}
+    lines = {
+        line.strip()
+        for secret in whole_values
+        for line in secret.splitlines()
+        if len(line.strip()) >= _LEAST_SECRET_LINE
+    }
+    return sorted((whole_values | lines) - {""}, key=len, reverse=True)

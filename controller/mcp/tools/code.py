@@ -78,17 +78,17 @@ class CodeOutput(ExecOutput):
     created: bool
 
 
-async def run(call: Call, asked: RunArguments) -> CodeOutput:
-    interpreter = _INTERPRETERS[asked.language]
-    namespace, name = asked.namespace or call.namespace, asked.id or f"code-{secrets.token_hex(4)}"
-    if asked.id:
-        namespace, name = await find(call, asked.id, asked.namespace)
+async def run(call: Call, arguments: RunArguments) -> CodeOutput:
+    interpreter = _INTERPRETERS[arguments.language]
+    namespace, name = arguments.namespace or call.namespace, arguments.id or f"code-{secrets.token_hex(4)}"
+    if arguments.id:
+        namespace, name = await find(call, arguments.id, arguments.namespace)
         call.require("get", SANDBOX, namespace, name)
     created = not await _exists(call, namespace, name)
     if created:
         if may_be_container(name):
-            raise NotFound(f"sandboxes `{asked.id[:100]}` not found; leave `id` out for a new sandbox")
-        await _create(call, namespace, name, asked)
+            raise NotFound(f"sandboxes `{arguments.id[:100]}` not found; leave `id` out for a new sandbox")
+        await _create(call, namespace, name, arguments)
     if call.is_here is not None and not await call.thread(call.is_here, namespace, name):
         raise ServiceUnavailable(f"sandbox `{name}` is on another host; call code.run again with the id `{name}`")
     done = await exec_(
@@ -97,14 +97,14 @@ async def run(call: Call, asked: RunArguments) -> CodeOutput:
             id=name,
             namespace=namespace,
             command=list(interpreter.command),
-            stdin=asked.code,
-            env=asked.env,
-            timeoutSeconds=asked.timeoutSeconds,
-            maxOutputBytes=asked.maxOutputBytes,
+            stdin=arguments.code,
+            env=arguments.env,
+            timeoutSeconds=arguments.timeoutSeconds,
+            maxOutputBytes=arguments.maxOutputBytes,
         ),
     )
-    shown = name if namespace == call.namespace else f"{namespace}/{name}"
-    return CodeOutput(**done.model_dump(), id=shown, created=created)
+    sandbox_id = name if namespace == call.namespace else f"{namespace}/{name}"
+    return CodeOutput(**done.model_dump(), id=sandbox_id, created=created)
 
 
 async def _exists(call: Call, namespace: str, name: str) -> bool:
@@ -115,15 +115,15 @@ async def _exists(call: Call, namespace: str, name: str) -> bool:
     return True
 
 
-async def _create(call: Call, namespace: str, name: str, asked: RunArguments) -> None:
+async def _create(call: Call, namespace: str, name: str, arguments: RunArguments) -> None:
     """Create the sandbox, and wait until it is ready. Raises ServiceError."""
     call.require("create", SANDBOX, namespace)
     spec: dict[str, Any] = {
-        "template": {"image": asked.image or _INTERPRETERS[asked.language].image, "command": list(FOREVER)},
+        "template": {"image": arguments.image or _INTERPRETERS[arguments.language].image, "command": list(FOREVER)},
         "lifecycle": {"idleTimeoutSeconds": _IDLE_SECONDS, "onIdle": "Delete"},
     }
-    if asked.allowedHosts:
-        spec |= {"securityLevel": "development", "network": {"allowedHosts": asked.allowedHosts}}
+    if arguments.allowedHosts:
+        spec |= {"securityLevel": "development", "network": {"allowedHosts": arguments.allowedHosts}}
     metadata = {"name": name, "namespace": namespace}
     document = {"apiVersion": API_VERSION, "kind": SANDBOX.name, "metadata": metadata, "spec": spec}
     obj = await create_sandbox(call, namespace, json.dumps(document, ensure_ascii=False), WAIT_SECONDS)

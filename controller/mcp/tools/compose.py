@@ -12,7 +12,7 @@ from controller.documents.compose.compose import is_named, name_of_services
 from controller.documents.compose.mounts import is_name
 from controller.kinds.access.access import AccessRequest
 from controller.mcp.arguments import Arguments, Result
-from controller.mcp.sandboxes import NO_IMAGE, Namespace, image_names, leaving
+from controller.mcp.sandboxes import NO_IMAGE, Namespace, deleting, image_names
 from controller.mcp.tool import WAIT_SECONDS, Call, Tool
 from controller.mcp.tools.objects import AppliedObject, Wait, applied_objects
 from controller.service.access import access
@@ -64,44 +64,50 @@ class Down(Result):
     gone: bool
 
 
-async def up(call: Call, asked: UpArguments) -> Up:
+async def up(call: Call, arguments: UpArguments) -> Up:
     access.require(AccessRequest("apply"), call.services.registry)
-    options: UpOptions = asked.options or asked
-    text = _text(asked.file)
+    options: UpOptions = arguments.options or arguments
+    text = _text(arguments.file)
     run = partial(
         call.services.compose.up,
-        namespace=asked.namespace or call.namespace,
+        namespace=arguments.namespace or call.namespace,
         variables=options.variables,
         dry_run=options.dryRun,
         remove_orphans=options.removeOrphans,
         applied_by=_WRITTEN_BY,
     )
-    found = await call.parse(lambda: run(text, project=options.project or _made_name(text)))
-    items = await applied_objects(call, found.applied, 0.0 if options.dryRun else asked.waitSeconds)
-    imageless = [f"{each.name}: {each.message}" for each in items if each.status in NO_IMAGE]
+    composed = await call.parse(lambda: run(text, project=options.project or _made_name(text)))
+    items = await applied_objects(call, composed.applied, 0.0 if options.dryRun else arguments.waitSeconds)
+    imageless = [
+        f"{applied_object.name}: {applied_object.message}"
+        for applied_object in items
+        if applied_object.status in NO_IMAGE
+    ]
     if imageless:
-        here = ", ".join(await image_names(call)) or "none"
-        advice = f"change the file and call docker.compose.up again, or docker.compose.down(project: {found.project})"
-        raise NotFound("\n".join((*imageless, f"images here: {here}", advice)))
-    return Up(project=found.project, items=items, notes=[str(each) for each in found.notes])
+        image_list = ", ".join(await image_names(call)) or "none"
+        advice = (
+            f"change the file and call docker.compose.up again, or docker.compose.down(project: {composed.project})"
+        )
+        raise NotFound("\n".join((*imageless, f"images here: {image_list}", advice)))
+    return Up(project=composed.project, items=items, notes=[str(note) for note in composed.notes])
 
 
-async def down(call: Call, asked: DownArguments) -> Down:
-    text = _text(asked.file)
+async def down(call: Call, arguments: DownArguments) -> Down:
+    text = _text(arguments.file)
     run = partial(
         call.services.compose.down,
-        namespace=asked.namespace or call.namespace,
-        variables=asked.variables,
+        namespace=arguments.namespace or call.namespace,
+        variables=arguments.variables,
         deleted_by=_WRITTEN_BY,
     )
-    project = asked.project or (text if is_name(text) else "")
+    project = arguments.project or (text if is_name(text) else "")
     deleted = await call.parse(lambda: run("" if project else text, project=project or _made_name(text)))
-    deadline, gone = time.monotonic() + asked.waitSeconds, True
-    for each in deleted:
-        left = max(0.0, deadline - time.monotonic())
-        found = await call.wait(each.namespace, each.name, leaving, left)
-        gone = gone and (found is None or found.uid != each.uid)
-    return Down(names=[each.name for each in deleted], gone=gone)
+    deadline, is_gone = time.monotonic() + arguments.waitSeconds, True
+    for sandbox in deleted:
+        seconds_left = max(0.0, deadline - time.monotonic())
+        current = await call.wait(sandbox.namespace, sandbox.name, deleting, seconds_left)
+        is_gone = is_gone and (current is None or current.uid != sandbox.uid)
+    return Down(names=[sandbox.name for sandbox in deleted], gone=is_gone)
 
 
 def _made_name(text: str) -> str:

@@ -99,25 +99,25 @@ class Listing(Result):
     truncated: bool
 
 
-async def read(call: Call, asked: ReadArguments) -> FileContent:
-    namespace, name = await find(call, asked.id, asked.namespace)
+async def read(call: Call, arguments: ReadArguments) -> FileContent:
+    namespace, name = await find(call, arguments.id, arguments.namespace)
     use = Use(call, namespace, name, call.use("get", namespace, name, "files"))
-    size, begin, data = await _read_bytes(use, asked)
+    size, begin, data = await _read_bytes(use, arguments)
     end = begin + len(data)
-    if asked.encoding == "base64":
+    if arguments.encoding == "base64":
         content, exact = base64.b64encode(data).decode(), True
     else:
         data, end = _whole_characters(data, end, size)
         content = uncontrolled(data.decode(errors="replace"))
         exact = content.encode() == data
     return FileContent(
-        path=asked.path,
+        path=arguments.path,
         content=content,
-        encoding=asked.encoding,
+        encoding=arguments.encoding,
         exact=exact,
         size=size,
         nextOffset=end if end < size else None,
-        resource=_uri(namespace, name, asked.path) if len(data) < size <= STREAM_BYTES else "",
+        resource=_uri(namespace, name, arguments.path) if len(data) < size <= STREAM_BYTES else "",
     )
 
 
@@ -126,22 +126,22 @@ def _uri(namespace: str, name: str, path: str) -> str:
     return f"sandbox://{namespace}/{name}/files{quote(posixpath.normpath(path))}" if path.startswith("/") else ""
 
 
-async def write(call: Call, asked: WriteArguments) -> Written:
-    namespace, name = await find(call, asked.id, asked.namespace)
-    data = _bytes(asked)
+async def write(call: Call, arguments: WriteArguments) -> Written:
+    namespace, name = await find(call, arguments.id, arguments.namespace)
+    data = _bytes(arguments)
     use = Use(call, namespace, name, call.use("use", namespace, name, "files"))
-    mode = None if asked.mode is None else int(asked.mode, 8)
-    request = FileRequest("write", asked.path, mode=mode, parents=asked.parents)
+    mode = None if arguments.mode is None else int(arguments.mode, 8)
+    request = FileRequest("write", arguments.path, mode=mode, parents=arguments.parents)
     info = await _work(use, request, lambda work: _send(work, data))
-    return Written(path=asked.path, size=int(info["size"]), mode=str(info["mode"]))
+    return Written(path=arguments.path, size=int(info["size"]), mode=str(info["mode"]))
 
 
-async def list_(call: Call, asked: ListArguments) -> Listing:
-    namespace, name = await find(call, asked.id, asked.namespace)
+async def list_(call: Call, arguments: ListArguments) -> Listing:
+    namespace, name = await find(call, arguments.id, arguments.namespace)
     use = Use(call, namespace, name, call.use("get", namespace, name, "files/list"))
-    found = await _work(use, FileRequest("list", asked.path, limit=asked.limit), Work.result)
-    items = [_entry(each) for each in found["items"]]
-    return Listing(path=asked.path, items=items, truncated=bool(found["truncated"]))
+    listing = await _work(use, FileRequest("list", arguments.path, limit=arguments.limit), Work.result)
+    items = [_entry(entry) for entry in listing["items"]]
+    return Listing(path=arguments.path, items=items, truncated=bool(listing["truncated"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,29 +154,29 @@ class Use:
     record: Callable[[], None]
 
 
-async def _read_bytes(use: Use, asked: ReadArguments) -> tuple[int, int, bytes]:
+async def _read_bytes(use: Use, arguments: ReadArguments) -> tuple[int, int, bytes]:
     """Return the size of a file, and the asked bytes of it with their offset. Raises ServiceError."""
 
     def receive(work: Work) -> tuple[int, int, bytes]:
-        size, kept = int(work.result()["size"]), bytearray()
-        begin = asked.offset if asked.offset >= 0 else max(0, size + asked.offset)
+        size, content = int(work.result()["size"]), bytearray()
+        begin = arguments.offset if arguments.offset >= 0 else max(0, size + arguments.offset)
         skip = begin
-        while len(kept) < asked.maxBytes and (piece := work.receive()):
-            kept += piece[skip:]
+        while len(content) < arguments.maxBytes and (piece := work.receive()):
+            content += piece[skip:]
             skip = max(0, skip - len(piece))
-        return size, begin, bytes(kept[: asked.maxBytes])
+        return size, begin, bytes(content[: arguments.maxBytes])
 
-    return await _work(use, FileRequest("read", asked.path), receive)
+    return await _work(use, FileRequest("read", arguments.path), receive)
 
 
 async def _work(use: Use, request: FileRequest, do: Callable[[Work], T]) -> T:
     """Return the result of a file operation, on a thread. Cancelling ends the operation."""
-    begun: list[Work] = []
+    works: list[Work] = []
 
     def run() -> T:
         use.record()
         work = use.call.services.files.begin(SANDBOX, use.namespace, use.name, request)
-        begun.append(work)
+        works.append(work)
         try:
             return do(work)
         finally:
@@ -186,7 +186,7 @@ async def _work(use: Use, request: FileRequest, do: Callable[[Work], T]) -> T:
         return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter())
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            for work in begun:
+            for work in works:
                 await anyio.to_thread.run_sync(work.close)
         raise
 
@@ -198,11 +198,15 @@ def _send(work: Work, data: bytes) -> dict[str, Any]:
     return work.result()
 
 
-def _bytes(asked: WriteArguments) -> bytes:
+def _bytes(arguments: WriteArguments) -> bytes:
     try:
-        return asked.content.encode() if asked.encoding == "utf-8" else base64.b64decode(asked.content, validate=True)
+        return (
+            arguments.content.encode()
+            if arguments.encoding == "utf-8"
+            else base64.b64decode(arguments.content, validate=True)
+        )
     except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"content: not valid {asked.encoding}: {error}; set `encoding` to match") from error
+        raise BadRequest(f"content: not valid {arguments.encoding}: {error}; set `encoding` to match") from error
 
 
 def _whole_characters(data: bytes, end: int, size: int) -> tuple[bytes, int]:
@@ -218,14 +222,14 @@ def _whole_characters(data: bytes, end: int, size: int) -> tuple[bytes, int]:
     return data, end
 
 
-def _entry(found: dict[str, Any]) -> FileEntry:
+def _entry(entry: dict[str, Any]) -> FileEntry:
     return FileEntry(
-        name=plain(found["name"]),
-        type=found["type"],
-        size=found["size"],
-        mode=found["mode"],
-        modified=found["modified"],
-        target=plain(found.get("target", "")),
+        name=plain(entry["name"]),
+        type=entry["type"],
+        size=entry["size"],
+        mode=entry["mode"],
+        modified=entry["modified"],
+        target=plain(entry.get("target", "")),
     )
 
 

@@ -71,25 +71,25 @@ class NetworkList(Result):
     items: list[Network]
 
 
-async def list_volumes(call: Call, asked: NamespaceArguments) -> VolumeList:
-    namespace = asked.namespace or call.namespace
+async def list_volumes(call: Call, arguments: NamespaceArguments) -> VolumeList:
+    namespace = arguments.namespace or call.namespace
     call.require("list", VOLUME, namespace)
-    found = (await call.thread(call.services.objects.list, VOLUME, namespace)).objects
-    return VolumeList(items=[_volume(each) for each in found])
+    volumes = (await call.thread(call.services.objects.list, VOLUME, namespace)).objects
+    return VolumeList(items=[_volume(volume) for volume in volumes])
 
 
-async def remove_volume(call: Call, asked: VolumeArguments) -> VolumeRemoved:
-    namespace = asked.namespace or call.namespace
-    call.require("delete", VOLUME, namespace, asked.id)
+async def remove_volume(call: Call, arguments: VolumeArguments) -> VolumeRemoved:
+    namespace = arguments.namespace or call.namespace
+    call.require("delete", VOLUME, namespace, arguments.id)
     delete = partial(call.services.objects.delete, deleted_by=_WRITTEN_BY)
-    await call.thread(delete, VOLUME, namespace, asked.id)
-    return VolumeRemoved(name=asked.id, namespace=namespace)
+    await call.thread(delete, VOLUME, namespace, arguments.id)
+    return VolumeRemoved(name=arguments.id, namespace=namespace)
 
 
 async def list_networks(call: Call, _asked: NoArguments) -> NetworkList:
     call.require("list", PROFILE, "")
-    found = (await call.thread(call.services.objects.list, PROFILE, None)).objects
-    return NetworkList(items=[_network(each) for each in found if "effective" in each.status])
+    profiles = (await call.thread(call.services.objects.list, PROFILE, None)).objects
+    return NetworkList(items=[_network(profile) for profile in profiles if "effective" in profile.status])
 
 
 def _volume(obj: StoredObject) -> Volume:
@@ -101,7 +101,7 @@ def _volume(obj: StoredObject) -> Volume:
         used=str(status.get("used", "")),
         reclaimPolicy=str(obj.spec["reclaimPolicy"]),
         status=str(status.get("phase", "")),
-        usedBy=[f"{each['kind'].lower()}/{each['name']}" for each in status.get("usedBy", ())],
+        usedBy=[f"{user['kind'].lower()}/{user['name']}" for user in status.get("usedBy", ())],
     )
 
 

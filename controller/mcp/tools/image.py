@@ -91,23 +91,25 @@ class ImageDone(Result):
 
 
 async def list_(call: Call, _asked: NoArguments) -> ImageList:
-    return ImageList(items=[_image(each) for each in await call.thread(call.services.images.list)])
+    return ImageList(items=[_image(image) for image in await call.thread(call.services.images.list)])
 
 
-async def pull(call: Call, asked: ImageArguments) -> ImageDone:
-    return await _done(call, lambda: call.services.images.pull(asked.name))
+async def pull(call: Call, arguments: ImageArguments) -> ImageDone:
+    return await _done(call, lambda: call.services.images.pull(arguments.name))
 
 
-async def push(call: Call, asked: ImageArguments) -> ImageDone:
-    return await _done(call, lambda: call.services.images.push(asked.name))
+async def push(call: Call, arguments: ImageArguments) -> ImageDone:
+    return await _done(call, lambda: call.services.images.push(arguments.name))
 
 
-async def build(call: Call, asked: BuildArguments) -> ImageDone:
-    files = {path: _bytes(path, content) for path, content in asked.context.items()}
-    dockerfile = files[asked.dockerfile].decode(errors="replace") if asked.dockerfile in files else asked.dockerfile
+async def build(call: Call, arguments: BuildArguments) -> ImageDone:
+    files = {path: _bytes(path, content) for path, content in arguments.context.items()}
+    dockerfile = (
+        files[arguments.dockerfile].decode(errors="replace") if arguments.dockerfile in files else arguments.dockerfile
+    )
     context = await call.thread(pack_files, files)
-    tag = asked.tag or f"local/build:{hashlib.sha256(dockerfile.encode() + context).hexdigest()[:_DIGITS]}"
-    request = BuildRequest(tag, context, dockerfile=dockerfile, arguments=asked.arguments)
+    tag = arguments.tag or f"local/build:{hashlib.sha256(dockerfile.encode() + context).hexdigest()[:_DIGITS]}"
+    request = BuildRequest(tag, context, dockerfile=dockerfile, arguments=arguments.arguments)
     return await _done(call, lambda: call.services.images.build(request))
 
 
@@ -130,15 +132,17 @@ class _Steps(Iterator[Chunk]):
 async def _done(call: Call, start: Callable[[], ImageTask]) -> ImageDone:
     """Carry out the work to its end, and report its steps. Cancelling ends it. A failure has the last steps."""
     task = await call.thread(start)
-    relay, lines, began = Relay(lambda: _Steps(task)), list[str](), time.monotonic()
-    reported = began
+    relay = Relay(lambda: _Steps(task))
+    lines = list[str]()
+    started_at = time.monotonic()
+    reported = started_at
     try:
         async for chunk in relay:
             lines = [*lines[1 - _LAST_LINES :], plain(chunk.data.decode())[:_MOST_LETTERS]]
             now = time.monotonic()
             if now - reported >= _REPORT_SECONDS:
                 reported = now
-                await call.progress(round(now - began, 1), None, lines[-1])
+                await call.progress(round(now - started_at, 1), None, lines[-1])
     except ServiceError as error:
         raise type(error)("\n".join((str(error), *lines[-_LAST_OF_FAILURE:])), causes=error.causes) from error
     finally:
@@ -146,13 +150,13 @@ async def _done(call: Call, start: Callable[[], ImageTask]) -> ImageDone:
     return ImageDone(image=_image(task.image) if task.image else None, log="\n".join(lines))
 
 
-def _image(found: HostImage) -> Image:
+def _image(host_image: HostImage) -> Image:
     return Image(
-        id=found.id,
-        names=list(found.names),
-        digests=list(found.digests),
-        sizeBytes=found.size_bytes,
-        created=serialize.timestamp(found.created_at) if found.created_at else "",
+        id=host_image.id,
+        names=list(host_image.names),
+        digests=list(host_image.digests),
+        sizeBytes=host_image.size_bytes,
+        created=serialize.timestamp(host_image.created_at) if host_image.created_at else "",
     )
 
 

@@ -14,7 +14,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import status_word
 from controller.mcp.arguments import Arguments, Result
-from controller.mcp.sandboxes import Namespace, SandboxArguments, find, leaving, message_of, starting
+from controller.mcp.sandboxes import Namespace, SandboxArguments, deleting, find, message_of, starting
 from controller.mcp.text import for_models
 from controller.mcp.tool import WAIT_SECONDS, Basic, Call, Tool
 from controller.service.access import access
@@ -107,20 +107,20 @@ class Deleted(Result):
     gone: bool
 
 
-async def apply(call: Call, asked: ApplyArguments) -> Applied:
+async def apply(call: Call, arguments: ApplyArguments) -> Applied:
     access.require(AccessRequest("apply"), call.services.registry)
 
     def run() -> list[AppliedByService]:
         return call.services.apply.apply(
-            _sources(asked.documents),
-            namespace=asked.namespace or None,
-            dry_run=asked.dryRun,
-            as_set=ApplySet(asked.applySet, prune=asked.prune),
+            _sources(arguments.documents),
+            namespace=arguments.namespace or None,
+            dry_run=arguments.dryRun,
+            as_set=ApplySet(arguments.applySet, prune=arguments.prune),
             applied_by=_WRITTEN_BY,
         )
 
     applied = await call.parse(run)
-    items = await applied_objects(call, applied, 0.0 if asked.dryRun else asked.waitSeconds)
+    items = await applied_objects(call, applied, 0.0 if arguments.dryRun else arguments.waitSeconds)
     return Applied(items=items)
 
 
@@ -128,71 +128,73 @@ async def applied_objects(call: Call, applied: Sequence[AppliedByService], secon
     """Return the results, once the sandboxes among them are ready, or after so many seconds in all."""
     deadline = time.monotonic() + seconds
     items = []
-    for each in applied:
-        obj, status, message = each.obj, "", ""
-        if obj.kind == SANDBOX.name and each.result != "pruned" and seconds:
-            left = max(0.0, deadline - time.monotonic())
-            found = await call.wait(obj.namespace, obj.name, starting, left)
-            status = status_word(found) if found is not None else "Deleted"
-            message = "" if found is None or status == "Running" else message_of(found)
-        named = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name}
-        items.append(AppliedObject(**named, result=each.result, status=status, message=message))
+    for outcome in applied:
+        obj = outcome.obj
+        status = ""
+        message = ""
+        if obj.kind == SANDBOX.name and outcome.result != "pruned" and seconds:
+            seconds_left = max(0.0, deadline - time.monotonic())
+            sandbox = await call.wait(obj.namespace, obj.name, starting, seconds_left)
+            status = status_word(sandbox) if sandbox is not None else "Deleted"
+            message = "" if sandbox is None or status == "Running" else message_of(sandbox)
+        identity = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name}
+        items.append(AppliedObject(**identity, result=outcome.result, status=status, message=message))
     return items
 
 
-async def get(call: Call, asked: SandboxArguments) -> dict[str, Any]:
-    namespace, name = await find(call, asked.id, asked.namespace)
+async def get(call: Call, arguments: SandboxArguments) -> dict[str, Any]:
+    namespace, name = await find(call, arguments.id, arguments.namespace)
     call.require("get", SANDBOX, namespace, name)
-    return _shown(await call.thread(call.services.objects.get, SANDBOX, namespace, name))
+    return _as_json(await call.thread(call.services.objects.get, SANDBOX, namespace, name))
 
 
-async def list_(call: Call, asked: ListArguments) -> dict[str, Any]:
-    namespace = asked.namespace or call.namespace
+async def list_(call: Call, arguments: ListArguments) -> dict[str, Any]:
+    namespace = arguments.namespace or call.namespace
     call.require("list", SANDBOX, namespace)
-    return await call.thread(_listed, call, namespace, asked.labels)
+    return await call.thread(_listed, call, namespace, arguments.labels)
 
 
-async def why(call: Call, asked: SandboxArguments) -> dict[str, Any]:
-    namespace, name = await find(call, asked.id, asked.namespace)
+async def why(call: Call, arguments: SandboxArguments) -> dict[str, Any]:
+    namespace, name = await find(call, arguments.id, arguments.namespace)
     call.require("get", SANDBOX, namespace, name, "why")
     reasons = explain.as_json(await call.thread(call.services.why.why, SANDBOX, namespace, name))
-    events = [_advised(each) for each in reasons["events"]]
+    events = [_advised(event) for event in reasons["events"]]
     return {**_advised(reasons), "events": events}
 
 
-async def delete(call: Call, asked: DeleteArguments) -> Deleted:
-    namespace, name = await find(call, asked.id, asked.namespace)
+async def delete(call: Call, arguments: DeleteArguments) -> Deleted:
+    namespace, name = await find(call, arguments.id, arguments.namespace)
     call.require("delete", SANDBOX, namespace, name)
     remove = partial(call.services.objects.delete, deleted_by=_WRITTEN_BY)
     deleted = await call.thread(remove, SANDBOX, namespace, name)
 
-    def left(found: Any) -> str | None:
-        return leaving(found if found is not None and found.uid == deleted.uid else None)
+    def waits_for(current: Any) -> str | None:
+        return deleting(current if current is not None and current.uid == deleted.uid else None)
 
-    found = await call.wait(namespace, name, left, asked.waitSeconds)
-    return Deleted(name=name, namespace=namespace, gone=left(found) is None)
+    current = await call.wait(namespace, name, waits_for, arguments.waitSeconds)
+    return Deleted(name=name, namespace=namespace, gone=waits_for(current) is None)
 
 
 def _listed(call: Call, namespace: str, labels: str) -> dict[str, Any]:
     """Return the first sandboxes, as many as fit into a message."""
-    found = call.services.objects.list(SANDBOX, namespace, labels=labels).objects
+    sandboxes = call.services.objects.list(SANDBOX, namespace, labels=labels).objects
     items: list[dict[str, Any]] = []
     size = 0
-    for obj in islice(found, _MOST_LISTED):
+    for obj in islice(sandboxes, _MOST_LISTED):
         size += len(call.services.watches.texts.json(obj))
         if items and size > _MOST_LISTED_BYTES:
             break
-        items.append(_shown(obj))
-    return {"items": items, "more": len(found) - len(items)}
+        items.append(_as_json(obj))
+    return {"items": items, "more": len(sandboxes) - len(items)}
 
 
-def _shown(obj: StoredObject) -> dict[str, Any]:
+def _as_json(obj: StoredObject) -> dict[str, Any]:
     """Return a sandbox as JSON."""
-    shown = serialize.obj(obj)
-    status = shown.get("status", {})
+    document = serialize.obj(obj)
+    status = document.get("status", {})
     if "conditions" not in status:
-        return shown
-    return {**shown, "status": {**status, "conditions": [_advised(each) for each in status["conditions"]]}}
+        return document
+    return {**document, "status": {**status, "conditions": [_advised(condition) for condition in status["conditions"]]}}
 
 
 def _advised(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,6 @@ from controller.mcp.tool import Tool
 from controller.mcp.tools import code, compose, container, files, host, image, objects, servers
 
 _MODULES = (code, container, files, image, compose, host, objects, servers)
-TOOLS: Mapping[str, Tool] = MappingProxyType({each.name: each for module in _MODULES for each in module.TOOLS})
+TOOLS: Mapping[str, Tool] = MappingProxyType({tool.name: tool for module in _MODULES for tool in module.TOOLS})
 NAMES: Mapping[str, str] = by_shown(TOOLS)
 """The tool's own name by each name that a call may use."""

@@ -33,24 +33,24 @@ class ServerList(Result):
     more: int = 0
 
 
-async def list_(call: Call, asked: ListArguments) -> ServerList:
-    namespace = asked.namespace or call.namespace
+async def list_(call: Call, arguments: ListArguments) -> ServerList:
+    namespace = arguments.namespace or call.namespace
     call.require("list", KIND, namespace)
     servers = call.services.mcp_servers
-    found = await call.thread(servers.list, namespace)
+    stored_servers = await call.thread(servers.list, namespace)
     items = [
         ServerItem(
-            name=each.obj.name,
-            namespace=each.obj.namespace,
-            state=state_word(each.obj),
-            message=plain(str(ready_condition(each.obj).get("message", ""))),
-            trust=each.spec.trust,
-            tools=each.obj.status.get("tools", {}).get("count"),
-            isSandboxed=is_sandboxed(each.obj),
+            name=server.obj.name,
+            namespace=server.obj.namespace,
+            state=state_word(server.obj),
+            message=plain(str(ready_condition(server.obj).get("message", ""))),
+            trust=server.spec.trust,
+            tools=server.obj.status.get("tools", {}).get("count"),
+            isSandboxed=is_sandboxed(server.obj),
         )
-        for each in found[:_MOST_LISTED]
+        for server in stored_servers[:_MOST_LISTED]
     ]
-    return ServerList(items=items, isDockerAvailable=not servers.unavailable(), more=len(found) - len(items))
+    return ServerList(items=items, isDockerAvailable=not servers.unavailable(), more=len(stored_servers) - len(items))
 
 
 TOOLS = (
