@@ -45,7 +45,7 @@ _URI = re.compile(r"sandbox://([a-z0-9-]{1,63})/([a-z0-9-]{1,63})(?:/(logs|metri
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Meaning of a URI. `subresource`: "" for the sandbox itself, else logs, metrics, files or output (`path` is its id)."""
+    """Meaning of a URI. `subresource`: "" for the sandbox, else logs, metrics, files or output (`path` is its id)."""
 
     namespace: str
     name: str

@@ -147,7 +147,7 @@ def test_the_former_tools_can_be_approved_instead(many: Many) -> None:
 def test_a_server_that_works_again_says_so(many: Many) -> None:
     many.described()
     key = next(iter(many.sessions._sessions))
-    many.sessions._refused(many.sessions._sessions[key].result().server, "StartFailed", "it ended")
+    many.sessions._start_refusal(many.sessions._sessions[key].result().server, "StartFailed", "it ended")
     assert state_word(many.stored) == "StartFailed"
     assert many.call("echo", "b") == "done"
     assert state_word(many.stored) == "Answering"
