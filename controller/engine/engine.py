@@ -1,7 +1,7 @@
 """DockerEngine: ports.Engine over one Docker Engine. Assembles the modules of this package."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from controller.engine.observe.probes import DockerProbes
 from controller.engine.observe.secret_watch import SecretWatch
 from controller.engine.observe.view import View
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
+from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.planning.action import Action, BuildImage, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.mount import HostRoot
@@ -69,8 +70,8 @@ class DockerEngine:
     may be bound from `host_roots`; they are mounted below `mounts_dir` first. Files that name a sandbox's user are in
     `users_dir` (None: there are none). `builds_dir` is for the builds of Paddock's own images (None: none are built),
     and `authorities_dir` for the file of the host's authorities that sandboxes trust, too (None: they do not). `images`
-    say which registries may be at addresses that are not public, and `resolve` returns those of a name. Raises
-    ValueError for a bad address.
+    say which registries may be at addresses that are not public, and `resolve` returns those of a name. `hibernation`
+    judges the host's swap before each hibernation. Raises ValueError for a bad address.
     """
 
     def __init__(
@@ -95,9 +96,10 @@ class DockerEngine:
         credentials: CredentialFiles | None = None,
         images: ImageRules = ANY_IMAGE,
         resolve: Resolve = resolve_addresses,
+        hibernation: Callable[[], HibernationAbility] = lambda: UNKNOWN_ABILITY,
     ) -> None:
         meter = meter or NullMeter()
-        self._instance_id = instance_id
+        self._instance_id, self._hibernation = instance_id, hibernation
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view = View(clock)
         self._cgroups = Cgroups()
@@ -194,6 +196,7 @@ class DockerEngine:
             before_kill=self._streams.cut_stalled,
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
+            hibernation=self._hibernation,
         )
 
     @property

@@ -23,7 +23,8 @@ from controller.engine.docker.pull import Pulls, not_pulled, pull
 from controller.engine.docker.registries import Registries, RegistryRefused
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.docker.start_errors import in_words
-from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.cgroups import Cgroups, Unreadable
+from controller.engine.kernel.page_out import allow_no_swap, page_out
 from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.host_authorities import HostAuthorities
 from controller.engine.mounts.host_mounts import HostMounts
@@ -33,12 +34,14 @@ from controller.engine.observe.view import View
 from controller.kinds.common import labels as own
 from controller.kinds.common.log_tail import GONE
 from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.swap import HibernationAbility
 from controller.kinds.planning.action import (
     Action,
     BuildImage,
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
+    HibernateContainer,
     PauseContainer,
     PullImage,
     ReadTail,
@@ -48,8 +51,9 @@ from controller.kinds.planning.action import (
     StartContainer,
     UnpauseContainer,
     UpdateLimits,
+    WakeContainer,
 )
-from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.planning.outcome import NOT_HIBERNATED, START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
 from controller.policy.attest.mounted import missing
@@ -66,9 +70,12 @@ _WITHOUT_DRIVER = (
     "this engine has no driver for them; install one (the NVIDIA Container Toolkit), restart the engine, and apply the "
     "sandbox again, or remove gpus from the spec"
 )
+_Thaw = UnpauseContainer | WakeContainer
 OnContainer = (
     PauseContainer
     | UnpauseContainer
+    | HibernateContainer
+    | WakeContainer
     | SignalContainer
     | UpdateLimits
     | RenameContainer
@@ -85,7 +92,7 @@ class Actor:
     container, `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are given),
     `authorities` the file of the host's authorities (None: they are not given).
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
-    from inspecting a container that is inspected here anyway.
+    from inspecting a container that is inspected here anyway. `hibernation` judges the host's swap, read then.
     """
 
     def __init__(
@@ -107,6 +114,7 @@ class Actor:
         before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
+        hibernation: Callable[[], HibernationAbility],
     ) -> None:
         self._instance_id = instance_id
         self._client = client
@@ -116,7 +124,7 @@ class Actor:
         self._cgroups = cgroups
         self._before_kill, self._mounts, self._agents, self._accounts = before_kill, mounts, agents, accounts
         self._pulls, self._registries, self._authorities = pulls, registries, authorities
-        self._pausing, self._holding = pausing, holding
+        self._pausing, self._holding, self._hibernation = pausing, holding, hibernation
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
             CreateContainer: self._create,
@@ -124,6 +132,8 @@ class Actor:
             SignalContainer: self._signal,
             PauseContainer: self._pause,
             UnpauseContainer: self._unpause,
+            HibernateContainer: self._hibernate,
+            WakeContainer: self._unpause,
             UpdateLimits: self._update,
             RenameContainer: self._rename,
             DisconnectNetwork: self._disconnect,
@@ -279,7 +289,7 @@ class Actor:
             ending=True,
         )
 
-    def _pause(self, action: PauseContainer) -> Outcome:
+    def _pause(self, action: PauseContainer | HibernateContainer) -> Outcome:
         with self._pausing(action.container_id):
             return self._settle(
                 action,
@@ -288,7 +298,26 @@ class Actor:
                 done=lambda now: now is not None and now.state is State.PAUSED,
             )
 
-    def _unpause(self, action: UnpauseContainer) -> Outcome:
+    def _hibernate(self, action: HibernateContainer) -> Outcome:
+        """Freeze it, and move its memory to swap. Where swap is, is judged just before: it may have changed."""
+        ability = self._hibernation()
+        if not ability.available:
+            return Transient(NOT_HIBERNATED, f"{action.name} is not hibernated: {ability.message}")
+        outcome = self._pause(action)
+        if not isinstance(outcome, Ok):
+            return outcome
+        try:
+            page_out(self._cgroups, action.container_id, self._observer.known(action.container_id).pid)
+        except (Unreadable, OSError, ValueError, KeyError) as error:
+            self._unpause(action)
+            return Transient(NOT_HIBERNATED, f"{action.name}: its memory can't be moved to swap: {error}")
+        self._observer.read(action.container_id)
+        return outcome
+
+    def _unpause(self, action: UnpauseContainer | WakeContainer | HibernateContainer) -> Outcome:
+        container = self._ours(action.uid, action.container_id)
+        if container is not None and container.state is State.PAUSED:
+            allow_no_swap(self._cgroups, container.id, container.pid)
         return self._settle(
             action,
             "containers.unpause",
@@ -431,7 +460,7 @@ class Actor:
         except Fault as fault:
             if fault.unreachable or not (
                 done(self._now(action.container_id))
-                or (isinstance(action, UnpauseContainer) and self._wait_until(done, action.container_id))
+                or (isinstance(action, _Thaw) and self._wait_until(done, action.container_id))
             ):
                 raise
             return Ok(action.container_id)

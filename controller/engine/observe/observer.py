@@ -32,6 +32,7 @@ from controller.engine.docker.raw_http import unix_path
 from controller.engine.exec.stuck_exec import StuckExecWatch
 from controller.engine.kernel.cgroups import Cgroups, OutsideCgroup, Unreadable, read_at
 from controller.engine.kernel.inside import read_inside
+from controller.engine.kernel.page_out import read_frozen_memory
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.view import Seen, View, unknown
 from controller.engine.usage.limits import in_force, read_limits
@@ -329,12 +330,16 @@ class Observer:
             return replace(container, limits=None, cgroups_lost=True) if can_be_lost else None
         except Unreadable:
             return None
+        frozen = None
+        if container.state is State.PAUSED:
+            frozen = read_frozen_memory(self._cgroups, container.id, container.pid)
         # The engine's swap setting applies from the next start on, even if the kernel's differs now.
         limits, swap_bytes = in_force(configured, reading), reading.swap_bytes or container.out_of_band.swap_bytes
-        if (limits, swap_bytes) == (container.limits, container.out_of_band.swap_bytes):
+        known = (container.limits, container.out_of_band.swap_bytes, container.frozen_memory)
+        if (limits, swap_bytes, frozen) == known:
             return container
         out_of_band = replace(container.out_of_band, swap_bytes=swap_bytes)
-        return replace(container, limits=limits, cgroups_lost=False, out_of_band=out_of_band)
+        return replace(container, limits=limits, cgroups_lost=False, out_of_band=out_of_band, frozen_memory=frozen)
 
 
 _NO_LIMITS = Limits(0, 0, 0)

@@ -40,6 +40,14 @@ class OutOfBandSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenMemory:
+    """Memory of a frozen container, in whole MiB: in memory, and in swap. Nothing moves it while it is frozen."""
+
+    resident_bytes: int
+    swapped_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """One of our containers. Times are Unix seconds, 0 if there is none.
 
@@ -54,6 +62,7 @@ class Container:
     `working_dir` and `home` are the folders where its commands run, and of its user; "": `/`, and that of /etc/passwd.
     `stop_signal` is its image's, without `SIG` ("": it names none that the engine knows).
     `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
+    `frozen_memory` is where the memory of a paused one is; None: it is not paused, or that can't be read.
     """
 
     id: str
@@ -92,6 +101,7 @@ class Container:
     stop_signal: str = ""
     working_dir: str = ""
     home: str = ""
+    frozen_memory: FrozenMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

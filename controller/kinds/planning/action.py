@@ -112,6 +112,32 @@ class UnpauseContainer:
 
 
 @dataclass(frozen=True, slots=True)
+class HibernateContainer:
+    """Pause it, and move its memory to swap; of a paused one the memory alone. What stays in memory is no failure."""
+
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"hibernate {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class WakeContainer:
+    """Unpause a hibernated container. Its memory comes back as its processes use it."""
+
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"wake {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateLimits:
     verb: ClassVar[str] = "update"
 
@@ -222,6 +248,8 @@ Action = (
     | SignalContainer
     | PauseContainer
     | UnpauseContainer
+    | HibernateContainer
+    | WakeContainer
     | UpdateLimits
     | RenameContainer
     | DisconnectNetwork

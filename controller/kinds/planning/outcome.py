@@ -6,6 +6,8 @@ from controller.kinds.common.log_tail import Tail
 
 # Reason of a start that fails because the engine still holds an earlier one, which its own death cut off.
 START_BLOCKED = "StartBlocked"
+# Reason of a hibernation that failed: the sandbox runs on.
+NOT_HIBERNATED = "NotHibernated"
 
 
 @dataclass(frozen=True, slots=True)

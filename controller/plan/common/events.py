@@ -9,6 +9,7 @@ from controller.kinds.planning.action import (
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
+    HibernateContainer,
     PauseContainer,
     PullImage,
     ReadTail,
@@ -18,6 +19,7 @@ from controller.kinds.planning.action import (
     StartContainer,
     UnpauseContainer,
     UpdateLimits,
+    WakeContainer,
 )
 from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.snapshot import Result
@@ -37,6 +39,8 @@ REASONS: dict[type[Action], str] = {
     DisconnectNetwork: "Disconnected",
     ConnectNetwork: "Connected",
     RemoveContainer: "Removed",
+    HibernateContainer: "Hibernated",
+    WakeContainer: "Awake",
     EnsureNetwork: "NetworkMade",
     RemoveNetwork: "NetworkRemoved",
     BindMounts: "Bound",

@@ -18,6 +18,7 @@ from controller.kinds.planning.action import (
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
+    HibernateContainer,
     PauseContainer,
     PullImage,
     ReadTail,
@@ -27,6 +28,7 @@ from controller.kinds.planning.action import (
     StartContainer,
     UnpauseContainer,
     UpdateLimits,
+    WakeContainer,
 )
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Plan
@@ -192,9 +194,9 @@ def _changed(container: Container, action: Action, now: float) -> Container:
         case SignalContainer():
             code = _SIGNALLED.get(action.signal, 143)
             return replace(container, state=State.EXITED, finished_at=now, exit_code=code)
-        case PauseContainer():
+        case PauseContainer() | HibernateContainer():
             return replace(container, state=State.PAUSED)
-        case UnpauseContainer():
+        case UnpauseContainer() | WakeContainer():
             return replace(container, state=State.RUNNING)
         case RenameContainer():
             return replace(container, name=action.name)

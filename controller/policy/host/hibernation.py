@@ -1,0 +1,46 @@
+"""Ability to hibernate: every active swap is judged, since pages of a full one go to the next."""
+
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.observed.swap import HibernationAbility, HostSwap
+
+_LEAST_FREE_BYTES = 16 << 20
+SETUP = "`deploy/zram.sh` sets up compressed swap in memory"
+_PLACES = {
+    "Memory": ("CompressedMemory", "compressed swap in memory"),
+    "Encrypted": ("EncryptedSwap", "encrypted swap"),
+    "Plain": ("PlainSwap", "swap on a plain disk (hibernate_to_plain_disk)"),
+}
+
+
+def judge(swap: HostSwap, most_bytes: int | None, *, to_plain_disk: bool, held_bytes: int = 0) -> HibernationAbility:
+    """Return the ability of a host with that swap.
+
+    `most_bytes` is the setting hibernation_bytes (0: off; None: all of the swap), `held_bytes` what hibernated
+    sandboxes have in swap already. Memory may hold secrets: swap that keeps it on a plain disk is refused, unless
+    `to_plain_disk`.
+    """
+    if most_bytes == 0:
+        return HibernationAbility(False, "Disabled", "the setting hibernation_bytes is 0")
+    if swap.trouble:
+        return HibernationAbility(False, "NotPossible", swap.trouble)
+    if not swap.devices:
+        return HibernationAbility(False, "NoSwap", f"the host has no active swap; {SETUP}")
+    plain = [each.path for each in swap.devices if each.kind == "Plain"]
+    if plain and not to_plain_disk:
+        message = (
+            f"{', '.join(plain)} is swap on a disk that is not encrypted, and memory may hold secrets; turn it off and "
+            f"use zram ({SETUP}), or allow it by the setting hibernate_to_plain_disk"
+        )
+        return HibernationAbility(False, "PlainDisk", message)
+    free = sum(each.free_bytes for each in swap.devices)
+    if most_bytes is not None:
+        free = min(free, max(0, most_bytes - held_bytes))
+    reason, place = next(_PLACES[kind] for kind in ("Plain", "Encrypted", "Memory") if kind in _kinds(swap))
+    if free < _LEAST_FREE_BYTES:
+        message = f"{place} has no room left for another sandbox; enlarge it, or raise the setting hibernation_bytes"
+        return HibernationAbility(False, "SwapFull", message, free)
+    return HibernationAbility(True, reason, f"{format_bytes(free & ~0xFFFFF)} free in {place}", free)
+
+
+def _kinds(swap: HostSwap) -> set[str]:
+    return {each.kind for each in swap.devices}
