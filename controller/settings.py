@@ -463,6 +463,21 @@ class Settings(BaseSettings):
         le=1000.0,
         description="factor on the thresholds below which the host is short of memory, disk, inodes or PIDs; 0: never",
     )
+    hibernation_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "bytes of swap that hibernated sandboxes may use together; 0: none is hibernated; default: none, all swap "
+            "of the host"
+        ),
+    )
+    hibernate_to_plain_disk: bool = Field(
+        default=False,
+        description=(
+            "hibernate sandboxes although active swap of this host is on a disk without encryption, which then keeps "
+            "what their memory holds, such as keys"
+        ),
+    )
     stall_seconds: float = Field(
         default=1.5,
         ge=0.5,

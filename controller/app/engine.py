@@ -4,6 +4,7 @@ import importlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +27,11 @@ from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import Volumes
+from controller.engine.usage.swap import SwapGauge
+from controller.kinds.observed.swap import HibernationAbility, HostSwap
 from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.runtime.user_ids import IdRange
+from controller.policy.host.hibernation import judge
 from controller.policy.images import ImageRules
 from controller.policy.levels.abilities import Confinements
 from controller.policy.levels.levels import Policy
@@ -66,9 +70,22 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         firewall=NftFirewall(resolvers=read_private_resolvers) if core.is_local else None,
         gpus=settings.gpu_devices,
         images=_image_rules(settings),
+        hibernation=hibernation_judge(core),
     )
     core.undo.callback(engine.close)
     return engine, secrets
+
+
+def hibernation_judge(core: Core) -> Callable[[int], HibernationAbility]:
+    """Return the function that judges this host's swap, given the bytes of it that hibernated sandboxes use."""
+    settings, gauge = core.settings, SwapGauge()
+
+    def judge_now(held_bytes: int) -> HibernationAbility:
+        swap = gauge.read() if core.is_local else HostSwap(trouble="the engine is on another machine (docker_host)")
+        plain = settings.hibernate_to_plain_disk
+        return judge(swap, settings.hibernation_bytes, to_plain_disk=plain, held_bytes=held_bytes)
+
+    return judge_now
 
 
 def claim_engine(core: Core, store: SqlStore, stopping: threading.Event) -> None:

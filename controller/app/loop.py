@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from controller.app.core import Core
+from controller.app.engine import hibernation_judge
 from controller.app.hosts import host_reports
 from controller.app.memory import without_collection
 from controller.app.store import lineage_file
@@ -24,6 +25,7 @@ from controller.loop.store_lineage import StoreLineage, newest
 from controller.loop.tasks.canary import CANARY_SECONDS, CanaryWatch
 from controller.loop.tasks.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.tasks.health import HEALTH_SECONDS, HealthWatch
+from controller.loop.tasks.hibernation import HibernationWatch
 from controller.loop.tasks.images import IMAGES_SECONDS, ImageKeeper
 from controller.loop.tasks.lost_hosts import LOST_SECONDS, LostHosts
 from controller.loop.tasks.pressure import PressureWatch
@@ -53,6 +55,7 @@ class LoopParts:
     samples: UsageCache
     canary: CanaryWatch
     place: Place
+    hibernation: HibernationWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def make_loop(
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)
-    reconcile_pass = _make_pass(host, workers, canary, activity, layers, schedule)
+    hibernation = HibernationWatch(hibernation_judge(core), core.clock)
+    reconcile_pass = _make_pass(host, workers, canary, activity, layers, schedule, hibernation)
     health, images = _make_health(host, samples, layers), _make_image_keeper(host)
     reconcile_loop = ReconcileLoop(
         reconcile_pass=reconcile_pass,
@@ -112,7 +116,7 @@ def make_loop(
         loading=without_collection,
         leads=place.leads,
     )
-    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place)
+    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place, hibernation)
 
 
 def _beside_others(host: Host) -> tuple[Periodic, ...]:
@@ -172,7 +176,13 @@ def _make_workers(host: Host, egress: EgressAudit) -> Workers:
 
 
 def _make_pass(
-    host: Host, workers: Workers, canary: CanaryWatch, activity: ActivityLog, layers: WritableLayers, schedule: Schedule
+    host: Host,
+    workers: Workers,
+    canary: CanaryWatch,
+    activity: ActivityLog,
+    layers: WritableLayers,
+    schedule: Schedule,
+    hibernation: HibernationWatch,
 ) -> ReconcilePass:
     core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
     prober = Prober(engine.probes, clock=core.clock, wake=core.waker.wake)
@@ -201,6 +211,7 @@ def _make_pass(
             HostGauge(core.clock) if core.is_local else None, core.clock, scale=settings.pressure_scale
         ),
         canary=canary,
+        hibernation=hibernation,
         layers=layers.now,
         last=core.last,
         gateway=core.gateway,

@@ -96,7 +96,7 @@ class DockerEngine:
         credentials: CredentialFiles | None = None,
         images: ImageRules = ANY_IMAGE,
         resolve: Resolve = resolve_addresses,
-        hibernation: Callable[[], HibernationAbility] = lambda: UNKNOWN_ABILITY,
+        hibernation: Callable[[int], HibernationAbility] = lambda _: UNKNOWN_ABILITY,
     ) -> None:
         meter = meter or NullMeter()
         self._instance_id, self._hibernation = instance_id, hibernation

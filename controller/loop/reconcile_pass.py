@@ -27,6 +27,7 @@ from controller.loop.plugins import Plugins
 from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
 from controller.loop.tasks.garbage import GarbageCollector
+from controller.loop.tasks.hibernation import HibernationWatch
 from controller.loop.tasks.pass_metrics import PassMetrics
 from controller.loop.tasks.placements import PlacementKeeper
 from controller.loop.tasks.pressure import PressureWatch
@@ -64,6 +65,7 @@ class ReconcilePass:
         clock_jumped: Callable[[], float] = lambda: 0.0,
         pressure: PressureWatch | None = None,
         canary: CanaryWatch | None = None,
+        hibernation: HibernationWatch | None = None,
         layers: Callable[[], Mapping[str, LayerUsage]] = dict,
         last: LastSnapshot | None = None,
         gateway: Callable[[], GatewayView] = lambda: NO_GATEWAY,
@@ -72,7 +74,8 @@ class ReconcilePass:
         """`activity` is shared with the API. Without `cpu` no sandbox counts as idle.
 
         `clock_jumped` returns the seconds of a clock jump once after it, else 0. Without `pressure` the host is never
-        short of anything. Without `canary` the network guard is not tested. `sweep` takes the store's revision.
+        short of anything, without `hibernation` it never hibernates. Without `canary` the network guard is not tested.
+        `sweep` takes the store's revision.
         `layers` are the measured sizes of writable layers.
         `gateway` is the state of the model gateway. `place` is this host among those of the store.
         """
@@ -81,6 +84,7 @@ class ReconcilePass:
         self._clock, self._meter, self._policy = clock, meter, policy
         self._activity, self._cpu = activity or ActivityLog(clock), cpu
         self._pressure, self._canary = pressure or PressureWatch(None, clock), canary
+        self._hibernation = hibernation or HibernationWatch(None, clock)
         self._garbage = GarbageCollector(store, discover())
         self._place = place
         self._desired = Desired(store, self._garbage, place.host, place.default)
@@ -115,6 +119,7 @@ class ReconcilePass:
         # What runs is known here before the store tells anyone of it: who waited for Ready asks for metrics at once.
         self._last.now = replace(snapshot, drifted=self._drifted, shortages=before)
         self._store_writes(new_plan, snapshot)
+        self._activity.release(new_plan.releases)
         for group in new_plan.groups:
             self._workers.start(group)
         sample(new_plan.samples, self._cpu, self._clock, self._activity)
@@ -176,6 +181,7 @@ class ReconcilePass:
             sweep=self._sweep(self._desired.revision),
             activity=self._activity.view(sandboxes),
             pressure=self._pressure.observe_now(observed.facts.root_dir),
+            hibernation=self._hibernation.observe_now(observed.containers),
             guarded=self._canary.see(observed) if self._canary else UNWATCHED,
             layers=self._layers(),
             providers=self._desired.providers.now,

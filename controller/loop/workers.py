@@ -7,11 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import MappingProxyType
 
 import structlog
 
-from controller.kinds.planning.action import Action, BuildImage, CreateContainer, PullImage, StartContainer
+from controller.kinds.planning.action import (
+    Action,
+    BuildImage,
+    CreateContainer,
+    HibernateContainer,
+    PullImage,
+    StartContainer,
+    WakeContainer,
+)
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Result
@@ -156,7 +165,7 @@ class Workers:
         """Return the slot policy of a call: it frees its slot when it hangs. A pull keeps its slot."""
         if isinstance(action, PullImage):
             return nullcontext()
-        makes = isinstance(action, CreateContainer | StartContainer)
+        makes = isinstance(action, CreateContainer | StartContainer | HibernateContainer)
         return self._crew(group).releasing_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
 
     def _act(self, group: Group, action: Action) -> Outcome:
@@ -175,6 +184,9 @@ class Workers:
         if isinstance(action, BuildImage) and isinstance(outcome, Waiting):
             log.debug("action goes on", message=outcome.message)
         elif isinstance(outcome, Ok):
+            outcome = replace(outcome, seconds=seconds)
+            if isinstance(action, WakeContainer):
+                self._meter.observe("paddock_sandbox_wake_seconds", seconds)
             log.info("action done", seconds=round(seconds, 4))
         else:
             self._meter.count("paddock_reconcile_action_errors_total", action=action.verb, reason=outcome.reason)
@@ -186,4 +198,7 @@ class Workers:
 
 def _started(result: Result) -> bool:
     """Return True if a container was started: callers wait for that, and few start within milliseconds."""
-    return any(isinstance(action, StartContainer) and isinstance(outcome, Ok) for action, outcome in result.done)
+    return any(
+        isinstance(action, StartContainer | WakeContainer) and isinstance(outcome, Ok)
+        for action, outcome in result.done
+    )

@@ -23,7 +23,7 @@ from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
 from controller.plan.capacity.reservations import claim
 from controller.plan.capacity.unbound import reconcile_unbound
-from controller.plan.capacity.waiting import WAITS, scheduled, without_room
+from controller.plan.capacity.waiting import WAITS, WAKE_QUEUED, scheduled, without_room
 from controller.plan.common.backoff import fold
 from controller.plan.common.conclude import conclude, events_about, record_of
 from controller.plan.common.contexts import context_with
@@ -38,7 +38,7 @@ from controller.plan.pool import launch
 from controller.plan.pool import sandboxpool as pools
 from controller.plan.pool.reconcile import reconcile_pools
 from controller.plan.provider import reconcile_providers
-from controller.plan.sandbox import disk_limit, gpus, sandbox, user_ids
+from controller.plan.sandbox import disk_limit, gpus, hibernation, sandbox, user_ids
 from controller.plan.sandbox.log_tail import remember
 from controller.plan.securityprofile import reconcile_profiles
 from controller.policy.levels.levels import Policy
@@ -90,6 +90,21 @@ def _quota(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     return Withheld(WAITS, message) if message else None
 
 
+def _wakes(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
+    """Wake few hibernated sandboxes at once: each reads its memory from swap."""
+    if not hibernation.is_frozen(pending.context):
+        return None
+    snapshot = builder.snapshot
+    if snapshot.pressure.low:
+        return Withheld(pressure.REASON, f"{snapshot.pressure.words()}: none is woken until it has recovered")
+    if builder.waking is None:
+        builder.waking = hibernation.count_waking(snapshot)
+    if builder.waking >= hibernation.WAKES_AT_ONCE:
+        return Withheld(WAKE_QUEUED, f"{builder.waking} others are being woken just now")
+    builder.waking += 1
+    return None
+
+
 def _networks(_: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     return reconcile_networks(context, decision)
 
@@ -106,6 +121,7 @@ DECIDERS = (
     Decider("pressure", withhold=_pressure),
     Decider("cordon", withhold=_cordon),
     Decider("quota", withhold=_quota),
+    Decider("hibernation: wakes", withhold=_wakes),
     Decider("back-off", propose=sandbox.reconcile_failure),
     Decider("admission", propose=sandbox.reconcile_refusal),
     Decider("duplicates", propose=sandbox.reconcile_duplicates),
@@ -140,10 +156,10 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
 
 def decide(context: ReconcileContext) -> Decision:
     """Return the decision for one object by itself: the first proposal in the order of DECIDERS."""
-    context, event = sandbox.observe(context)
+    context, events = sandbox.observe(context)
     decision = _first(propose(context) for propose in _PROPOSE)
     assert decision is not None, "the lifecycle decider has an answer to everything"
-    return sandbox.settle(decision, event)
+    return sandbox.settle(decision, events)
 
 
 def _first(answers: Iterable[_T | None]) -> _T | None:
@@ -189,6 +205,7 @@ def _unsettled(
         observed.guard_lost,
         snapshot.guarded.broken,
         memo.weight_bounds(snapshot),
+        snapshot.hibernation.available,
     )
     memo.forget_networks(observed.networks)
     models = snapshot.gateway.sandboxes
@@ -289,7 +306,7 @@ def _admit_pending(builder: PlanBuilder) -> None:
     if not builder.pending:
         return
     builder.ledger = _ledger(builder)
-    for each in sorted(builder.pending, key=lambda each: admission_order(each.context)):
+    for each in sorted(builder.pending, key=_order):
         withheld = _first(withhold(builder, each) for withhold in _WITHHOLD)
         if withheld is None:
             conclude(builder, each, _completed(builder, each.context, each.decision), each.claim.whole)
@@ -303,6 +320,10 @@ def _admit_pending(builder: PlanBuilder) -> None:
         reserves = each.claim.base if each.claim.seated else None
         waiting = replace(each, quiet=False, claim=each.claim.refused())
         conclude(builder, waiting, _completed(builder, each.context, decision), reserves)
+
+
+def _order(pending: PendingAdmission) -> tuple[bool, bool, int, float, str, str, str]:
+    return admission_order(pending.context, frozen=hibernation.is_frozen(pending.context))
 
 
 def _ledger(builder: PlanBuilder) -> CapacityLedger:
@@ -396,6 +417,7 @@ def _finish(builder: PlanBuilder) -> Plan:
         orphans_removed=builder.orphans.removed,
         samples=tuple(builder.samples),
         holds=MappingProxyType(builder.holds),
+        releases=MappingProxyType(builder.releases),
         reaped=tuple(builder.reaped),
         shortages=tuple(builder.ledger.shortages) if builder.ledger else (),
         warm=tuple(builder.warm),

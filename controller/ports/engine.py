@@ -6,6 +6,7 @@ from typing import Protocol
 from controller.kinds.observed.canary import CanaryTry
 from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.observed.pressure import HostUse
+from controller.kinds.observed.swap import HostSwap
 from controller.kinds.observed.usage import Usage
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Outcome
@@ -81,6 +82,12 @@ class Probes(Protocol):
 class HostGauge(Protocol):
     def read(self, root_dir: str) -> HostUse:
         """Return the machine's free resources now; unreadable ones are left out. Never raises."""
+        ...
+
+
+class SwapGauge(Protocol):
+    def read(self) -> HostSwap:
+        """Return the machine's active swap now. Never raises."""
         ...
 
 

@@ -37,7 +37,16 @@ from controller.kinds.common import labels as own
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.log_tail import GONE, tail_of
 from controller.kinds.observed.inside import InsideState
-from controller.kinds.observed.observed import Container, End, HostFacts, Observation, OutOfBandSettings, State
+from controller.kinds.observed.observed import (
+    Container,
+    End,
+    FrozenMemory,
+    HostFacts,
+    Observation,
+    OutOfBandSettings,
+    State,
+)
+from controller.kinds.observed.swap import HibernationAbility
 from controller.kinds.observed.usage import Usage
 from controller.kinds.planning.action import (
     Action,
@@ -45,6 +54,7 @@ from controller.kinds.planning.action import (
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
+    HibernateContainer,
     PauseContainer,
     PullImage,
     ReadTail,
@@ -54,8 +64,9 @@ from controller.kinds.planning.action import (
     StartContainer,
     UnpauseContainer,
     UpdateLimits,
+    WakeContainer,
 )
-from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.planning.outcome import NOT_HIBERNATED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.runtime import agent as agents
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.container import ContainerConfig, Limits
@@ -89,6 +100,7 @@ FACTS = HostFacts(
     swap_limit=True,
     disk=DiskAbility(False, "the engine refuses a size for the writable layer"),
 )
+OnContainer = PauseContainer | UnpauseContainer | HibernateContainer | WakeContainer
 _MEMORY_MIN_BYTES = 6 << 20
 _LIVE = (State.RUNNING, State.PAUSED)
 _ENDING = ("TERM", "KILL", "INT", "QUIT", "HUP")
@@ -120,6 +132,7 @@ class Box:
     error: str = ""
     out_of_band: OutOfBandSettings = field(default_factory=OutOfBandSettings)
     memory_used_bytes: int = 1 << 20
+    swapped_bytes: int = 0
     at_rest: bool = False
     gpus: int = 0
     gpu_ids: tuple[str, ...] = ()
@@ -173,8 +186,14 @@ class Box:
             stop_signal=self.stop_signal,
             working_dir=(self.config and self.config.working_dir) or "/workspace",  # as Paddock's images have it
             home=dict(self.config.env).get("HOME", "") if self.config else "",
+            frozen_memory=self._frozen_memory(),
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
+
+    def _frozen_memory(self) -> FrozenMemory | None:
+        if self.state is not State.PAUSED:
+            return None
+        return FrozenMemory(self.memory_used_bytes - self.swapped_bytes, self.swapped_bytes)
 
     def _inside(self) -> InsideState:
         inside = inside_of(self.config, self.networks, self.tampered, self.mounts)
@@ -245,6 +264,7 @@ class FakeEngine:
         self.programs: dict[str, Callable[[Path, Sequence[str]], Run]] = {}
         self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
         self.at_rest = False
+        self.hibernation = HibernationAbility(True, "CompressedMemory", "1Gi free", 1 << 30)  # of the host
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
@@ -284,6 +304,8 @@ class FakeEngine:
             SignalContainer: self._signal,
             PauseContainer: self._pause,
             UnpauseContainer: self._unpause,
+            HibernateContainer: self._hibernate,
+            WakeContainer: self._unpause,
             UpdateLimits: self._update,
             RenameContainer: self._rename,
             DisconnectNetwork: self._network,
@@ -421,7 +443,7 @@ class FakeEngine:
     def unpause(self, name: str) -> None:
         """`docker unpause`."""
         with self._by_hand():
-            self.box(name).state = State.RUNNING
+            self.box(name).state, self.box(name).swapped_bytes = State.RUNNING, 0
 
     def update_limits(self, name: str, limits: Limits) -> None:
         """`docker update`."""
@@ -898,10 +920,24 @@ class FakeEngine:
     def _pause(self, action: PauseContainer) -> Outcome:
         return self._switch(action, State.RUNNING, State.PAUSED)
 
-    def _unpause(self, action: UnpauseContainer) -> Outcome:
+    def _unpause(self, action: UnpauseContainer | WakeContainer) -> Outcome:
         return self._switch(action, State.PAUSED, State.RUNNING)
 
-    def _switch(self, action: PauseContainer | UnpauseContainer, before: State, after: State) -> Outcome:
+    def _hibernate(self, action: HibernateContainer) -> Outcome:
+        if not self.hibernation.available:
+            return Transient(NOT_HIBERNATED, f"{action.name} is not hibernated: {self.hibernation.message}")
+        outcome = self._switch(action, State.RUNNING, State.PAUSED)
+        if isinstance(outcome, Ok):
+            box = self._boxes[action.container_id]
+            box.swapped_bytes = box.memory_used_bytes
+        return outcome
+
+    def _switch(
+        self,
+        action: PauseContainer | UnpauseContainer | HibernateContainer | WakeContainer,
+        before: State,
+        after: State,
+    ) -> Outcome:
         box = self._boxes.get(action.container_id)
         if box is None:
             return _gone(action.name)
@@ -910,6 +946,7 @@ class FakeEngine:
         if box.state not in (before, after):
             return Transient("Conflict", f"container {box.name} is not {before}")
         box.state = after
+        box.swapped_bytes = box.swapped_bytes if after is State.PAUSED else 0
         return Ok(box.id)
 
     def _update(self, action: UpdateLimits) -> Outcome:

@@ -17,8 +17,9 @@ from controller.kinds.common.log_tail import Tail
 from controller.kinds.common.quantity import parse_bytes, parse_cpu
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Activity, CpuSample, StoredUse
-from controller.kinds.observed.observed import Container, HostFacts, Observation, OutOfBandSettings, State
-from controller.kinds.planning.instance_record import Failure, Instance, InstanceState, Termination
+from controller.kinds.observed.observed import Container, FrozenMemory, HostFacts, Observation, OutOfBandSettings, State
+from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
+from controller.kinds.planning.instance_record import Failure, Hibernation, Instance, InstanceState, Termination
 from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
@@ -114,6 +115,7 @@ def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
         networks=(networks := tuple(said.pop("networks", ["none"]))),
         inside=inside_of(made.config, networks, said.pop("inside")) if "inside" in said else None,
         out_of_band=OutOfBandSettings(**said.pop("by_hand", {})),
+        frozen_memory=FrozenMemory(*(parse_bytes(each) for each in said.pop("frozen"))) if "frozen" in said else None,
         bound=tuple(BoundMount(each.path, str(each), "0:1 /", each.read_only) for each in bound),
         **said,
     )
@@ -130,6 +132,10 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> InstanceState:
         said["checked"] = ProbeProgress((run[0], now + run[1]), since=since and now + since, **checked)
     if "asked_to_stop_at" in said:
         said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
+    if "hibernation" in said:
+        kept = said["hibernation"]
+        run = (f"{box.obj.name}-c1", now + kept.get("started", -100))
+        said["hibernation"] = Hibernation(run, now + kept.get("at", -10), kept.get("phase", "Hibernated"))
     for name in said.keys() & {"idled_at", "first_start", "expired_at"}:
         said[name] = now + said[name]
     if "use" in said:
@@ -207,6 +213,7 @@ def snapshot(
     unguarded: str = "",
     guard_lost: bool = False,
     quota: dict[str, Any] | None = None,
+    hibernates: bool = False,
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -224,6 +231,7 @@ def snapshot(
         probes=probes or {},
         activity=used or {},
         quotas={"quota-uid": _quota(quota)} if quota else {},
+        hibernation=HibernationAbility(True, "CompressedMemory") if hibernates else UNKNOWN_ABILITY,
     )
 
 
@@ -279,6 +287,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         unguarded=data.get("unguarded", ""),
         guard_lost=data.get("guard_lost", False),
         quota=data.get("quota"),
+        hibernates=data.get("hibernates", False),
         lost=(NOW + data["lost"][0], NOW + data["lost"][1]) if "lost" in data else (0.0, 0.0),
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),

@@ -114,7 +114,7 @@ class Actor:
         before_kill: Callable[[str], None],
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
-        hibernation: Callable[[], HibernationAbility],
+        hibernation: Callable[[int], HibernationAbility],
     ) -> None:
         self._instance_id = instance_id
         self._client = client
@@ -300,7 +300,8 @@ class Actor:
 
     def _hibernate(self, action: HibernateContainer) -> Outcome:
         """Freeze it, and move its memory to swap. Where swap is, is judged just before: it may have changed."""
-        ability = self._hibernation()
+        frozen = [each.frozen_memory for group in self._view.now.containers.values() for each in group]
+        ability = self._hibernation(sum(each.swapped_bytes for each in frozen if each is not None))
         if not ability.available:
             return Transient(NOT_HIBERNATED, f"{action.name} is not hibernated: {ability.message}")
         outcome = self._pause(action)

@@ -7,7 +7,7 @@ It also holds the planner's state of an object across restarts of the daemon: ba
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from controller.kinds.common.log_tail import Tail
 from controller.kinds.observed.activity import StoredUse
@@ -79,6 +79,21 @@ class Failure:
     image: str = ""
 
 
+# Moving: it is being frozen, and its memory moved. Hibernated: that is done. Ending: hibernated for too long, and to be
+# suspended. Waking. Lost: its container ended meanwhile, with the engine or the host.
+Phase = Literal["Moving", "Hibernated", "Ending", "Waking", "Lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hibernation:
+    """Hibernation of one run (container id and start time) since `at`."""
+
+    run: tuple[str, float]
+    at: float
+    phase: Phase = "Moving"
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceState:
     """State of an object's instance across passes. Only plan/ computes a new one.
@@ -105,6 +120,8 @@ class InstanceState:
     `insecure` is the failed attestation: the spec's generation, the config's hash, and the differences. `user_id` is
     the uid and gid of its own that its container runs as (0: none); no other record of its host has it. `ready_key` is
     that of a warm member that hosts other than its own may claim: equal keys are equal containers ("": not ready).
+    `hibernation` is that of its container (None: none). `start_seconds` and `wake_seconds` are how long the engine took
+    for the last of each (0: not known).
     """
 
     restarts: int = 0
@@ -146,6 +163,9 @@ class InstanceState:
     unguarded: bool = False
     user_id: int = 0
     ready_key: str = ""
+    hibernation: Hibernation | None = None
+    start_seconds: float = 0.0
+    wake_seconds: float = 0.0
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """Return the reason for which probes ended that run; "" if they did not."""
@@ -211,6 +231,9 @@ def state_from_json(data: dict[str, Any]) -> InstanceState:
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**_sorted_out(Failure, kept[name]))
+    if kept.get("hibernation") is not None:
+        hibernation = _sorted_out(Hibernation, kept["hibernation"])
+        kept["hibernation"] = Hibernation(**{**hibernation, "run": tuple(hibernation["run"])})
     if kept.get("checked") is not None:
         kept["checked"] = probe_progress_from_json(kept["checked"])
     return InstanceState(**kept)

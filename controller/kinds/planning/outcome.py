@@ -1,6 +1,6 @@
 """Outcomes of an engine call. An error says what the reconcile loop should do next."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.kinds.common.log_tail import Tail
 
@@ -14,12 +14,13 @@ NOT_HIBERNATED = "NotHibernated"
 class Ok:
     """Done, or found done already. `observe()` shows the effect or a later state.
 
-    `tail` is the log that was read. `notes` are messages for users.
+    `tail` is the log that was read. `notes` are messages for users. `seconds` is how long it took (0: not measured).
     """
 
     container_id: str = ""
     tail: Tail | None = None
     notes: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

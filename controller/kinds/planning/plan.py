@@ -139,7 +139,8 @@ class Writes:
 class Plan:
     """Actions to take now. `next_wake` is when to plan again if nothing else happens (Unix seconds, None: never).
 
-    `holds` are runs, by uid, that are being stopped for idleness: no new use may begin. `reaped` are reasons for the
+    `holds` are runs, by uid, that are being stopped or hibernated for idleness: no new use may begin. `releases` are
+    runs that are woken: they may be used again. `reaped` are reasons for the
     metrics.
     """
 
@@ -155,6 +156,7 @@ class Plan:
     orphans_removed: int = 0  # reported back as gone since the last pass
     samples: tuple[Sample, ...] = ()
     holds: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    releases: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
     reaped: tuple[str, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     warm: tuple[Warm, ...] = ()

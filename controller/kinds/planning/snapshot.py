@@ -13,6 +13,7 @@ from controller.kinds.observed.models import NO_GATEWAY, GatewayView
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.observed.pressure import NONE as NO_PRESSURE
 from controller.kinds.observed.pressure import Pressure
+from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
@@ -96,7 +97,8 @@ class Snapshot:
     are running: they are not planned. `results` came in since the last stored pass. `instance_id` is the store's:
     `observed` has only containers with it. `probes` are results of the current runs, for objects with probes.
     `activity` is the use that this daemon has observed; the stored use is in `instances`. `profiles` are the operator's
-    own security profiles. `pressure` are the machine's shortages. `layers` is the measured disk usage of containers, by
+    own security profiles. `pressure` are the machine's shortages, `hibernation` is its ability to
+    hibernate. `layers` is the measured disk usage of containers, by
     id. `guarded` is the canary's result. `drifted` counts the differing fields of an object's container in the last
     pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
     `objects` counts the stored ones of every kind by namespace.
@@ -123,6 +125,7 @@ class Snapshot:
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
     pressure: Pressure = NO_PRESSURE
+    hibernation: HibernationAbility = UNKNOWN_ABILITY
     guarded: CanaryResult = UNWATCHED
     profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
     layers: Mapping[str, LayerUsage] = field(default_factory=lambda: MappingProxyType({}))

@@ -116,11 +116,11 @@ def _weight(asking: Asking) -> float:
     return math.inf if asking.obj.kind == "Sandbox" else priority
 
 
-def admission_order(asking: Asking) -> tuple[bool, int, float, str, str, str]:
-    """Return the sort key: sandboxes before warm members, the highest priority first, then the oldest."""
+def admission_order(asking: Asking, *, frozen: bool = False) -> tuple[bool, bool, int, float, str, str, str]:
+    """Return the sort key: sandboxes before warm members, hibernated ones before new ones, then by priority and age."""
     obj = asking.obj
     priority = asking.spec.priority if asking.spec else 0
-    return obj.kind != "Sandbox", -priority, obj.created_at, obj.namespace, obj.name, obj.uid
+    return obj.kind != "Sandbox", not frozen, -priority, obj.created_at, obj.namespace, obj.name, obj.uid
 
 
 def _named(asking: Asking) -> str:

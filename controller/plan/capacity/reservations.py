@@ -20,7 +20,7 @@ from controller.plan.common.backoff import held as held_up
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network.networks import NONE, Share, is_held_up, share
 from controller.plan.pool.claim_candidates import WITHHELD
-from controller.plan.sandbox import mounts
+from controller.plan.sandbox import hibernation, idle, mounts
 from controller.plan.sandbox.lifecycle import rest
 from controller.policy.quota_ledger import HOST
 from controller.policy.sandbox import volume_bytes
@@ -69,6 +69,8 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
         return Claim(NO_LIMITS, NO_LIMITS, False, False, share(context, False))
     wanted = None if refused else _wanted(context, decision)
     used = _in_use(containers, wanted or held)
+    if hibernation.is_frozen(context):
+        used = _while_frozen(containers, used)
     kept = _each(min, wanted, held) if wanted else NO_LIMITS
     whole = _each(max, used, wanted or NO_LIMITS)
     shares = wanted.cpu_shares if wanted else 0
@@ -77,7 +79,7 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
     if base.pids and not _made_as_asked(context):  # devices stay with what runs, whatever its spec asks for by now
         base, whole = (replace_if_changed(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
     seat = context.rendered is not None and not context.deleting
-    beside = share(context, wanted is not None)
+    beside = share(context, wanted is not None or hibernation.is_frozen(context))  # its connections live on
     return Claim(base, replace_if_changed(whole, cpu_shares=shares), seated, seat, beside, holds_up=not tried)
 
 
@@ -91,8 +93,14 @@ def _wanted(context: ReconcileContext, decision: Decision) -> Limits | None:
     """Return the limits it is to run with; None if it is not to run."""
     if context.rendered is None or context.spec is None or context.deleting or decision.finished:
         return None
-    resting = rest(replace_if_changed(context, memory=decision.memory))
+    after = replace_if_changed(context, memory=decision.memory)
+    resting = rest(after)
+    wakes_to_stop = hibernation.is_frozen(context) and resting is not None and resting.reason in idle.REASONS
+    if wakes_to_stop and decision.actions:  # it is suspended after it was hibernated: its memory comes back first
+        return context.rendered.config.limits
     if decision.reason in WITHHELD or (resting is not None and not resting.half):
+        return None
+    if hibernation.is_frozen(context) and hibernation.keeps(after):
         return None
     return context.rendered.config.limits
 
@@ -120,6 +128,14 @@ def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
                 total.pids + (found.pids or otherwise.pids),
             )
     return total
+
+
+def _while_frozen(containers: Iterable[Container], used: Limits) -> Limits:
+    """Return what a hibernated container holds: the memory that was not moved, its processes, and no processor."""
+    frozen = [each.frozen_memory for each in containers]
+    resident = sum(each.resident_bytes for each in frozen if each is not None)
+    known = all(each is not None for each in frozen)
+    return replace(used, cpu_millicores=0, memory_bytes=resident if known else used.memory_bytes)
 
 
 def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:

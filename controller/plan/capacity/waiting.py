@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.meta import Condition, Event, StoredObject
 from controller.plan.capacity.reservations import Claim, smaller
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
-from controller.plan.sandbox import mounts
+from controller.plan.sandbox import hibernation, mounts
 
 WAITS = "QuotaExceeded"
+WAKE_QUEUED = "WakeQueued"  # others are being woken just now
 
 
 def without_room(
@@ -24,6 +25,8 @@ def without_room(
     """
     assert context.rendered is not None
     assert context.spec is not None
+    if hibernation.is_frozen(context):
+        return _stays_hibernated(context, decide, message, reason)
     config = context.rendered.config
     limits = replace(smaller(config.limits, asked.base), cpu_shares=config.limits.cpu_shares)
     if limits.pids and limits.gpus < config.limits.gpus:
@@ -43,6 +46,23 @@ def without_room(
         reason=reason,
         message=message,
         events=(*resting.events, *events),
+        scheduled=Condition("Scheduled", "False", reason, message),
+    )
+
+
+def _stays_hibernated(
+    context: ReconcileContext, decide: Callable[[ReconcileContext], Decision], message: str, reason: str
+) -> Decision:
+    """Return the decision for a hibernated sandbox that may not be woken yet."""
+    staying = decide(replace(context, stays_hibernated=True))
+    events: tuple[Event, ...] = ()
+    if not _waits(context.obj, reason) and reason != WAKE_QUEUED:
+        events = (context.event(reason, f"it can't be woken yet: {message}", warning=True),)
+    return replace(
+        staying,
+        reason=reason,
+        message=f"hibernated, and waits to be woken: {message}",
+        events=(*staying.events, *events),
         scheduled=Condition("Scheduled", "False", reason, message),
     )
 

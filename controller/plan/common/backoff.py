@@ -11,9 +11,12 @@ from controller.kinds.planning.action import (
     Action,
     BuildImage,
     CreateContainer,
+    HibernateContainer,
     PullImage,
     ReadTail,
+    StartContainer,
     UpdateLimits,
+    WakeContainer,
 )
 from controller.kinds.planning.instance_record import Failure, InstanceState
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
@@ -70,6 +73,24 @@ def fold(memory: InstanceState, result: Result, now: float) -> InstanceState:
             memory = replace(memory, reclaimed=True)
         if isinstance(action, CreateContainer) and action.uid == result.uid and isinstance(outcome, Ok):
             memory = replace(memory, container=outcome.container_id)
+        if isinstance(outcome, Ok) and action_uid(action) == result.uid:
+            memory = _measured(memory, action, outcome, now)
+    return memory
+
+
+def action_uid(action: Action) -> str:
+    """Return the uid of the object whose container an action is about; "" if there is none."""
+    return getattr(action, "uid", "")
+
+
+def _measured(memory: InstanceState, action: Action, outcome: Ok, now: float) -> InstanceState:
+    """Return the state after a successful start, hibernation or wake."""
+    if isinstance(action, HibernateContainer) and memory.hibernation is not None:
+        return replace(memory, hibernation=replace(memory.hibernation, phase="Hibernated", at=now))
+    if isinstance(action, StartContainer) and outcome.seconds:
+        return replace(memory, start_seconds=round(outcome.seconds, 3))
+    if isinstance(action, WakeContainer) and outcome.seconds:
+        return replace(memory, wake_seconds=round(outcome.seconds, 3))
     return memory
 
 

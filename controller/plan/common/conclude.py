@@ -15,7 +15,7 @@ from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder, T
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network.networks import egress_record
 from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
-from controller.plan.sandbox import probes
+from controller.plan.sandbox import hibernation, probes
 from controller.plan.sandbox.status import status
 from controller.policy.sandbox import NO_LIMITS
 
@@ -40,7 +40,7 @@ def conclude(builder: PlanBuilder, asked: PendingAdmission, decision: Decision, 
         builder.probes.append(ProbeSchedule(obj.ref, watches))
     _add_timers(builder, context, decision)
     if decision.actions:
-        urgent = decision.reason == CLAIMING
+        urgent = decision.reason in (CLAIMING, hibernation.WAKING)
         builder.groups.append(Group(obj.ref, obj.generation, context.deleting, decision.actions, urgent))
     elif decision.reason and not decision.finalize:
         builder.deferrals.append(Deferral(obj.ref, decision.reason, decision.message, decision.until))
@@ -61,6 +61,8 @@ def _add_timers(builder: PlanBuilder, context: ReconcileContext, decision: Decis
         builder.samples.append(Sample(uid, context.container, decision.sample))
     if decision.hold is not None:
         builder.holds[uid] = decision.hold
+    if decision.release is not None:
+        builder.releases[uid] = decision.release
     if decision.reaped:
         builder.reaped.append(decision.reaped)
 

@@ -73,6 +73,7 @@ def context_with(
         above_quota=above,
         lacks_user_id=lacking and not memory.user_id,
         host=snapshot.host,
+        hibernation=snapshot.hibernation,
     )
     return with_taken_names(context, snapshot)
 

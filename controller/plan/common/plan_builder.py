@@ -99,6 +99,7 @@ class HostKey(NamedTuple):
     guard_lost: bool
     guard_broken: str
     weights: Mapping[str, tuple[QuotaBound, ...]]
+    hibernates: bool
 
 
 class Seen(NamedTuple):
@@ -425,6 +426,8 @@ class PlanBuilder:
     deletions: list[Deletion] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     holds: dict[str, Run] = field(default_factory=dict)
+    releases: dict[str, Run] = field(default_factory=dict)
+    waking: int | None = None  # hibernated sandboxes that are woken, once counted
     reaped: list[str] = field(default_factory=list)
     warm: list[Warm] = field(default_factory=list)
     retirements: list[Retirement] = field(default_factory=list)

@@ -9,6 +9,7 @@ from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.observed.activity import Activity, Run
 from controller.kinds.observed.models import ModelsState
 from controller.kinds.observed.observed import Container, End, State
+from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.runtime.probe import ProbeState
@@ -51,7 +52,8 @@ class ReconcileContext:
     `above_quota` is the weight or priority that a later quota no longer allows ("": none).
     `models` is the state of the gateway's listener in it (None: not known). `lacks_user_id`: it is to run as an id of
     its own, and none is free. `host` is the name of this host. `taken_names` are the names of other objects'
-    containers, known only after a name was in the way.
+    containers, known only after a name was in the way. `hibernation` is the ability of this host to hibernate.
+    `stays_hibernated`: it may not be woken now, whatever asks for it.
     """
 
     now: float
@@ -80,6 +82,8 @@ class ReconcileContext:
     lacks_user_id: bool = False
     host: str = NAME
     taken_names: frozenset[str] = frozenset()
+    hibernation: HibernationAbility = UNKNOWN_ABILITY
+    stays_hibernated: bool = False
 
     @property
     def deleting(self) -> bool:
@@ -112,8 +116,8 @@ class Decision:
     (Unix seconds). `finalize`: all it owned is gone. `finished`: it has run to its end. `drift` names what differed.
     `scheduled` is its Scheduled condition (None: it has its capacity). `deferred` is why it runs with less than
     desired. `timer` is the time of the next lifecycle event, `delete`: the object is to be deleted, `sample`: its CPU
-    is to be sampled for the time since then. `hold` is the run that nobody may begin to use any more. `reaped` is the
-    reason that is counted for it.
+    is to be sampled for the time since then. `hold` is the run that nobody may begin to use any more, `release` one
+    that may be used again. `reaped` is the reason that is counted for it.
     """
 
     memory: InstanceState
@@ -129,6 +133,7 @@ class Decision:
     delete: bool = False
     sample: float | None = None
     hold: Run | None = None
+    release: Run | None = None
     reaped: str = ""
     scheduled: Condition | None = None
     deferred: str = ""

@@ -66,7 +66,9 @@ def message(context: ReconcileContext) -> str:
 
 def _back(context: ReconcileContext, container: Container) -> Decision | None:
     """Unpause it, if it was frozen and is to run."""
-    if container.state is not State.PAUSED or (context.spec is not None and context.spec.run_state != "Running"):
+    if container.state is not State.PAUSED or context.memory.hibernation is not None:
+        return None
+    if context.spec is not None and context.spec.run_state != "Running":
         return None
     why = "the guard of its network is in force again"
     unpause = UnpauseContainer(context.obj.uid, container.name, container.id, why)

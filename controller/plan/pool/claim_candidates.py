@@ -187,6 +187,6 @@ def settle(decision: Decision) -> Decision:
         drift = tuple(each for each in decision.drift if each != "name")
         message = "taking over a warm member: " + ", ".join(drift)
         return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=message)
-    if decision.reason == "EngineUnreachable":
+    if decision.reason in ("EngineUnreachable", "Waking"):
         return decision
     return replace(decision, memory=replace(decision.memory, claiming=False))

@@ -20,6 +20,7 @@ REASONS = (REASON, EVICTED)
 # The store hears of use at most this often for one object: so much of it a crash of the daemon may forget.
 NOTE_SECONDS = 30.0
 CPU_FLOOR_CORES = 0.01
+SUSPEND_AFTER_SECONDS = 86400  # the default of lifecycle.suspendAfterSeconds
 # Samples nearer to each other than this (or the timeout, if that is shorter) say nothing.
 _LEAST_WINDOW_SECONDS = 60.0
 _UNSEEN = Activity()
@@ -56,8 +57,8 @@ def observe(context: ReconcileContext) -> Idleness:
     """Return its idleness, with the state updated."""
     memory, seen = context.memory, context.activity or _UNSEEN
     if memory.idled_generation:
-        if asleep(context) and not seen.asking:
-            return Idleness(memory)
+        if asleep(context) and (context.stays_hibernated or not seen.asking):
+            return _asleep(context)
         return Idleness(replace(memory, idled_generation=0, evicted=()), woken=bool(seen.asking))
     timeout = pressure.timeout_seconds(context.spec, context.short_of)
     if timeout is None or context.spec is None or context.spec.run_state != "Running":
@@ -73,6 +74,18 @@ def observe(context: ReconcileContext) -> Idleness:
     if since > context.now:  # the clock was set back, or the engine's is ahead
         return Idleness(memory, _earlier(noting, min(since, context.now + timeout)))
     return _judged(context, memory, container, since, timeout, noting)
+
+
+def _asleep(context: ReconcileContext) -> Idleness:
+    """Return the idleness of one that nobody asks for: hibernated for too long, it is suspended."""
+    memory, spec = context.memory, context.spec
+    hibernation = memory.hibernation
+    if hibernation is None or spec is None or hibernation.phase != "Hibernated":
+        return Idleness(memory)
+    due = hibernation.at + (spec.lifecycle.suspend_after_seconds or SUSPEND_AFTER_SECONDS)
+    if hibernation.at <= context.now < due:
+        return Idleness(memory, timer=due)
+    return Idleness(replace(memory, hibernation=replace(hibernation, phase="Ending")))
 
 
 def _times(use: StoredUse, container: Container, now: float) -> tuple[float, ...]:

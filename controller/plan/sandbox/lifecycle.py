@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.action import Action, SignalContainer, StartContainer, UnpauseContainer
+from controller.kinds.planning.action import Action, SignalContainer, StartContainer
 from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.capacity import pressure
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
-from controller.plan.sandbox import disk_limit, idle
+from controller.plan.sandbox import disk_limit, hibernation, idle
 from controller.plan.sandbox.deaths import was_asked_to_stop
 
 DEADLINE = "DeadlineExceeded"
@@ -60,9 +60,10 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
     if found.due:
         return _reap_idle(context, decide)
     made = _with_deadline(context, decide(context))
-    made = replace_if_changed(made, sample=found.sample, hold=_hold(context, made))
+    made = replace_if_changed(made, sample=found.sample, hold=made.hold or _hold(context, made))
     if found.woken:
-        made = made.with_event(context.event("Woken", "suspended when idle, and asked for again"))
+        word = "hibernated" if hibernation.is_frozen(context) else "suspended"
+        made = made.with_event(context.event("Woken", f"{word} when idle, and asked for again"))
     return made if found.timer is None else made.with_timer(found.timer)
 
 
@@ -70,7 +71,9 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     """Stop or delete it, because nobody uses it."""
     assert context.spec is not None
     assert context.container is not None
-    if context.spec.lifecycle.on_idle == "Delete":
+    evicted_for = pressure.short_of(context)
+    on_idle = hibernation.on_idle(context, evicted_for)
+    if on_idle == "Delete":
         message = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
         run = (context.container.id, context.container.started_at)
         event = context.event(idle.REASON, f"{message}: {_DELETED}")
@@ -79,14 +82,19 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
         context.memory,
         idled_generation=context.obj.generation,
         idled_at=context.now,
-        evicted=pressure.short_of(context),
+        evicted=evicted_for,
+        hibernation=hibernation.begun(context) if on_idle == "Hibernate" else None,
     )
     context = replace(context, memory=memory)
     reason, message = idle.stop_reason(context)
     made = _with_deadline(context, decide(context))
     evicted = reason == idle.EVICTED
-    event = context.event(reason, f"{message}: suspended; the next `paddock exec` starts it", warning=evicted)
-    return replace(made.with_event(event), reaped="pressure" if evicted else "idle", hold=_hold(context, made))
+    outcome = "hibernated; the next use wakes it"
+    if on_idle != "Hibernate":
+        outcome = "suspended; the next `paddock exec` starts it"
+    event = context.event(reason, f"{message}: {outcome}", warning=evicted)
+    reaped = "pressure" if evicted else "idle"
+    return replace(made.with_event(event), reaped=reaped, hold=made.hold or _hold(context, made))
 
 
 def _hold(context: ReconcileContext, made: Decision) -> Run | None:
@@ -100,6 +108,8 @@ def _hold(context: ReconcileContext, made: Decision) -> Run | None:
 def rest(context: ReconcileContext) -> Rest | None:
     """Return why it is not to run, None if it is to."""
     spec = context.spec
+    if context.stays_hibernated and hibernation.is_frozen(context):
+        return None
     if spec is None or spec.run_state == "Suspended":
         return _SUSPENDED
     if expired(context):
@@ -107,7 +117,9 @@ def rest(context: ReconcileContext) -> Rest | None:
         return Rest(DEADLINE, message, "Stopping", DEADLINE, finished=True)
     if disk_limit.exceeded(context):
         return Rest(disk_limit.REASON, disk_limit.limit_message(context), "Stopping", "Evicted", finished=True)
-    if idle.asleep(context):
+    if hibernation.is_lost(context):
+        return Rest(hibernation.HIBERNATED, hibernation.LOST_MESSAGE)
+    if idle.asleep(context) and not hibernation.keeps(context):
         reason, message = idle.stop_reason(context)
         return Rest(reason, f"{message}; the next `paddock exec` starts it", end=reason)
     return _half_stopped(context)
@@ -143,10 +155,10 @@ def stop(
         return None
     actions: list[Action] = []
     if container.state is State.PAUSED:  # a frozen process cannot act on a signal
-        actions.append(UnpauseContainer(context.obj.uid, container.name, container.id, why))
+        actions.append(hibernation.thaw(context, container, why))
     signal = container.stop_signal or "TERM"
     actions.append(SignalContainer(context.obj.uid, container.name, container.id, signal, why))
-    memory = asked_to_stop(context.memory, container, context.now, end)
+    memory = asked_to_stop(hibernation.waking(context), container, context.now, end)
     return Decision(memory, reason, why, tuple(actions), until=context.now + grace)
 
 

@@ -104,8 +104,11 @@ def decide(context: ReconcileContext, container: Container) -> Decision:
 
 
 def _is_up(context: ReconcileContext, container: Container) -> bool:
-    """Return True if it runs and is meant to. A paused sandbox is not probed: it could not answer."""
-    asked_to_run = context.spec is not None and context.spec.run_state == "Running"
+    """Return True if it runs and is meant to. A paused sandbox is not probed: it could not answer.
+
+    One that is to be hibernated runs until it is ready.
+    """
+    asked_to_run = context.spec is not None and context.spec.run_state in ("Running", "Hibernated")
     return asked_to_run and container.state is State.RUNNING and not context.blind
 
 

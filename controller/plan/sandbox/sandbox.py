@@ -37,7 +37,7 @@ from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileC
 from controller.plan.common.renames import renamed
 from controller.plan.network import guard, networks
 from controller.plan.pool import claim_candidates
-from controller.plan.sandbox import attest, deaths, drift, lifecycle, mounts, probes
+from controller.plan.sandbox import attest, deaths, drift, hibernation, lifecycle, mounts, probes
 from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
 from controller.plan.sandbox.log_tail import read_first
 from controller.plan.sandbox.resize import resize as reconcile_limits
@@ -46,28 +46,26 @@ from controller.policy.sandbox import Rendered
 
 IMAGE_PULLING = "ImagePulling"  # the reason while its image comes
 _REMOVING_RETRY_SECONDS = 1.0
-_FROZEN = {
-    "Paused": "runState is Paused",
-    "Hibernated": "runState is Hibernated; frozen, its memory stays: this version moves none to swap",
-}
 _BLOCKED = (
     "the engine died during its start and still holds that start; its container is created again: what it wrote to its "
     "root file system and to memory is lost, volumes and folders of the host stay"
 )
 
 
-def observe(context: ReconcileContext) -> tuple[ReconcileContext, Event | None]:
-    """Return the context with this pass's observations in its state, and the event of a guard that was lost or is back.
+def observe(context: ReconcileContext) -> tuple[ReconcileContext, tuple[Event, ...]]:
+    """Return the context with this pass's observations in its state, and the events of what was lost or is back.
 
-    A blind or unreadable observation proves nothing about the guard.
+    A blind or unreadable observation proves nothing about the guard, nor about a hibernated container.
     """
     if context.blind:
-        return context, None
+        return context, ()
+    before = context
     context = replace_if_changed(context, memory=_observed_state(context))
     if _is_unreadable(context):
-        return context, None
-    event = guard.change_event(context)
-    return replace_if_changed(context, memory=guard.observe(context)), event
+        return context, ()
+    events = (guard.change_event(context), hibernation.loss_event(before, context.memory))
+    context = replace_if_changed(context, memory=guard.observe(context))
+    return context, tuple(each for each in events if each is not None)
 
 
 def reconcile_unknown(context: ReconcileContext) -> Decision | None:
@@ -123,9 +121,9 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
     return lifecycle.timed(context, _kept)
 
 
-def settle(decision: Decision, event: Event | None) -> Decision:
-    """Return the decision with the guard's event. One that needs nothing forgets the failures on the way there."""
-    decision = claim_candidates.settle(decision if event is None else decision.with_event(event))
+def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
+    """Return the decision with those events. One that needs nothing forgets the failures on the way there."""
+    decision = claim_candidates.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
     if decision.reason or decision.actions or decision.memory.failure is None:
         return decision
     return replace(decision, memory=replace(decision.memory, failure=None))
@@ -152,6 +150,7 @@ def _observed_state(context: ReconcileContext) -> InstanceState:
     """Return the state with this pass's observations: a new run, a new end, the image that the tag stood for."""
     memory, container = context.memory, context.container
     memory = deaths.observe_removal(context.ends, deaths.observe_generation(context.obj, memory, context.now))
+    memory = hibernation.observe(context, memory)
     if container is None:
         return memory
     memory = deaths.observe_run(container, replace_if_changed(memory, container=container.id))
@@ -308,8 +307,10 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
     if binds:
         actions += binds
         fields.append("mounts")
-    resize, until, differing = reconcile_limits(context, container, rendered)
-    memory = context.memory if differing else replace_if_changed(context.memory, resize=None)
+    # No limit may shrink below what is in swap, and cgroup v1 counts that: limits wait for the wake.
+    frozen = hibernation.is_frozen(context)
+    resize, until, differing = ((), None, ()) if frozen else reconcile_limits(context, container, rendered)
+    memory = context.memory if differing or frozen else replace_if_changed(context.memory, resize=None)
     return Decision(memory, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
 
 
@@ -336,10 +337,15 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
     asked = context.spec.run_state if context.spec else "Suspended"
     if container.state in (State.CREATED, State.EXITED):
         return _start(context, container, rendered)
-    if asked in _FROZEN and container.state is State.RUNNING:
-        return Decision(memory, "Pausing", "", (PauseContainer(uid, name, container.id, f"runState is {asked}"),))
-    if asked in _FROZEN:
-        return Decision(memory, "Paused", _FROZEN[asked])
+    if hibernation.keeps(context):
+        starting = container.state is State.RUNNING and not probes.passed(rendered.probes, memory)
+        return probes.decide(context, container) if starting else hibernation.keep(context, container, rendered)
+    if asked == "Paused" and container.state is State.RUNNING:
+        return Decision(memory, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
+    if asked == "Paused":
+        return Decision(memory, "Paused", "runState is Paused")
+    if container.state is State.PAUSED and memory.hibernation is not None:
+        return hibernation.wake(context, container)
     if container.state is State.PAUSED:
         found = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
         return Decision(memory, "Unpausing", "", (found,), drift=("paused",))
@@ -355,8 +361,8 @@ def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> 
     kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", "its grace period is over")
     actions: tuple[Action, ...] = (kill,)
     if container.state is State.PAUSED:
-        actions = (UnpauseContainer(context.obj.uid, container.name, container.id, "to be killed"), kill)
-    memory = asked_to_stop(context.memory, container, context.now, resting.end)
+        actions = (hibernation.thaw(context, container, "to be killed"), kill)
+    memory = asked_to_stop(hibernation.waking(context), container, context.now, resting.end)
     return Decision(memory, resting.stopping, "killing", actions)
 
 
@@ -388,9 +394,8 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         bound = mounts.before_start(context, rendered, container.image_id, why, container.user)
         actions: list[Action] = [*bound]
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
-        if context.spec is not None and context.spec.run_state in _FROZEN:
-            freeze_reason = f"runState is {context.spec.run_state}"
-            actions.append(PauseContainer(context.obj.uid, container.name, container.id, freeze_reason))
+        if context.spec is not None and context.spec.run_state == "Paused":
+            actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
         made = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))
     return replace(made, events=(*made.events, *events), drift=tuple(fields))
 

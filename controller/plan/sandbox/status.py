@@ -12,11 +12,22 @@ from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileC
 from controller.plan.common.status_json import dated, limits_to_json, rfc3339
 from controller.plan.network import guard, networks
 from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
-from controller.plan.sandbox import agent, attest, disk_limit, drift, idle, models, mounts, probes, user_ids
+from controller.plan.sandbox import (
+    agent,
+    attest,
+    disk_limit,
+    drift,
+    hibernation,
+    idle,
+    models,
+    mounts,
+    probes,
+    user_ids,
+)
 
 _INTERRUPTIONS = (
     *("Recreating", "Restarting", "Suspending", "Stopping", "Terminating"),
-    *(CLAIMING, attest.REASON, attest.MOUNTS_GONE, drift.CGROUPS_LOST),
+    *(CLAIMING, attest.REASON, attest.MOUNTS_GONE, drift.CGROUPS_LOST, hibernation.HIBERNATING),
 )
 _LAST_SIGNAL = 64
 # All that `status` may write; a test compares the two.

@@ -1,0 +1,173 @@
+"""Hibernation: a sandbox is frozen, and its memory is in swap, until somebody uses it.
+
+A person asks for it (runState: Hibernated), or idleness does (lifecycle.onIdle). It needs a host that can, and a
+sandbox that nobody uses. A frozen one holds what stayed in memory; to wake it needs admission, as a start does.
+"""
+
+from dataclasses import replace
+
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.meta import Event
+from controller.kinds.observed.activity import Run
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.action import Action, HibernateContainer, UnpauseContainer, WakeContainer
+from controller.kinds.planning.instance_record import Hibernation, InstanceState
+from controller.kinds.planning.outcome import NOT_HIBERNATED
+from controller.kinds.planning.snapshot import Snapshot
+from controller.plan.common.backoff import held
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.sandbox import drift, idle
+from controller.policy.sandbox import Rendered
+
+HIBERNATED, HIBERNATING, WAKING, UNAVAILABLE = "Hibernated", "Hibernating", "Waking", "HibernationUnavailable"
+LOST_MESSAGE = (
+    "its memory was lost while it was hibernated: its container ended, as in a restart of the host or the engine; the "
+    "next use starts it"
+)
+WAKES_AT_ONCE = 4  # as many as the workers for what somebody waits for
+_LOOK_AGAIN_SECONDS = 30.0
+_TRIES = 3
+
+
+def run_of(container: Container) -> Run:
+    """Return the run of a container."""
+    return container.id, container.started_at
+
+
+def on_idle(context: ReconcileContext, evicted_for: tuple[str, ...]) -> str:
+    """Return what idleness does: Suspend, Hibernate or Delete. What is evicted has to give its memory back at once."""
+    asked = context.spec.lifecycle.on_idle if context.spec else "Suspend"
+    if asked == "Delete":
+        return asked
+    return "Hibernate" if asked != "Suspend" and not evicted_for and _is_possible(context) else "Suspend"
+
+
+def begun(context: ReconcileContext) -> Hibernation | None:
+    """Return the record of a hibernation that begins now."""
+    return None if context.container is None else Hibernation(run_of(context.container), context.now)
+
+
+def is_frozen(context: ReconcileContext) -> bool:
+    """Return True if its container is paused, and its memory was moved to swap."""
+    container, hibernation = context.container, context.memory.hibernation
+    if container is None or hibernation is None or container.state is not State.PAUSED:
+        return False
+    return hibernation.run == run_of(container) and hibernation.phase in ("Hibernated", "Ending", "Waking")
+
+
+def is_lost(context: ReconcileContext) -> bool:
+    """Return True if its container ended while it was hibernated, and nobody has asked for it since."""
+    hibernation, spec = context.memory.hibernation, context.spec
+    asked = spec is not None and spec.run_state == "Hibernated"
+    return asked and hibernation is not None and hibernation.phase == "Lost"
+
+
+def keeps(context: ReconcileContext) -> bool:
+    """Return True if a container that lives is to be hibernated, or to stay so."""
+    container, hibernation, spec = context.container, context.memory.hibernation, context.spec
+    if container is None or container.state not in (State.RUNNING, State.PAUSED) or spec is None:
+        return False
+    begun_here = hibernation is not None and hibernation.run == run_of(container)
+    if context.stays_hibernated and is_frozen(context):
+        return True
+    if spec.run_state == "Hibernated":
+        return True
+    if not begun_here or hibernation is None or not idle.asleep(context):
+        return False
+    if hibernation.phase == "Moving":
+        return _is_possible(context)
+    return hibernation.phase == "Hibernated"
+
+
+def keep(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
+    """Hibernate a sandbox that is to be, once nothing prevents it, and leave it so."""
+    memory, hibernation = context.memory, context.memory.hibernation
+    if is_frozen(context) and hibernation is not None:
+        changed = ", ".join(field for field, _, _ in drift.differences(rendered.config.limits, container))
+        deferred = f"it is hibernated; {changed} change once it is awake" if changed else ""
+        return Decision(memory, HIBERNATED, message(context, container), deferred=deferred)
+    if container.state is State.RUNNING:
+        if context.activity is not None and context.activity.open:
+            return Decision(memory, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
+        if not _is_possible(context):
+            return _unable(context)
+    why = "runState is Hibernated" if not idle.asleep(context) else idle.stop_reason(context)[1]
+    action = HibernateContainer(context.obj.uid, container.name, container.id, why)
+    memory = replace(memory, hibernation=Hibernation(run_of(container), context.now))
+    return Decision(memory, HIBERNATING, why, (action,), hold=run_of(container))
+
+
+def wake(context: ReconcileContext, container: Container) -> Decision:
+    """Wake a hibernated container that is to run."""
+    why = "asked for again" if context.activity is not None and context.activity.asking else "desired running"
+    memory = waking(context)
+    return Decision(memory, WAKING, why, (thaw(context, container, why),), release=run_of(container))
+
+
+def waking(context: ReconcileContext) -> InstanceState:
+    """Return the state in which its hibernated container, if there is one, wakes."""
+    memory = context.memory
+    if memory.hibernation is None or not is_frozen(context):
+        return memory
+    return replace(memory, hibernation=replace(memory.hibernation, phase="Waking"))
+
+
+def thaw(context: ReconcileContext, container: Container, why: str) -> Action:
+    """Return the action that lets the processes of a paused container run."""
+    kind = UnpauseContainer if context.memory.hibernation is None else WakeContainer
+    return kind(context.obj.uid, container.name, container.id, why)
+
+
+def message(context: ReconcileContext, container: Container) -> str:
+    """Return its state in words: where its memory is, and what wakes it."""
+    memory = container.frozen_memory
+    where = "frozen"
+    if memory is not None:
+        where = f"frozen, {format_bytes(memory.swapped_bytes)} in swap, {format_bytes(memory.resident_bytes)} in memory"
+    for_idleness = f"{idle.stop_reason(context)[1]}: " if idle.asleep(context) else ""
+    return f"{for_idleness}{where}; the next use wakes it"
+
+
+def observe(context: ReconcileContext, memory: InstanceState) -> InstanceState:
+    """Return the state with the hibernation as it is observed: over once it runs, or with its container."""
+    hibernation, container = memory.hibernation, context.container
+    if hibernation is None or hibernation.phase == "Lost":
+        runs_anew = container is not None and container.state in ALIVE and hibernation is not None
+        return replace(memory, hibernation=None) if runs_anew else memory
+    if container is None or container.state not in ALIVE or hibernation.run != run_of(container):
+        lost = hibernation.phase == "Hibernated" and (container is None or container.state not in ALIVE)
+        return replace(memory, hibernation=replace(hibernation, phase="Lost") if lost else None)
+    if container.state is not State.RUNNING:
+        return memory
+    if hibernation.phase in ("Waking", "Ending"):
+        return replace(memory, hibernation=None)
+    if hibernation.phase == "Hibernated":  # unpaused out-of-band
+        return replace(memory, hibernation=replace(hibernation, phase="Moving"))
+    return memory
+
+
+def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
+    """Return the event of a container that ended while it was hibernated. `context` is that of before."""
+    before = context.memory.hibernation
+    if before is None or before.phase == "Lost" or after.hibernation is None or after.hibernation.phase != "Lost":
+        return None
+    return context.event("HibernationLost", LOST_MESSAGE, warning=True)
+
+
+def count_waking(snapshot: Snapshot) -> int:
+    """Return the number of sandboxes that workers are waking now."""
+    flying = (snapshot.instances.get(uid) for uid in snapshot.in_flight)
+    found = (each.memory.hibernation for each in flying if each is not None)
+    return sum(each is not None and each.phase == "Waking" for each in found)
+
+
+def _is_possible(context: ReconcileContext) -> bool:
+    """Return True if its host can hibernate it, as far as is known."""
+    failure = context.memory.failure
+    failed = failure is not None and failure.reason == NOT_HIBERNATED and failure.count >= _TRIES
+    return context.hibernation.available and not (failed and held(failure, context.obj.generation, context.deleting))
+
+
+def _unable(context: ReconcileContext) -> Decision:
+    words = f"it runs on: {context.hibernation.message}"
+    return Decision(context.memory, UNAVAILABLE, words, until=context.now + _LOOK_AGAIN_SECONDS)
