@@ -167,6 +167,7 @@ def start_daemon(
         "PADDOCK_E2B_ADDRESS": "",
         "PADDOCK_LOG_FORMAT": "json",
         "PADDOCK_BUILD_IMAGES": "off",  # a test that names a missing image waits for no build
+        "PADDOCK_HIBERNATION_BYTES": "0",  # what idleness does is the same on each machine; tests of it set this
         "PADDOCK_PACKAGE_SOURCES": '["apt"]',  # no test depends on this host's pip and npm, or waits for their answers
         **settings,
     }

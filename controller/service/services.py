@@ -73,6 +73,7 @@ from controller.service.sandbox.files import NoFiles, SandboxFiles, TransferLimi
 from controller.service.sandbox.inspect import Inspections
 from controller.service.sandbox.port_forward import NoPorts, PortForward, PortLimits
 from controller.service.sandbox.previous_log import PreviousLogs
+from controller.service.sandbox.resume import Resume
 from controller.service.sandbox.streams import SandboxStreams
 from controller.service.sandbox.usage import LastSamples, Usages
 from controller.service.sources.all import make_sources
@@ -384,7 +385,11 @@ def _sandbox_streams(
         engine=host.engine,
         streams=host.streams,
         activity=ActivityTracker(
-            in_use=loop.in_use, engine=host.engine, wake=loop.wake_soon or loop.wake, wake_now=wake_now
+            in_use=loop.in_use,
+            engine=host.engine,
+            wake=loop.wake_soon or loop.wake,
+            wake_now=wake_now,
+            resume=Resume(Patch(pipeline)),
         ),
         rules=limits.exec_rules,
         escapes=EscapedProcesses(store=pipeline.store, engine=host.engine, clock=pipeline.clock),

@@ -92,7 +92,7 @@ def _used_bytes(memory: Folder) -> int:
 
 
 def _write(memory: Folder, name: str, text: str) -> None:
-    handle = os.open(f"{memory.path}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+    handle = os.open(f"{memory.path}/{name}", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(handle, text.encode())
     finally:

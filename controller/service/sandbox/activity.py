@@ -1,4 +1,4 @@
-"""Activity of a sandbox: an open stream counts as use, and an exec wakes an idle-suspended sandbox."""
+"""Activity of a sandbox: an open stream counts as use, and an exec wakes one that sleeps: suspended or hibernated."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,10 @@ WAIT_SECONDS = 30.0
 _WAKEABLE = (
     *("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling", "ImageBuilding"),
     *("Recreating", "Removing", "Claiming", "Unpausing"),
+    *("Hibernated", "Hibernating", "Waking", "WakeQueued"),
 )
+# Run states in which a use finds it running, or makes it so.
+_USABLE = ("Running", "Hibernated")
 # Ready reasons of the engine, or of a moment: Paddock goes on by itself, and nobody has to change the sandbox.
 _PASSING = (
     *("EngineUnreachable", "EngineError", "EngineLost", "Conflict", "ContainerGone", "BeingRemoved", "NetworkInUse"),
@@ -99,11 +102,20 @@ class TrackedStream(Iterator[Chunk]):
 class ActivityTracker:
     """Opens streams that count as use. `wake` requests a reconcile pass, since the idle clock changed.
 
-    `wake_now` requests one that is waited for (default: `wake`).
+    `wake_now` requests one that is waited for (default: `wake`). `resume` sets the runState of one that a person
+    hibernated to Running.
     """
 
-    def __init__(self, *, in_use: UseTracker, engine: Engine, wake: Wake, wake_now: Wake | None = None) -> None:
-        self._in_use, self._engine, self._wake = in_use, engine, wake
+    def __init__(
+        self,
+        *,
+        in_use: UseTracker,
+        engine: Engine,
+        wake: Wake,
+        wake_now: Wake | None = None,
+        resume: Callable[[StoredObject], None] = lambda _: None,
+    ) -> None:
+        self._in_use, self._engine, self._wake, self._resume = in_use, engine, wake, resume
         self._wake_now = wake_now or (lambda: None)
 
     def stream(self, uid: str, open_: Callable[[], Iterator[Chunk]], *, asks: bool) -> TrackedStream:
@@ -147,6 +159,9 @@ class ActivityTracker:
             passes = self._in_use.passes
             try:
                 obj, container = observe()
+                if obj.spec.get("runState") == "Hibernated" and not (container and self.may_use(obj, container)):
+                    self._resume(obj)
+                    obj, container = observe()
             except errors.ServiceError as error:
                 raise StreamError(str(error)) from error
             if container is not None and self.may_use(obj, container):
@@ -168,14 +183,14 @@ class ActivityTracker:
 
 def will_start(obj: StoredObject) -> bool:
     """Return True if its status says that it is starting, or starts on demand; a new object has no status yet."""
-    asked = obj.spec.get("runState", "Running") == "Running" and obj.deleted_at is None
+    asked = obj.spec.get("runState", "Running") in _USABLE and obj.deleted_at is None
     ready = _condition(obj, "Ready")
     return asked and (not ready or ready.get("reason") in _WAKEABLE)
 
 
 def is_expected(obj: StoredObject, container: Container | None) -> bool:
     """Return True if it is to run, and does not for a moment only, or that is unknown: asking again may help."""
-    if obj.deleted_at is not None or obj.spec.get("runState", "Running") != "Running":
+    if obj.deleted_at is not None or obj.spec.get("runState", "Running") not in _USABLE:
         return False
     ready = _condition(obj, "Ready")
     unknown = not ready or ready["status"] != "False" or (container is not None and container.state is State.UNKNOWN)

@@ -1,0 +1,143 @@
+"""Hibernation on a real engine with compressed swap: memory leaves, a use brings it back, and no crash loses it."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.engine.kernel.cgroups import Cgroups, folder_of
+from tests.daemon import RunningDaemon, docker, running, wait_for
+from tests.zram import zram_swap
+
+pytestmark = pytest.mark.docker
+
+# A program that keeps a secret of its own, and some MiB, in its memory alone.
+PROGRAM = """
+import os, secrets, socket, sys
+token, data = secrets.token_hex(8), bytearray(os.urandom(int(sys.argv[1]) << 20))
+total = sum(data[::4096])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("/tmp/state")
+listener.listen()
+while True:
+    caller, _ = listener.accept()
+    caller.sendall(f"{token} {os.getpid()} {sum(data[::4096]) == total}".encode())
+    caller.close()
+"""
+ASK = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/tmp/state'); print(s.recv(99).decode())"
+SANDBOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %s}
+spec:
+  template:
+    image: "paddock/python:1"
+    command: [python3, -c, %s, "%d"]
+    tmpfs: [{mountPath: /tmp, size: 16Mi}]
+  resources: {limits: {memory: 512Mi}}
+  lifecycle: {shutdownGracePeriodSeconds: 1, %s}
+"""
+NEVER = "idleTimeoutSeconds: 86400"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with zram_swap("1G"), running(tmp_path_factory.mktemp("daemon"), PADDOCK_HIBERNATION_BYTES=str(1 << 30)) as made:
+        yield made
+
+
+def apply(daemon: RunningDaemon, name: str, lifecycle: str, mebibytes: int = 40) -> str:
+    """Make a sandbox, and return what it says of its state."""
+    import json
+
+    daemon.apply(SANDBOX % (name, json.dumps(PROGRAM), mebibytes, lifecycle))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
+    wait_for(
+        "it listens",
+        lambda: daemon.paddock("exec", name, "--", "test", "-S", "/tmp/state", check=False).returncode == 0,
+    )
+    return ask(daemon, name)
+
+
+def ask(daemon: RunningDaemon, name: str) -> str:
+    return daemon.paddock("exec", name, "--", "python3", "-c", ASK).stdout.strip()
+
+
+def is_hibernated(daemon: RunningDaemon, name: str) -> bool:
+    return daemon.condition(name, "Ready").get("reason") == "Hibernated"
+
+
+def container(daemon: RunningDaemon, name: str) -> tuple[str, int]:
+    own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+    id_ = docker("ps", "-a", "--no-trunc", *own, "--format", "{{.ID}}")
+    return id_, int(docker("inspect", id_, "--format", "{{.State.Pid}}"))
+
+
+def memory_file(daemon: RunningDaemon, name: str, v1: str, v2: str) -> Path:
+    id_, pid = container(daemon, name)
+    folder = folder_of(Cgroups().folders(Path(f"/proc/{pid}/cgroup").read_text(), id_), "memory")
+    return Path(folder.path) / (v1 if folder.version == 1 else v2)
+
+
+def resident_bytes(daemon: RunningDaemon, name: str) -> int:
+    return int(memory_file(daemon, name, "memory.usage_in_bytes", "memory.current").read_text())
+
+
+def swap_allowed(daemon: RunningDaemon, name: str) -> Path:
+    return memory_file(daemon, name, "memory.swappiness", "memory.swap.max")
+
+
+def test_idleness_hibernates_and_an_exec_wakes(daemon: RunningDaemon) -> None:
+    before = apply(daemon, "idle", "idleTimeoutSeconds: 3")
+    assert resident_bytes(daemon, "idle") > 40 << 20
+    wait_for("it is hibernated", lambda: is_hibernated(daemon, "idle"))
+    assert resident_bytes(daemon, "idle") < 4 << 20
+    assert swap_allowed(daemon, "idle").read_text().strip() == "0"
+    ready = daemon.condition("idle", "Ready")
+    assert (ready["status"], "in swap" in ready["message"]) == ("False", True)
+    assert "Hibernated" in daemon.paddock("get", "sandboxes").stdout
+    assert ask(daemon, "idle") == before
+    found = daemon.get("idle")["status"]
+    assert (found["restartCount"], found.get("lastTermination")) == (0, None)
+
+
+def test_a_person_hibernates_and_a_use_resumes(daemon: RunningDaemon) -> None:
+    before = apply(daemon, "asked", NEVER)
+    daemon.paddock("set", "run-state", "sandbox/asked", "Hibernated")
+    wait_for("it is hibernated", lambda: is_hibernated(daemon, "asked"))
+    assert ask(daemon, "asked") == before
+    assert daemon.get("asked")["spec"]["runState"] == "Running"
+
+
+def test_a_daemon_killed_while_it_hibernates(daemon: RunningDaemon) -> None:
+    before = apply(daemon, "half", NEVER, 200)
+    allowed = swap_allowed(daemon, "half")
+    daemon.paddock("set", "run-state", "sandbox/half", "Hibernated")
+    wait_for("its memory is being moved", lambda: allowed.read_text().strip() != "0", 20)
+    daemon.kill()
+    daemon.start_again()
+    wait_for("it is hibernated", lambda: is_hibernated(daemon, "half"))
+    assert allowed.read_text().strip() == "0"
+    assert resident_bytes(daemon, "half") < 8 << 20
+    assert ask(daemon, "half") == before
+
+
+def test_a_daemon_killed_while_it_wakes(daemon: RunningDaemon) -> None:
+    before = apply(daemon, "waking", NEVER, 100)
+    daemon.paddock("set", "run-state", "sandbox/waking", "Hibernated")
+    wait_for("it is hibernated", lambda: is_hibernated(daemon, "waking"))
+    caller = threading.Thread(target=lambda: daemon.paddock("exec", "waking", "--", "true", check=False))
+    caller.start()
+    wait_for("it is to run", lambda: daemon.get("waking")["spec"]["runState"] == "Running")
+    daemon.kill()
+    caller.join()
+    daemon.start_again()
+    wait_for("it runs", lambda: daemon.condition("waking", "Ready").get("status") == "True")
+    assert ask(daemon, "waking") == before
+
+
+def test_hibernated_too_long_is_suspended(daemon: RunningDaemon) -> None:
+    apply(daemon, "long", "idleTimeoutSeconds: 2, suspendAfterSeconds: 2")
+    daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/long")
+    assert daemon.get("long")["status"]["lastTermination"]["reason"] == "IdleReaped"

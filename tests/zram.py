@@ -1,0 +1,31 @@
+"""Compressed swap in memory (zram) of this machine, for tests: undone at the end, and one user at a time."""
+
+import fcntl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_DEVICE, _FOLDER = Path("/dev/zram0"), Path("/sys/block/zram0")
+_LOCK = Path("/run/lock/paddock-test-zram")
+
+
+@contextmanager
+def zram_swap(size: str = "1G") -> Iterator[None]:
+    """Swap on /dev/zram0. Skips where there is none; waits for other tests that use it."""
+    if not _DEVICE.exists():
+        pytest.skip("no /dev/zram0 here: `modprobe zram`")
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (_FOLDER / "disksize").read_text().strip() != "0":
+            pytest.skip("/dev/zram0 is in use")
+        (_FOLDER / "disksize").write_text(size)
+        try:
+            subprocess.run(["mkswap", str(_DEVICE)], check=True, capture_output=True)
+            subprocess.run(["swapon", "--priority", "100", str(_DEVICE)], check=True)
+            yield
+        finally:
+            subprocess.run(["swapoff", str(_DEVICE)], check=False, capture_output=True)
+            (_FOLDER / "reset").write_text("1")
