@@ -18,6 +18,10 @@ if systemd_runs && [ -e "$DESTDIR/etc/systemd/system/paddock.service" ]; then
     systemctl disable --quiet --now paddock || die "the service could not be stopped; nothing was removed." "systemctl status paddock says why."
     systemctl disable --quiet paddock-guard 2>/dev/null || true # what it loaded stays in force: sandboxes run on
 fi
+if [ -z "$DESTDIR" ] && [ -e /etc/systemd/system/paddock-zram.service ]; then
+    step "Turning off its compressed swap"
+    "$ROOT/deploy/zram.sh" --remove
+fi
 step "Removing Paddock from $DESTDIR$PREFIX"
 wrapper=$DESTDIR$PREFIX/bin/paddock
 if grep -qs 'by deploy/install.sh' "$wrapper"; then rm "$wrapper"; fi

@@ -6,6 +6,7 @@ from controller.app.core import Core
 from controller.engine.engine import DockerEngine
 from controller.kinds.observed.canary import UNWATCHED
 from controller.kinds.observed.pressure import NONE
+from controller.kinds.observed.swap import UNKNOWN_ABILITY
 from controller.loop.reconcile_loop import Periodic
 from controller.loop.tasks.hosts import HOST_SECONDS, IMAGES_SECONDS, HostImages, HostReport
 from controller.ports import Store
@@ -37,6 +38,7 @@ def host_reports(
         reached=reached,
         now=core.clock.now,
         images=images.names,
+        hibernation=lambda: core.last.now.hibernation if core.last.now else UNKNOWN_ABILITY,
     )
     return (
         Periodic("host-images", IMAGES_SECONDS, images.observe_now),

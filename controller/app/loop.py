@@ -55,7 +55,6 @@ class LoopParts:
     samples: UsageCache
     canary: CanaryWatch
     place: Place
-    hibernation: HibernationWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +88,7 @@ def make_loop(
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)
-    hibernation = HibernationWatch(hibernation_judge(core), core.clock)
-    reconcile_pass = _make_pass(host, workers, canary, activity, layers, schedule, hibernation)
+    reconcile_pass = _make_pass(host, workers, canary, activity, layers, schedule)
     health, images = _make_health(host, samples, layers), _make_image_keeper(host)
     reconcile_loop = ReconcileLoop(
         reconcile_pass=reconcile_pass,
@@ -116,7 +114,7 @@ def make_loop(
         loading=without_collection,
         leads=place.leads,
     )
-    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place, hibernation)
+    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place)
 
 
 def _beside_others(host: Host) -> tuple[Periodic, ...]:
@@ -182,7 +180,6 @@ def _make_pass(
     activity: ActivityLog,
     layers: WritableLayers,
     schedule: Schedule,
-    hibernation: HibernationWatch,
 ) -> ReconcilePass:
     core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
     prober = Prober(engine.probes, clock=core.clock, wake=core.waker.wake)
@@ -211,7 +208,7 @@ def _make_pass(
             HostGauge(core.clock) if core.is_local else None, core.clock, scale=settings.pressure_scale
         ),
         canary=canary,
-        hibernation=hibernation,
+        hibernation=HibernationWatch(hibernation_judge(core), core.clock),
         layers=layers.now,
         last=core.last,
         gateway=core.gateway,

@@ -24,7 +24,7 @@ _NAMED = {  # command -> the kind that its arguments name; a command that is not
     **dict.fromkeys(("plugin config", "plugin remove"), "plugins"),
     **dict.fromkeys(("config provider add", "config provider remove"), "providers"),
 }
-_STATES = ("Running", "Suspended", "Paused")
+_STATES = ("Running", "Suspended", "Paused", "Hibernated")
 _READING = ("get", "describe", "wait", "events")  # commands that take kinds which can only be read
 # From a path below the API's version to the JSON there; None when the daemon does not answer.
 Ask = Callable[[str], Any]

@@ -83,6 +83,7 @@ _ELSEWHERE = {
     "cluster-info": "paddock get host, or paddock doctor",
     "cordon": "paddock host cordon NAME",
     "debug": "paddock exec -it NAME -- sh",
+    "hibernate": "paddock set run-state sandbox/NAME Hibernated",
     "images": "paddock get sandboxes -o wide",
     "kill": "paddock delete sandbox NAME --now",
     "ls": "paddock get sandboxes",

@@ -97,8 +97,8 @@ _STATES = {
     ),
     "green": re.compile("Running|True|Active|Ready|Completed|ok|allowed"),
     "yellow": re.compile(
-        "False|Unknown|Pending|Warning|Outdated|Deferred|Suspended|Paused|IdleReaped|StartupProbe|PoolExhausted"
-        "|(Not|Terminat|Creat|Start|Claim|Stopp|Suspend|Paus|ImagePull)(ing|[A-Z][a-z]+)|warning"
+        "False|Unknown|Pending|Warning|Outdated|Deferred|Suspended|Paused|Hibernated|IdleReaped|StartupProbe|PoolExhausted"
+        "|(Not|Terminat|Creat|Start|Claim|Stopp|Suspend|Paus|Hibernat|Wak|ImagePull)(ing|[A-Z][a-z]+)|warning"
     ),
 }
 

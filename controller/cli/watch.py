@@ -16,7 +16,7 @@ from paddock._client.errors import ClientError, Refused, TimedOut, Unavailable, 
 
 Object = Mapping[str, Any]
 # Reasons of a condition that Paddock is already working on.
-_UNDER_WAY = frozenset(("Creating", "Starting", "Claiming", "Unpausing"))
+_UNDER_WAY = frozenset(("Creating", "Starting", "Claiming", "Unpausing", "Waking"))
 _HELP = "write condition=Ready, condition=Ready=False, jsonpath='{.status.x}'=value, create or delete"
 
 

@@ -196,6 +196,11 @@ def _status(row: Row) -> _Series:
     state = sandbox_state(obj, row.containers)
     for known_state in _STATES:
         yield "paddock_sandbox_status_state", at.plus("state", known_state), int(known_state == state)
+    yield "paddock_sandbox_hibernated", at, int(state == "Hibernated")
+    if state == "Hibernated":
+        frozen = [each.frozen_memory for each in row.containers if each.frozen_memory is not None]
+        yield "paddock_sandbox_hibernated_resident_bytes", at, sum(each.resident_bytes for each in frozen)
+        yield "paddock_sandbox_hibernated_swapped_bytes", at, sum(each.swapped_bytes for each in frozen)
     generation = obj.status.get("observedGeneration")
     if generation is not None:
         yield "paddock_sandbox_status_observed_generation", at, generation

@@ -10,7 +10,7 @@ _CRASHING = "CrashLoopBackOff"
 
 
 def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
-    """Pending, Starting, Running, Suspended, Paused, Failed or Terminating.
+    """Pending, Starting, Running, Suspended, Paused, Hibernated, Failed or Terminating.
 
     A run that ended well and for good is `Suspended`: stopped, as it is meant to be. A container that was listed
     but could not be read counts as running where the conditions say Ready.
@@ -21,7 +21,8 @@ def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
     container = max(containers, key=_weight, default=None)
     state = container.state if container else None
     if state is State.PAUSED:
-        return "Paused"
+        frozen = container.frozen_memory if container else None
+        return "Hibernated" if frozen is not None and frozen.swapped_bytes > frozen.resident_bytes else "Paused"
     if state is State.RUNNING:
         return "Starting" if status.get("Ready", "False") == "False" else "Running"
     if status.get("Suspended") == "True" or obj.spec.get("runState") == "Suspended":

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.kinds.observed.observed import State
+from controller.kinds.observed.observed import FrozenMemory, State
 from controller.metrics.catalogue.objects import STATES
 from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
 from tests.metrics.made_up import conditions, container, sandbox
@@ -34,6 +34,12 @@ CASES = [
     ({"Ready": "False"}, State.UNKNOWN, "Pending"),
     ({"Ready": "False"}, State.REMOVING, "Pending"),
 ]
+
+
+def test_a_paused_one_in_swap_is_hibernated() -> None:
+    obj = sandbox("box", status={"conditions": conditions(Ready="False/Hibernated")}).obj
+    frozen = replace(container(obj, state=State.PAUSED), frozen_memory=FrozenMemory(1 << 20, 99 << 20))
+    assert sandbox_state(obj, [frozen]) == "Hibernated"
 
 
 @pytest.mark.parametrize(("stored", "seen", "word"), CASES)

@@ -19,7 +19,7 @@ def swapped_bytes(containers: Mapping[str, tuple[Container, ...]]) -> int:
 
 
 class HibernationWatch:
-    """Keeps the ability of a few seconds ago. Used by the loop's thread; any thread may read `now`.
+    """Keeps the ability of a few seconds ago. Used by the loop's thread alone.
 
     `judge` reads the host's swap and judges it, given what hibernated sandboxes use of it; None: never able.
     """
@@ -28,11 +28,6 @@ class HibernationWatch:
         self._judge, self._clock = judge, clock
         self._read_at: float | None = None
         self._ability = UNKNOWN_ABILITY
-
-    @property
-    def now(self) -> HibernationAbility:
-        """The ability as it was read last."""
-        return self._ability
 
     def observe_now(self, containers: Mapping[str, tuple[Container, ...]]) -> HibernationAbility:
         """Return the ability; the same Python object as long as nothing changes."""

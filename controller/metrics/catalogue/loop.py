@@ -23,6 +23,8 @@ ACTION = {
         "recreate",
         "pause",
         "unpause",
+        "hibernate",
+        "wake",
         "remove",
         "claim",
         "adopt",
@@ -132,6 +134,11 @@ FAMILIES: tuple[Family, ...] = (
     ),
     histogram(
         "paddock_reconcile_action_duration_seconds", "Length of one change.", ("action",), buckets=LONG, values=ACTION
+    ),
+    histogram(
+        "paddock_sandbox_wake_seconds",
+        "Length of one wake of a hibernated sandbox: the engine's part. Its count is the number of wakes.",
+        buckets=LONG,
     ),
     histogram(
         "paddock_convergence_duration_seconds",

@@ -4,7 +4,7 @@ from controller.kinds.planning import instance_record
 from controller.metrics.catalogue.family import OTHER, Family, counter, gauge
 
 SANDBOX = ("namespace", "sandbox")
-STATES = ("Pending", "Starting", "Running", "Suspended", "Paused", "Failed", "Terminating")
+STATES = ("Pending", "Starting", "Running", "Suspended", "Paused", "Hibernated", "Failed", "Terminating")
 CONDITIONS = (
     "Ready",
     "Accepted",
@@ -83,6 +83,19 @@ FAMILIES: tuple[Family, ...] = (
         f"1 for the current state, 0 for the others ({', '.join(STATES)}).",
         ("namespace", "sandbox", "state"),
         values={"state": STATES},
+    ),
+    gauge("paddock_sandbox_hibernated", "1 while frozen with its memory in swap, else 0.", SANDBOX),
+    gauge(
+        "paddock_sandbox_hibernated_resident_bytes",
+        "Memory of a hibernated sandbox that stayed in memory; absent while it is awake.",
+        SANDBOX,
+        unit="bytes",
+    ),
+    gauge(
+        "paddock_sandbox_hibernated_swapped_bytes",
+        "Memory of a hibernated sandbox in swap, before compression; absent while it is awake.",
+        SANDBOX,
+        unit="bytes",
     ),
     gauge("paddock_sandbox_status_ready", "1 when running, healthy and the agent answers.", SANDBOX),
     gauge(

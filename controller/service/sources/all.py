@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.pressure import NONE, Pressure
+from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.planning.snapshot import Snapshot
 from controller.policy.levels.levels import Policy
 from controller.ports import Clock, Engine, Store, Volumes
@@ -39,9 +40,23 @@ def make_sources(
         last = snapshot()
         return last.guarded if last is not None else UNWATCHED
 
+    def hibernation() -> HibernationAbility:
+        last = snapshot()
+        return last.hibernation if last is not None else UNKNOWN_ABILITY
+
+    host = HostSource(
+        store,
+        engine.observe,
+        pressure,
+        guarded,
+        place=place,
+        reached=reached,
+        now=clock.now,
+        hibernation=hibernation,
+    )
     return {
         "Event": EventSource(store),
-        "Host": HostSource(store, engine.observe, pressure, guarded, place=place, reached=reached, now=clock.now),
+        "Host": host,
         "Instance": InstanceSource(store, engine.observe, place),
         "SecurityProfile": ProfileSource(policy),
         "Volume": VolumeSource(store, volumes, clock, place),

@@ -16,6 +16,7 @@ from controller.kinds.meta import Condition, ObjectRef, StoredObject
 from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.observed import HostFacts, Observation
 from controller.kinds.observed.pressure import NONE, Pressure
+from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.planning.binding import BOUND_KINDS, host_of
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount, host_scope
@@ -38,7 +39,7 @@ class HostSource:
     """`observe` gives the latest observation of the engine; it must not block. `pressure` is that of the machine.
 
     `place` is this host among those of the store; `reached` tells where others reach its daemon. `now` gives Unix
-    seconds. `images` are the names of those on the engine, as last listed.
+    seconds. `images` are the names of those on the engine, as last listed. `hibernation` is the machine's ability.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class HostSource:
         reached: Reached = NOT_REACHED,
         now: Callable[[], float] = lambda: 0.0,
         images: Callable[[], Sequence[str] | None] = lambda: None,
+        hibernation: Callable[[], HibernationAbility] = lambda: UNKNOWN_ABILITY,
     ) -> None:
         self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
         self._place, self._reached, self._now, self._images = place, reached, now, images
+        self._hibernation = hibernation
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         if name == self._place.host and self._place.keeps_sandboxes:
@@ -138,7 +141,8 @@ class HostSource:
         status |= {"metricsURL": self._reached.metrics_url} if self._reached.metrics_url else {}
         checked = [engine_reachable(observed), store_writable(trouble)]
         checked.append(network_guard(observed, self._guarded()))
-        checked += [disk_quota_enforceable(observed), *pressures(self._pressure())]
+        checked += [disk_quota_enforceable(observed), hibernation_available(self._hibernation())]
+        checked += pressures(self._pressure())
         return {**status, "conditions": _shown(checked)}
 
     def _counts(self, name: str) -> dict[str, Any]:
@@ -246,6 +250,13 @@ def disk_quota_enforceable(observed: Observation) -> Condition:
         return Condition("DiskQuotaEnforceable", "Unknown", "NotTriedYet")
     status, reason = ("True", "Tried") if found.enforced else ("False", "Soft")
     return Condition("DiskQuotaEnforceable", status, reason, found.words)  # type: ignore[arg-type]
+
+
+def hibernation_available(ability: HibernationAbility) -> Condition:
+    """Return the condition of hibernation: without it idle sandboxes are suspended."""
+    if ability == UNKNOWN_ABILITY:
+        return Condition("HibernationAvailable", "Unknown", ability.reason, ability.message)
+    return Condition("HibernationAvailable", "True" if ability.available else "False", ability.reason, ability.message)
 
 
 def pressures(found: Pressure) -> Iterator[Condition]:

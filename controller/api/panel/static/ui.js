@@ -12,7 +12,7 @@ export function Icon({ name, size = 16 }) {
 
 const TONES = {
   ok: ['Running', 'Ready', 'True', 'Active', 'active', 'Bound', 'Normal', 'AsAsked', 'allowed', 'ok', 'InUse', 'Answering', 'Succeeded', 'Serving', 'Healthy', 'Reachable', 'Loaded', 'Accepted', 'Done'],
-  idle: ['Suspended', 'Paused', 'Completed', 'Stopped', 'Idle', 'IdleReaped', 'Unused', 'expired', 'Exited', 'Absent', 'Available', 'Disabled', 'Cancelled', 'Skipped'],
+  idle: ['Suspended', 'Paused', 'Hibernated', 'Completed', 'Stopped', 'Idle', 'IdleReaped', 'Unused', 'expired', 'Exited', 'Absent', 'Available', 'Disabled', 'Cancelled', 'Skipped'],
   wait: ['Creating', 'Pending', 'Starting', 'Pulling', 'Waiting', 'Terminating', 'Stopping', 'Resuming', 'Restarting', 'QuotaExceeded', 'NotReady', 'Acting', 'Created', 'NotSeenYet', 'Probing', 'StartingUp', 'Filling', 'Replacing', 'Queued', 'Loading', 'Progressing', 'Scheduled'],
   warn: ['Warning', 'ToolsChanged', 'Degraded'],
   unknown: ['Unknown', '-', '–', ''],

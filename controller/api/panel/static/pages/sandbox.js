@@ -23,12 +23,12 @@ export default function SandboxPage({ kind, namespace, name, tab }) {
   const base = `#/sandboxes/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
   const state = object?.spec.runState;
   const setState = (next) => call(sandboxPath(namespace, name), { method: 'PATCH', type: MERGE, body: JSON.stringify({ metadata: { resourceVersion: object.metadata.resourceVersion }, spec: { runState: next } }) })
-    .then(() => toast(`${name}: ${next === 'Running' ? 'starting' : next === 'Paused' ? 'pausing' : 'suspending'}`), fail);
+    .then(() => toast(`${name}: ${next === 'Running' ? 'starting' : next === 'Paused' ? 'pausing' : next === 'Hibernated' ? 'hibernating' : 'suspending'}`), fail);
   const deleting = object?.metadata.deletionTimestamp;
   return html`<div class="crumb"><a href="#/sandboxes">Sandboxes</a> / ${visibleText(namespace)}</div>
     <div class="head"><div class="title"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone ? html`<${Status} word=${statusWord(object)}/>` : ''}</div>
       ${object && !gone ? html`<div class="row">
-        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} onClick=${() => setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Pause</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
+        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} onClick=${() => setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Pause</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Hibernated')}>Hibernate</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
         <a class="button" href="${base}/edit"><${Icon} name="edit"/>Edit</a>
         <${Button} icon="trash" tone="danger" allowed=${canDelete} disabled=${Boolean(deleting)} onClick=${() => setAsked('delete')}>Delete</${Button}></div>` : ''}</div>
     <${Tabs} tabs=${TABS} current=${tab} base=${base}/>

@@ -147,8 +147,13 @@ class AsyncSandbox:
         await self.patch({"spec": {"runState": "Paused"}})
         return await self.wait_until(_is_paused, timeout=timeout)
 
+    async def hibernate(self, *, timeout: float = 60.0) -> "AsyncSandbox":
+        """Freeze its processes, and move their memory to the host's swap. The next use wakes it."""
+        await self.patch({"spec": {"runState": "Hibernated"}})
+        return await self.wait_until(_is_hibernated, timeout=timeout)
+
     async def resume(self, *, timeout: float | None = None) -> "AsyncSandbox":
-        """Start it again after `suspend` or `pause`, and wait until it is Ready."""
+        """Let it run again after `suspend`, `pause` or `hibernate`, and wait until it is Ready."""
         await self.patch({"spec": {"runState": "Running"}})
         return await self.wait_until("Ready", timeout=timeout)
 
@@ -574,6 +579,10 @@ def _argv(command: str | Sequence[str], method: str) -> list[str]:
 
 def _is_paused(found: Object) -> bool:
     return (condition_of(found, "Ready") or {}).get("reason") == "Paused"
+
+
+def _is_hibernated(found: Object) -> bool:
+    return (condition_of(found, "Ready") or {}).get("reason") == "Hibernated"
 
 
 def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:

@@ -148,8 +148,13 @@ class Sandbox:
         self.patch({"spec": {"runState": "Paused"}})
         return self.wait_until(_is_paused, timeout=timeout)
 
+    def hibernate(self, *, timeout: float = 60.0) -> "Sandbox":
+        """Freeze its processes, and move their memory to the host's swap. The next use wakes it."""
+        self.patch({"spec": {"runState": "Hibernated"}})
+        return self.wait_until(_is_hibernated, timeout=timeout)
+
     def resume(self, *, timeout: float | None = None) -> "Sandbox":
-        """Start it again after `suspend` or `pause`, and wait until it is Ready."""
+        """Let it run again after `suspend`, `pause` or `hibernate`, and wait until it is Ready."""
         self.patch({"spec": {"runState": "Running"}})
         return self.wait_until("Ready", timeout=timeout)
 
@@ -566,6 +571,10 @@ def _argv(command: str | Sequence[str], method: str) -> list[str]:
 
 def _is_paused(found: Object) -> bool:
     return (condition_of(found, "Ready") or {}).get("reason") == "Paused"
+
+
+def _is_hibernated(found: Object) -> bool:
+    return (condition_of(found, "Ready") or {}).get("reason") == "Hibernated"
 
 
 def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:
