@@ -19,7 +19,7 @@ from controller.metrics.catalogue.family import OTHER
 from controller.metrics.catalogue.objects import END_REASONS
 from controller.metrics.families import empty, filled, text_family
 from controller.metrics.render import Labels, Pairs, line
-from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
+from controller.metrics.state import is_hibernated, known_conditions, sandbox_state, waiting_reason
 from controller.policy.levels.profiles import network_of
 
 
@@ -196,9 +196,9 @@ def _status(row: Row) -> _Series:
     state = sandbox_state(obj, row.containers)
     for known_state in _STATES:
         yield "paddock_sandbox_status_state", at.plus("state", known_state), int(known_state == state)
-    yield "paddock_sandbox_hibernated", at, int(state == "Hibernated")
-    if state == "Hibernated":
+    if is_hibernated(row.containers):
         frozen = [each.frozen_memory for each in row.containers if each.frozen_memory is not None]
+        yield "paddock_sandbox_hibernated", at, 1
         yield "paddock_sandbox_hibernated_resident_bytes", at, sum(each.resident_bytes for each in frozen)
         yield "paddock_sandbox_hibernated_swapped_bytes", at, sum(each.swapped_bytes for each in frozen)
     generation = obj.status.get("observedGeneration")

@@ -10,7 +10,7 @@ _CRASHING = "CrashLoopBackOff"
 
 
 def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
-    """Pending, Starting, Running, Suspended, Paused, Hibernated, Failed or Terminating.
+    """Pending, Starting, Running, Suspended, Paused, Failed or Terminating.
 
     A run that ended well and for good is `Suspended`: stopped, as it is meant to be. A container that was listed
     but could not be read counts as running where the conditions say Ready.
@@ -21,8 +21,7 @@ def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
     container = max(containers, key=_weight, default=None)
     state = container.state if container else None
     if state is State.PAUSED:
-        frozen = container.frozen_memory if container else None
-        return "Hibernated" if frozen is not None and frozen.swapped_bytes > frozen.resident_bytes else "Paused"
+        return "Paused"
     if state is State.RUNNING:
         return "Starting" if status.get("Ready", "False") == "False" else "Running"
     if status.get("Suspended") == "True" or obj.spec.get("runState") == "Suspended":
@@ -34,6 +33,12 @@ def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
     if state is State.UNKNOWN and status.get("Ready") == "True":
         return "Running"
     return "Pending" if state in (None, State.UNKNOWN, State.REMOVING) else "Starting"
+
+
+def is_hibernated(containers: Iterable[Container]) -> bool:
+    """Return True if it is frozen, and most of its memory is in swap."""
+    frozen = (each.frozen_memory for each in containers if each.state is State.PAUSED)
+    return any(each is not None and each.swapped_bytes > each.resident_bytes for each in frozen)
 
 
 def waiting_reason(obj: StoredObject) -> str:

@@ -33,7 +33,10 @@ def test_limits_show_bounds_and_effect() -> None:
 
 def test_choices_and_defaults() -> None:
     shown = explain("sandbox.spec").stdout
-    assert "    one of: Running, Suspended, Paused\n    default: Running\n    a change takes effect: live\n" in shown
+    assert (
+        "    one of: Running, Suspended, Paused, Hibernated\n    default: Running\n    a change takes effect: live\n"
+        in shown
+    )
     assert explain("sandboxtemplate.spec.image").stdout.endswith("    a change takes effect: at next start\n")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from controller.kinds.observed.observed import FrozenMemory, State
 from controller.metrics.catalogue.objects import STATES
-from controller.metrics.state import known_conditions, sandbox_state, waiting_reason
+from controller.metrics.state import is_hibernated, known_conditions, sandbox_state, waiting_reason
 from tests.metrics.made_up import conditions, container, sandbox
 
 CASES = [
@@ -39,7 +39,8 @@ CASES = [
 def test_a_paused_one_in_swap_is_hibernated() -> None:
     obj = sandbox("box", status={"conditions": conditions(Ready="False/Hibernated")}).obj
     frozen = replace(container(obj, state=State.PAUSED), frozen_memory=FrozenMemory(1 << 20, 99 << 20))
-    assert sandbox_state(obj, [frozen]) == "Hibernated"
+    assert is_hibernated([frozen])
+    assert not is_hibernated([replace(frozen, frozen_memory=FrozenMemory(99 << 20, 0))])
 
 
 @pytest.mark.parametrize(("stored", "seen", "word"), CASES)

@@ -163,7 +163,7 @@ def test_the_host_shows_engine_facts_and_conditions(house: LoopHarness) -> None:
 
 
 # No gauge is read in this house: what is not known is not called enough.
-NOT_READ = dict.fromkeys(("MemoryPressure", "DiskPressure", "PIDPressure"), "Unknown NotRead")
+NOT_READ = dict.fromkeys(("HibernationAvailable", "MemoryPressure", "DiskPressure", "PIDPressure"), "Unknown NotRead")
 
 
 def conditions(host: dict[str, Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from controller.kinds.planning import instance_record
 from controller.metrics.catalogue.family import OTHER, Family, counter, gauge
 
 SANDBOX = ("namespace", "sandbox")
-STATES = ("Pending", "Starting", "Running", "Suspended", "Paused", "Hibernated", "Failed", "Terminating")
+STATES = ("Pending", "Starting", "Running", "Suspended", "Paused", "Failed", "Terminating")
 CONDITIONS = (
     "Ready",
     "Accepted",
@@ -84,7 +84,11 @@ FAMILIES: tuple[Family, ...] = (
         ("namespace", "sandbox", "state"),
         values={"state": STATES},
     ),
-    gauge("paddock_sandbox_hibernated", "1 while frozen with its memory in swap, else 0.", SANDBOX),
+    gauge(
+        "paddock_sandbox_hibernated",
+        "1 while it is frozen with its memory in swap (its state is Paused then); absent otherwise.",
+        SANDBOX,
+    ),
     gauge(
         "paddock_sandbox_hibernated_resident_bytes",
         "Memory of a hibernated sandbox that stayed in memory; absent while it is awake.",
