@@ -127,8 +127,7 @@ class DockerEngine:
         self._streams = DockerStreams(instance_id, self._client, self._cgroups, self._known, self._observer)
         self._probes = DockerProbes(self._streams)
         self.canary = DockerCanary(instance_id, self._client)
-        self._files = DockerFiles(self._cgroups)
-        self._ports = DockerPorts()
+        self._files, self._ports = DockerFiles(self._cgroups), DockerPorts()
         agents = DockerPorts(ipv4_only=True)  # an agent listens there; what listens on ::1 alone is none
         self._agent_connections = AgentConnections(agents, Killer(self._cgroups))
         self._pulls, self._registries = Pulls(), Registries(self._client, images, resolve)

@@ -115,6 +115,8 @@ class UnpauseContainer:
 class HibernateContainer:
     """Pause it, and move its memory to swap; of a paused one the memory alone. What stays in memory is no failure."""
 
+    verb: ClassVar[str] = "hibernate"
+
     uid: str
     name: str
     container_id: str
@@ -127,6 +129,8 @@ class HibernateContainer:
 @dataclass(frozen=True, slots=True)
 class WakeContainer:
     """Unpause a hibernated container. Its memory comes back as its processes use it."""
+
+    verb: ClassVar[str] = "wake"
 
     uid: str
     name: str
