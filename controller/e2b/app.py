@@ -22,6 +22,7 @@ from controller.e2b.files import FilesCalls
 from controller.e2b.filesystem import FilesystemCalls
 from controller.e2b.frames import END, MESSAGE_BYTES, FrameReader, frame, only_message, parsed
 from controller.e2b.identity import Identity, Named, Target, check_host, check_user, credentials_in, named_by, user_of
+from controller.e2b.interpreter import InterpreterCalls
 from controller.e2b.parts import ENVD_PORT, INTERPRETER_PORT, Parts, load_key, on_thread
 from controller.e2b.process import ProcessCalls
 from controller.e2b.processes import Processes
@@ -55,6 +56,7 @@ class E2BApp:
         self._control = Control(parts, self._identity, variables)
         self._process = ProcessCalls(parts, Processes(rules.pause_seconds), variables)
         self._filesystem, self._files = FilesystemCalls(files), FilesCalls(files)
+        self._interpreter = InterpreterCalls(parts, variables)
         self._watch = WatchCalls(self._filesystem)
         self._by_port = {
             0: wrap(self._router("control")),
@@ -167,6 +169,25 @@ class E2BApp:
         del call
         await self._place(request)
         return Response(status_code=204)
+
+    async def _execute(self, call: Call, request: Request) -> Response:
+        del call
+        place = await self._place(request)
+        return await self._interpreter.execute(place, await _fields(request))
+
+    async def _contexts(self, call: Call, request: Request) -> Response:
+        del call
+        return JSONResponse(await self._interpreter.list_contexts(await self._place(request)))
+
+    async def _new_context(self, call: Call, request: Request) -> Response:
+        del call
+        place = await self._place(request)
+        return JSONResponse(await self._interpreter.create_context(place, await _fields(request)))
+
+    async def _context(self, call: Call, request: Request) -> Response:
+        place = await self._place(request)
+        await getattr(self._interpreter, call.name)(place, request.path_params["id"])
+        return JSONResponse(None)
 
     async def _create(self, call: Call, request: Request) -> Response:
         del call

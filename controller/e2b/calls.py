@@ -26,6 +26,7 @@ class Call:
 _P, _F = "/process.Process", "/filesystem.Filesystem"
 _ID = "/sandboxes/{id}"
 _WATCH = "listings are compared four times a second: what comes and goes between is not seen, a rename is two events"
+_LANGUAGES = "python, javascript and bash, if the image has them; others are refused"
 _BUILDS = "template builds are not offered; build an image, and name it as the template"
 _VOLUMES = "volumes are not offered in this protocol; name a SandboxTemplate with `volumes:` as the template"
 _SNAPSHOTS = "snapshots are not offered yet; copy files out by `files.read`, or keep the sandbox paused"
@@ -73,4 +74,10 @@ CALLS: Sequence[Call] = (
     Call("envd", "POST", _F + "/CreateWatcher", "unary", "create_watcher", "files.watch_dir", _WATCH),
     Call("envd", "POST", _F + "/GetWatcherEvents", "unary", "get_watcher_events", "get_new_events"),
     Call("envd", "POST", _F + "/RemoveWatcher", "unary", "remove_watcher", "stop"),
+    Call("interpreter", "GET", "/health", "health"),
+    Call("interpreter", "POST", "/execute", "execute", client="run_code", difference=_LANGUAGES),
+    Call("interpreter", "GET", "/contexts", "contexts", client="list_code_contexts"),
+    Call("interpreter", "POST", "/contexts", "new_context", client="create_code_context", difference=_LANGUAGES),
+    Call("interpreter", "DELETE", "/contexts/{id}", "context", "delete_context", "remove_code_context"),
+    Call("interpreter", "POST", "/contexts/{id}/restart", "context", "restart_context", "restart_code_context"),
 )

@@ -320,9 +320,11 @@ class Control:
 
     def _shown(self, obj: StoredObject, caller: Caller) -> Mapping[str, Any]:
         """Return a sandbox as create and connect answer with it."""
+        token = self._identity.issue(obj, caller)
         return {
             **self._identified(obj),
-            "envdAccessToken": self._identity.issue(obj, caller),
+            "envdAccessToken": token,
+            "trafficAccessToken": token,  # what clients send to the code interpreter, and to a program's port
             "domain": self._parts.rules.domain,
         }
 

@@ -19,7 +19,7 @@ from controller.kinds.common.http_head import is_local
 from controller.kinds.meta import StoredObject
 from controller.service.errors import BadRequest, Misdirected, TooManyRequests, Unauthorized, translate_store_errors
 
-KEY_HEADER, TOKEN_HEADER = "x-api-key", "x-access-token"
+KEY_HEADER, TOKEN_HEADERS = "x-api-key", ("x-access-token", "e2b-traffic-access-token")
 _ID_HEADER, _PORT_HEADER = "e2b-sandbox-id", "e2b-sandbox-port"
 _TRIES, _WINDOW_SECONDS, _MOST_SOURCES = 60, 60.0, 4096
 _SANDBOX_PATHS = ("/process.Process/", "/filesystem.Filesystem/")
@@ -66,11 +66,11 @@ class Identity:
 
         Raises Unauthorized; SandboxGone; TooManyRequests.
         """
-        tokens = headers.getlist(TOKEN_HEADER)
+        tokens = {token.strip() for name in TOKEN_HEADERS for token in headers.getlist(name)}
         if len(tokens) > 1:
             raise BadRequest("there is more than one access token; send one")
         if tokens:
-            access = self._access_tokens.read(tokens[0].strip())
+            access = self._access_tokens.read(tokens.pop())
             if access is None:
                 raise Unauthorized(_NO_TOKEN)
             return self._target(access, named, source)
@@ -215,4 +215,4 @@ def _port(text: str) -> int:
 
 def credentials_in(headers: Headers, query: Sequence[str]) -> bool:
     """Return True if a request carries an API key, an access token or a signature, be it right or wrong."""
-    return KEY_HEADER in headers or TOKEN_HEADER in headers or "signature" in query
+    return "signature" in query or any(name in headers for name in (KEY_HEADER, *TOKEN_HEADERS))
