@@ -3,22 +3,31 @@
 from functools import partial
 
 import structlog
-from starlette.types import ASGIApp
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
+from controller.api.middleware.authenticate import refuse
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
 from controller.api.server.first_request import FirstRequestServer
 from controller.api.server.peer_credentials import HOST_NAMES
 from controller.api.server.server import SocketTaken
+from controller.api.streams.proxy import Asked as Request
+from controller.api.streams.proxy import ProxiedResponse, relay_websocket
 from controller.app.core import Core
 from controller.app.errors import CannotStart
 from controller.kinds.common.address import parse_address
+from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access.authenticate import Identify
+from controller.service.errors import ServiceError
 from controller.service.sandbox.locations import Locations
 from controller.service.services import Services
 from controller.store.sql_store import SqlStore
 
+_SECRETS = (b"x-api-key", b"x-access-token", b"e2b-traffic-access-token", b"e2b-sandbox-id", b"e2b-sandbox-port")
 _log = structlog.get_logger("paddock")
 
 
@@ -70,7 +79,27 @@ def _application(
     parts = Parts(
         services, identify, store.tokens, core.clock, rules, locations.is_here if locations is not None else None
     )
-    return Trace(E2BApp(parts, partial(_limited, services, load)))
+    return Trace(E2BApp(parts, partial(_pass_on, services), partial(_limited, services, load)))
+
+
+async def _pass_on(
+    services: Services, port: int, obj: StoredObject, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Pass a request or a WebSocket on to a program's port, without the caller's tokens."""
+    query = scope.get("query_string", b"")
+    target = scope["raw_path"] + (b"?" + query if query else b"")
+    headers = [(name, value) for name, value in scope["headers"] if name not in _SECRETS]
+    secure = scope["scheme"] in ("https", "wss")
+    request = Request(scope.get("method", "GET"), port, "", target, headers, "https" if secure else "http")
+    try:
+        opened = await run_in_threadpool(services.forward.open, SANDBOX, obj.namespace, obj.name, port)
+    except ServiceError as error:
+        await refuse(error, scope, receive, send)
+        return
+    if scope["type"] == "websocket":
+        await relay_websocket(WebSocket(scope, receive, send), request, opened)
+    else:
+        await ProxiedResponse(request, opened)(scope, receive, send)
 
 
 def _limited(services: Services, load: LoadLimits, app: ASGIApp) -> ASGIApp:

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from controller.e2b import errors
 from controller.e2b.calls import CALLS, Call
@@ -31,26 +32,33 @@ from controller.e2b.streaming import Stream
 from controller.e2b.watch import WatchCalls
 from controller.e2b.workplace import Workplace, workplace
 from controller.kinds.access.access import Caller
+from controller.kinds.meta import StoredObject
+from controller.kinds.runtime.agent import PORT as AGENT_PORT
+from controller.kinds.runtime.models import PORT as MODELS_PORT
 from controller.service.access.access import acting
-from controller.service.errors import BadRequest, MethodNotAllowed, NotFound, ServiceError, TooLarge
+from controller.service.errors import BadRequest, Forbidden, MethodNotAllowed, NotFound, ServiceError, TooLarge
 
 _TARGET = "paddock.e2b"  # in the state of a request: its caller and sandbox
 _STREAM_TYPE, _UNARY_TYPE = "application/connect+json", "application/json"
 _KEEPALIVE_SECONDS = 90.0
 _MOST_SECONDS = 1e7
+_NOT_FOR_CALLERS = (AGENT_PORT, MODELS_PORT)
 _log = structlog.get_logger("paddock.e2b")
 Handler = Callable[[Request], Awaitable[Response]]
+Ports = Callable[[int, StoredObject, Scope, Receive, Send], Awaitable[None]]
 Wrap = Callable[[ASGIApp], ASGIApp]
 
 
 class E2BApp:
     """Identifies the caller of each request, and passes it on to the control plane, envd or the interpreter."""
 
-    def __init__(self, parts: Parts, wrap: Wrap = lambda app: app) -> None:
-        """`wrap` adds the limits of the other listeners, within the caller's identity."""
-        self._parts = parts
-        self._identity = Identity(parts, AccessTokens(load_key(parts.rules.folder)), Directory(parts.services.objects))
+    def __init__(self, parts: Parts, ports: Ports, wrap: Wrap = lambda app: app) -> None:
+        """`ports` passes a request on to a program; `wrap` adds the limits of the other listeners, for the caller."""
+        self._parts, self._ports = parts, ports
+        directory = Directory(parts.services.objects)
+        self._identity = Identity(parts, AccessTokens(load_key(parts.rules.folder)), directory)
         variables = Variables(parts.rules.folder / "envs")
+        variables.keep_only(directory.uids())
         files = FileWork(parts)
         rules = parts.services.sandbox_streams.rules
         self._control = Control(parts, self._identity, variables)
@@ -69,8 +77,7 @@ class E2BApp:
         return Router(routes, redirect_slashes=False, default=_unknown)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise NotImplementedError(scope["type"])
+        self._control.deadlines.begin()
         headers, source = Headers(scope=scope), f"tcp {scope['client'][0]}" if scope.get("client") else ""
         try:
             named = named_by(headers, scope["path"], self._parts.rules.domain)
@@ -81,10 +88,13 @@ class E2BApp:
         except ServiceError as error:
             if error.code == 401:
                 await on_thread(self._parts.services.recorder.unknown, source, str(error))
-            await errors.answer(error)(scope, receive, send)
+            await refuse(error, scope, receive, send)
             return
         scope.setdefault("state", {})[_TARGET] = target
-        app = self._by_port.get(named.port if named else 0, _no_port)
+        port = named.port if named else 0
+        app = self._by_port.get(port) or partial(self._program, port)
+        if scope["type"] == "websocket" and port in self._by_port:
+            app = _no_websocket
         with acting(caller) as refused:
             try:
                 await app(scope, receive, send)
@@ -99,6 +109,20 @@ class E2BApp:
             return await on_thread(self._identity.caller, headers, source), None
         target = await on_thread(partial(self._identity.target, scope, headers, named, source))
         return target.caller, target
+
+    async def _program(self, port: int, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to a program in the sandbox."""
+        target: Target = scope["state"][_TARGET]
+        place, use = target.obj, partial(self._parts.use, target.obj.namespace, target.obj.name, "proxy", port=port)
+        try:
+            if port in _NOT_FOR_CALLERS:
+                raise Forbidden(f"port {port} is Paddock's own, and not passed on; choose a port of your program")
+            await on_thread(workplace, self._parts, place)
+            await on_thread(use)
+        except ServiceError as error:
+            await refuse(error, scope, receive, send)
+            return
+        await self._ports(port, place, scope, receive, send)
 
     def _guarded(self, call: Call) -> Handler:
         """Return the handler of a call, whose ServiceErrors are answers in the form that its clients read."""
@@ -246,9 +270,17 @@ async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
     await errors.answer(error)(scope, receive, send)
 
 
-async def _no_port(scope: Scope, receive: Receive, send: Send) -> None:
-    error = errors.NotOffered("ports of programs are not served here yet; use `paddock port-forward NAME PORT`")
-    await errors.answer(error)(scope, receive, send)
+async def _no_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+    await refuse(NotFound("this port has no WebSockets; use one of your program"), scope, receive, send)
+
+
+async def refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request or a WebSocket with an error."""
+    answer = errors.answer(error)
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(answer)
+    else:
+        await answer(scope, receive, send)
 
 
 async def _ended(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

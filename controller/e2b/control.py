@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from controller.e2b import metadata
+from controller.e2b.deadlines import Deadlines
 from controller.e2b.envs import Variables
 from controller.e2b.errors import NotOffered
 from controller.e2b.fields import Fields
@@ -23,6 +24,8 @@ from controller.e2b.template import chosen, is_name, level_of
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.quantity import parse_bytes, parse_cpu
 from controller.kinds.envelope import DEFAULT_NAMESPACE
+from controller.kinds.host import KIND as HOST
+from controller.kinds.host import NAME as HOST_NAME
 from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access import access
@@ -51,6 +54,9 @@ class Control:
 
     def __init__(self, parts: Parts, identity: Identity, variables: Variables) -> None:
         self._parts, self._identity, self._variables = parts, identity, variables
+        self.deadlines = Deadlines(parts.clock, self._pause_due)
+        for obj in parts.services.objects.list(SANDBOX, labels=f"{metadata.LABEL}=true").objects:
+            self.deadlines.follow(obj)
         self._created: OrderedDict[tuple[str, str], str] = OrderedDict()  # names by caller and Idempotency-Key
 
     async def create(self, body: Fields, key: str = "") -> Mapping[str, Any]:
@@ -66,6 +72,7 @@ class Control:
             self._created[caller.token_id, key] = name
             while len(self._created) > _MOST_KEYS:
                 self._created.popitem(last=False)
+        envs = body.text_map("envVars")
         try:
             document = await on_thread(partial(self._document, body, namespace, name, caller))
             create = partial(self._parts.services.write.create, written_by=_WRITTEN_BY)
@@ -73,7 +80,7 @@ class Control:
         except BaseException:
             self._created.pop((caller.token_id, key), None)
             raise
-        envs = body.text_map("envVars")
+        self.deadlines.follow(obj)
         try:
             await on_thread(self._variables.save, obj.uid, envs)
             return self._shown(await self._ready(obj), caller)
@@ -242,13 +249,36 @@ class Control:
         await self._pause(obj, memory=memory)
 
     async def _pause(self, obj: StoredObject, *, memory: bool) -> None:
-        if not memory:
-            raise NotOffered(
-                "memory: a pause that keeps files alone is not offered yet; leave it out: memory and files are kept"
-            )
-        spec = {"runState": "Paused", "lifecycle": {"activeDeadlineSeconds": None}}
+        lifecycle: dict[str, Any] = {"activeDeadlineSeconds": None}
+        if memory:
+            state = "Hibernated" if await on_thread(self._hibernates) else "Paused"
+        else:
+            state, lifecycle["onSuspend"] = "Suspended", "KeepFiles"
+        spec = {"runState": state, "lifecycle": lifecycle}
         patched = await self._patch(obj, annotations={metadata.ENDS: None}, spec=spec)
         await self._settled(patched)
+
+    def _hibernates(self) -> bool:
+        """Return True if this host can move the memory of a frozen sandbox away."""
+        try:
+            host = self._parts.services.objects.get(HOST, "", HOST_NAME)
+        except NotFound:
+            return False
+        return stored_condition(host, "HibernationAvailable").get("status") == "True"
+
+    async def _pause_due(self, namespace: str, name: str, uid: str, now: float) -> None:
+        """Pause a sandbox whose time has passed, unless it has got more, or is paused."""
+        try:
+            obj = await on_thread(self._parts.services.objects.get, SANDBOX, namespace, name)
+        except NotFound:
+            return
+        ends = metadata.seconds_in(obj, metadata.ENDS)
+        if obj.uid != uid or ends is None or _is_over(obj) or state_of(obj) == "paused":
+            return
+        if ends > now:
+            self.deadlines.follow(obj)
+            return
+        await self._pause(obj, memory=obj.annotations.get(metadata.ON_TIMEOUT) != "suspend")
 
     async def _settled(self, patched: StoredObject) -> None:
         """Wait until a pause was carried out."""
@@ -316,7 +346,9 @@ class Control:
         annotations, spec = change.get("annotations", {}), change.get("spec", {})
         body = {"metadata": {"uid": obj.uid, "annotations": annotations}, "spec": spec}
         patch = partial(self._parts.services.patch.patch, patched_by=_WRITTEN_BY)
-        return await on_thread(patch, SANDBOX, obj.namespace, obj.name, body)
+        patched = await on_thread(patch, SANDBOX, obj.namespace, obj.name, body)
+        self.deadlines.follow(patched)
+        return patched
 
     def _shown(self, obj: StoredObject, caller: Caller) -> Mapping[str, Any]:
         """Return a sandbox as create and connect answer with it."""

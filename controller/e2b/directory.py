@@ -53,6 +53,11 @@ class Directory:
         with self._lock:
             return tuple(self._accesses)
 
+    def uids(self) -> frozenset[str]:
+        """Return the uids of all sandboxes that are known."""
+        with self._lock:
+            return frozenset(self._places)
+
     def _forget(self, uid: str) -> None:
         with self._lock:
             self._places.pop(uid, None)

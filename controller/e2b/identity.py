@@ -75,7 +75,7 @@ class Identity:
                 raise Unauthorized(_NO_TOKEN)
             return self._target(access, named, source)
         query = QueryParams(scope.get("query_string", b""))
-        if scope["path"] == "/files" and "signature" in query:
+        if scope["type"] == "http" and scope["path"] == "/files" and "signature" in query:
             operation: Operation = "read" if scope["method"] in ("GET", "HEAD") else "write"
             return self._target(self._signer(query, operation, source), named, source)
         raise Unauthorized(_NO_TOKEN)

@@ -224,6 +224,46 @@ def test_a_time_out_deletes_the_sandbox(daemon: RunningDaemon, client: Client) -
     wait_for("it is gone", lambda: client.control("GET", f"/sandboxes/{short.id}").status_code == 404)
 
 
+def test_a_time_out_may_pause(client: Client) -> None:
+    short = client.create(timeout=1, autoPause=True)
+    wait_for("it is paused", lambda: client.control("GET", f"/sandboxes/{short.id}").json()["state"] == "paused")
+    connected = client.control("POST", f"/sandboxes/{short.id}/resume", {"timeout": 60})
+    assert (connected.status_code, short.run("echo back")[0]) == (201, "back\n")
+    assert client.control("POST", f"/sandboxes/{short.id}/pause", {"memory": False}).status_code == 204
+    assert client.control("POST", f"/sandboxes/{short.id}/connect", {}).status_code == 201
+    client.control("DELETE", f"/sandboxes/{short.id}")
+
+
+def test_code_keeps_its_state(client: Client, box: Box) -> None:
+    def execute(code: str) -> list[dict[str, Any]]:
+        headers = {"E2b-Sandbox-Id": box.id, "E2b-Traffic-Access-Token": box.shown["trafficAccessToken"]}
+        answer = client.http.post("/execute", json={"code": code}, headers=headers, timeout=60)
+        return [json.loads(line) for line in answer.text.splitlines()]
+
+    execute("import os; x = 41")
+    result, count, end = execute("x + 1")
+    assert (result["text"], result["is_main_result"], count["execution_count"]) == ("42", True, 2)
+    assert end == {"type": "end_of_execution"}
+    assert execute("os.environ['FOO']")[0]["text"] == "bar"
+    assert execute("1/0")[0]["name"] == "ZeroDivisionError"
+
+
+def test_a_programs_port_needs_the_access_token(client: Client, box: Box) -> None:
+    serve = "python3 -m http.server 8123 --bind 127.0.0.1 --directory a >/dev/null 2>&1 & sleep 0.1"
+    box.run(f"setsid sh -c '{serve}'")
+    host = f"8123-{box.id}.{box.shown['domain']}"
+    named = {"Host": host, "X-Access-Token": box.shown["envdAccessToken"]}
+
+    def page() -> httpx.Response:
+        return client.http.get("/b.txt", headers=named)
+
+    wait_for("the program answers", lambda: page().status_code == 200)
+    assert page().text == "hello"
+    assert client.http.get("/b.txt", headers={"Host": host}).status_code == 401
+    agent = {**named, "Host": f"8500-{box.id}.{box.shown['domain']}"}
+    assert client.http.get("/", headers=agent).status_code == 403
+
+
 def test_refusals_are_sentences(client: Client, box: Box) -> None:
     def refusal(**body: Any) -> tuple[int, str]:
         answer = client.control("POST", "/v2/sandboxes", {"templateID": "base", **body})
