@@ -36,6 +36,7 @@ BOX = "10.213.104.137"
             "x",
         ),
         (f"1795762742.552 {BOX} TCP_MISS/502 GET no.example.org:80 - - 3345", "unresolved", "no.example.org", ""),
+        (f"1795762742.601 {BOX} TCP_DENIED/503 CONNECT a.org:443 - - 364", "unresolved", "a.org", ""),
         (f"1795762742.567 {BOX} NONE_NONE/500 CONNECT a.org:443 a.org - 0", "unresolved", "a.org", "a.org"),
         (
             f"1795762773.891 {BOX} NONE_NONE_ABORTED/000 GET late.example.org:80 - - 0",
@@ -58,6 +59,7 @@ def test_a_log_line_is_parsed(line: str, verdict: str, host: str, inside: str) -
     "line",
     [
         f"1795762742.567 {BOX} NONE_NONE/000 - -:- - - 0",
+        f"1795774321.240 {BOX} TCP_TUNNEL/200 CONNECT a.org:443 - 127.0.0.1 14976",
         "",
         "a b c",
         "x 1 TCP_MISS/200 GET a:80 - - 1",

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 _FIELDS, _DENIED, _ABORTED = 8, "TCP_DENIED", "_ABORTED"
+_INNER = "127.0.0.1"  # the proxy's second half, which logs by itself what the first one passes on to it
+_NO_ADDRESS = "503"
 Verdict = Literal["asked", "allowed", "refused", "unresolved"]
 
 
@@ -38,6 +40,8 @@ def parsed(line: str) -> Access | None:
     outcome, _, status = result.partition("/")
     if method == "-" and status == "000":
         return None  # a connection that ended without a request
+    if server == _INNER:
+        return None
     try:
         sent, seconds = int(size), float(at)
     except ValueError:
@@ -45,6 +49,8 @@ def parsed(line: str) -> Access | None:
     verdict: Verdict = "allowed" if server != "-" else "refused"
     if server == "-" and method == "CONNECT" and (outcome, status) == ("NONE_NONE", "200"):
         verdict = "asked"
-    elif server == "-" and not outcome.startswith(_DENIED) and (status[:1] == "5" or outcome.endswith(_ABORTED)):
+    elif server == "-" and outcome.startswith(_DENIED):
+        verdict = "unresolved" if status == _NO_ADDRESS else "refused"
+    elif server == "-" and (status[:1] == "5" or outcome.endswith(_ABORTED)):
         verdict = "unresolved"
     return Access(seconds, verdict, method, target, "" if inside == "-" else inside, sent)
