@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from controller.kinds.runtime.secret import Environment
+
 Language = Literal["python", "javascript", "bash"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 State = Literal["starting", "idle", "busy", "ended"]
@@ -30,7 +32,7 @@ class NewContext:
     language: Language = "python"
     name: str = ""
     cwd: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Environment = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Execution:
     code: str
     context: str = ""
     language: Language = "python"
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Environment = field(default_factory=dict)
     timeout_seconds: float | None = None
 
 

@@ -118,7 +118,7 @@ class Contexts:
             "cwd": new.cwd,
         }
         with self._occupied(kind, namespace, name) as place:
-            body |= {"env": dict(new.env), **self._bounds(place)}
+            body |= {"env": self._streams.variables(place.obj, new.env), **self._bounds(place)}
             return self._changed(place, "", body, _START_SECONDS)
 
     def fork(
@@ -176,7 +176,8 @@ class Contexts:
 
     def begin(self, place: _Place, execution: Execution, name: str, limit: float | None) -> AgentAnswer:
         """Send an execution to the agent; return its answer to come."""
-        body: dict[str, Any] = {"execution": name, "code": execution.code, "env": dict(execution.env)}
+        variables = self._streams.variables(place.obj, execution.env)
+        body: dict[str, Any] = {"execution": name, "code": execution.code, "env": variables}
         body |= {"context": execution.context, "timeout": limit or 0}
         if not execution.context:
             body |= {"context": execution.language, "language": execution.language, **self._bounds(place)}
@@ -388,7 +389,7 @@ def _refusal(obj: StoredObject, status: int, body: Mapping[str, Any]) -> errors.
     reason, message = body.get("reason"), plain_text(body.get("error", ""))
     if not isinstance(reason, str) or reason not in _ERRORS:
         if status in (404, 405):
-            return errors.Conflict(
+            return _no_contexts(
                 f"sandbox `{obj.name}`: its agent is older than code contexts; it gets a newer one with its next start "
                 f"(`paddock patch sandbox {obj.name}` with `runState: Suspended`, then `Running`)"
             )
@@ -401,7 +402,13 @@ def _nonsense(obj: StoredObject, what: str) -> AgentUnavailable:
 
 
 def _no_agent(obj: StoredObject) -> errors.Conflict:
-    return errors.Conflict(
+    return _no_contexts(
         f"{obj.kind.lower()} `{obj.name}` has no agent, which code contexts need: add `agent: {{}}` to its template "
         "(this makes a new container)"
     )
+
+
+def _no_contexts(message: str) -> errors.Conflict:
+    """Return the error of a sandbox without contexts; programs know it by its cause."""
+    cause = {"reason": "NoContexts", "field": "spec.template.agent", "message": message}
+    return errors.Conflict(message, causes=[cause])

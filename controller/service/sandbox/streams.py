@@ -116,7 +116,7 @@ class SandboxStreams:
             raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refused.items() if message))
         obj = self.usable(kind, namespace, name)
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
-        options: dict[str, Any] = {"env": self._variables(obj, env or {}), "working_dir": working_dir}
+        options: dict[str, Any] = {"env": self.variables(obj, env or {}), "working_dir": working_dir}
         options["timeout_seconds"] = limit
         whole = _whole(stdin) if not (tty or user or prepared) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
@@ -208,7 +208,7 @@ class SandboxStreams:
                 raise errors.BadRequest(f"{variable}: {error}") from error
         return found
 
-    def _variables(self, obj: StoredObject, env: Environment) -> Mapping[str, str]:
+    def variables(self, obj: StoredObject, env: Environment) -> Mapping[str, str]:
         """Return a command's variables; in a sandbox with models also those of the gateway, unless it has its own."""
         given = self.environment(obj.namespace, env)
         if not obj.spec.get("models"):

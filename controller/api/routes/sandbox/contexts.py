@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from controller.api.common import models
-from controller.api.common.command import Text
+from controller.api.common.command import Text, Variables, environment
 from controller.api.common.dependencies import UseCases
 from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
@@ -48,7 +48,6 @@ _EVENTS = {
     },
     "description": "the events of the execution, as they come",
 }
-_Env = Annotated[dict[str, str], Field(max_length=1000)]
 
 
 class ContextRequest(BaseModel):
@@ -59,7 +58,7 @@ class ContextRequest(BaseModel):
     language: Language = "python"
     name: Annotated[str, Field(pattern=NAME)] | Literal[""] = ""
     cwd: Text = ""
-    env: _Env = {}
+    env: Variables = {}
 
 
 class ForkRequest(BaseModel):
@@ -78,7 +77,7 @@ class ExecutionRequest(BaseModel):
 
     code: Annotated[str, Field(max_length=CODE_CHARACTERS)]
     language: Language = "python"
-    env: _Env = {}
+    env: Variables = {}
     timeoutSeconds: Annotated[float | None, Field(ge=0, le=1e7)] = None
 
 
@@ -136,7 +135,7 @@ async def list_(services: UseCases, namespace: str, name: str) -> JSONResponse:
 )
 async def create(services: UseCases, namespace: str, name: str, body: ContextRequest) -> JSONResponse:
     """Start an interpreter that keeps its state. A sandbox suspended as idle is started for it."""
-    new = NewContext(body.language, body.name, body.cwd, body.env)
+    new = NewContext(body.language, body.name, body.cwd, environment(body.env))
     return _shown(await run_in_threadpool(services.contexts.create, SANDBOX, namespace, name, new), 201)
 
 
@@ -236,7 +235,7 @@ def _shown(context: Context, status: int = 200) -> JSONResponse:
 
 
 def _execution(body: ExecutionRequest, context: str) -> Execution:
-    return Execution(body.code, context, body.language, body.env, body.timeoutSeconds)
+    return Execution(body.code, context, body.language, environment(body.env), body.timeoutSeconds)
 
 
 async def _execute(services: Services, request: Request, namespace: str, name: str, execution: Execution) -> Response:

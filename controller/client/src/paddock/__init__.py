@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paddock._async.client import AsyncPaddock as AsyncPaddock
     from paddock._async.client import AsyncSandboxes as AsyncSandboxes
+    from paddock._async.contexts import AsyncContext as AsyncContext
+    from paddock._async.contexts import AsyncContexts as AsyncContexts
     from paddock._async.files import AsyncFiles as AsyncFiles
     from paddock._async.mcp import AsyncMCP as AsyncMCP
     from paddock._async.objects import AsyncObjects as AsyncObjects
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from paddock._client.errors import Unavailable as Unavailable
     from paddock._client.errors import Unreachable as Unreachable
     from paddock._client.files import FileInfo as FileInfo
+    from paddock._execution import Execution as Execution
+    from paddock._execution import ExecutionError as ExecutionError
+    from paddock._execution import Logs as Logs
+    from paddock._execution import Result as Result
     from paddock._models import Change as Change
     from paddock._models import CommandFailed as CommandFailed
     from paddock._models import CommandResult as CommandResult
@@ -51,6 +57,8 @@ if TYPE_CHECKING:
     from paddock._models import WatchEvent as WatchEvent
     from paddock._sync.client import Paddock as Paddock
     from paddock._sync.client import Sandboxes as Sandboxes
+    from paddock._sync.contexts import Context as Context
+    from paddock._sync.contexts import Contexts as Contexts
     from paddock._sync.files import Files as Files
     from paddock._sync.mcp import MCP as MCP
     from paddock._sync.objects import Objects as Objects
@@ -62,12 +70,14 @@ if TYPE_CHECKING:
 _CLIENT = "paddock._client"
 _MODULES = {
     "paddock._async.client": ("AsyncPaddock", "AsyncSandboxes"),
+    "paddock._async.contexts": ("AsyncContext", "AsyncContexts"),
     "paddock._async.files": ("AsyncFiles",),
     "paddock._async.mcp": ("AsyncMCP",),
     "paddock._async.objects": ("AsyncObjects",),
     "paddock._async.ports": ("AsyncForward",),
     "paddock._async.process": ("AsyncBackgroundCommand", "AsyncProcess"),
     "paddock._async.sandbox": ("AsyncSandbox",),
+    "paddock._execution": ("Execution", "ExecutionError", "Logs", "Result"),
     "paddock._models": (
         "Change",
         "CommandFailed",
@@ -81,6 +91,7 @@ _MODULES = {
         "WatchEvent",
     ),
     "paddock._sync.client": ("Paddock", "Sandboxes"),
+    "paddock._sync.contexts": ("Context", "Contexts"),
     "paddock._sync.files": ("Files",),
     "paddock._sync.mcp": ("MCP",),
     "paddock._sync.objects": ("Objects",),

@@ -24,6 +24,8 @@ class SandboxOptions(TypedDict, total=False):
     """A SandboxPool of the namespace: the sandbox is one of its warm members."""
     command: Sequence[str]
     """Main process. Default with `image`: one that waits. It can't be given with `template` or `pool`."""
+    agent: bool
+    """An agent in the sandbox, by which code keeps its variables (default with `image`); False: none."""
     env: Mapping[str, str]
     """Variables of the main process and of every command. With `template` or `pool`: of every command only."""
     level: str
@@ -62,7 +64,8 @@ class SandboxOptions(TypedDict, total=False):
 
 
 _LIMITS = ("cpu", "memory", "pids", "disk", "gpus")
-_IN_TEMPLATE = ("command", "volumes")
+_IN_TEMPLATE = ("agent", "command", "volumes")
+_AGENT_PIDS = 5  # the fewest beside an agent
 _ISOLATED, _WITH_HOSTS = "full-isolation", "development"
 
 
@@ -137,6 +140,8 @@ def _check(options: SandboxOptions) -> None:
 
 def _template(options: SandboxOptions) -> dict[str, Any]:
     found: dict[str, Any] = {"image": options.get("image", DEFAULT_IMAGE), "command": list(_SLEEP)}
+    if options.get("agent", True) and options.get("pids", _AGENT_PIDS) >= _AGENT_PIDS:
+        found["agent"] = {}
     if "command" in options:
         found["command"] = list(options["command"])
     # A secret goes into commands only: everybody who may inspect the container reads its own variables.

@@ -9,14 +9,16 @@ from typing import Any, cast
 
 import httpx
 
+from paddock._async.contexts import AsyncContexts, ErrorCallback, ResultCallback, execute
 from paddock._async.files import AsyncFiles
 from paddock._async.objects import AsyncObjects
 from paddock._async.ports import AsyncForward
 from paddock._async.process import PROTOCOL, AsyncBackgroundCommand, AsyncProcess
 from paddock._client.command import as_json, as_query, checked_code, checked_command, checked_line
 from paddock._client.connection import segment
-from paddock._client.errors import ClientError, NotFound
+from paddock._client.errors import ClientError, NotFound, Refused
 from paddock._client.port_forward import Forwarding, open_port, own_host
+from paddock._execution import Execution, language_of_context, of_command
 from paddock._interpreters import interpreter, language_of
 from paddock._last_value import Values
 from paddock._models import (
@@ -43,6 +45,7 @@ _PLURAL = "sandboxes"
 _READY_SECONDS = 120.0
 _PORT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
+_MOST_CODE = 2 << 20  # characters of code that a context takes
 
 
 class AsyncSandbox:
@@ -102,6 +105,11 @@ class AsyncSandbox:
     def files(self) -> AsyncFiles:
         """Files of the sandbox."""
         return AsyncFiles(self._transport, self._path)
+
+    @property
+    def contexts(self) -> AsyncContexts:
+        """Code contexts of the sandbox: interpreters that keep their state."""
+        return AsyncContexts(self._transport, self._path, self.env)
 
     def condition(self, type_: str) -> Mapping[str, Any] | None:
         """Return a condition as it was read last, such as `condition("Ready")`; None if it has none."""
@@ -283,35 +291,63 @@ class AsyncSandbox:
         code: str,
         language: str = "python",
         *,
+        fresh: bool = False,
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         cwd: str = "",
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
         check: bool = False,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
-    ) -> CommandResult:
-        """Run code in a new interpreter: python, node, bash, sh, ruby or perl. `args` are its arguments.
+    ) -> Execution:
+        """Run code in the sandbox's interpreter of that language, which keeps its variables: python, node or bash.
 
-        The code goes in over stdin, so it may be as long as you like. If Python code ends in an expression, `text` is
-        its value as a notebook shows it; `stdout` has what was printed.
+        `text` is the value of the last expression, as a notebook shows it, or what was printed; `results` has charts
+        and tables. The callbacks get output, results and an error as they come. At the time limit it is interrupted.
 
-            assert (await sandbox.run_code("x = 6; x * 7")).text == "42"
-            assert (await sandbox.run_code("print(6 * 7)")).text == "42"
+        A new interpreter, whose variables are gone afterwards, runs it with `fresh=True`, with arguments `args`, in a
+        folder `cwd`, in sh, ruby or perl, and where the sandbox has no agent: `stateful` is False then.
+
+            await sandbox.run_code("x = 6")
+            assert (await sandbox.run_code("x * 7")).text == "42"
         """
+        code = checked_code(code)
+        kept = None if fresh or args or cwd else language_of_context(language)
+        if kept is not None and isinstance(code, str) and len(code) <= _MOST_CODE:
+            body = {
+                "code": code,
+                "language": kept,
+                "env": as_json({**self.env, **(env or {})}),
+                "timeoutSeconds": timeout,
+            }
+            callbacks = (on_stdout, on_stderr, on_result, on_error)
+            try:
+                path = f"{self._path}/contexts/execute"
+                return await execute(
+                    self._transport, path, body, callbacks, check=check, max_output_bytes=max_output_bytes
+                )
+            except Refused as error:
+                if not _has_no_contexts(error):
+                    raise
         values = Values() if language_of(language) == "python" else None
-        return await self._run(
+        done = await self._run(
             [*(values.command if values else interpreter(language)), *args],
             env=env,
             cwd=cwd,
-            stdin=checked_code(code),
+            stdin=code,
             timeout=timeout,
             callbacks=(on_stdout, on_stderr),
             check=check,
             max_output_bytes=max_output_bytes,
             values=values,
         )
+        execution = of_command(done)
+        for result in execution.results:
+            await tell(on_result, result)
+        return execution
 
     @opening
     async def start(
@@ -575,6 +611,12 @@ class AsyncSandbox:
 def _argv(command: str | Sequence[str], method: str) -> list[str]:
     """Return the program and its arguments; a string is a shell line."""
     return ["sh", "-c", command] if isinstance(command, str) else checked_command(command, method)
+
+
+def _has_no_contexts(error: Refused) -> bool:
+    """Return True if the sandbox, or a daemon from before them, has no contexts; a new interpreter is to do it then."""
+    older = isinstance(error, NotFound) and not error.causes
+    return older or error.has_cause("NoContexts", "spec.template.agent")
 
 
 def _is_paused(found: Object) -> bool:

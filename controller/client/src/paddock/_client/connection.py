@@ -105,16 +105,23 @@ class Connection:
 
     @contextmanager
     def lines(
-        self, path: str, params: Mapping[str, str], *, table: bool = False, seconds: float = math.inf
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        table: bool = False,
+        seconds: float = math.inf,
+        json: Any = None,
     ) -> Iterator[Iterator[str]]:
-        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives."""
+        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives. `json`: of a POST."""
         deadline = time.monotonic() + seconds
         limits = httpx.Timeout(10.0, read=None if math.isinf(seconds) else seconds)
-        headers = TABLE if table else None
+        options: dict[str, Any] = {"headers": TABLE if table else None} if json is None else posted(json)
+        method = "GET" if json is None else "POST"
         try:
             with (
                 self._translated(),
-                self._http.stream("GET", full_path(path), params=params, headers=headers, timeout=limits) as answer,
+                self._http.stream(method, full_path(path), params=params, timeout=limits, **options) as answer,
             ):
                 if answer.is_error:
                     answer.read()
@@ -278,6 +285,12 @@ def date_of(answer: httpx.Response) -> float:
     """Return the end of the second in which a response was written; of this machine's clock if it has no date."""
     text = answer.headers.get("Date")
     return (parsedate_to_datetime(text).timestamp() if text else time.time()) + 1.0
+
+
+def posted(json: Any) -> dict[str, Any]:
+    """Return the options of a request with a JSON body."""
+    content, headers = body_of(json, None, "")
+    return {"content": content, "headers": headers}
 
 
 def body_of(json: Any, text: str | None, content_type: str) -> tuple[str | None, Mapping[str, str]]:

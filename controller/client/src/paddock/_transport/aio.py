@@ -22,6 +22,7 @@ from paddock._client.connection import (
     date_of,
     full_path,
     json_of,
+    posted,
     proxy_options,
     retry_seconds,
     transport_options,
@@ -187,10 +188,13 @@ class AsyncTransport:
             return date_of(await self._http.get("/version"))
 
     @asynccontextmanager
-    async def lines(self, path: str, params: Mapping[str, str], seconds: float) -> AsyncIterator[AsyncIterator[str]]:
-        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives."""
+    async def lines(
+        self, path: str, params: Mapping[str, str], seconds: float, *, json: Any = None
+    ) -> AsyncIterator[AsyncIterator[str]]:
+        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives. `json`: of a POST."""
         end = asyncio.get_running_loop().time() + seconds
-        async with self._opened("GET", path, params, seconds=seconds) as answer:
+        options = {} if json is None else posted(json)
+        async with self._opened("GET" if json is None else "POST", path, params, seconds=seconds, **options) as answer:
             yield self._lines(answer, end)
 
     async def download(self, path: str, params: Mapping[str, str], *, max_bytes: float = math.inf) -> bytes:
@@ -201,6 +205,11 @@ class AsyncTransport:
                 data += piece
                 check_size(len(data), max_bytes, params)
         return bytes(data)
+
+    async def upload_nothing(self, method: str, path: str) -> None:
+        """Send a request without a body, whose answer has none either. Raises Refused."""
+        async with self._opened(method, path, {}) as answer:
+            await answer.aread()
 
     async def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
         """Send bytes with PUT."""
@@ -330,10 +339,10 @@ async def beside(
             await task
 
 
-async def tell(callback: TextCallback | None, text: str) -> None:
-    """Call a callback, if there is one, and await what it returns if it can be awaited."""
-    if callback is not None and text:
-        answered = callback(text)
+async def tell(callback: Callable[[Any], object] | None, value: Any) -> None:
+    """Call a callback, if there is one, with text or a result, and await what it returns if it can be awaited."""
+    if callback is not None and value:
+        answered = callback(value)
         if inspect.isawaitable(answered):
             await answered
 

@@ -84,9 +84,11 @@ class Transport:
         return self._connected().daemon_time()
 
     @contextmanager
-    def lines(self, path: str, params: Mapping[str, str], seconds: float) -> Iterator[Iterator[str]]:
-        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives."""
-        with self._connected().lines(path, params, seconds=seconds) as lines:
+    def lines(
+        self, path: str, params: Mapping[str, str], seconds: float, *, json: Any = None
+    ) -> Iterator[Iterator[str]]:
+        """Stream the lines of a response. TimedOut once `seconds` are over, whatever arrives. `json`: of a POST."""
+        with self._connected().lines(path, params, seconds=seconds, json=json) as lines:
             yield lines
 
     def download(self, path: str, params: Mapping[str, str], *, max_bytes: float = math.inf) -> bytes:
@@ -97,6 +99,11 @@ class Transport:
                 data += piece
                 check_size(len(data), max_bytes, params)
         return bytes(data)
+
+    def upload_nothing(self, method: str, path: str) -> None:
+        """Send a request without a body, whose answer has none either. Raises Refused."""
+        with exchange(self.server, method, path, {}):
+            pass
 
     def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
         """Send bytes with PUT."""
@@ -135,10 +142,10 @@ def beside(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> 
         yield
 
 
-def tell(callback: TextCallback | None, text: str) -> None:
-    """Call a callback, if there is one."""
-    if callback is not None and text:
-        callback(text)
+def tell(callback: Callable[[Any], object] | None, value: Any) -> None:
+    """Call a callback, if there is one, with text or a result."""
+    if callback is not None and value:
+        callback(value)
 
 
 def pause(seconds: float) -> None:

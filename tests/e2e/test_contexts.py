@@ -1,0 +1,113 @@
+"""Code contexts at full-isolation behind a real daemon: state, charts, interrupts, forks, and the daemon's death.
+
+One daemon and one sandbox of the SDK; each test has contexts of its own.
+"""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from paddock import Conflict, Paddock, Sandbox
+from tests.daemon import RunningDaemon, running, wait_for
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def sandbox(daemon: RunningDaemon) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(memory="512Mi", cpu=2) as made:
+        yield made
+
+
+def test_variables_stay_between_two_calls(sandbox: Sandbox) -> None:
+    first = sandbox.run_code("x = 6\nprint('set')")
+    assert (first.stdout, first.stateful, first.exit_code) == ("set\n", True, 0)
+    second = sandbox.run_code("x * 7")
+    assert (second.text, second.count) == ("42", 2)
+    assert sandbox.run_code("x", fresh=True).exit_code == 1
+    failed = sandbox.run_code("1 / 0")
+    assert failed.error is not None
+    assert (failed.error.name, failed.exit_code) == ("ZeroDivisionError", 1)
+    assert "ZeroDivisionError" in failed.stderr
+    shell = [sandbox.run_code(line, "bash").stdout for line in ("A=5; cd /tmp", "echo $A $PWD")]
+    assert shell[1] == "5 /tmp\n"
+
+
+def test_pictures_and_markup_come_by_their_types(sandbox: Sandbox) -> None:
+    shown = sandbox.run_code(
+        "class Chart:\n"
+        "    def _repr_png_(self): return b'\\x89PNG picture'\n"
+        "    def _repr_html_(self): return '<script>x</script>'\n"
+        "display(Chart())\n"
+        "Chart()"
+    )
+    assert [result.main for result in shown.results] == [False, True]
+    assert shown.results[1].png == b"\x89PNG picture"
+    markup = shown.results[1]._repr_html_()
+    assert markup is not None and markup.startswith('<iframe sandbox=""') and "<script>" not in markup
+
+
+def test_interrupt_of_an_endless_loop_keeps_state(sandbox: Sandbox) -> None:
+    context = sandbox.contexts.create("python", name="loop")
+    context.run("kept = 1")
+    running_cell = threading.Event()
+    timer = threading.Thread(target=lambda: (running_cell.wait(30), context.interrupt()))
+    timer.start()
+    ended = context.run("print('begun', flush=True)\nwhile True: pass", on_stdout=lambda _: running_cell.set())
+    timer.join()
+    assert (ended.exit_code, ended.state_lost) == (130, False)
+    assert ended.error is not None and ended.error.name == "KeyboardInterrupt"
+    assert context.run("kept").text == "1"
+    late = context.run("import time; time.sleep(60)", timeout=0.5)
+    assert (late.timed_out, late.exit_code, context.run("kept").text) == (True, 124, "1")
+
+
+def test_fork_has_a_copy_of_everything(sandbox: Sandbox) -> None:
+    context = sandbox.contexts.create("python", name="origin")
+    context.run("data = [1]")
+    copy = context.fork("branch")
+    copy.run("data.append(2)")
+    assert (context.run("data").text, copy.run("data").text) == ("[1]", "[1, 2]")
+    context.run("handle = open('/tmp/open.txt', 'w')")
+    with pytest.raises(Conflict, match=r"a file is open for writing \(/tmp/open.txt\)"):
+        context.fork()
+    context.delete()
+    assert copy.run("data").text == "[1, 2]"
+    copy.delete()
+
+
+def test_an_interpreter_that_ends_is_begun_anew(sandbox: Sandbox) -> None:
+    context = sandbox.contexts.create("python", name="mortal")
+    context.run("import subprocess; child = subprocess.Popen(['sleep', '12345'])")
+    assert context.refresh().facts["processes"] == 1
+    died = context.run("import os; os._exit(5)")
+    assert died.error is not None
+    assert (died.error.name, died.exit_code, died.state_lost) == ("ContextDied", 5, True)
+    after = context.run("'child' in globals()")
+    assert (after.text, after.lost) == ("False", "the interpreter ended with exit code 5")
+    wait_for("what it left has ended", lambda: "12345" not in sandbox.run("cat /proc/[1-9]*/cmdline | tr '\\0' ' '").stdout)
+
+
+def test_context_outlives_a_killed_daemon(daemon: RunningDaemon, sandbox: Sandbox) -> None:
+    sandbox.run_code("survivor = 'here'")
+    daemon.kill()
+    daemon.start_again()
+    wait_for("it has seen the engine", daemon.is_ready)
+    assert sandbox.run_code("survivor").text == "'here'"
+
+
+def test_status_lists_contexts_and_suspending_ends_them(sandbox: Sandbox) -> None:
+    names = {context.name for context in sandbox.contexts.list()}
+    assert "python" in names
+    sandbox.run_code("gone = 1")
+    sandbox.suspend()
+    assert sandbox.contexts.list() == []
+    sandbox.resume()
+    assert sandbox.run_code("'gone' in globals()").text == "False"
