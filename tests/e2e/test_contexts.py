@@ -92,7 +92,8 @@ def test_an_interpreter_that_ends_is_begun_anew(sandbox: Sandbox) -> None:
     assert (died.error.name, died.exit_code, died.state_lost) == ("ContextDied", 5, True)
     after = context.run("'child' in globals()")
     assert (after.text, after.lost) == ("False", "the interpreter ended with exit code 5")
-    wait_for("what it left has ended", lambda: "12345" not in sandbox.run("cat /proc/[1-9]*/cmdline | tr '\\0' ' '").stdout)
+    processes = "cat /proc/[1-9]*/cmdline | tr '\\0' ' '"
+    wait_for("what it left has ended", lambda: "sleep 12345" not in sandbox.run(processes).stdout)
 
 
 def test_context_outlives_a_killed_daemon(daemon: RunningDaemon, sandbox: Sandbox) -> None:
