@@ -51,7 +51,9 @@ def test_pictures_and_markup_come_by_their_types(sandbox: Sandbox) -> None:
     assert [result.main for result in shown.results] == [False, True]
     assert shown.results[1].png == b"\x89PNG picture"
     markup = shown.results[1]._repr_html_()
-    assert markup is not None and markup.startswith('<iframe sandbox=""') and "<script>" not in markup
+    assert markup is not None
+    assert markup.startswith('<iframe sandbox=""')
+    assert "<script>" not in markup
 
 
 def test_interrupt_of_an_endless_loop_keeps_state(sandbox: Sandbox) -> None:
@@ -63,7 +65,8 @@ def test_interrupt_of_an_endless_loop_keeps_state(sandbox: Sandbox) -> None:
     ended = context.run("print('begun', flush=True)\nwhile True: pass", on_stdout=lambda _: running_cell.set())
     timer.join()
     assert (ended.exit_code, ended.state_lost) == (130, False)
-    assert ended.error is not None and ended.error.name == "KeyboardInterrupt"
+    assert ended.error is not None
+    assert ended.error.name == "KeyboardInterrupt"
     assert context.run("kept").text == "1"
     late = context.run("import time; time.sleep(60)", timeout=0.5)
     assert (late.timed_out, late.exit_code, context.run("kept").text) == (True, 124, "1")
