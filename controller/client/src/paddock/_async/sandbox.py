@@ -308,8 +308,8 @@ class AsyncSandbox:
         `text` is the value of the last expression, as a notebook shows it, or what was printed; `results` has charts
         and tables. The callbacks get output, results and an error as they come. At the time limit it is interrupted.
 
-        A new interpreter, whose variables are gone afterwards, runs it with `fresh=True`, with arguments `args`, in a
-        folder `cwd`, in sh, ruby or perl, and where the sandbox has no agent: `stateful` is False then.
+        A new interpreter runs it with `fresh=True`, with `args`, in a folder `cwd`, in sh, ruby or perl, and where the
+        sandbox has no agent: `stateful` is False then.
 
             await sandbox.run_code("x = 6")
             assert (await sandbox.run_code("x * 7")).text == "42"
@@ -317,24 +317,20 @@ class AsyncSandbox:
         code = checked_code(code)
         kept = None if fresh or args or cwd else language_of_context(language)
         if kept is not None and isinstance(code, str) and len(code) <= _MOST_CODE:
-            body = {
-                "code": code,
-                "language": kept,
-                "env": as_json({**self.env, **(env or {})}),
-                "timeoutSeconds": timeout,
-            }
+            variables = as_json({**self.env, **(env or {})})
+            body = {"code": code, "language": kept, "env": variables, "timeoutSeconds": timeout}
             callbacks = (on_stdout, on_stderr, on_result, on_error)
+            path = f"{self._path}/contexts/execute"
             try:
-                path = f"{self._path}/contexts/execute"
                 return await execute(
                     self._transport, path, body, callbacks, check=check, max_output_bytes=max_output_bytes
                 )
             except Refused as error:
                 if not _has_no_contexts(error):
                     raise
-        values = Values() if language_of(language) == "python" else None
-        done = await self._run(
-            [*(values.command if values else interpreter(language)), *args],
+        execution = await self._run_fresh(
+            language,
+            args,
             env=env,
             cwd=cwd,
             stdin=code,
@@ -342,12 +338,16 @@ class AsyncSandbox:
             callbacks=(on_stdout, on_stderr),
             check=check,
             max_output_bytes=max_output_bytes,
-            values=values,
         )
-        execution = of_command(done)
         for result in execution.results:
             await tell(on_result, result)
         return execution
+
+    async def _run_fresh(self, language: str, args: Sequence[str], **options: Any) -> Execution:
+        """Run code, the `stdin` of the options, in a new interpreter."""
+        values = Values() if language_of(language) == "python" else None
+        command = [*(values.command if values else interpreter(language)), *args]
+        return of_command(await self._run(command, values=values, **options))
 
     @opening
     async def start(
