@@ -10,6 +10,7 @@ from controller.api.fleet.tls import FleetFilesError, seconds_left
 from controller.app.fleet_tls import make_fleet_tls
 from controller.build import build_hash
 from controller.engine.kernel.host_users import read_overlaps
+from controller.engine.kernel.package_hosts import read_package_hosts
 from controller.engine.observe.doctor import (
     group_exists,
     read_engine_facts,
@@ -38,6 +39,7 @@ from controller.store.doctor import inspect_store
 from controller.version import VERSION
 
 _TIMEOUT_SECONDS, _DAY_SECONDS = 5.0, 86_400.0
+_MOST_NAMES = 4
 _UP = {Liveness.UP: True, Liveness.DOWN: False, Liveness.UNKNOWN: None}
 
 
@@ -62,7 +64,9 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         DoctorFacts(
             local=local,
             engine=engine,
-            kernel=read_kernel_facts(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
+            kernel=read_kernel_facts(
+                clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir, names=_names(settings)
+            ),
             engine_socket=read_socket_facts(settings.docker_host.removeprefix("unix://")),
             daemon_socket=read_socket_facts(str(settings.socket)),
             store=store,
@@ -89,6 +93,13 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             builds_run=settings.image_build == "run",
         )
     )
+
+
+def _names(settings: Settings) -> tuple[str, ...]:
+    """Return some package hosts, as this host's files name them."""
+    hosts = read_package_hosts(settings.package_sources).hosts if settings.is_host else ()
+    exact = (name for name in (*settings.package_hosts, *hosts) if not name.startswith("*."))
+    return tuple(dict.fromkeys(exact))[:_MOST_NAMES]
 
 
 def _inspect_store(settings: Settings, clock: Clock) -> StoreFacts:

@@ -88,7 +88,7 @@ def make_loop(
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)
-    reconcile_pass = _make_pass(host, workers, canary, activity, layers, schedule)
+    reconcile_pass = _make_pass(host, workers, canary, activity, layers, egress, schedule)
     health, images = _make_health(host, samples, layers), _make_image_keeper(host)
     reconcile_loop = ReconcileLoop(
         reconcile_pass=reconcile_pass,
@@ -179,6 +179,7 @@ def _make_pass(
     canary: CanaryWatch,
     activity: ActivityLog,
     layers: WritableLayers,
+    egress: EgressAudit,
     schedule: Schedule,
 ) -> ReconcilePass:
     core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
@@ -210,6 +211,7 @@ def _make_pass(
         canary=canary,
         hibernation=HibernationWatch(hibernation_judge(core), core.clock),
         layers=layers.now,
+        unresolved=egress.unresolved,
         last=core.last,
         gateway=core.gateway,
         place=host.place,

@@ -67,6 +67,7 @@ class ReconcilePass:
         canary: CanaryWatch | None = None,
         hibernation: HibernationWatch | None = None,
         layers: Callable[[], Mapping[str, LayerUsage]] = dict,
+        unresolved: Callable[[], Mapping[str, tuple[str, ...]]] = dict,
         last: LastSnapshot | None = None,
         gateway: Callable[[], GatewayView] = lambda: NO_GATEWAY,
         place: Place = ALONE,
@@ -76,7 +77,7 @@ class ReconcilePass:
         `clock_jumped` returns the seconds of a clock jump once after it, else 0. Without `pressure` the host is never
         short of anything, without `hibernation` it never hibernates. Without `canary` the network guard is not tested.
         `sweep` takes the store's revision.
-        `layers` are the measured sizes of writable layers.
+        `layers` are the measured sizes of writable layers, `unresolved` the names that proxies could not resolve.
         `gateway` is the state of the model gateway. `place` is this host among those of the store.
         """
         self._prober = prober
@@ -88,7 +89,7 @@ class ReconcilePass:
         self._garbage = GarbageCollector(store, discover())
         self._place = place
         self._desired = Desired(store, self._garbage, place.host, place.default)
-        self._layers, self._gateway = layers, gateway
+        self._layers, self._gateway, self._unresolved = layers, gateway, unresolved
         # Called after each pass with what runs, plugins, and the model gateway depend on.
         self.report_runs: RunObserver = lambda *_: None
         self.report_plugins: Callable[[Plugins], None] = lambda _: None
@@ -184,6 +185,7 @@ class ReconcilePass:
             hibernation=self._hibernation.observe_now(observed.containers),
             guarded=self._canary.see(observed) if self._canary else UNWATCHED,
             layers=self._layers(),
+            unresolved=self._unresolved(),
             providers=self._desired.providers.now,
             model_servers=self._desired.model_servers.now,
             gateway=self._gateway(),

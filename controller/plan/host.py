@@ -211,6 +211,7 @@ def _unsettled(
     models = snapshot.gateway.sandboxes
     unmeasured = disk_limit.unmeasured(snapshot)
     moved = snapshot.results.keys() | disk_limit.over_limit(snapshot) | changed_keys(memo.unmeasured, unmeasured)
+    moved = moved | changed_keys(memo.unresolved, snapshot.unresolved)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     seen_now = Seen(snapshot.sandboxes, members, containers, instances, probed, activity, models, host, in_flight)
     candidates = memo.candidates(seen_now, moved)
@@ -242,7 +243,7 @@ def _unsettled(
                 continue
         memo.unsettle(uid)  # until it is concluded: its start may have to wait
         yield each, Settled(each, seen, held, host, probed.get(uid), used, beside, models.get(uid))
-    memo.unmeasured = unmeasured
+    memo.unmeasured, memo.unresolved = unmeasured, snapshot.unresolved
     memo.seen = seen_now  # not earlier: after a failure, the next pass compares with the one before
 
 

@@ -48,6 +48,7 @@ def entries(house: LoopHarness) -> list[AuditEntry]:
     return [each for each in house.store.audit.entries() if each.verb == "egress"]
 
 
+UNRESOLVED = ("TCP_DENIED/503", "lost.example.org:80", "-")
 ALLOWED, REFUSED = ("TCP_MISS/200", "git.example.org:80", "192.0.2.1"), ("TCP_DENIED/403", "other.example.org:80", "-")
 
 
@@ -66,6 +67,30 @@ def test_sums_by_host_once(house: LoopHarness) -> None:
     watch.observe_now()
     assert [each.detail.get("refused") for each in entries(house)] == [{"other.example.org": 1}] * 2
     assert house.store.audit.verify().problem == ""
+
+
+def test_a_failure_of_dns_is_in_the_condition(house: LoopHarness) -> None:
+    """Until the name has an address, or nobody asks for ten minutes."""
+    watch = auditor(house)
+    house.turn._unresolved = watch.unresolved
+    say(house, UNRESOLVED, REFUSED)
+    watch.observe_now()
+    house.settle()
+    stored = house.get("web")
+    assert stored is not None
+    (condition,) = (each for each in stored.status["conditions"] if each["type"] == "NetworkReady")
+    assert (condition["status"], condition["reason"]) == ("True", "NamesUnresolved")
+    assert "no address for lost.example.org when last asked: DNS failed, nothing was refused" in condition["message"]
+    first = watch.unresolved()
+    assert watch.unresolved()[stored.uid] is first[stored.uid], "a settled pass compares by identity"
+    say(house, ("TCP_MISS/200", "lost.example.org:80", "192.0.2.1"))
+    watch.observe_now()
+    house.settle()
+    assert house.condition("web", "NetworkReady") == "True Sealed"
+    say(house, UNRESOLVED)
+    watch.observe_now()
+    house.clock.advance(601)
+    assert watch.unresolved() == {}
 
 
 def test_a_daemon_that_starts_goes_on_where_the_log_ends(house: LoopHarness) -> None:

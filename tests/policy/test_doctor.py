@@ -134,6 +134,7 @@ CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
     ("sandbox-users", W, lambda: engine(shared_users=(("0", ("default/a", "default/b")),))),
     ("live-restore", W, lambda: told(live_restore=False)),
     ("guard", W, lambda: kernel(unguarded="the table can't be read; load it")),
+    ("names", W, lambda: kernel(resolved=("a.example.org",), unresolved=("b.example.org",))),
     ("resolvers", W, lambda: kernel(resolvers=("10.0.0.2",), dropped_resolvers=("10.0.0.2",))),
     ("state", W, lambda: replace(WELL, state=FolderFacts("/var/lib/paddock", 0o750, "root", "root", roots=True))),
     ("state", P, lambda: replace(WELL, state=FolderFacts("/var/lib/paddock", 0o770, "root", "root", roots=True))),

@@ -7,9 +7,12 @@ import grp
 import os
 import pwd
 import shutil
+import socket
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from controller.ports import Clock, Firewall, NullMeter
 _MOST_SANDBOXES = 1000
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _PACKAGE_SECONDS = 10.0
+_NAMES_SECONDS = 5.0
 _SANDBOX_IDS = Ids(SHARED_ID, SHARED_ID)
 _TIMEX_BYTES = 512  # more than struct timex has on any machine
 
@@ -92,12 +96,22 @@ def _package(name: str) -> str:
 
 
 def read_kernel_facts(
-    clock: Clock, *, root_dir: str, state_dir: Path, firewall: Firewall | None = None, root: Path = Path("/")
+    clock: Clock,
+    *,
+    root_dir: str,
+    state_dir: Path,
+    firewall: Firewall | None = None,
+    root: Path = Path("/"),
+    names: Sequence[str] = (),
 ) -> KernelFacts:
-    """Read the kernel's abilities and the host's free resources. `root` is the parent of /proc and /sys."""
+    """Read the kernel's abilities and the host's free resources. `root` is the parent of /proc and /sys.
+
+    `names` are looked up: which of them this host's name servers know.
+    """
     gauge = HostGauge(clock, proc=root / "proc")
     state = gauge.read(str(_existing(state_dir)))
     net = root / "sys/class/net"
+    known = resolvable(names)
     guard, resolvers = (firewall or NftFirewall()).guard(), read_private_resolvers(root)
     return KernelFacts(
         root=os.geteuid() == 0,
@@ -107,11 +121,31 @@ def read_kernel_facts(
         unguarded=guard.words,
         resolvers=resolvers,
         dropped_resolvers=tuple(each for each in resolvers if each not in guard.resolvers and not guard.words),
+        resolved=tuple(name for name in names if name in known),
+        unresolved=tuple(name for name in names if name not in known),
         clock_synchronised=_synchronised(),
         use=gauge.read(root_dir),
         state_disk=state.disk,
         state_inodes=state.inodes,
     )
+
+
+def resolvable(names: Sequence[str]) -> frozenset[str]:
+    """Return those of the names that have an address, as this host's name servers say within some seconds."""
+    known: set[str] = set()
+
+    def look_up(name: str) -> None:
+        with contextlib.suppress(OSError, UnicodeError):
+            if socket.getaddrinfo(name, None):
+                known.add(name)
+
+    threads = [threading.Thread(target=look_up, args=(name,), daemon=True) for name in names]
+    deadline = time.monotonic() + _NAMES_SECONDS
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return frozenset(known)
 
 
 def read_socket_facts(path: str) -> SocketFacts:

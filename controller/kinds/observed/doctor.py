@@ -54,6 +54,7 @@ class KernelFacts:
     """Facts of this machine's kernel. None and empty: could not be read.
 
     `resolvers` are name servers at addresses that are not public, `dropped_resolvers` those that the guard drops.
+    `resolved` and `unresolved` are package hosts that this host's name servers know, and don't know.
     """
 
     root: bool = False
@@ -63,6 +64,8 @@ class KernelFacts:
     unguarded: str = ""
     resolvers: tuple[str, ...] = ()
     dropped_resolvers: tuple[str, ...] = ()
+    resolved: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
     clock_synchronised: bool | None = None
     use: HostUse = field(default_factory=lambda: HostUse(0.0))
     state_disk: Supply = field(default_factory=Supply)

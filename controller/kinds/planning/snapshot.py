@@ -98,9 +98,10 @@ class Snapshot:
     `observed` has only containers with it. `probes` are results of the current runs, for objects with probes.
     `activity` is the use that this daemon has observed; the stored use is in `instances`. `profiles` are the operator's
     own security profiles. `pressure` are the machine's shortages, `hibernation` is its ability to
-    hibernate. `layers` is the measured disk usage of containers, by
-    id. `guarded` is the canary's result. `drifted` counts the differing fields of an object's container in the last
-    pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses them.
+    hibernate. `layers` is the measured disk usage of containers, by id. `unresolved` are hosts that sandboxes may reach
+    and that had no address when they last asked. `guarded` is the canary's result. `drifted` counts the differing
+    fields of an object's container in the last pass; it decides nothing. `shortages` are those of the last pass, for
+    claims; no plan uses them.
     `objects` counts the stored ones of every kind by namespace.
     `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
     name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
@@ -129,6 +130,7 @@ class Snapshot:
     guarded: CanaryResult = UNWATCHED
     profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
     layers: Mapping[str, LayerUsage] = field(default_factory=lambda: MappingProxyType({}))
+    unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     shortages: tuple[Shortage, ...] = ()
     objects: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

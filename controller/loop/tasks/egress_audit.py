@@ -6,7 +6,7 @@ its log. Sandboxes choose the host names in them: these are truncated, and of ve
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 
@@ -24,6 +24,7 @@ VERB = "egress"
 _MOST_HOSTS, _LONGEST_HOST = 32, 253
 _MOST_LINES = 100_000
 _KNOWN_ENTRIES = 5000  # newest entries searched for the end of each sandbox's last one
+_RECENT_SECONDS = 600.0
 _SKEW_SECONDS = 5.0  # between the proxy's time of a line and the engine's
 _log = structlog.get_logger("paddock.egress")
 
@@ -36,6 +37,8 @@ class EgressAudit:
     ) -> None:
         self._snapshot, self._streams, self._audit, self._clock = snapshot, streams, audit, clock
         self._until: dict[str, float] | None = None
+        self._unresolved: Mapping[str, Mapping[str, float]] = {}  # sandbox -> host -> time of the last failure of DNS
+        self._reported: Mapping[str, tuple[str, ...]] = {}
         self._lock = threading.Lock()
 
     def observe_now(self) -> None:
@@ -56,6 +59,33 @@ class EgressAudit:
             for uid in until_by_uid.keys() - present_uids:
                 del until_by_uid[uid]
 
+    def unresolved(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the listed hosts that had no address when they were last asked for, by the uids of sandboxes.
+
+        After ten minutes without such a request they are forgotten. Called by the reconcile pass: it never waits, and
+        returns the same objects while nothing changes.
+        """
+        since, before = self._clock.now() - _RECENT_SECONDS, self._reported
+        recent = {
+            uid: tuple(sorted(host for host, at in hosts.items() if at >= since))
+            for uid, hosts in self._unresolved.items()
+        }
+        self._reported = {
+            uid: before[uid] if before.get(uid) == hosts else hosts for uid, hosts in recent.items() if hosts
+        }
+        return self._reported
+
+    def _note_unresolved(self, uid: str, accesses: list[Access]) -> None:
+        """Note the failures of DNS among new requests. The mappings are replaced, not changed: a pass may read them."""
+        hosts = dict(self._unresolved.get(uid, {}))
+        for access in accesses:
+            if access.verdict != "unresolved":
+                hosts.pop(access.host[:_LONGEST_HOST], None)
+            elif len(hosts) < _MOST_HOSTS:
+                hosts[access.host[:_LONGEST_HOST]] = access.at
+        others = {other: known for other, known in self._unresolved.items() if other != uid}
+        self._unresolved = {**others, uid: hosts} if hosts else others
+
     def before(self, action: Action) -> None:
         """Append the last requests of a proxy that is about to be removed; it was killed already."""
         snapshot = self._snapshot()
@@ -70,6 +100,8 @@ class EgressAudit:
             try:
                 until_by_uid = self._logged_until()
                 new_requests = [(instance, self._new(instance, id_, until_by_uid)) for instance, id_ in proxies]
+                for instance, new in new_requests:
+                    self._note_unresolved(instance.parent_uid, new)
                 entries = [self._entry(instance, new) for instance, new in new_requests if new]
                 if entries:
                     self._audit.append(entries)

@@ -242,6 +242,7 @@ class Memo:
     unsettled: set[str] = field(default_factory=set)  # decided before, and not settled
     seen: Seen | None = None  # by the pass before
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # writable layers, by the pass before
+    unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names, by the pass before
     bursts: Mapping[str, Instance] = field(default_factory=lambda: MappingProxyType({}))  # when claims were looked for
     claimed: set[str] = field(default_factory=set)  # sandboxes whose claims may be part of the present burst
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so

@@ -41,6 +41,7 @@ from controller.policy.network.egress import Sealed
 
 ROLE = "egress"
 UNGUARDED, NO_SUBNET, NETWORK_GONE = "NetworkUnguarded", "NoSubnetLeft", "NetworkGone"
+UNRESOLVED = "NamesUnresolved"
 _RESUME = "`paddock set run-state sandbox/%s Suspended`, then `Running`"
 _CRASHED_SECONDS = 10.0  # one that ended sooner is started again only after such a pause
 _RETRY_SECONDS = 1.0
@@ -156,7 +157,12 @@ def ready(context: ReconcileContext) -> Condition:
         hosts = ", ".join(wanted.hosts) or "none"
         named = ", ".join(dict.fromkeys(each.host for each in wanted.credentials))
         added = f"; with credentials: {named}" if named else ""
-        return Condition("NetworkReady", "True", "Sealed", f"reaches by its proxy alone: {hosts}{added}")
+        message = f"reaches by its proxy alone: {hosts}{added}"
+        if context.network.unresolved:
+            failed = ", ".join(context.network.unresolved)
+            message = f"{message}; no address for {failed} when last asked: DNS failed, nothing was refused"
+            return Condition("NetworkReady", "True", UNRESOLVED, message)
+        return Condition("NetworkReady", "True", "Sealed", message)
     if (lacks := lacking(context)) is not None:
         return Condition("NetworkReady", "False", *lacks)
     failure = context.memory.failure

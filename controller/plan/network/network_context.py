@@ -28,6 +28,7 @@ class NetworkContext:
     attached to a network ("" if it may), and `untried` why that is not known yet. `range` is where subnets are taken
     from. `guard_lost` is why the guard does not confine what runs ("": it does, or its state is unreadable),
     `on_guard_lost` the consequence for a sandbox that only the guard confines. `lacks_subnet`: none is free for it.
+    `unresolved` are listed hosts that had no address when it last asked for them.
     """
 
     record: Instance | None = None
@@ -44,6 +45,7 @@ class NetworkContext:
     guard_lost: str = ""
     on_guard_lost: GuardLost = "pause"
     lacks_subnet: bool = False
+    unresolved: tuple[str, ...] = ()
 
 
 NOTHING = NetworkContext()
@@ -97,6 +99,7 @@ def network_context(
         guard_lost=snapshot.guarded.broken or (observed.unguarded if observed.guard_lost else ""),
         on_guard_lost=policy.guard_lost,
         peers_subnet=peers_subnet,
+        unresolved=snapshot.unresolved.get(obj.uid, ()),
         lacks_subnet=(wanted and not subnet) or (joins and not peers_subnet),
     )
 

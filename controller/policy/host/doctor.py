@@ -49,7 +49,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _live_restore,
             _builds,
         ]
-    checks += [_guard, _resolvers, _bridges] if facts.local else [_elsewhere]
+    checks += [_guard, _resolvers, _names, _bridges] if facts.local else [_elsewhere]
     checks += [folders, _clock, _memory, _room, _store, fleet, cluster, certificate, _engine_socket, _daemon_socket]
     return tuple(finding for check in checks for finding in check(facts))
 
@@ -311,6 +311,17 @@ def _resolvers(facts: DoctorFacts) -> Findings:
     add = f"`nft add element inet paddock resolvers {{ {', '.join(kernel.dropped_resolvers)} }}`"
     action = f"start the daemon, which lets them through; or {add}"
     yield _warning("resolvers", f"the guard drops questions to {', '.join(kernel.dropped_resolvers)}", meaning, action)
+
+
+def _names(facts: DoctorFacts) -> Findings:
+    kernel = facts.kernel
+    if kernel.resolved and not kernel.unresolved:
+        yield _ok("names", f"this host's name servers know {', '.join(kernel.resolved)}")
+    if kernel.unresolved:
+        found = f"this host's name servers have no address for {', '.join(kernel.unresolved)}"
+        meaning = "sandboxes that may reach them don't: DNS fails, and no rule of Paddock's refuses"
+        action = f"see `getent hosts {kernel.unresolved[0]}` and /etc/resolv.conf"
+        yield _warning("names", found, meaning, action)
 
 
 def _bridges(facts: DoctorFacts) -> Findings:
