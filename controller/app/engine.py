@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from controller.app.core import Core
 from controller.app.errors import CannotStart, StoppedWaiting
 from controller.engine.absent import NOWHERE, AbsentEngine
+from controller.engine.docker.client import Client
+from controller.engine.docker.image_answers import answer_of
 from controller.engine.engine import DockerEngine
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
@@ -36,7 +38,7 @@ from controller.policy.images import ImageRules
 from controller.policy.levels.abilities import Confinements
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.package_hosts import with_packages
-from controller.ports import Secrets
+from controller.ports import NullMeter, Secrets
 from controller.service.mcp.installs import InstallRules
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from controller.engine.mounts.authority import Authority
 
 _SHOWN = 4
+_ASK_SECONDS = 20.0
 _CLAIM_SECONDS, _CLAIM_POLL_SECONDS = 5.0, 0.1
 
 
@@ -137,7 +140,19 @@ def make_policy(settings: Settings) -> Policy:
         scheduler=settings.scheduler,
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
-    return with_packages(policy, read_package_hosts(settings.package_sources, defaults=default_addresses), listed)
+    defaults = partial(default_addresses, ask_image=partial(_ask_image, settings))
+    return with_packages(policy, read_package_hosts(settings.package_sources, defaults=defaults), listed)
+
+
+def _ask_image(settings: Settings, image: str, command: tuple[str, ...]) -> str:
+    """Run a command in an image of this host's engine; "" without an answer."""
+    if not settings.is_host:
+        return ""
+    client = Client(settings.docker_host, meter=NullMeter(), timeout_seconds=_ASK_SECONDS)
+    try:
+        return answer_of(client, image, command)
+    finally:
+        client.close()
 
 
 def _image_rules(settings: Settings) -> ImageRules:

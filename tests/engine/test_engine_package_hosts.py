@@ -1,10 +1,13 @@
 """Package hosts from the host's configuration files, read like pip, npm and apt."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from controller.engine.docker.client import Client
+from controller.engine.docker.image_answers import answer_of
 from controller.engine.kernel.package_hosts import (
     default_addresses,
     read_package_hosts,
@@ -12,7 +15,9 @@ from controller.engine.kernel.package_hosts import (
     registry_hosts,
 )
 from controller.kinds.runtime.package_hosts import Registries
+from controller.ports import NullMeter
 from controller.settings import Settings
+from tests.contract.engine_worlds import SOCKET, TINY
 
 ALL = ("pip", "npm", "apt")
 
@@ -64,6 +69,30 @@ def test_a_tool_of_the_path_answers_for_itself(tmp_path: Path, monkeypatch: pyte
     assert default_addresses("npm") == ("https://npm.example.org/",)
     npm.write_text("#!/bin/sh\nexit 1\n")
     assert default_addresses("npm") == ()
+
+
+def test_npm_of_an_image_answers_where_the_host_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    questions: list[tuple[str, tuple[str, ...]]] = []
+
+    def ask_image(image: str, command: tuple[str, ...]) -> str:
+        questions.append((image, command))
+        return "https://npm.example.org/"
+
+    assert default_addresses("npm", ask_image) == ("https://npm.example.org/",)
+    assert default_addresses("apt", ask_image) == ()
+    assert questions == [("paddock/node:1", ("npm", "config", "get", "registry"))]
+
+
+@pytest.mark.docker
+def test_a_program_of_an_image_answers_without_a_network() -> None:
+    client = Client(SOCKET, meter=NullMeter(), timeout_seconds=20)
+    with closing(client):
+        assert answer_of(client, TINY, ("sh", "-c", "echo https://npm.example.org/; ls /sys/class/net")) == (
+            "https://npm.example.org/\nlo"
+        )
+        assert answer_of(client, TINY, ("sh", "-c", "echo x; exit 1")) == ""
+        assert answer_of(client, "paddock/absent:1", ("true",)) == ""
 
 
 def test_pip_by_its_files_and_variables(root: Path) -> None:

@@ -32,11 +32,16 @@ _QUESTIONS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "npm": (("npm", "config", "get", "registry"),),
 }
 
+_IMAGES = {"npm": "paddock/node:1"}  # the daemon's own Python always has a pip
+
 Found = Iterator[tuple[str, str]]  # (address, file)
 
 
-def default_addresses(tool: str) -> tuple[str, ...]:
-    """Return the addresses that this host's pip or npm uses by default, as the tool says; () without an answer."""
+def default_addresses(tool: str, ask_image: Callable[[str, tuple[str, ...]], str] = lambda *_: "") -> tuple[str, ...]:
+    """Return the addresses that pip or npm uses by default, as the tool says; () without an answer.
+
+    This host's own tool is asked, or that of an image where the host has none: `ask_image` runs a command in one.
+    """
     for command in _QUESTIONS.get(tool, ()):
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_SECONDS, check=False, cwd="/")
@@ -44,7 +49,8 @@ def default_addresses(tool: str) -> tuple[str, ...]:
             continue
         if answer.returncode == 0 and answer.stdout.strip():
             return tuple(answer.stdout.split())
-    return ()
+    image = _IMAGES.get(tool)
+    return tuple(ask_image(image, _QUESTIONS[tool][0]).split()) if image else ()
 
 
 def read_package_hosts(

@@ -58,6 +58,7 @@ class EgressAudit:
             until_by_uid = self._until or {}
             for uid in until_by_uid.keys() - present_uids:
                 del until_by_uid[uid]
+            self._unresolved = {uid: hosts for uid, hosts in self._unresolved.items() if uid in present_uids}
 
     def unresolved(self) -> Mapping[str, tuple[str, ...]]:
         """Return the listed hosts that had no address when they were last asked for, by the uids of sandboxes.
