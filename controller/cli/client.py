@@ -13,6 +13,6 @@ Client = Connection
 
 def connect(ctx: click.Context) -> Client:
     """Return the connection for this command; it is closed when the command ends."""
-    made = connect_to(located(ctx))
-    ctx.call_on_close(made.close)
-    return made
+    client = connect_to(located(ctx))
+    ctx.call_on_close(client.close)
+    return client

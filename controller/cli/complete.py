@@ -37,104 +37,106 @@ class _Complete(ShellComplete):
 
 
 def candidates(
-    root: click.Command, words: list[str], server: str | None, context: str | None = None, ask: Ask | None = None
+    root: click.Command, arguments: list[str], server: str | None, context: str | None = None, ask: Ask | None = None
 ) -> list[str]:
     """Return the completions of the last word. `:files` stands for file names, `:nospace` for "the word goes on"."""
-    words = _joined(words)
-    given, word = words[:-1], words[-1] if words else ""
+    arguments = _join_equals(arguments)
+    preceding, word = arguments[:-1], arguments[-1] if arguments else ""
     option, equals, value = word.partition("=")
     if equals and option.startswith("--"):
-        given, word = [*given, option], value
-    return list(dict.fromkeys(_found(root, given, word, ask or _asker(given, server, context))))
+        preceding, word = [*preceding, option], value
+    return list(dict.fromkeys(_completions(root, preceding, word, ask or _asker(preceding, server, context))))
 
 
-def _joined(words: Sequence[str]) -> list[str]:
+def _join_equals(arguments: Sequence[str]) -> list[str]:
     """Join the three words into which bash splits `--output=yaml`."""
-    made: list[str] = []
-    for at, word in enumerate(words):
-        if word == "=" and at and made:
-            made[-1] += "="
-        elif at and made and words[at - 1] == "=" and made[-1].endswith("="):
-            made[-1] += word
+    joined: list[str] = []
+    for at, word in enumerate(arguments):
+        if word == "=" and at and joined:
+            joined[-1] += "="
+        elif at and joined and arguments[at - 1] == "=" and joined[-1].endswith("="):
+            joined[-1] += word
         else:
-            made.append(word)
-    return made
+            joined.append(word)
+    return joined
 
 
-def _found(root: click.Command, given: list[str], word: str, ask: Ask) -> Iterator[str]:
-    command, path, rest = _command(root, given)
-    option = _waiting_option(command, rest[-1]) if rest and "--" not in rest else None
+def _completions(root: click.Command, preceding: list[str], word: str, ask: Ask) -> Iterator[str]:
+    command, path, remaining = _command(root, preceding)
+    option = _waiting_option(command, remaining[-1]) if remaining and "--" not in remaining else None
     if option is not None:
-        yield from _of_option(option, root, given, word, ask)
+        yield from _of_option(option, root, preceding, word, ask)
         return
-    before = _positionals(command, rest)
+    before = _positionals(command, remaining)
     if word.startswith("-") or isinstance(command, click.Group):
-        yield from _clicks(root, given, word)
+        yield from _clicks(root, preceding, word)
     elif kind := _NAMED.get(path) or _NAMED.get(path.removeprefix("sandbox ")):
         yield from _starting(_names(ask, kind), word) if not before or _repeats(command) else ()
-    elif (asked := _argument(command)) is not None:
-        yield from _objects(asked, command, before, word, ask)
+    elif (argument := _argument(command)) is not None:
+        yield from _objects(argument, command, before, word, ask)
     else:
-        yield from _clicks(root, given, word)
+        yield from _clicks(root, preceding, word)
 
 
 def _repeats(command: click.Command) -> bool:
     """Tell if the first argument takes several names."""
-    return next(each.nargs for each in command.params if isinstance(each, click.Argument)) == -1
+    return next(param.nargs for param in command.params if isinstance(param, click.Argument)) == -1
 
 
-def _clicks(root: click.Command, given: list[str], word: str) -> Iterator[str]:
-    found: list[CompletionItem] = _Complete(root, {}, "paddock", "_PADDOCK").get_completions(given, word)
-    yield from (str(each.value) for each in found if each.type == "plain")
+def _clicks(root: click.Command, preceding: list[str], word: str) -> Iterator[str]:
+    items: list[CompletionItem] = _Complete(root, {}, "paddock", "_PADDOCK").get_completions(preceding, word)
+    yield from (str(item.value) for item in items if item.type == "plain")
 
 
-def _command(root: click.Command, given: Sequence[str]) -> tuple[click.Command, str, list[str]]:
+def _command(root: click.Command, preceding: Sequence[str]) -> tuple[click.Command, str, list[str]]:
     """Return the command that these words select, its name with that of its groups, and the words after it."""
-    command, rest, context = root, list(given), click.Context(root, info_name="paddock")
+    command = root
+    remaining = list(preceding)
+    context = click.Context(root, info_name="paddock")
     path: list[str] = []
     while isinstance(command, click.Group):
-        at = next((at for at, each in enumerate(rest) if command.get_command(context, each)), None)
+        at = next((at for at, word in enumerate(remaining) if command.get_command(context, word)), None)
         if at is None:
             break
-        inner = command.get_command(context, rest[at])
+        inner = command.get_command(context, remaining[at])
         assert inner is not None
-        path.append(rest[at])
-        command, rest = inner, rest[at + 1 :]
+        path.append(remaining[at])
+        command, remaining = inner, remaining[at + 1 :]
         context = click.Context(command, parent=context)
-    return command, " ".join(path), rest
+    return command, " ".join(path), remaining
 
 
 def _waiting_option(command: click.Command, last: str) -> click.Option | None:
     """Return the option that takes a value, if the last word is one."""
-    for each in command.params:
-        if isinstance(each, click.Option) and last in each.opts and not each.is_flag:
-            return each
+    for param in command.params:
+        if isinstance(param, click.Option) and last in param.opts and not param.is_flag:
+            return param
     return None
 
 
-def _of_option(option: click.Option, root: click.Command, given: list[str], word: str, ask: Ask) -> Iterator[str]:
+def _of_option(option: click.Option, root: click.Command, preceding: list[str], word: str, ask: Ask) -> Iterator[str]:
     if option.name in _FILES:
         yield FILES
     elif option.name == "namespace":
         yield from _starting(_namespaces(ask), word)
     else:
-        yield from _clicks(root, given, word)
+        yield from _clicks(root, preceding, word)
 
 
 def _argument(command: click.Command) -> str | None:
-    names = [each.name for each in command.params if isinstance(each, click.Argument)]
+    names = [param.name for param in command.params if isinstance(param, click.Argument)]
     return names[0] if names and names[0] in ("what", "shell") else None
 
 
-def _positionals(command: click.Command, rest: Sequence[str]) -> list[str]:
+def _positionals(command: click.Command, remaining: Sequence[str]) -> list[str]:
     """Return the words that are neither options nor their values."""
-    found, skip = [], False
-    for word in rest:
+    positionals, skip = [], False
+    for word in remaining:
         if skip or word.startswith("-"):
             skip = not skip and "=" not in word and _waiting_option(command, word) is not None
             continue
-        found.append(word)
-    return found
+        positionals.append(word)
+    return positionals
 
 
 def _objects(argument: str, command: click.Command, before: Sequence[str], word: str, ask: Ask) -> Iterator[str]:
@@ -144,7 +146,7 @@ def _objects(argument: str, command: click.Command, before: Sequence[str], word:
         yield from _fields(word) if not before else ()
     elif "/" in word:
         kind, _, start = word.partition("/")
-        yield from (f"{kind}/{each}" for each in _names(ask, kind) if each.startswith(start))
+        yield from (f"{kind}/{name}" for name in _names(ask, kind) if name.startswith(start))
     elif not before:
         yield from _starting(_kinds(ask, command), word)
     else:
@@ -158,14 +160,14 @@ def _later(command: click.Command, before: Sequence[str], word: str, ask: Ask) -
     if "/" not in before[0]:
         yield from _starting(_names(ask, before[0].split(",")[0]), word)
         return
-    kinds = [f"{each}/" for each in _kinds(ask, command) if each.startswith(word)]
+    kinds = [f"{kind}/" for kind in _kinds(ask, command) if kind.startswith(word)]
     yield from kinds
     if kinds:
         yield NO_SPACE
 
 
-def _starting(words: Sequence[str], start: str) -> Iterator[str]:
-    return (each for each in words if each.startswith(start))
+def _starting(choices: Sequence[str], start: str) -> Iterator[str]:
+    return (word for word in choices if word.startswith(start))
 
 
 def _fields(word: str) -> Iterator[str]:
@@ -175,25 +177,31 @@ def _fields(word: str) -> Iterator[str]:
 
     head, dot, start = word.rpartition(".")
     if not dot:
-        yield from _starting([each.name.lower() for each in discover()], start)
+        yield from _starting([known_kind.name.lower() for known_kind in discover()], start)
     else:
         kind = discover().by_word(head.split(".")[0])
-        found = json_schema.at(json_schema.document_schema(kind), tuple(head.split(".")[1:])) if kind else None
-        yield from (f"{head}.{each}" for each in (json_schema.fields(found) if found else ()) if each.startswith(start))
+        schema = json_schema.at(json_schema.document_schema(kind), tuple(head.split(".")[1:])) if kind else None
+        yield from (
+            f"{head}.{field}" for field in (json_schema.fields(schema) if schema else ()) if field.startswith(start)
+        )
     yield NO_SPACE
 
 
 def _kinds(ask: Ask, command: click.Command) -> list[str]:
     """Return the kinds that the command accepts."""
-    found = (ask("") or {}).get("resources", ())
+    resources = (ask("") or {}).get("resources", ())
     verb = "delete" if command.name == "delete" else "update"
-    return [str(each["name"]) for each in found if command.name in _READING or verb in each.get("verbs", (verb,))]
+    return [
+        str(resource["name"])
+        for resource in resources
+        if command.name in _READING or verb in resource.get("verbs", (verb,))
+    ]
 
 
 def _plural(ask: Ask, word: str) -> tuple[str, bool]:
-    for each in (ask("") or {}).get("resources", ()):
-        if word.lower() in (each["name"], each["singularName"], *each["shortNames"]):
-            return str(each["name"]), bool(each["namespaced"])
+    for resource in (ask("") or {}).get("resources", ()):
+        if word.lower() in (resource["name"], resource["singularName"], *resource["shortNames"]):
+            return str(resource["name"]), bool(resource["namespaced"])
     return "", False
 
 
@@ -202,24 +210,24 @@ def _names(ask: Ask, word: str) -> list[str]:
     if not plural:
         return []
     place = f"namespaces/{{namespace}}/{plural}" if namespaced else plural
-    return [str(each["metadata"]["name"]) for each in (ask(place) or {}).get("items", ())]
+    return [str(entry["metadata"]["name"]) for entry in (ask(place) or {}).get("items", ())]
 
 
 def _namespaces(ask: Ask) -> list[str]:
-    found = (ask("sandboxes") or {}).get("items", ())
-    return sorted({"default", *(str(each["metadata"]["namespace"]) for each in found)})
+    sandboxes = (ask("sandboxes") or {}).get("items", ())
+    return sorted({"default", *(str(sandbox["metadata"]["namespace"]) for sandbox in sandboxes)})
 
 
-def _asker(given: Sequence[str], server: str | None, context: str | None) -> Ask:
+def _asker(preceding: Sequence[str], server: str | None, context: str | None) -> Ask:
     """Return a function that asks the daemon and namespace given on the command line."""
     from controller.cli.options import DEFAULT_NAMESPACE
     from paddock._client.errors import ClientError
     from paddock._connect import configured_namespace
 
-    address = _value(given, "--server") or server or None
-    context = _value(given, "--context") or context
+    address = _value(preceding, "--server") or server or None
+    context = _value(preceding, "--context") or context
     try:
-        place = _value(given, "-n", "--namespace") or configured_namespace(address, context) or DEFAULT_NAMESPACE
+        place = _value(preceding, "-n", "--namespace") or configured_namespace(address, context) or DEFAULT_NAMESPACE
     except ClientError:
         place = DEFAULT_NAMESPACE
 
@@ -231,11 +239,11 @@ def _asker(given: Sequence[str], server: str | None, context: str | None) -> Ask
     return ask
 
 
-def _value(given: Sequence[str], *options: str) -> str:
-    for at, word in enumerate(given):
+def _value(preceding: Sequence[str], *options: str) -> str:
+    for at, word in enumerate(preceding):
         name, equals, value = word.partition("=")
         if name in options:
-            return value if equals else given[at + 1] if at + 1 < len(given) else ""
+            return value if equals else preceding[at + 1] if at + 1 < len(preceding) else ""
     return ""
 
 

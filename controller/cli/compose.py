@@ -51,14 +51,14 @@ class ComposeFile:
         from controller.documents.compose.compose import Project, is_named
         from controller.documents.compose.mounts import like_name
 
-        values = dict(_pair(each) for each in variables)
-        (found,) = files.read([name])
+        values = dict(_pair(variable) for variable in variables)
+        (source,) = files.read([name])
         folder = "" if name == "-" else str(Path(name).resolve().parent)
-        if not project and folder and not is_named(name, found["text"]):
+        if not project and folder and not is_named(name, source["text"]):
             project = like_name(Path(folder).name)
         if not located(click.get_current_context()).socket:
             folder = ""  # the daemon may run on another host, where this path is another folder
-        return cls(found["file"], found["text"], Project(project or "", values, folder))
+        return cls(source["file"], source["text"], Project(project or "", values, folder))
 
     def add_set(self, options: dict[str, Any], namespace: str | None) -> "list[Document]":
         """Set --applyset to the project's own set, and print the notes; return the documents.
@@ -70,14 +70,14 @@ class ComposeFile:
 
         if options["applyset"]:
             raise click.UsageError("a Compose project is an apply set of its own; leave --applyset out")
-        found = read_compose(self.file, self.text, discover(), self.project, namespace=namespace)
-        if found.problems:
-            count = f"{len(found.problems)} problems" if len(found.problems) > 1 else "1 problem"
-            raise CliError("\n".join((f"{count}; nothing was changed", *map(str, found.problems))))
-        for each in found.notes:
-            note(f"note: {each}")
-        options["applyset"] = apply_set_name(namespace or DEFAULT_NAMESPACE, found.project)
-        return found.documents
+        composed = read_compose(self.file, self.text, discover(), self.project, namespace=namespace)
+        if composed.problems:
+            count = f"{len(composed.problems)} problems" if len(composed.problems) > 1 else "1 problem"
+            raise CliError("\n".join((f"{count}; nothing was changed", *map(str, composed.problems))))
+        for remark in composed.notes:
+            note(f"note: {remark}")
+        options["applyset"] = apply_set_name(namespace or DEFAULT_NAMESPACE, composed.project)
+        return composed.documents
 
     def apply_set(self, namespace: str | None) -> str:
         """Return the apply set of its project, whatever else the file says. Raises CliError."""
@@ -90,8 +90,12 @@ class ComposeFile:
 
     def body(self) -> dict[str, Any]:
         """Return the file as the API takes it."""
-        asked = {"project": self.project.name, "variables": self.project.variables, "folder": self.project.folder}
-        return {"file": self.file, "text": self.text, "compose": asked}
+        compose_fields = {
+            "project": self.project.name,
+            "variables": self.project.variables,
+            "folder": self.project.folder,
+        }
+        return {"file": self.file, "text": self.text, "compose": compose_fields}
 
 
 def _pair(text: str) -> tuple[str, str]:

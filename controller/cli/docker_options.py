@@ -86,9 +86,9 @@ class Volume(NamedTuple):
     read_only: bool = False
 
 
-def take(words: list[str]) -> tuple[str, str]:
+def take(arguments: list[str]) -> tuple[str, str]:
     """Take the next option of `docker run`, and its value ("": a flag), from the words. Raises UnknownOption."""
-    word = words.pop(0)
+    word = arguments.pop(0)
     option, joined, value = word.partition("=")
     if word[:2] in _WITH_VALUE and len(word) > 2:  # -eNAME=VALUE
         return word[:2], word[2:].removeprefix("=")
@@ -98,7 +98,7 @@ def take(words: list[str]) -> tuple[str, str]:
         raise UnknownOption(option)
     if joined:
         return option, value
-    return option, words.pop(0) if words else ""
+    return option, arguments.pop(0) if arguments else ""
 
 
 def refusal(option: str, value: str = "") -> str:
@@ -115,12 +115,12 @@ def is_image(word: str) -> bool:
 
 def memory_bytes(text: str) -> int:
     """Return the bytes of `-m 512m`, as Docker counts them; also of 512Mi. Raises UsageProblem."""
-    found = _MEMORY.fullmatch(text)
-    if found is None:
+    match = _MEMORY.fullmatch(text)
+    if match is None:
         raise UsageProblem(f"--memory {text}: not understood; write a size such as 512m or 2g")
-    if found["own"]:
+    if match["own"]:
         return int(text[:-2]) * _UNITS[text[-2].lower()]
-    return int(float(found["number"]) * _UNITS[found["unit"].lower()])
+    return int(float(match["number"]) * _UNITS[match["unit"].lower()])
 
 
 def cpu(text: str) -> str:
@@ -140,15 +140,15 @@ def user_ids(text: str) -> str:
 def check_network(text: str) -> None:
     """Raise UsageProblem for a network other than none, which is the default."""
     if text not in ("", "none"):
-        words = "a sandbox joins no network of Docker's; for the host names that a level allows"
-        raise UsageProblem(f"--network {text}: {words} write --level development")
+        advice = "a sandbox joins no network of Docker's; for the host names that a level allows"
+        raise UsageProblem(f"--network {text}: {advice} write --level development")
 
 
 def check_restart(text: str) -> None:
     """Raise UsageProblem for a restart policy other than never."""
     if text.lower() not in ("", "no", "never"):
-        words = "`run` ends with its command; write `restartPolicy` into a spec"
-        raise UsageProblem(f"--restart {text}: {words}, and `paddock apply` it")
+        advice = "`run` ends with its command; write `restartPolicy` into a spec"
+        raise UsageProblem(f"--restart {text}: {advice}, and `paddock apply` it")
 
 
 def check_pull(text: str) -> None:
@@ -159,11 +159,11 @@ def check_pull(text: str) -> None:
 
 def volume(text: str) -> Volume:
     """Parse `-v NAME:/PATH[:ro]`. Raises UsageProblem."""
-    source, _, rest = text.partition(":")
-    path, _, mode = rest.partition(":")
+    source, _, mount = text.partition(":")
+    path, _, mode = mount.partition(":")
     if source.startswith(("/", ".", "~")):
-        words = "folders of the host are not mounted here; copy it (`paddock cp`), or write `workspace: {hostPath:"
-        raise UsageProblem(f"-v {text}: {words} {os.path.abspath(os.path.expanduser(source))}}}` into a spec")
+        advice = "folders of the host are not mounted here; copy it (`paddock cp`), or write `workspace: {hostPath:"
+        raise UsageProblem(f"-v {text}: {advice} {os.path.abspath(os.path.expanduser(source))}}}` into a spec")
     if not source or not path.startswith("/"):
         raise UsageProblem(f"-v {text}: not understood; write NAME:/PATH for a volume of the namespace")
     if mode not in ("", "rw", "ro"):
@@ -171,21 +171,23 @@ def volume(text: str) -> Volume:
     return Volume(source, path, mode == "ro")
 
 
-def environment(env: Iterable[str], files: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `-e` and `--env-file`, those without a value from `own`. Raises UsageProblem, CliError.
+def environment(env: Iterable[str], files: Iterable[str], own_environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of `-e` and `--env-file`. Those without a value have that of `own_environment`.
+
+    Raises UsageProblem, CliError.
 
     As at Docker, `-e` comes before a file, and a file's name without a value that is not set is left out.
     """
-    found = {name: value for file in files for name, value in _of_file(file, own)}
-    for each in env:
-        name, equals, value = each.partition("=")
-        if not name or (not equals and name not in own):
-            raise UsageProblem(f"--env {each}: has no value, and is not set here; write --env NAME=VALUE")
-        found[name] = value if equals else own[name]
-    return found
+    variables = {name: value for file in files for name, value in _of_file(file, own_environment)}
+    for assignment in env:
+        name, equals, value = assignment.partition("=")
+        if not name or (not equals and name not in own_environment):
+            raise UsageProblem(f"--env {assignment}: has no value, and is not set here; write --env NAME=VALUE")
+        variables[name] = value if equals else own_environment[name]
+    return variables
 
 
-def _of_file(file: str, own: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _of_file(file: str, own_environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the variables of a file. Raises UsageProblem, CliError."""
     try:
         lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
@@ -199,5 +201,5 @@ def _of_file(file: str, own: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         name, equals, value = text.partition("=")
         if not name or re.search(r"\s", name):
             raise UsageProblem(f"--env-file {file}:{number}: not a variable; write NAME=VALUE")
-        if equals or name in own:
-            yield name, value if equals else own[name]
+        if equals or name in own_environment:
+            yield name, value if equals else own_environment[name]

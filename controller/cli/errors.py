@@ -46,9 +46,9 @@ def only_reads(command: F) -> F:
     """Let whoever reads the output stop, as `head` does: the command ends with exit code 0. For one that only reads."""
 
     @functools.wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **given)
+            return command(*args, **kwargs)
         except BrokenPipeError:
             drop_stdout()
             raise click.exceptions.Exit(0) from None

@@ -36,8 +36,8 @@ def relay_streams(running: Running, *, with_stdin: bool, tty: bool = False, raw_
         if with_stdin:
             threading.Thread(target=running.feed, args=(_stdin(),), name="stdin", daemon=True).start()
         streams = {"stdout": stdout, "stderr": stderr}
-        for each in running:
-            streams[each.stream].write(each.data)
+        for chunk in running:
+            streams[chunk.stream].write(chunk.data)
     assert running.exit_code is not None  # the iteration has ended
     if running.timed_out:
         note("error: command timed out and was killed; set another limit with --timeout, or 0 for none")
@@ -88,7 +88,9 @@ def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> It
         later(lambda: running.signal(signal.Signals(number).name.removeprefix("SIG")))
 
     mine = [
-        each for each in _FORWARDED_SIGNALS if signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler)
+        signal_number
+        for signal_number in _FORWARDED_SIGNALS
+        if signal.getsignal(signal_number) in (signal.SIG_DFL, signal.default_int_handler)
     ]
     earlier = {number: signal.signal(number, handle) for number in mine}
     try:
@@ -148,7 +150,7 @@ def exec_detached(
     timeout_seconds: float | None = None,
 ) -> None:
     """Start a detached command and print its ID."""
-    box = Sandbox(connect(ctx), namespace, name)
+    sandbox = Sandbox(connect(ctx), namespace, name)
     with waiting_for(f"sandbox/{name}"):
-        begun = box.detach(command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds)
-    say(begun.id)
+        execution = sandbox.detach(command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds)
+    say(execution.id)

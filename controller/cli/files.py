@@ -16,16 +16,16 @@ def read(names: Sequence[str], *, recursive: bool = False) -> list[dict[str, str
 
     `recursive`: include subfolders.
     """
-    found, problems = [], []
+    sources, problems = [], []
     for file, data in _bytes(names, recursive):
         text = decode(file, data)
         if isinstance(text, Problem):
             problems.append(str(text))
         else:
-            found.append({"file": file, "text": text})
+            sources.append({"file": file, "text": text})
     if problems:
         raise CliError("nothing was changed\n" + "\n".join(problems))
-    return found
+    return sources
 
 
 def _bytes(names: Sequence[str], recursive: bool) -> Iterator[tuple[str, bytes]]:
@@ -45,8 +45,8 @@ def _paths(path: Path, recursive: bool) -> list[Path]:
     if not path.is_dir():
         return [path]
     inside = path.rglob("*") if recursive else path.iterdir()
-    found = sorted(each for each in inside if each.suffix in _SUFFIXES and each.is_file())
-    if not found:
+    paths = sorted(candidate for candidate in inside if candidate.suffix in _SUFFIXES and candidate.is_file())
+    if not paths:
         hint = "name a file, or a folder that has some" + ("" if recursive else " (-R includes subfolders)")
         raise CliError(f"{path}: no {', '.join(_SUFFIXES)} file in this folder; {hint}")
-    return found
+    return paths

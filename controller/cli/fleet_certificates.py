@@ -28,14 +28,14 @@ def new_authority(name: str = "Paddock fleet", *, days: int = AUTHORITY_DAYS) ->
     """Return a new authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     usage = x509.KeyUsage(**{**_NO_USE, "key_cert_sign": True, "crl_sign": True})
-    made = (
-        _builder(name, _named(name), key.public_key(), datetime.now(UTC), days)
+    certificate = (
+        _builder(name, _common_name(name), key.public_key(), datetime.now(UTC), days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(_pem(made), _key_pem(key))
+    return Pair(_pem(certificate), _key_pem(key))
 
 
 def new_certificate(authority: Pair, host: str, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Pair:
@@ -51,7 +51,7 @@ def new_certificate(authority: Pair, host: str, *, days: int = CERTIFICATE_DAYS,
     ):
         raise ValueError("the key is not the EC or RSA key of the authority's certificate")
     key = ec.generate_private_key(ec.SECP256R1())
-    made = (
+    certificate = (
         _builder(host, issuer.subject, key.public_key(), now or datetime.now(UTC), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.KeyUsage(**{**_NO_USE, "digital_signature": True}), critical=True)
@@ -62,19 +62,19 @@ def new_certificate(authority: Pair, host: str, *, days: int = CERTIFICATE_DAYS,
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key()), critical=False)  # type: ignore[arg-type] # of an issuer
         .sign(signing, hashes.SHA256())
     )
-    return Pair(_pem(made), _key_pem(key))
+    return Pair(_pem(certificate), _key_pem(key))
 
 
 def new_request(host: str) -> Pair:
     """Return a request for a host's certificate, to be signed by the operator's authority, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    made = (
+    request = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(_named(host))
+        .subject_name(_common_name(host))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(made.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+    return Pair(request.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
 
 def _builder(
@@ -82,7 +82,7 @@ def _builder(
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(_named(name))
+        .subject_name(_common_name(name))
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
@@ -91,12 +91,12 @@ def _builder(
     )
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _pem(made: x509.Certificate) -> bytes:
-    return made.public_bytes(serialization.Encoding.PEM)
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -21,7 +21,7 @@ def compile_path(text: str) -> "JSONPath":
     path = text.strip()
     if path.startswith("{") and path.endswith("}"):
         path = path[1:-1].strip()
-    path = _ESCAPED.sub(lambda found: "[" + json.dumps(found[1].replace("\\.", ".")) + "]", path)
+    path = _ESCAPED.sub(lambda match: "[" + json.dumps(match[1].replace("\\.", ".")) + "]", path)
     path = path[1:] if path[:1] in ("@", "$") else path
     if path and path[0] not in ".[":
         path = f".{path}"
@@ -65,8 +65,8 @@ class Template:
 
     def __init__(self, text: str) -> None:
         tokens = list(_tokens(text))
-        self._nodes, rest = _read(tokens, 0, text)
-        if rest != len(tokens):
+        self._nodes, end = _read(tokens, 0, text)
+        if end != len(tokens):
             raise UsageProblem(f"`{text}`: {{end}} without {{range}}; remove it")
 
     def render(self, obj: Any) -> str:
@@ -77,21 +77,23 @@ class Template:
 def _tokens(text: str) -> Iterator[_Text | str]:
     """Split a template into text and the insides of braces."""
     at = 0
-    for found in _PIECE.finditer(text):
-        yield from _plain(text[at : found.start()], text)
-        yield found[1].strip()
-        at = found.end()
+    for match in _PIECE.finditer(text):
+        yield from _plain(text[at : match.start()], text)
+        yield match[1].strip()
+        at = match.end()
     yield from _plain(text[at:], text)
 
 
-def _plain(piece: str, whole: str) -> Iterator[_Text]:
+def _plain(piece: str, template: str) -> Iterator[_Text]:
     if "{" in piece or "}" in piece:
-        raise UsageProblem(f"`{whole}`: a brace is not closed; write {{.metadata.name}}")
+        raise UsageProblem(f"`{template}`: a brace is not closed; write {{.metadata.name}}")
     if piece:
         yield _Text(piece)
 
 
-def _read(tokens: Sequence[_Text | str], at: int, whole: str, *, inside: bool = False) -> tuple[tuple[_Node, ...], int]:
+def _read(
+    tokens: Sequence[_Text | str], at: int, template: str, *, inside: bool = False
+) -> tuple[tuple[_Node, ...], int]:
     """Parse the nodes from `at` on; return them and their end (after {end} `inside` a range)."""
     nodes: list[_Node] = []
     while at < len(tokens):
@@ -102,23 +104,23 @@ def _read(tokens: Sequence[_Text | str], at: int, whole: str, *, inside: bool = 
         elif piece == "end":
             return tuple(nodes), at if inside else at - 1
         elif piece.startswith("range"):
-            body, at = _read(tokens, at, whole, inside=True)
+            body, at = _read(tokens, at, template, inside=True)
             nodes.append(_Range(compile_path(piece.removeprefix("range")), body))
         elif piece[:1] in ('"', "'"):
-            nodes.append(_Text(_quoted(piece, whole)))
+            nodes.append(_Text(_quoted(piece, template)))
         else:
             nodes.append(compile_path(piece))
     if inside:
-        raise UsageProblem(f"`{whole}`: {{range}} without {{end}}; add it")
+        raise UsageProblem(f"`{template}`: {{range}} without {{end}}; add it")
     return tuple(nodes), at
 
 
-def _quoted(piece: str, whole: str) -> str:
+def _quoted(piece: str, template: str) -> str:
     text = piece if piece[0] == '"' else '"' + piece[1:-1].replace('"', '\\"') + '"'
     try:
         return str(json.loads(text))
     except ValueError as error:
-        raise UsageProblem(f'`{whole}`: can\'t read {piece}; write {{"\\n"}}') from error
+        raise UsageProblem(f'`{template}`: can\'t read {piece}; write {{"\\n"}}') from error
 
 
 def _render(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
@@ -126,7 +128,7 @@ def _render(nodes: Sequence[_Node], obj: Any) -> Iterator[str]:
         if isinstance(node, _Text):
             yield node.text
         elif isinstance(node, _Range):
-            for each in values(node.path, obj):
-                yield from _render(node.body, each)
+            for node_value in values(node.path, obj):
+                yield from _render(node.body, node_value)
         else:
             yield " ".join(map(text_of, values(node, obj)))

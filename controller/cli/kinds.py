@@ -80,55 +80,59 @@ class Kinds:
     def __init__(self, client: Client) -> None:
         self._words: dict[str, Resource] = {}
         self._shown: list[str] = []
-        for each in client.get(PREFIX).get("resources", []):
-            self._add(each)
+        for listed in client.get(PREFIX).get("resources", []):
+            self._add(listed)
 
-    def _add(self, found: dict[str, Any]) -> None:
+    def _add(self, listed: dict[str, Any]) -> None:
         resource = Resource(
-            found["name"],
-            found["singularName"],
-            found["kind"],
-            found["namespaced"],
-            read_only=found.get("readOnly", ""),
-            watched="watch" in found.get("verbs", ("watch",)),
-            deletable="delete" in found.get("verbs", ("delete",)),
-            patchable="patch" in found.get("verbs", ("patch",)),
+            listed["name"],
+            listed["singularName"],
+            listed["kind"],
+            listed["namespaced"],
+            read_only=listed.get("readOnly", ""),
+            watched="watch" in listed.get("verbs", ("watch",)),
+            deletable="delete" in listed.get("verbs", ("delete",)),
+            patchable="patch" in listed.get("verbs", ("patch",)),
         )
-        for word in (found["name"], found["singularName"], *found["shortNames"]):
+        for word in (listed["name"], listed["singularName"], *listed["shortNames"]):
             self._words[word] = resource
-        self._shown.append("/".join((found["name"], *found["shortNames"])))
+        self._shown.append("/".join((listed["name"], *listed["shortNames"])))
 
     @property
     def _listed_by_all(self) -> list[Resource]:
         """Kinds of a namespace that users write; `get all` shows them."""
-        found = dict.fromkeys(self._words.values())
-        return [each for each in found if each.namespaced and not each.read_only]
+        resources = dict.fromkeys(self._words.values())
+        return [resource for resource in resources if resource.namespaced and not resource.read_only]
 
     def resource(self, word: str) -> Resource:
         """Return the kind with that name, singular or short name."""
-        found = self._words.get(word.lower().removesuffix(".paddock"))
-        if found is None:
+        resource = self._words.get(word.lower().removesuffix(".paddock"))
+        if resource is None:
             close = self._close(word.lower())
             hint = f"did you mean `{close}`?" if close else f"known kinds: {', '.join((ALL, *self._shown))}"
             raise CliError(f"unknown kind `{word}`; {hint}")
-        return found
+        return resource
 
     def _close(self, word: str) -> str:
         """Return the kind that this word is a part of (`pool` of `sandboxpool`) or nearly is; "" if there is none."""
-        whole = sorted((each for each in self._words if word in each), key=len) if len(word) >= _MEANT else []
-        close = whole or difflib.get_close_matches(word, (ALL, *self._words), n=1, cutoff=0.7)
+        containing = (
+            sorted((known_word for known_word in self._words if word in known_word), key=len)
+            if len(word) >= _MEANT
+            else []
+        )
+        close = containing or difflib.get_close_matches(word, (ALL, *self._words), n=1, cutoff=0.7)
         return close[0] if close else ""
 
-    def targets(self, words: Sequence[str]) -> list[Target]:
+    def targets(self, arguments: Sequence[str]) -> list[Target]:
         """Parse `KIND [NAME ...]`, `KIND,KIND` or `KIND/NAME ...`, as kubectl does."""
-        if not words:
+        if not arguments:
             raise click.UsageError("name a kind, such as `sandboxes`, or KIND/NAME")
-        if any("/" in each for each in words):
-            return [self._pair(each) for each in words]
-        if words[0] == ALL and len(words) == 1:
-            return [Target(each, ()) for each in self._listed_by_all]
-        kinds = [self.resource(each) for each in words[0].split(",") if each]
-        return [Target(each, tuple(words[1:])) for each in kinds]
+        if any("/" in argument for argument in arguments):
+            return [self._pair(argument) for argument in arguments]
+        if arguments[0] == ALL and len(arguments) == 1:
+            return [Target(resource, ()) for resource in self._listed_by_all]
+        kinds = [self.resource(kind_word) for kind_word in arguments[0].split(",") if kind_word]
+        return [Target(resource, tuple(arguments[1:])) for resource in kinds]
 
     def _pair(self, word: str) -> Target:
         kind, slash, name = word.partition("/")

@@ -102,8 +102,8 @@ _ELSEWHERE = {
 
 def _meant(word: str) -> str:
     """Return what a user who typed an unknown command may have meant."""
-    if known := _ELSEWHERE.get(word):
-        return f"write `{known}`"
+    if elsewhere := _ELSEWHERE.get(word):
+        return f"write `{elsewhere}`"
     close = difflib.get_close_matches(word, [*COMMANDS, *_ELSEWHERE], n=1)
     if not close:
         return "`paddock --help` lists all commands"
@@ -113,20 +113,20 @@ def _meant(word: str) -> str:
 _VERBOSE = re.compile(r"-v(?:=?(\d+))?|--(?:verbose|v)(?:=(\d+))?")  # also as kubectl's: -v=6, --v=6
 
 
-def _verbose_end(command: click.Command, words: list[str]) -> int:
+def _verbose_end(command: click.Command, arguments: list[str]) -> int:
     """Return the index of the first word at which -v is not --verbose: `--`, or `run`, whose -v is a volume."""
-    at = words.index("--") if "--" in words else len(words)
-    name = options_end(command, words)
-    name += words[name : name + 2] == ["sandbox", "run"]
-    return min(at, name) if words[name : name + 1] == ["run"] else at
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    name = options_end(command, arguments)
+    name += arguments[name : name + 2] == ["sandbox", "run"]
+    return min(at, name) if arguments[name : name + 1] == ["run"] else at
 
 
-def _verbose_first(command: click.Command, words: list[str]) -> list[str]:
+def _verbose_first(command: click.Command, arguments: list[str]) -> list[str]:
     """Move -v to the front, wherever it stands before `--`."""
-    at = _verbose_end(command, words)
-    found = [each for each in map(_VERBOSE.fullmatch, words[:at]) if each]
-    rest = [each for each in words[:at] if not _VERBOSE.fullmatch(each)] + words[at:]
-    return ["--verbose", *rest] if any((each[1] or each[2]) != "0" for each in found) else rest
+    at = _verbose_end(command, arguments)
+    matches = [match for match in map(_VERBOSE.fullmatch, arguments[:at]) if match]
+    remaining = [argument for argument in arguments[:at] if not _VERBOSE.fullmatch(argument)] + arguments[at:]
+    return ["--verbose", *remaining] if any((match[1] or match[2]) != "0" for match in matches) else remaining
 
 
 def _log_requests(ctx: click.Context) -> None:
@@ -150,18 +150,18 @@ def _external(path: str) -> click.Command:
     """Return a command that becomes the program `paddock-NAME` of the PATH, as kubectl's plugins do."""
 
     @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     @click.pass_context
-    def run(ctx: click.Context, words: tuple[str, ...]) -> None:
+    def run(ctx: click.Context, arguments: tuple[str, ...]) -> None:
         target: Target = ctx.find_root().obj
-        given = {
+        variables = {
             "PADDOCK_SERVER": target.address,
             "PADDOCK_CONTEXT": target.context,
             "PADDOCK_NAMESPACE": target.namespace,
         }
-        environment = {**os.environ, **{name: value for name, value in given.items() if value}}
+        environment = {**os.environ, **{name: value for name, value in variables.items() if value}}
         try:
-            os.execve(path, [path, *words], environment)  # noqa: S606 - the user's own program
+            os.execve(path, [path, *arguments], environment)  # noqa: S606 - the user's own program
         except OSError as error:
             raise CliError(f"{path}: can't be run: {error.strerror}; check that it is a program") from error
 
@@ -238,8 +238,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, split_flag_values(command, rest) if command else rest
+        name, command, remaining = super().resolve_command(ctx, args)
+        return name, command, split_flag_values(command, remaining) if command else remaining
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

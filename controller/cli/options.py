@@ -21,32 +21,36 @@ class Group(click.Group):
     group_class = type  # groups below it are such, too
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        rows = [(name, each.get_short_help_str(_SUMMARY)) for name, each in found.items() if each and not each.hidden]
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [
+            (name, command.get_short_help_str(_SUMMARY))
+            for name, command in commands.items()
+            if command and not command.hidden
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
-def split_flag_values(command: click.Command, words: Sequence[str]) -> list[str]:
+def split_flag_values(command: click.Command, arguments: Sequence[str]) -> list[str]:
     """Rewrite each `--flag=true` or `--flag=false` as click expects it; words after `--` stay as they are.
 
     So do those after the first positional of a command whose options end there.
     """
-    at = words.index("--") if "--" in words else len(words)
+    at = arguments.index("--") if "--" in arguments else len(arguments)
     if not command.allow_interspersed_args and not isinstance(command, click.Group):
-        at = options_end(command, words)
+        at = options_end(command, arguments)
     flags = _flags(command)
-    return [word for each in words[:at] for word in _written(each, flags)] + list(words[at:])
+    return [word for argument in arguments[:at] for word in _rewritten(argument, flags)] + list(arguments[at:])
 
 
-def options_end(command: click.Command, words: Sequence[str]) -> int:
+def options_end(command: click.Command, arguments: Sequence[str]) -> int:
     """Return the index of the first word that is neither an option of the command nor the value of one."""
-    options = (each for each in command.params if isinstance(each, click.Option) and not each.is_flag)
-    with_value = {name for each in options for name in each.opts}
+    options = (option for option in command.params if isinstance(option, click.Option) and not option.is_flag)
+    with_value = {name for option in options for name in option.opts}
     at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
-        at += 1 + _takes_next(words[at], with_value)
-    return min(at, len(words))
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("-", "--"):
+        at += 1 + _takes_next(arguments[at], with_value)
+    return min(at, len(arguments))
 
 
 def _takes_next(word: str, with_value: Collection[str]) -> bool:
@@ -60,12 +64,12 @@ def _takes_next(word: str, with_value: Collection[str]) -> bool:
 def _flags(command: click.Command) -> dict[str, click.Option]:
     """Return the boolean flags of a command and its sub-commands, by name."""
     below = command.commands.values() if isinstance(command, click.Group) else ()
-    found = {name: flag for each in below for name, flag in _flags(each).items()}
-    own = (each for each in command.params if isinstance(each, click.Option) and each.is_bool_flag)
-    return found | {name: each for each in own for name in each.opts if name.startswith("--")}
+    flags = {name: flag for subcommand in below for name, flag in _flags(subcommand).items()}
+    own_flags = (option for option in command.params if isinstance(option, click.Option) and option.is_bool_flag)
+    return flags | {name: flag for flag in own_flags for name in flag.opts if name.startswith("--")}
 
 
-def _written(word: str, flags: dict[str, click.Option]) -> list[str]:
+def _rewritten(word: str, flags: dict[str, click.Option]) -> list[str]:
     name, equals, value = word.partition("=")
     flag = flags.get(name)
     if flag is None or not equals or value.lower() not in _FLAG_VALUES:
@@ -204,9 +208,9 @@ def set_options(command: F) -> F:
 
 def set_fields(applyset: str | None, prune: bool, take_over: bool, allow_empty: bool) -> dict[str, Any]:
     """Return the fields of the request; empty without a set. UsageError for conflicting options."""
-    asked = [name for name, on in (("--prune", prune), ("--take-over", take_over)) if on]
-    if asked and not applyset:
-        raise click.UsageError(f"{asked[0]} needs an apply set; add --applyset NAME")
+    set_only = [name for name, on in (("--prune", prune), ("--take-over", take_over)) if on]
+    if set_only and not applyset:
+        raise click.UsageError(f"{set_only[0]} needs an apply set; add --applyset NAME")
     if allow_empty and not prune:
         raise click.UsageError("--allow-empty needs --prune; add --applyset NAME --prune")
     if not applyset:

@@ -24,7 +24,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def table(
-    found: dict[str, Any],
+    listing: dict[str, Any],
     *,
     wide: bool = False,
     header: bool = True,
@@ -33,20 +33,20 @@ def table(
     label_columns: Sequence[str] = (),
 ) -> str:
     """Format a Table of the server as text; `namespaces`, `labels` and each of `label_columns` add a column."""
-    shown = [at for at, each in enumerate(found["columnDefinitions"]) if wide or not each.get("priority")]
-    rows = [[str(row["cells"][at]) for at in shown] for row in found["rows"]]
-    titles = [str(found["columnDefinitions"][at]["name"]).upper() for at in shown]
+    shown_columns = [at for at, column in enumerate(listing["columnDefinitions"]) if wide or not column.get("priority")]
+    rows = [[str(row["cells"][at]) for at in shown_columns] for row in listing["rows"]]
+    titles = [str(listing["columnDefinitions"][at]["name"]).upper() for at in shown_columns]
     if namespaces:
         titles.insert(0, "NAMESPACE")
-        for cells, row in zip(rows, found["rows"], strict=True):
+        for cells, row in zip(rows, listing["rows"], strict=True):
             cells.insert(0, str(row["object"]["metadata"].get("namespace", "")))
     for label in label_columns:
         titles.append(label.rpartition("/")[2].upper())
-        for cells, row in zip(rows, found["rows"], strict=True):
+        for cells, row in zip(rows, listing["rows"], strict=True):
             cells.append(str((row["object"]["metadata"].get("labels") or {}).get(label, "")))
     if labels:
         titles.append("LABELS")
-        for cells, row in zip(rows, found["rows"], strict=True):
+        for cells, row in zip(rows, listing["rows"], strict=True):
             has = row["object"]["metadata"].get("labels") or {}
             cells.append(",".join(f"{key}={value}" for key, value in sorted(has.items())) or "<none>")
     return columns([titles, *rows] if header else rows)
@@ -106,14 +106,14 @@ _STATES = {
 def painted(line: str) -> str:
     """Return a line of a table in colours. Its cells are at least two spaces apart."""
     cells = _CELLS.split(line)
-    if all(_TITLE.fullmatch(each) for each in cells[::2] if each):
+    if all(_TITLE.fullmatch(cell) for cell in cells[::2] if cell):
         return click.style(line, bold=True) if line else line
     return "".join(map(_coloured, cells))
 
 
 def _coloured(cell: str) -> str:
-    found = next((colour for colour, words in _STATES.items() if words.fullmatch(cell)), None)
-    return click.style(cell, fg=found) if found else cell
+    colour = next((colour for colour, pattern in _STATES.items() if pattern.fullmatch(cell)), None)
+    return click.style(cell, fg=colour) if colour else cell
 
 
 def note(text: str) -> None:
@@ -123,8 +123,8 @@ def note(text: str) -> None:
 
 def without(missing: Sequence[Mapping[str, str]] | None, what: str) -> str:
     """Return a line that names the hosts whose objects (`what`) a list lacks; empty if there are none."""
-    words = "; ".join(one_line(f"{each['host']} ({each['message']})") for each in missing or ())
-    return f"Without the {what} of missing hosts: {words}." if words else ""
+    hosts = "; ".join(one_line(f"{host['host']} ({host['message']})") for host in missing or ())
+    return f"Without the {what} of missing hosts: {hosts}." if hosts else ""
 
 
 def on_terminal() -> bool:
@@ -145,16 +145,18 @@ def is_object_format(output: str | None) -> bool:
 
 def object_format(output: str, *, header: bool = True) -> Format:
     """Return the output format of that name. UsageProblem if it is unknown or malformed."""
-    word, equals, rest = output.partition("=")
+    word, equals, expression = output.partition("=")
     if output in ("json", "yaml"):
         write = json_text if output == "json" else yaml_text
-        return lambda found, single: write(found[0] if single else object_list(found))
+        return lambda objects, single: write(objects[0] if single else object_list(objects))
     if output == "name":
-        return lambda found, _single: "\n".join(f"{each['kind'].lower()}.paddock/{_name(each)}" for each in found)
-    if word == "jsonpath" and rest:
-        return _template(rest)
-    if word == "custom-columns" and rest:
-        return _columns(rest, header=header)
+        return lambda objects, _single: "\n".join(
+            f"{entry['kind'].lower()}.paddock/{_name(entry)}" for entry in objects
+        )
+    if word == "jsonpath" and expression:
+        return _template(expression)
+    if word == "custom-columns" and expression:
+        return _columns(expression, header=header)
     if word in ("go-template", "template", "go-template-file", "jsonpath-file", "jsonpath-as-json"):
         raise UsageProblem(f"`-o {word}` is not supported; write -o jsonpath='{{.metadata.name}}', or -o json for `jq`")
     hint = f"; write {word}=..." if word in ("jsonpath", "custom-columns") and not equals else ""
@@ -168,12 +170,12 @@ def sort_key(path: str) -> Callable[[Any], tuple[Any, ...]]:
     compiled = compile_path(path)
 
     def key(obj: Any) -> tuple[Any, ...]:
-        found = values(compiled, obj)[:1]
-        if not found or found[0] is None:
+        matches = values(compiled, obj)[:1]
+        if not matches or matches[0] is None:
             return (0,)
-        if isinstance(found[0], int | float) and not isinstance(found[0], bool):
-            return 1, found[0]
-        return 2, text_of(found[0])
+        if isinstance(matches[0], int | float) and not isinstance(matches[0], bool):
+            return 1, matches[0]
+        return 2, text_of(matches[0])
 
     return key
 
@@ -186,19 +188,19 @@ def _template(text: str) -> Format:
     from controller.cli.jsonpath import Template
 
     template = Template(text)
-    return lambda found, single: template.render(found[0] if single else object_list(found))
+    return lambda objects, single: template.render(objects[0] if single else object_list(objects))
 
 
 def _columns(text: str, *, header: bool) -> Format:
     from controller.cli.jsonpath import compile_path, text_of, values
 
-    pairs = [each.partition(":") for each in text.split(",")]
+    pairs = [column_text.partition(":") for column_text in text.split(",")]
     if any(not title or not path for title, _, path in pairs):
         raise UsageProblem("custom-columns: write TITLE:PATH,TITLE:PATH, such as NAME:.metadata.name")
     titles, paths = [title for title, _, _ in pairs], [compile_path(path) for _, _, path in pairs]
 
-    def write(found: Sequence[Any], _single: bool) -> str:
-        rows = [[",".join(map(text_of, values(path, each))) or _NONE for path in paths] for each in found]
+    def write(objects: Sequence[Any], _single: bool) -> str:
+        rows = [[",".join(map(text_of, values(path, entry))) or _NONE for path in paths] for entry in objects]
         return columns([titles, *rows] if header else rows)
 
     return write

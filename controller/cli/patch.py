@@ -27,44 +27,44 @@ class ObjectRef:
 
     def read(self, client: Client) -> dict[str, Any]:
         """Read the object."""
-        found: dict[str, Any] = client.get(self.resource.path(self.namespace, self.name))
-        return found
+        current: dict[str, Any] = client.get(self.resource.path(self.namespace, self.name))
+        return current
 
     def patch(self, client: Client, patch: Any, *, type_: str = "merge", dry_run: bool = False) -> dict[str, Any]:
         """Send a patch; return the patched object."""
         params = {"dryRun": "true"} if dry_run else None
         path = self.resource.path(self.namespace, self.name)
-        found: dict[str, Any] = client.request("PATCH", path, json=patch, params=params, content_type=_TYPES[type_])
-        return found
+        patched: dict[str, Any] = client.request("PATCH", path, json=patch, params=params, content_type=_TYPES[type_])
+        return patched
 
 
 def find_objects(
-    client: Client, words: Sequence[str], namespace: str, *, selector: str = "", everything: bool = False
+    client: Client, arguments: Sequence[str], namespace: str, *, selector: str = "", everything: bool = False
 ) -> list[ObjectRef]:
     """Return the objects that these words name. A kind without a name needs a selector or `--all`."""
-    found = []
-    for target in Kinds(client).targets(words):
+    targets = []
+    for target in Kinds(client).targets(arguments):
         target.resource.check_patchable()
         names = target.names
         if not names:
             if not selector and not everything:
                 raise click.UsageError(f"name the {target.resource.plural} to change, or add --all or -l")
             items = client.get(target.resource.path(namespace), labelSelector=selector)["items"]
-            names = tuple(each["metadata"]["name"] for each in items)
+            names = tuple(entry["metadata"]["name"] for entry in items)
         elif selector or everything:
             raise click.UsageError("a name can't be combined with --all or -l; leave one of them out")
-        found += [ObjectRef(target.resource, namespace, name) for name in names]
-    if not found:
+        targets += [ObjectRef(target.resource, namespace, name) for name in names]
+    if not targets:
         raise CliError(f"no objects to change in namespace {namespace}; check the selector")
-    return found
+    return targets
 
 
-def find_one(client: Client, words: Sequence[str], namespace: str) -> ObjectRef:
+def find_one(client: Client, arguments: Sequence[str], namespace: str) -> ObjectRef:
     """Return the one object that these words name."""
-    found = find_objects(client, words, namespace)
-    if len(found) != 1:
+    targets = find_objects(client, arguments, namespace)
+    if len(targets) != 1:
         raise click.UsageError("name one object")
-    return found[0]
+    return targets[0]
 
 
 def with_version(patch: Mapping[str, Any], obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,18 +74,18 @@ def with_version(patch: Mapping[str, Any], obj: Mapping[str, Any]) -> dict[str, 
 
 
 def change_line(
-    each: ObjectRef, what: str, before: Mapping[str, Any], after: Mapping[str, Any], *, dry_run: bool
+    target: ObjectRef, what: str, before: Mapping[str, Any], after: Mapping[str, Any], *, dry_run: bool
 ) -> str:
     """Format a change as kubectl does."""
     parts = ("spec", "metadata")
     hidden = ("resourceVersion", "generation")
-    seen = [
+    contents = [
         [obj["spec"], {key: value for key, value in obj["metadata"].items() if key not in hidden}]
         for obj in (before, after)
-        if all(part in obj for part in parts)
+        if all(section in obj for section in parts)
     ]
-    same = " (no change)" if seen[0] == seen[1] else ""
-    return f"{each} {what}{same}{' (server dry run)' if dry_run else ''}"
+    remark = " (no change)" if contents[0] == contents[1] else ""
+    return f"{target} {what}{remark}{' (server dry run)' if dry_run else ''}"
 
 
 def dry_run_option(command: Any) -> Any:

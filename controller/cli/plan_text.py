@@ -14,20 +14,20 @@ def plan_text(item: Mapping[str, Any]) -> str:
 
 def quota_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the use of each affected quota, before and after."""
-    for found in {each["quota"]: each for item in items for each in item["quotas"]}.values():
-        yield f"{found['quota']}: " + ", ".join(_used(each) for each in found["used"])
+    for quota in {quota["quota"]: quota for item in items for quota in item["quotas"]}.values():
+        yield f"{quota['quota']}: " + ", ".join(_use_line(use) for use in quota["used"])
 
 
-def _used(each: Mapping[str, str]) -> str:
-    hard = each["hard"]
-    before, after = f"{each['before']}/{hard}", f"{each['after']}/{hard}"
-    return f"{each['resource']} {before}" + ("" if before == after else f" -> {after}")
+def _use_line(use: Mapping[str, str]) -> str:
+    hard = use["hard"]
+    before, after = f"{use['before']}/{hard}", f"{use['after']}/{hard}"
+    return f"{use['resource']} {before}" + ("" if before == after else f" -> {after}")
 
 
 def _lines(item: Mapping[str, Any]) -> Iterator[str]:
-    for each in item["changes"]:
-        yield f"  {each['field']}: {_value(each['before'])} -> {_value(each['after'])}"
-        yield f"    {each['effect']}: {each['why']}"
+    for change in item["changes"]:
+        yield f"  {change['field']}: {_value(change['before'])} -> {_value(change['after'])}"
+        yield f"    {change['effect']}: {change['why']}"
     single = len(item["plans"]) == 1 and item["kind"] in ("Sandbox", "SandboxPool")
     if not item["plans"]:
         yield "  engine calls: none"
@@ -41,8 +41,8 @@ def _plan(plan: Mapping[str, Any], owner: str) -> Iterator[str]:
         yield f"  engine calls{owner}: not known here; {plan['message']}"
         return
     yield f"  engine calls{owner}:" + ("" if calls else " none")
-    for each in calls:
-        yield f"    {each['call']}  # {each['why']}"
+    for call in calls:
+        yield f"    {call['call']}  # {call['why']}"
     if plan["gone"]:
         yield "  then deleted"
     elif plan["reason"]:

@@ -43,7 +43,7 @@ def read_manifest(source: str, sha256: str = "") -> Manifest:
     """Return the plugin of a folder, a tar archive, a file, or the name of one of Paddock's own plugins."""
     path = Path(source)
     if not path.exists():
-        path = _own(source)
+        path = _own_manifest(source)
     if sha256:
         _check_digest(path, source, sha256)
     try:
@@ -51,20 +51,20 @@ def read_manifest(source: str, sha256: str = "") -> Manifest:
     except (OSError, tarfile.TarError, UnicodeDecodeError) as error:
         raise CliError(f"{source}: can't be read: {error}") from error
     if problems:
-        raise CliError("\n".join(str(each) for each in problems))
-    found = [each.root.plain() for each in trees]
-    if len(found) != 1 or not isinstance(found[0], dict):
+        raise CliError("\n".join(str(problem) for problem in problems))
+    manifests = [tree.root.plain() for tree in trees]
+    if len(manifests) != 1 or not isinstance(manifests[0], dict):
         raise CliError(f"{source}: must hold one manifest; write one mapping into {NAMES[0]}")
-    return Manifest(_document(found[0], source), _requirements(found[0], source))
+    return Manifest(_document(manifests[0], source), _requirements(manifests[0], source))
 
 
-def with_values(document: dict[str, Any], given: Mapping[str, str], *, grant: bool) -> dict[str, Any]:
+def with_values(document: dict[str, Any], settings: Mapping[str, str], *, grant: bool) -> dict[str, Any]:
     """Return the document with these settings, each as its type has it; with `grant`, all that it declares."""
     spec = dict(document["spec"])
     fields = spec.get("configuration") or {}
     config = dict(spec.get("config") or {})
-    for name, text in given.items():
-        setting = _named(name, fields)
+    for name, text in settings.items():
+        setting = _setting_of(name, fields)
         config[setting] = _value(name, text, fields[setting])
     if config:
         spec["config"] = config
@@ -73,10 +73,12 @@ def with_values(document: dict[str, Any], given: Mapping[str, str], *, grant: bo
     return {**document, "spec": spec}
 
 
-def split_off(given: Mapping[str, str], fields: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+def split_off(settings: Mapping[str, str], fields: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Return the settings to apply, and a message for each that stands for something else here."""
-    apart = {name for name in given if "swarm" in name.lower() and not _field(name, fields)}
-    return {name: text for name, text in given.items() if name not in apart}, [_SWARM.format(each) for each in apart]
+    apart = {name for name in settings if "swarm" in name.lower() and not _field(name, fields)}
+    return {name: text for name, text in settings.items() if name not in apart}, [
+        _SWARM.format(setting) for setting in apart
+    ]
 
 
 def unmet(required: Mapping[str, str], versions: Mapping[str, str], source: str) -> list[str]:
@@ -97,16 +99,16 @@ def unmet(required: Mapping[str, str], versions: Mapping[str, str], source: str)
 
 def _meets(version: str, text: str) -> bool | None:
     """Return True if a version is within all bounds of a text such as `>=20.10, <30`; None if it compares none."""
-    bounds = [part for part in re.split(r"\s*,\s*|\s+(?=[<>=~^])", text.strip()) if part]
-    matches = [_BOUND.fullmatch(each) for each in bounds]
+    bounds = [bound_text for bound_text in re.split(r"\s*,\s*|\s+(?=[<>=~^])", text.strip()) if bound_text]
+    matches = [_BOUND.fullmatch(bound_text) for bound_text in bounds]
     if not matches or None in matches:
         return None
-    return all(_within(numbers(version), each["sign"], numbers(each["version"])) for each in matches if each)
+    return all(_within(numbers(version), match["sign"], numbers(match["version"])) for match in matches if match)
 
 
 def _within(version: tuple[int, ...], sign: str | None, bound: tuple[int, ...]) -> bool:
     size = max(len(version), len(bound))
-    padded, least = (each + (0,) * (size - len(each)) for each in (version, bound))
+    padded, least = (version_numbers + (0,) * (size - len(version_numbers)) for version_numbers in (version, bound))
     match sign:
         case ">=" | "=>":
             return padded >= least
@@ -130,47 +132,51 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
-def flags_of(words: Sequence[str]) -> dict[str, str]:
+def flags_of(arguments: Sequence[str]) -> dict[str, str]:
     """Return settings from `--name value`, `--name=value` and `--name` (true). Raises CliError."""
-    found: dict[str, str] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
+    settings: dict[str, str] = {}
+    remaining = list(arguments)
+    while remaining:
+        word = remaining.pop(0)
         if not word.startswith("--"):
             raise CliError(f"`{word}` is not a setting; write --NAME VALUE")
         name, equals, value = word[2:].partition("=")
         if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        found[name] = value
-    return found
+            value = remaining.pop(0) if remaining and not remaining[0].startswith("--") else "true"
+        settings[name] = value
+    return settings
 
 
-def _own(name: str) -> Path:
+def _own_manifest(name: str) -> Path:
     """Return the manifest of one of Paddock's own plugins. Raises CliError."""
-    known = {each.stem: each for folder in _OWN for each in folder.glob("*.yaml")}
-    if name not in known:
-        listed = ", ".join(sorted(known)) or "none"
+    own_files = {file.stem: file for folder in _OWN for file in folder.glob("*.yaml")}
+    if name not in own_files:
+        listed = ", ".join(sorted(own_files)) or "none"
         raise CliError(f"{name}: no such folder, archive or plugin; Paddock's own are {listed}")
-    return known[name]
+    return own_files[name]
 
 
 def _check_digest(path: Path, source: str, sha256: str) -> None:
     if not path.is_file():
         raise CliError(f"{source}: --sha256 is that of an archive or a file; pack the folder first")
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != sha256.lower().removeprefix("sha256:"):
-        raise CliError(f"{source}: its SHA-256 is {found}, not {sha256}; get it again from its author")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != sha256.lower().removeprefix("sha256:"):
+        raise CliError(f"{source}: its SHA-256 is {digest}, not {sha256}; get it again from its author")
 
 
 def _text(path: Path) -> str:
     if path.is_dir():
-        path = next((path / each for each in NAMES if (path / each).is_file()), path / NAMES[0])
+        path = next(
+            (path / manifest_name for manifest_name in NAMES if (path / manifest_name).is_file()), path / NAMES[0]
+        )
     if path.is_file() and tarfile.is_tarfile(path):
         with tarfile.open(path) as archive:
-            members = [each for each in archive if each.isfile() and Path(each.name).name in NAMES]
-            members = [each for each in members if each.size <= _MOST_BYTES]
+            members = [member for member in archive if member.isfile() and Path(member.name).name in NAMES]
+            members = [member for member in members if member.size <= _MOST_BYTES]
             if members:  # the outermost, so that no file of its program is taken for it
-                first = min(members, key=lambda each: (len(Path(each.name).parts), NAMES.index(Path(each.name).name)))
+                first = min(
+                    members, key=lambda member: (len(Path(member.name).parts), NAMES.index(Path(member.name).name))
+                )
                 file = archive.extractfile(first)
                 return file.read(_MOST_BYTES).decode() if file else ""
         raise CliError(f"{path}: has no {NAMES[0]}; add it")
@@ -179,38 +185,38 @@ def _text(path: Path) -> str:
     return path.read_text()
 
 
-def _document(found: dict[str, Any], source: str) -> dict[str, Any]:
+def _document(manifest: dict[str, Any], source: str) -> dict[str, Any]:
     """Return the document of a manifest, which may be one already. Raises CliError with every problem."""
-    if "kind" in found:
-        if found["kind"] != "Plugin" or not isinstance(found.get("spec"), dict):
-            raise CliError(f"{source}: is a {found['kind']}, not a Plugin; apply it with `paddock apply -f`")
-        return found
-    problems = [f"main: {_DATA}"] if found.get("main") else []
+    if "kind" in manifest:
+        if manifest["kind"] != "Plugin" or not isinstance(manifest.get("spec"), dict):
+            raise CliError(f"{source}: is a {manifest['kind']}, not a Plugin; apply it with `paddock apply -f`")
+        return manifest
+    problems = [f"main: {_DATA}"] if manifest.get("main") else []
     permissions: list[Any] = []
-    for each in found.get("permissions") or ():
-        if isinstance(each, str):
-            words = _ELSEWHERE.get(each, "is not known; write network, secret, volume or level")
-            problems.append(f"permission {each}: {words}")
+    for permission in manifest.get("permissions") or ():
+        if isinstance(permission, str):
+            reason = _ELSEWHERE.get(permission, "is not known; write network, secret, volume or level")
+            problems.append(f"permission {permission}: {reason}")
         else:
-            permissions.append(each)
-    if not found.get("objects"):
+            permissions.append(permission)
+    if not manifest.get("objects"):
         problems.append("objects: missing; list the Sandboxes, SandboxTemplates or MCPServers that it brings")
     if problems:
-        raise CliError("\n".join(f"{source}: {each}" for each in problems))
-    kept = ("version", "description", "author", "configuration", "config", "objects")
-    spec = {name: found[name] for name in kept if name in found}
-    spec |= {"type": _TYPES.get(str(found.get("type")), found.get("type")), "permissions": permissions}
-    return {"apiVersion": API_VERSION, "kind": "Plugin", "metadata": {"name": found.get("name")}, "spec": spec}
+        raise CliError("\n".join(f"{source}: {problem}" for problem in problems))
+    spec_fields = ("version", "description", "author", "configuration", "config", "objects")
+    spec = {name: manifest[name] for name in spec_fields if name in manifest}
+    spec |= {"type": _TYPES.get(str(manifest.get("type")), manifest.get("type")), "permissions": permissions}
+    return {"apiVersion": API_VERSION, "kind": "Plugin", "metadata": {"name": manifest.get("name")}, "spec": spec}
 
 
 def _requirements(manifest: Mapping[str, Any], source: str) -> dict[str, str]:
-    written = manifest.get("requirements") or {}
-    if not isinstance(written, Mapping):
+    requirements = manifest.get("requirements") or {}
+    if not isinstance(requirements, Mapping):
         raise CliError(f'{source}: requirements: must be a mapping; write `{{docker: ">=20.10"}}`')
-    return {str(name): str(text) for name, text in written.items()}
+    return {str(name): str(text) for name, text in requirements.items()}
 
 
-def _named(name: str, fields: Mapping[str, Any]) -> str:
+def _setting_of(name: str, fields: Mapping[str, Any]) -> str:
     """Return the setting that a flag names: --enable-compose is enableCompose, or enable_compose."""
     if setting := _field(name, fields):
         return setting
@@ -222,7 +228,7 @@ def _named(name: str, fields: Mapping[str, Any]) -> str:
 def _field(name: str, fields: Mapping[str, Any]) -> str:
     """Return the setting of that name, however it is spelled; "" if there is none."""
     plain = name.replace("-", "").replace("_", "").lower()
-    return next((each for each in fields if each.replace("-", "").replace("_", "").lower() == plain), "")
+    return next((setting for setting in fields if setting.replace("-", "").replace("_", "").lower() == plain), "")
 
 
 def _value(name: str, text: str, field: Mapping[str, Any]) -> Any:

@@ -63,11 +63,11 @@ class Waiting:
         """Show the bytes of pulls: beside the spinner, or as a line each quarter where there is no terminal."""
         with self._lock:
             texts = []
-            for each in pulls:
-                quarter = 4 * each["currentBytes"] // each["totalBytes"] if each["totalBytes"] else -1
-                texts.append(pull_text(each))
-                if self._spinner is None and self._shown and self._quarters.get(each["image"], -1) < quarter:
-                    self._quarters[each["image"]] = quarter
+            for pull in pulls:
+                quarter = 4 * pull["currentBytes"] // pull["totalBytes"] if pull["totalBytes"] else -1
+                texts.append(pull_text(pull))
+                if self._spinner is None and self._shown and self._quarters.get(pull["image"], -1) < quarter:
+                    self._quarters[pull["image"]] = quarter
                     note(plain(texts[-1]))
             if self._spinner is not None:
                 self._spinner.update(self._spinner.task_ids[0], pulls=plain("".join(f"; {text}" for text in texts)))
@@ -113,9 +113,9 @@ def _spinner(label: str) -> "Progress":
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     column = TextColumn("waiting for {task.description}{task.fields[pulls]}", markup=False)
-    made = Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-    made.add_task(plain(label), total=None, pulls="")
-    return made
+    spinner = Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    spinner.add_task(plain(label), total=None, pulls="")
+    return spinner
 
 
 def pull_text(pull: Mapping[str, Any]) -> str:
@@ -131,10 +131,10 @@ def pulls_shown(client: "Connection", waiting: Waiting) -> Iterator[None]:
     from paddock._client.errors import ClientError
     from paddock._client.images import Images
 
-    ended = threading.Event()
+    is_over = threading.Event()
 
     def ask() -> None:
-        while not ended.wait(_PULLS_SECONDS):
+        while not is_over.wait(_PULLS_SECONDS):
             try:
                 waiting.pulling(Images(client).pulling())
             except ClientError:  # the wait itself says so
@@ -145,7 +145,7 @@ def pulls_shown(client: "Connection", waiting: Waiting) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        is_over.set()
 
 
 @contextmanager
@@ -159,14 +159,14 @@ def image_work(label: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(plain(label), total=None)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(plain(label), total=None)
 
-        def step(found: Mapping[str, Any]) -> None:
-            current, total = work.count(found)
-            shown.update(task, completed=current, total=total or None)
-            if not found.get("layer"):
-                shown.console.print(plain(str(found.get("text", ""))), markup=False, highlight=False, soft_wrap=True)
+        def step(update: Mapping[str, Any]) -> None:
+            current, total = work.count(update)
+            bars.update(task, completed=current, total=total or None)
+            if not update.get("layer"):
+                bars.console.print(plain(str(update.get("text", ""))), markup=False, highlight=False, soft_wrap=True)
 
         yield step
 
@@ -183,7 +183,9 @@ class _ImageWork:
         total = step.get("totalBytes", 0)
         if total:
             self._bytes[step.get("layer", "")] = (step.get("currentBytes", 0), total)
-        return sum(each for each, _ in self._bytes.values()), sum(each for _, each in self._bytes.values())
+        return sum(current for current, _ in self._bytes.values()), sum(
+            total_bytes for _, total_bytes in self._bytes.values()
+        )
 
     def print(self, step: Mapping[str, Any]) -> None:
         """Print a step, unless only its bytes are new."""

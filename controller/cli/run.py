@@ -109,8 +109,8 @@ class Job:
         elif source.suffix in _INTERPRETERS:
             interpreter = (_INTERPRETERS[source.suffix],)
         else:
-            known = ", ".join((*_INTERPRETERS, *_JAVASCRIPT))
-            raise UsageProblem(f"{file}: no interpreter for this suffix; rename it to one of {known}")
+            suffixes = ", ".join((*_INTERPRETERS, *_JAVASCRIPT))
+            raise UsageProblem(f"{file}: no interpreter for this suffix; rename it to one of {suffixes}")
         path = f"/tmp/{source.name}"  # noqa: S108 - in the sandbox, which has no other user
         return cls((*interpreter, path, *arguments), path, _read(source))
 
@@ -152,14 +152,14 @@ class Gpus:
     @classmethod
     def parse(cls, text: str) -> "Gpus":
         """Parse the option; "" is none. Raises UsageProblem."""
-        found = _GPUS.fullmatch(text) if text else None
-        if text and found is None:
+        match = _GPUS.fullmatch(text) if text else None
+        if text and match is None:
             raise UsageProblem(f"--gpus {text}: not understood; write a number, all, or device=ID[,ID]")
-        if found is None:
+        if match is None:
             return cls()
-        if found["ids"]:
-            return cls(ids=tuple(found["ids"].split(",")))
-        return cls(all=True) if found["count"] == "all" else cls(int(found["count"]))
+        if match["ids"]:
+            return cls(ids=tuple(match["ids"].split(",")))
+        return cls(all=True) if match["count"] == "all" else cls(int(match["count"]))
 
     def resources(self, client: Client) -> dict[str, Any]:
         """Return the sandbox's resources. Raises CliError if the host lists none of which to take all."""
@@ -173,13 +173,13 @@ class Gpus:
             capacity = hosts[0].get("status", {}).get("capacity", {})
             count = capacity.get("gpus", 0)
             if not count:
-                words = "no GPU of this host is listed for sandboxes; write a number, or have the operator list them"
-                raise CliError(f"--gpus all: {words} (setting gpu_devices)")
+                advice = "no GPU of this host is listed for sandboxes; write a number, or have the operator list them"
+                raise CliError(f"--gpus all: {advice} (setting gpu_devices)")
         return {"limits": {"gpus": count}}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SandboxRequest:
     """The sandbox that a command line asks for: a template or an image ("": the default one), a level, GPUs, a host.
 
     An empty name is a random one. An empty host is the daemon's only one, or the scheduler's choice. `limits` are those
@@ -204,21 +204,23 @@ class Asked:
 
 
 @contextlib.contextmanager
-def temporary_sandbox(ctx: click.Context, namespace: str, asked: Asked, seconds: float | None) -> Iterator[Sandbox]:
+def temporary_sandbox(
+    ctx: click.Context, namespace: str, request: SandboxRequest, seconds: float | None
+) -> Iterator[Sandbox]:
     """Create a sandbox and wait until it is Ready; remove it at the end, also after a signal."""
     client = connect(ctx)
-    document = _document(client, namespace, asked, _container_spec(client, namespace, asked), _LIFECYCLE)
+    document = _document(client, namespace, request, _container_spec(client, namespace, request), _LIFECYCLE)
     name = document["metadata"]["name"]
     with _exit_on_signals():
-        _create(client, namespace, document, asked)
+        _create(client, namespace, document, request)
         try:
-            _wait(client, namespace, name, seconds, asked.image)
+            _wait(client, namespace, name, seconds, request.image)
             yield Sandbox(client, namespace, name)
         finally:
             _remove(client, namespace, name)
 
 
-def _create(client: Client, namespace: str, document: Mapping[str, Any], asked: Asked) -> None:
+def _create(client: Client, namespace: str, document: Mapping[str, Any], request: SandboxRequest) -> None:
     """Create the sandbox. An interrupted request may have made it, too.
 
     It is removed then, unless the user chose its name: that may be another sandbox's.
@@ -226,7 +228,7 @@ def _create(client: Client, namespace: str, document: Mapping[str, Any], asked: 
     try:
         client.request("POST", _SANDBOXES.path(namespace), json=document)
     except BaseException as error:
-        if not asked.name and not isinstance(error, Refused):
+        if not request.name and not isinstance(error, Refused):
             _remove(client, namespace, document["metadata"]["name"])
         raise
 
@@ -234,7 +236,7 @@ def _create(client: Client, namespace: str, document: Mapping[str, Any], asked: 
 def start_detached(
     ctx: click.Context,
     namespace: str,
-    asked: Asked,
+    request: SandboxRequest,
     job: Job,
     env: Mapping[str, str],
     seconds: float | None,
@@ -250,39 +252,41 @@ def start_detached(
     lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 0 if rm else _KEPT_SECONDS}
     if timeout_seconds:
         lifecycle["activeDeadlineSeconds"] = math.ceil(timeout_seconds)
-    template = _main_template(client, namespace, asked, job, env)
-    document = _document(client, namespace, asked, {"template": template}, lifecycle)
+    template = _main_template(client, namespace, request, job, env)
+    document = _document(client, namespace, request, {"template": template}, lifecycle)
     name: str = document["metadata"]["name"]
     with _exit_on_signals():
-        _create(client, namespace, document, asked)
+        _create(client, namespace, document, request)
         try:
-            _wait(client, namespace, name, seconds, asked.image, may_end=True)
+            _wait(client, namespace, name, seconds, request.image, may_end=True)
         except BaseException:
             _remove(client, namespace, name)
             raise
     return name
 
 
-def _main_template(client: Client, namespace: str, asked: Asked, job: Job, env: Mapping[str, str]) -> dict[str, Any]:
+def _main_template(
+    client: Client, namespace: str, request: SandboxRequest, job: Job, env: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the template of a sandbox whose main command is the job."""
-    template = _template(client, namespace, asked)[0]
+    template = _template(client, namespace, request)[0]
     for name in ("command", "args"):
         template.pop(name, None)
     if not job.is_images_own:
         template["command"] = job.as_main()
     elif job.command:
         template["args"] = list(job.command)
-    if asked.working_dir:
-        template["workingDir"] = asked.working_dir
-    others = [each for each in template.get("env", ()) if each["name"] not in env]
-    template["env"] = [*others, *({"name": key, "value": value} for key, value in env.items())]
+    if request.working_dir:
+        template["workingDir"] = request.working_dir
+    kept_variables = [variable for variable in template.get("env", ()) if variable["name"] not in env]
+    template["env"] = [*kept_variables, *({"name": key, "value": value} for key, value in env.items())]
     return template
 
 
 def run_main(
     ctx: click.Context,
     namespace: str,
-    asked: Asked,
+    request: SandboxRequest,
     job: Job,
     env: Mapping[str, str],
     seconds: float | None,
@@ -292,15 +296,15 @@ def run_main(
 ) -> int:
     """Run the image's own program as the main command of a sandbox, show its log, and return its exit code."""
     client = connect(ctx)
-    template = _main_template(client, namespace, asked, job, env)
+    template = _main_template(client, namespace, request, job, env)
     lifecycle: dict[str, Any] = {"keepRunning": True, "ttlSecondsAfterFinished": 60, "shutdownGracePeriodSeconds": 0}
     lifecycle["activeDeadlineSeconds"] = math.ceil(timeout_seconds or _MOST_SECONDS)
-    document = _document(client, namespace, asked, {"template": template}, lifecycle)
+    document = _document(client, namespace, request, {"template": template}, lifecycle)
     name = document["metadata"]["name"]
     with _exit_on_signals():
-        _create(client, namespace, document, asked)
+        _create(client, namespace, document, request)
         try:
-            _wait(client, namespace, name, seconds, asked.image, may_end=True)
+            _wait(client, namespace, name, seconds, request.image, may_end=True)
             with (
                 Output(sys.stdout.buffer, raw=raw_output) as out,
                 Sandbox(client, namespace, name).logs(follow=True) as pieces,
@@ -316,7 +320,7 @@ def _exit_code(client: Client, namespace: str, name: str) -> int:
     """Wait for the end of a main command; return its exit code. Raises CliError."""
     end: Mapping[str, Any] = {}
 
-    def ended(_name: str, obj: Object | None) -> bool:
+    def is_ended(_name: str, obj: Object | None) -> bool:
         nonlocal end
         if obj is None:
             raise CliError(f"sandbox {name} was deleted meanwhile; run it again")
@@ -325,7 +329,7 @@ def _exit_code(client: Client, namespace: str, name: str) -> int:
         finished = condition_of(obj, "Suspended")
         return bool(end) or (finished is not None and finished["status"] == "True")
 
-    if until(client, _SANDBOXES, namespace, [name], ended, time.monotonic() + _END_SECONDS) or not end:
+    if until(client, _SANDBOXES, namespace, [name], is_ended, time.monotonic() + _END_SECONDS) or not end:
         raise CliError(f"sandbox {name} did not end with its log; see `paddock why {name}`")
     if end.get("reason") == "DeadlineExceeded":
         note("error: command timed out and was killed; set another limit with --timeout, or 0 for none")
@@ -359,63 +363,70 @@ def run_job(
 
 
 def _document(
-    client: Client, namespace: str, asked: Asked, container: dict[str, Any], lifecycle: dict[str, Any]
+    client: Client, namespace: str, request: SandboxRequest, container: dict[str, Any], lifecycle: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": "Sandbox",
         "metadata": {
-            "name": asked.name or f"run-{secrets.token_hex(5)}",
+            "name": request.name or f"run-{secrets.token_hex(5)}",
             "namespace": namespace,
             "labels": {"app": LABEL},
         },
         "spec": {
             **container,
-            **({"host": asked.host} if asked.host else {}),
-            **_resources(client, asked),
+            **({"host": request.host} if request.host else {}),
+            **_resources(client, request),
             "restartPolicy": "Never",
             "lifecycle": lifecycle,
         },
     }
 
 
-def _resources(client: Client, asked: Asked) -> dict[str, Any]:
+def _resources(client: Client, request: SandboxRequest) -> dict[str, Any]:
     """Return the resources of the spec, if any are asked for."""
-    resources = asked.gpus.resources(client) if asked.gpus != Gpus() else {}
-    if asked.limits:
-        resources["limits"] = {**resources.get("limits", {}), **asked.limits}
+    resources = request.gpus.resources(client) if request.gpus != Gpus() else {}
+    if request.limits:
+        resources["limits"] = {**resources.get("limits", {}), **request.limits}
     return {"resources": resources} if resources else {}
 
 
-def _container_spec(client: Client, namespace: str, asked: Asked) -> dict[str, Any]:
+def _container_spec(client: Client, namespace: str, request: SandboxRequest) -> dict[str, Any]:
     """Return the spec of the container. Only a templateRef to an unchanged template can claim a pool member.
 
     A template of the namespace comes before Paddock's own of that name.
     """
-    if asked.template and not asked.changes_template and own_template(asked.template) is None:
-        return {"templateRef": {"name": asked.template}}
-    template, stored = _template(client, namespace, asked)
+    if request.template and not request.changes_template and own_template(request.template) is None:
+        return {"templateRef": {"name": request.template}}
+    template, stored = _template(client, namespace, request)
     return (
-        {"templateRef": {"name": asked.template}} if stored and not asked.changes_template else {"template": template}
+        {"templateRef": {"name": request.template}}
+        if stored and not request.changes_template
+        else {"template": template}
     )
 
 
-def _template(client: Client, namespace: str, asked: Asked) -> tuple[dict[str, Any], bool]:
+def _template(client: Client, namespace: str, request: SandboxRequest) -> tuple[dict[str, Any], bool]:
     """Return the template at the level asked for, and whether it is a stored one. Raises Refused if there is none."""
-    found: dict[str, Any] = {"image": asked.image or IMAGE, "command": ["sleep", "infinity"]}
+    template: dict[str, Any] = {"image": request.image or IMAGE, "command": ["sleep", "infinity"]}
     stored = False
-    if asked.template:
-        own = own_template(asked.template)
+    if request.template:
+        own_spec = own_template(request.template)
         try:
-            found = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(asked.template)}")["spec"]
+            template = client.get(f"namespaces/{segment(namespace)}/sandboxtemplates/{segment(request.template)}")[
+                "spec"
+            ]
             stored = True
         except Refused as error:
-            if own is None or error.code != 404:
+            if own_spec is None or error.code != 404:
                 raise
-            found = own
-    changes: dict[str, Any] = {"securityLevel": asked.level, "user": asked.user}
-    changes["volumes"] = [*found.get("volumes", ()), *(_mount(client, namespace, each) for each in asked.volumes)]
-    return {**found, **{name: value for name, value in changes.items() if value}}, stored
+            template = own_spec
+    changes: dict[str, Any] = {"securityLevel": request.level, "user": request.user}
+    changes["volumes"] = [
+        *template.get("volumes", ()),
+        *(_mount(client, namespace, volume) for volume in request.volumes),
+    ]
+    return {**template, **{name: value for name, value in changes.items() if value}}, stored
 
 
 def _mount(client: Client, namespace: str, volume: Volume) -> dict[str, Any]:
@@ -433,7 +444,7 @@ def own_template(name: str) -> dict[str, Any] | None:
     """Return the spec of one of Paddock's own templates (specs/sandboxtemplate); None if there is none."""
     import yaml
 
-    for file in (folder / each for folder in _SPECS for each in _OWN):
+    for file in (folder / file_name for folder in _SPECS for file_name in _OWN):
         for document in yaml.safe_load_all(file.read_text()) if file.is_file() else ():
             if document["kind"] == "SandboxTemplate" and document["metadata"]["name"] == name:
                 spec: dict[str, Any] = document["spec"]
@@ -458,19 +469,19 @@ def _wait(
                 raise CliError(_not_started(obj))
             return True
         for type_, status in (("Accepted", "False"), ("Finished", "True")):
-            found = condition_of(obj or {}, type_)
-            if found is not None and found["status"] == status:
-                raise CliError(f"the sandbox failed: {found['reason']}: {found.get('message', '')}")
-        found = condition_of(obj or {}, "Ready")
-        if found is None or found["status"] == "True":
-            return found is not None
-        if found["reason"] in _HOPELESS:
-            raise CliError(f"the sandbox failed: {found['message']}")
-        if found["reason"] in _NO_IMAGE:
-            raise CliError(f"{found['message']}; {_images_here(client)}{_as_program(image)}")
-        if found["reason"] in _HOSTLESS:
-            raise CliError(f"the sandbox has no host: {found['message']}; for `paddock run`, add --host NAME")
-        last = obstacle_of(found)
+            condition = condition_of(obj or {}, type_)
+            if condition is not None and condition["status"] == status:
+                raise CliError(f"the sandbox failed: {condition['reason']}: {condition.get('message', '')}")
+        condition = condition_of(obj or {}, "Ready")
+        if condition is None or condition["status"] == "True":
+            return condition is not None
+        if condition["reason"] in _HOPELESS:
+            raise CliError(f"the sandbox failed: {condition['message']}")
+        if condition["reason"] in _NO_IMAGE:
+            raise CliError(f"{condition['message']}; {_images_here(client)}{_as_program(image)}")
+        if condition["reason"] in _HOSTLESS:
+            raise CliError(f"the sandbox has no host: {condition['message']}; for `paddock run`, add --host NAME")
+        last = obstacle_of(condition)
         waiting.report(f"sandbox {name}", last.reason, last.message, counts=last.counts)
         return False
 
@@ -495,8 +506,8 @@ def _images_here(client: Client) -> str:
         return f"the images here are unknown: {error.message}"
     if not names:
         return "no image is here"
-    more = f" and {len(names) - _SHOWN_IMAGES} more (`paddock image list`)" if len(names) > _SHOWN_IMAGES else ""
-    return f"images here: {', '.join(names[:_SHOWN_IMAGES])}{more}"
+    remark = f" and {len(names) - _SHOWN_IMAGES} more (`paddock image list`)" if len(names) > _SHOWN_IMAGES else ""
+    return f"images here: {', '.join(names[:_SHOWN_IMAGES])}{remark}"
 
 
 def _not_started(obj: Object) -> str:
@@ -528,8 +539,8 @@ def _exit_on_signals() -> Iterator[None]:
         return
 
     def end(number: int, _frame: object) -> None:
-        for each in _FATAL_SIGNALS:  # once is enough
-            signal.signal(each, signal.SIG_IGN)
+        for signal_number in _FATAL_SIGNALS:  # once is enough
+            signal.signal(signal_number, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     earlier = {number: signal.signal(number, end) for number in _FATAL_SIGNALS}

@@ -13,7 +13,7 @@ _BREAKS = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 def plain(text: str) -> str:
     """Escape unsafe characters, such as `\\x1b` for ESC."""
-    return UNSAFE.sub(lambda found: _escape(ord(found[0])), text)
+    return UNSAFE.sub(lambda match: _escape(ord(match[0])), text)
 
 
 def one_line(text: str) -> str:

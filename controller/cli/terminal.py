@@ -42,7 +42,7 @@ def raw(resized: Callable[[], None]) -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     free = [
-        each for each in _FATAL_SIGNALS if signal.getsignal(each) == signal.SIG_DFL
+        signal_number for signal_number in _FATAL_SIGNALS if signal.getsignal(signal_number) == signal.SIG_DFL
     ]  # others end by way of our `finally`
     earlier = {number: signal.signal(number, die) for number in free}
     earlier[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: resized())

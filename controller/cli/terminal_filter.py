@@ -48,49 +48,51 @@ class TerminalFilter:
 
     def feed(self, data: bytes) -> bytes:
         """Filter one chunk; return what may be shown now."""
-        return self._shown(self._decoder.decode(data)).encode()
+        return self._filtered(self._decoder.decode(data)).encode()
 
     def end(self) -> bytes:
         """End the stream: return the rest and the sequences that reset the terminal. Resets the filter."""
-        rest = self._shown(self._decoder.decode(b"", final=True)) + "".join(self._undo.values())
-        self._held, self._in_string, self._undo = "", False, {}
-        return rest.encode()
+        remainder = self._filtered(self._decoder.decode(b"", final=True)) + "".join(self._undo.values())
+        self._held = ""
+        self._in_string = False
+        self._undo = {}
+        return remainder.encode()
 
-    def _shown(self, more: str) -> str:
-        text, self._held = self._held + more, ""
-        shown, at = [], 0
+    def _filtered(self, addition: str) -> str:
+        text, self._held = self._held + addition, ""
+        output, at = [], 0
         while at < len(text):
             if self._in_string:
                 at = self._after_string(text, at)
             elif plain := _TEXT.match(text, at):
-                shown.append(plain[0])
+                output.append(plain[0])
                 at = plain.end()
             elif text[at] != "\x1b":
-                shown.append(self._control(text[at]))
+                output.append(self._control(text[at]))
                 at += 1
-            elif found := _STRING.match(text, at):
+            elif match := _STRING.match(text, at):
                 self._in_string = True
-                at = found.end()
-            elif found := _CSI.match(text, at):
-                shown.append(self._csi(found))
-                at = found.end()
-            elif found := _ESCAPE.match(text, at):
-                shown.append(self._escape(found))
-                at = found.end()
+                at = match.end()
+            elif match := _CSI.match(text, at):
+                output.append(self._csi(match))
+                at = match.end()
+            elif match := _ESCAPE.match(text, at):
+                output.append(self._escape(match))
+                at = match.end()
             else:
-                begun = _BEGUN.match(text, at)
-                assert begun is not None  # an ESC is enough for it
-                if begun.end() == len(text):
-                    self._held = begun[0]
-                at = begun.end()
-        return "".join(shown)
+                beginning = _BEGUN.match(text, at)
+                assert beginning is not None  # an ESC is enough for it
+                if beginning.end() == len(text):
+                    self._held = beginning[0]
+                at = beginning.end()
+        return "".join(output)
 
     def _after_string(self, text: str, at: int) -> int:
-        ended = _STRING_END.search(text, at)
-        if ended is None:
+        match = _STRING_END.search(text, at)
+        if match is None:
             return len(text)
         self._in_string = False
-        return ended.start() if ended[0] in "\x1b\n" else ended.end()
+        return match.start() if match[0] in "\x1b\n" else match.end()
 
     def _control(self, char: str) -> str:
         """Filter other control characters: only those that choose a character set pass."""
@@ -99,16 +101,16 @@ class TerminalFilter:
         self._changed("shift", _SHIFT_IN, on=char == _SHIFT_OUT)
         return char
 
-    def _csi(self, found: "re.Match[str]") -> str:
+    def _csi(self, match: "re.Match[str]") -> str:
         """Return the control sequence, or its allowed part."""
-        private, numbers, between, final = found.groups()
+        private, numbers, between, final = match.groups()
         if not _NUMBERS.fullmatch(numbers):
             return ""
         kind = private + between + final
         if kind == "m":
             self._changed("style", "\x1b[m", on=bool(numbers.strip("0;")))
         if not self._screen:
-            return found[0] if len(kind) == 1 and final in _IN_LINE else ""
+            return match[0] if len(kind) == 1 and final in _IN_LINE else ""
         if kind in ("h", "l", "?h", "?l"):
             return self._modes(private, numbers, on=final == "h")
         if kind == "r":
@@ -117,32 +119,32 @@ class TerminalFilter:
             self._changed("cursor", "\x1b[0 q", on=bool(numbers.strip("0")))
         elif kind == ">m" and numbers.partition(";")[0] == "4":  # keys with modifiers, as vim asks for them
             self._changed("keys", "\x1b[>4m", on=";" in numbers)
-            return found[0]
+            return match[0]
         elif kind == "T" and ";" in numbers:
             return ""  # a way of mouse tracking that waits for answers
         passes = kind in (" q", "!p", "?J", "?K") or (len(kind) == 1 and final in _ON_SCREEN)
-        return found[0] if passes else ""
+        return match[0] if passes else ""
 
     def _modes(self, private: str, numbers: str, *, on: bool) -> str:
-        known = _PRIVATE_MODES if private else _MODES
-        allowed = [int(each) for each in numbers.split(";") if each.isdigit() and int(each) in known]
-        for each in allowed:
-            if each not in _NOT_KEPT:
-                first = each in _ON_AT_FIRST
-                self._changed(f"{private}{each}", f"\x1b[{private}{each}{'h' if first else 'l'}", on=on != first)
-        return f"\x1b[{private}{';'.join(map(str, allowed))}{'h' if on else 'l'}" if allowed else ""
+        known_modes = _PRIVATE_MODES if private else _MODES
+        modes = [int(digits) for digits in numbers.split(";") if digits.isdigit() and int(digits) in known_modes]
+        for mode in modes:
+            if mode not in _NOT_KEPT:
+                first = mode in _ON_AT_FIRST
+                self._changed(f"{private}{mode}", f"\x1b[{private}{mode}{'h' if first else 'l'}", on=on != first)
+        return f"\x1b[{private}{';'.join(map(str, modes))}{'h' if on else 'l'}" if modes else ""
 
-    def _escape(self, found: "re.Match[str]") -> str:
+    def _escape(self, match: "re.Match[str]") -> str:
         """Return an escape sequence of two or three characters if it is allowed."""
-        between, final = found.groups()
+        between, final = match.groups()
         if not self._screen:
             return ""
         if between in ("(", ")", "*", "+"):
             self._changed(between, f"\x1b{between}B", on=final != "B")
-            return found[0]
+            return match[0]
         if not between and final in "=>":
             self._changed("keypad", "\x1b>", on=final == "=")
-        return found[0] if not between and final in "78=>DEHMc" else ""
+        return match[0] if not between and final in "78=>DEHMc" else ""
 
     def _changed(self, what: str, undo: str, *, on: bool) -> None:
         self._undo.pop(what, None)

@@ -56,18 +56,18 @@ class Condition:
     may_be_missing = False
 
     def reached(self, obj: Object | None) -> bool:
-        found = condition_of(obj, self.name) if obj is not None else None
-        if obj is None or found is None:
+        condition = condition_of(obj, self.name) if obj is not None else None
+        if obj is None or condition is None:
             return False
-        return _is_current(found, obj) and str(found["status"]).lower() == self.status.lower()
+        return _is_current(condition, obj) and str(condition["status"]).lower() == self.status.lower()
 
     def why_not(self, obj: Object) -> Obstacle:
-        found = condition_of(obj, self.name)
-        if found is None:
+        condition = condition_of(obj, self.name)
+        if condition is None:
             return Obstacle("", f"has no condition {self.name} yet")
-        if not _is_current(found, obj):
-            return Obstacle("", f"{found['type']} is not yet observed for the newest generation")
-        return obstacle_of(found)
+        if not _is_current(condition, obj):
+            return Obstacle("", f"{condition['type']} is not yet observed for the newest generation")
+        return obstacle_of(condition)
 
     def __str__(self) -> str:
         return self.name
@@ -120,21 +120,21 @@ class PathHolds:
     may_be_missing = False
 
     def reached(self, obj: Object | None) -> bool:
-        found = [] if obj is None else self._found(obj)
-        return bool(found) if self.value is None else self.value in found
+        texts = [] if obj is None else self._texts(obj)
+        return bool(texts) if self.value is None else self.value in texts
 
     def why_not(self, obj: Object) -> Obstacle:
-        message = f"{self.path} is {' '.join(self._found(obj)) or 'not set'}"
+        message = f"{self.path} is {' '.join(self._texts(obj)) or 'not set'}"
         ready = condition_of(obj, "Ready")
         if ready is None or ready["status"] == "True":
             return Obstacle("", message)
         why = obstacle_of(ready)
         return Obstacle(why.reason, f"{message}; {why.message}")
 
-    def _found(self, obj: Object) -> list[str]:
+    def _texts(self, obj: Object) -> list[str]:
         from controller.cli.jsonpath import compile_path, text_of, values
 
-        return [text_of(each) for each in values(compile_path(self.path), obj)]
+        return [text_of(match) for match in values(compile_path(self.path), obj)]
 
     def __str__(self) -> str:
         return self.path
@@ -143,7 +143,7 @@ class PathHolds:
 def condition_of(obj: Object, name: str) -> Mapping[str, Any] | None:
     """Return the condition of that name, ignoring case."""
     conditions = obj.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if str(each["type"]).lower() == name.lower()), None)
+    return next((condition for condition in conditions if str(condition["type"]).lower() == name.lower()), None)
 
 
 def obstacle_of(condition: Mapping[str, Any]) -> Obstacle:
@@ -162,12 +162,12 @@ def goal_option(_ctx: click.Context, _param: click.Parameter, text: str) -> Goal
     """Parse --for=TEXT."""
     if text in ("delete", "create"):
         return Gone() if text == "delete" else Created()
-    word, _, rest = text.partition("=")
-    if word == "condition" and rest:
-        name, _, status = rest.partition("=")
+    word, _, argument = text.partition("=")
+    if word == "condition" and argument:
+        name, _, status = argument.partition("=")
         return Condition(name, status or "True")
-    if word == "jsonpath" and rest.startswith("{"):
-        path, brace, value = rest.rpartition("}")
+    if word == "jsonpath" and argument.startswith("{"):
+        path, brace, value = argument.rpartition("}")
         if brace and value[:1] in ("", "="):
             from controller.cli.jsonpath import compile_path
 
@@ -199,7 +199,9 @@ class Outage:
 
     def __init__(self, deadline: float = math.inf) -> None:
         """`deadline` (time.monotonic) is the command's own."""
-        self._deadline, self._ends, self._pause_seconds = deadline, 0.0, 0.0
+        self._deadline = deadline
+        self._ends = 0.0
+        self._pause_seconds = 0.0
 
     def end(self) -> None:
         """Note that the daemon has answered."""
@@ -213,10 +215,10 @@ class Outage:
         if not self._ends:
             self._ends, self._pause_seconds = now + RESTART_SECONDS, 0.1
             note(f"{error.message}; waiting for the daemon")
-        left = min(self._ends, self._deadline) - now
-        if left <= 0 and self._ends < self._deadline:
+        seconds_left = min(self._ends, self._deadline) - now
+        if seconds_left <= 0 and self._ends < self._deadline:
             raise error
-        time.sleep(max(0.0, min(self._pause_seconds, left)))
+        time.sleep(max(0.0, min(self._pause_seconds, seconds_left)))
         self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
 
 
@@ -241,10 +243,10 @@ def follow(
     Raises Refused (reason Expired: the revision is too old), and ClientError when the daemon stays away.
     """
     outage = Outage(deadline)
-    while (left := deadline - time.monotonic()) > 0:
+    while (seconds_left := deadline - time.monotonic()) > 0:
         query = {**params, "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": revision}
         try:
-            with client.lines(path, query, table=table, seconds=left) as lines:
+            with client.lines(path, query, table=table, seconds=seconds_left) as lines:
                 outage.end()
                 for line in lines:
                     event = _event(json.loads(line))
@@ -259,10 +261,10 @@ def follow(
             outage.pause(error)
 
 
-def _event(found: Mapping[str, Any]) -> Event:
-    if found["type"] == "ERROR":
-        raise refusal(found["object"], int(found["object"].get("code", 500)))
-    return Event(found["type"], found["object"])
+def _event(line_object: Mapping[str, Any]) -> Event:
+    if line_object["type"] == "ERROR":
+        raise refusal(line_object["object"], int(line_object["object"].get("code", 500)))
+    return Event(line_object["type"], line_object["object"])
 
 
 def until(
@@ -273,46 +275,46 @@ def until(
     Each object is checked at least once; exceptions of `done` are passed on, but for those of a daemon that is
     restarted.
     """
-    left, outage = list(dict.fromkeys(names)), Outage(deadline)
-    while left:
+    pending, outage = list(dict.fromkeys(names)), Outage(deadline)
+    while pending:
         try:
-            left = _until(client, resource, place, left, done, deadline, outage)
+            pending = _until(client, resource, place, pending, done, deadline, outage)
             break
         except ClientError as error:
             outage.pause(error)
             if time.monotonic() >= deadline:
                 break
-    return left
+    return pending
 
 
 def _until(
-    client: Client, resource: Resource, place: str, left: list[str], done: Done, deadline: float, outage: Outage
+    client: Client, resource: Resource, place: str, pending: list[str], done: Done, deadline: float, outage: Outage
 ) -> list[str]:
-    params = name_params(left)
-    while left:
-        found = client.request("GET", resource.path(place), params=params)
+    params = name_params(pending)
+    while pending:
+        page = client.request("GET", resource.path(place), params=params)
         outage.end()
-        objects = {each["metadata"]["name"]: each for each in found["items"]}
-        left = [name for name in left if not done(name, objects.get(name))]
-        revision = found["metadata"]["resourceVersion"]
-        if not left or time.monotonic() >= deadline:
-            return left
+        objects = {entry["metadata"]["name"]: entry for entry in page["items"]}
+        pending = [name for name in pending if not done(name, objects.get(name))]
+        revision = page["metadata"]["resourceVersion"]
+        if not pending or time.monotonic() >= deadline:
+            return pending
         if not resource.watched:
             time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
             continue
         try:
-            _follow_until(follow(client, resource.path(place), revision, params, deadline=deadline), left, done)
+            _follow_until(follow(client, resource.path(place), revision, params, deadline=deadline), pending, done)
         except Refused as error:
             if error.reason != EXPIRED:
                 raise
-    return left
+    return pending
 
 
-def _follow_until(events: Iterator[Event], left: list[str], done: Done) -> None:
-    """Remove the names from `left` that are done."""
+def _follow_until(events: Iterator[Event], pending: list[str], done: Done) -> None:
+    """Remove the names from `pending` that are done."""
     for event in events:
         name = event.obj["metadata"]["name"]
-        if name in left and done(name, None if event.type == "DELETED" else event.obj):
-            left.remove(name)
-        if not left:
+        if name in pending and done(name, None if event.type == "DELETED" else event.obj):
+            pending.remove(name)
+        if not pending:
             return

@@ -42,12 +42,14 @@ def run_name(workflow: str) -> str:
     return f"{workflow[:44].rstrip('-')}-{secrets.token_hex(3)}"
 
 
-def parameters_of(given: Sequence[str]) -> list[dict[str, str]]:
+def parameters_of(assignments: Sequence[str]) -> list[dict[str, str]]:
     """Return parameters from NAME=VALUE words. Raises CliError."""
-    wrong = [each for each in given if not each.partition("=")[0] or "=" not in each]
+    wrong = [assignment for assignment in assignments if not assignment.partition("=")[0] or "=" not in assignment]
     if wrong:
         raise CliError(f"-p {wrong[0]}: not a parameter; write -p NAME=VALUE")
-    return [{"name": name, "value": value} for name, _, value in (each.partition("=") for each in given)]
+    return [
+        {"name": name, "value": value} for name, _, value in (assignment.partition("=") for assignment in assignments)
+    ]
 
 
 def follow(runs: WorkflowRuns, name: str, seconds: float | None) -> Run:
@@ -68,11 +70,11 @@ def follow(runs: WorkflowRuns, name: str, seconds: float | None) -> Run:
 
 def _show_failures(runs: WorkflowRuns, run: Run, name: str) -> None:
     """Show the last output of the stages that failed: it is what one looks for."""
-    for each in _stages(run):
-        if each["state"] != "Failed":
+    for stage in _stages(run):
+        if stage["state"] != "Failed":
             continue
-        if lines := _last(runs.log(name, each["name"]), _FAILURE_LINES):
-            note(f"--- last output of {each['name']} ---")
+        if lines := _last(runs.log(name, stage["name"]), _FAILURE_LINES):
+            note(f"--- last output of {stage['name']} ---")
             for line in lines:
                 note(line)
 
@@ -89,25 +91,29 @@ def follow_logs(runs: WorkflowRuns, name: str, stage: str, out: "Output", *, to_
 
     Raises CliError for a stage that the run has not.
     """
-    written: dict[tuple[str, int], int] = {}
+    lengths: dict[tuple[str, int], int] = {}
     finished: set[tuple[str, int]] = set()
     while True:
         run = runs.get(name)
         status = run.get("status", {})
-        known = [each["name"] for each in status.get("stages", ())]
-        if stage and stage not in known:
-            raise CliError(f"workflowrun {name} has no stage {stage}; it has {', '.join(known)}")
-        stages = [each for each in status.get("stages", ()) if each["attempt"] and (not stage or each["name"] == stage)]
-        for each in sorted(stages, key=lambda found: found.get("startTime", "")):
-            key = (each["name"], each["attempt"])
+        stage_names = [known_stage["name"] for known_stage in status.get("stages", ())]
+        if stage and stage not in stage_names:
+            raise CliError(f"workflowrun {name} has no stage {stage}; it has {', '.join(stage_names)}")
+        stages = [
+            run_stage
+            for run_stage in status.get("stages", ())
+            if run_stage["attempt"] and (not stage or run_stage["name"] == stage)
+        ]
+        for run_stage in sorted(stages, key=lambda run_stage: run_stage.get("startTime", "")):
+            key = (run_stage["name"], run_stage["attempt"])
             if key in finished:
                 continue
-            if key not in written and not stage:
-                out.write(f"== {each['name']}\n".encode())
-            data = runs.log(name, each["name"], attempt=each["attempt"], offset=written.get(key, 0))
+            if key not in lengths and not stage:
+                out.write(f"== {run_stage['name']}\n".encode())
+            data = runs.log(name, run_stage["name"], attempt=run_stage["attempt"], offset=lengths.get(key, 0))
             out.write(data)
-            written[key] = written.get(key, 0) + len(data)
-            if each["state"] in _OVER:
+            lengths[key] = lengths.get(key, 0) + len(data)
+            if run_stage["state"] in _OVER:
                 finished.add(key)
         if not to_end or status.get("phase") in ENDED:
             return
@@ -116,19 +122,21 @@ def follow_logs(runs: WorkflowRuns, name: str, stage: str, out: "Output", *, to_
 
 def download_all(runs: WorkflowRuns, name: str, folder: Path, only: Sequence[str] = ()) -> None:
     """Unpack the artifacts of a run, each into a folder of its name."""
-    found = [each for each in runs.artifacts(name) if not only or each["name"] in only]
-    missing = [each for each in only if each not in [known["name"] for known in found]]
+    artifacts = [artifact for artifact in runs.artifacts(name) if not only or artifact["name"] in only]
+    missing = [
+        artifact_name for artifact_name in only if artifact_name not in [artifact["name"] for artifact in artifacts]
+    ]
     if missing:
-        known = ", ".join(each["name"] for each in runs.artifacts(name)) or "none"
-        raise CliError(f"workflowrun {name} has no artifact {missing[0]}; it has {known}")
-    for each in found:
-        count = runs.download(name, each["name"], folder / each["name"])
-        say(f"{folder / each['name']}: {counted(count, 'file')}, {counted(file_bytes(each), 'byte')}")
+        known_names = ", ".join(artifact["name"] for artifact in runs.artifacts(name)) or "none"
+        raise CliError(f"workflowrun {name} has no artifact {missing[0]}; it has {known_names}")
+    for artifact in artifacts:
+        count = runs.download(name, artifact["name"], folder / artifact["name"])
+        say(f"{folder / artifact['name']}: {counted(count, 'file')}, {counted(file_bytes(artifact), 'byte')}")
 
 
 def file_bytes(artifact: Mapping[str, Any]) -> int:
     """Return the bytes of an artifact's files; its `size` is that of the archive with them."""
-    return sum(each["size"] for each in artifact["files"])
+    return sum(file["size"] for file in artifact["files"])
 
 
 @contextmanager
@@ -148,12 +156,12 @@ class _Lines:
 
     def show(self, run: Run, _log: Log) -> None:
         stages = _stages(run)
-        for each in stages:
-            state = each["state"], each["attempt"]
-            begun = each["state"] != "Waiting" or each["attempt"]
-            if begun and self._told.get(each["name"]) != state:
-                self._told[each["name"]] = state
-                note(plain(_stage_line(each, _width(stages))))
+        for stage in stages:
+            state = stage["state"], stage["attempt"]
+            has_begun = stage["state"] != "Waiting" or stage["attempt"]
+            if has_begun and self._told.get(stage["name"]) != state:
+                self._told[stage["name"]] = state
+                note(plain(_stage_line(stage, _width(stages))))
 
 
 @contextmanager
@@ -165,28 +173,28 @@ def _live() -> "Iterator[Callable[[Run, Log], None]]":
     with Live(console=Console(stderr=True, highlight=False), refresh_per_second=8) as live:
 
         def show(run: Run, log: Log) -> None:
-            shown, stages = Text(plain(_head(run)), style="bold"), _stages(run)
-            for each in stages:
-                shown.append(f"\n  {plain(_stage_line(each, _width(stages)))}", style=_STYLES[each["state"]])
-                if each["state"] == "Running":
-                    for line in _last(log(each["name"]), _SHOWN_LINES):
-                        shown.append(f"\n      | {line}", style="not bold dim")
-            live.update(shown)
+            text, stages = Text(plain(_head(run)), style="bold"), _stages(run)
+            for stage in stages:
+                text.append(f"\n  {plain(_stage_line(stage, _width(stages)))}", style=_STYLES[stage["state"]])
+                if stage["state"] == "Running":
+                    for line in _last(log(stage["name"]), _SHOWN_LINES):
+                        text.append(f"\n      | {line}", style="not bold dim")
+            live.update(text)
 
         yield show
 
 
 def _stages(run: Run) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = run.get("status", {}).get("stages", ())
-    return found
+    stages: Sequence[Mapping[str, Any]] = run.get("status", {}).get("stages", ())
+    return stages
 
 
 def _last(log: bytes, count: int) -> list[str]:
-    return [one_line(each)[:160] for each in log.decode("utf-8", "replace").splitlines()[-count:]]
+    return [one_line(line)[:160] for line in log.decode("utf-8", "replace").splitlines()[-count:]]
 
 
 def _width(stages: Sequence[Mapping[str, Any]]) -> int:
-    return max((len(each["name"]) for each in stages), default=0)
+    return max((len(stage["name"]) for stage in stages), default=0)
 
 
 def _head(run: Run) -> str:
@@ -205,11 +213,11 @@ def _stage_line(stage: Mapping[str, Any], width: int) -> str:
     return f"{stage['name']:<{width}}  {word:<9} {_seconds(stage)}{again}{message}".rstrip()
 
 
-def _seconds(part: Mapping[str, Any]) -> str:
-    if not part.get("startTime"):
+def _seconds(span: Mapping[str, Any]) -> str:
+    if not span.get("startTime"):
         return ""
-    end = datetime.fromisoformat(part["completionTime"]).timestamp() if part.get("completionTime") else time.time()
-    return f"{max(0.0, end - datetime.fromisoformat(part['startTime']).timestamp()):.1f}s"
+    end = datetime.fromisoformat(span["completionTime"]).timestamp() if span.get("completionTime") else time.time()
+    return f"{max(0.0, end - datetime.fromisoformat(span['startTime']).timestamp()):.1f}s"
 
 
 def exit_code(run: Run) -> int:

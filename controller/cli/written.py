@@ -48,9 +48,9 @@ def write(
 def _documents(texts: Sequence[dict[str, str]], namespace: str | None) -> list[Document]:
     good: list[Document] = []
     problems = []
-    for each in texts:
-        found, wrong = parse(each["file"], each["text"], discover(), namespace=namespace)
-        good += found
+    for source in texts:
+        valid, wrong = parse(source["file"], source["text"], discover(), namespace=namespace)
+        good += valid
         problems += wrong
     problems += repeated(good)
     if problems:

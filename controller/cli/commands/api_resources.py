@@ -13,20 +13,20 @@ from controller.version import API_VERSION
 @click.pass_context
 def api_resources_(ctx: click.Context, no_headers: bool, output: str | None) -> None:
     """Show the kinds that the daemon serves, with their short names."""
-    found = sorted(connect(ctx).get(PREFIX).get("resources", []), key=lambda each: each["name"])
+    resources = sorted(connect(ctx).get(PREFIX).get("resources", []), key=lambda resource: resource["name"])
     if output == "name":
-        say("\n".join(each["name"] for each in found))
+        say("\n".join(resource["name"] for resource in resources))
         return
     rows = [
         [
-            each["name"],
-            ",".join(each["shortNames"]),
+            resource["name"],
+            ",".join(resource["shortNames"]),
             API_VERSION,
-            str(each["namespaced"]).lower(),
-            each["kind"],
-            *([",".join(each["verbs"])] if output == "wide" else []),
+            str(resource["namespaced"]).lower(),
+            resource["kind"],
+            *([",".join(resource["verbs"])] if output == "wide" else []),
         ]
-        for each in found
+        for resource in resources
     ]
     titles = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", *(["VERBS"] if output == "wide" else [])]
     say_table(columns(rows if no_headers else [titles, *rows]))

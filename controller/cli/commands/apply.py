@@ -83,8 +83,8 @@ def apply_(
     suffix = " (server dry run)" if dry_run == "server" else ""
     items = client.request("POST", "apply", json=body)["items"]
     if output is None:
-        for each in items:
-            say(f"{each['resource']}/{each['metadata']['name']} {each['result']}{suffix}")
+        for outcome in items:
+            say(f"{outcome['resource']}/{outcome['metadata']['name']} {outcome['result']}{suffix}")
     if wait:
         _wait(client, items, timeout)
     if output is not None:
@@ -104,8 +104,8 @@ def _print_plan(client: "Client", body: Mapping[str, Any]) -> None:
     from controller.cli.plan_text import plan_text, quota_lines
 
     items = client.request("POST", "diff", json={**body, "plan": True})["items"]
-    for each in (*map(plan_text, items), *quota_lines(items)):
-        say(each)
+    for line in (*map(plan_text, items), *quota_lines(items)):
+        say(line)
 
 
 def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
@@ -118,9 +118,9 @@ def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
 
     resource, ready = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True), Condition("Ready")
     places: dict[str, list[str]] = {}
-    for each in items:
-        if each["kind"] == "Sandbox" and each["result"] not in ("pruned", "deleted"):
-            places.setdefault(each["metadata"]["namespace"], []).append(each["metadata"]["name"])
+    for outcome in items:
+        if outcome["kind"] == "Sandbox" and outcome["result"] not in ("pruned", "deleted"):
+            places.setdefault(outcome["metadata"]["namespace"], []).append(outcome["metadata"]["name"])
     count, reached = sum(map(len, places.values())), set[tuple[str, str]]()
     deadline, late = time.monotonic() + timeout, list[str]()
     with waiting_for(f"{count} sandboxes: 0/{count} Ready") as waiting, pulls_shown(client, waiting):
@@ -145,22 +145,22 @@ def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
 
 def _show(client: "Client", items: Sequence[Any], output: str) -> None:
     """Print the applied objects."""
-    found = []
-    for each in items:
-        if each["result"] not in ("pruned", "deleted"):
-            metadata = each["metadata"]
+    objects = []
+    for outcome in items:
+        if outcome["result"] not in ("pruned", "deleted"):
+            metadata = outcome["metadata"]
             place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
-            found.append(client.get(f"{place}{each['plural']}/{metadata['name']}"))
-    say(object_format(output)(found, len(found) == 1), exact=True)
+            objects.append(client.get(f"{place}{outcome['plural']}/{metadata['name']}"))
+    say(object_format(output)(objects, len(objects) == 1), exact=True)
 
 
 def _print_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
     """Print the objects to prune; only the daemon knows the set."""
     from controller.cli.client import connect
 
-    for each in connect(ctx).request("POST", "apply", json={**body, "dryRun": True})["items"]:
-        if each["result"] == "pruned":
-            say(f"{each['resource']}/{each['metadata']['name']} pruned (client dry run)")
+    for outcome in connect(ctx).request("POST", "apply", json={**body, "dryRun": True})["items"]:
+        if outcome["result"] == "pruned":
+            say(f"{outcome['resource']}/{outcome['metadata']['name']} pruned (client dry run)")
 
 
 def _checked(documents: Sequence[dict[str, Any]], namespace: str | None) -> "Sequence[Document]":
@@ -169,9 +169,9 @@ def _checked(documents: Sequence[dict[str, Any]], namespace: str | None) -> "Seq
     from controller.kinds.registry import discover
 
     good, problems = [], []
-    for each in documents:
-        found, wrong = parse(each["file"], each["text"], discover(), namespace=namespace)
-        good += found
+    for source in documents:
+        valid, wrong = parse(source["file"], source["text"], discover(), namespace=namespace)
+        good += valid
         problems += wrong
     problems += repeated(good)
     if problems:

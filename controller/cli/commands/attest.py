@@ -35,23 +35,23 @@ def attest_(ctx: click.Context, name: str, namespace: str | None, output: str | 
     client = connect(ctx)
     resource = Kinds(client).targets([f"sandbox/{name.removeprefix('sandbox/')}"])[0].resource
     path = resource.path(namespace or DEFAULT_NAMESPACE, name.removeprefix("sandbox/"))
-    found = client.get(f"{path}/attest")
+    attestation = client.get(f"{path}/attest")
     if output is not None:
-        say((json_text if output == "json" else yaml_text)(found))
+        say((json_text if output == "json" else yaml_text)(attestation))
     else:
-        say_table("\n".join(_lines(found, "report" if report else "facts")))
-    if found["secured"] != "True":
+        say_table("\n".join(_lines(attestation, "report" if report else "facts")))
+    if attestation["secured"] != "True":
         ctx.exit(1)
 
 
-def _lines(found: Mapping[str, Any], what: str) -> Iterator[str]:
-    yield f"sandbox/{found['metadata']['name']} {_WORDS[found['secured']]}"
-    if found["secured"] != "True":
-        yield f"  {found['reason']}: {found['message']}"
+def _lines(attestation: Mapping[str, Any], what: str) -> Iterator[str]:
+    yield f"sandbox/{attestation['metadata']['name']} {_WORDS[attestation['secured']]}"
+    if attestation["secured"] != "True":
+        yield f"  {attestation['reason']}: {attestation['message']}"
     if what == "report":
-        rows = [[each["name"], each["found"]] for each in found["report"]]
+        rows = [[fact["name"], fact["found"]] for fact in attestation["report"]]
     else:
         rows = [["", "WHAT", "FOUND", "WANTED"]]
-        rows += [["ok" if each["holds"] else "!!", *(each[name] for name in _COLUMNS)] for each in found["facts"]]
-    if found[what]:
+        rows += [["ok" if fact["holds"] else "!!", *(fact[name] for name in _COLUMNS)] for fact in attestation["facts"]]
+    if attestation[what]:
         yield columns(rows)

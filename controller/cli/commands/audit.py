@@ -16,7 +16,7 @@ _MOST = 100_000  # entries in one answer
 @click.group("audit", cls=Group, invoke_without_command=True)
 @click.option("--since", type=DURATION, help="Only entries newer than this: 30m, 24h, 7d.")
 @click.option("--actor", metavar="TEXT", default="", help="Only callers whose name contains this text.")
-@click.option("--refused", is_flag=True, help="Only refused requests.")
+@click.option("--refused", "refused_only", is_flag=True, help="Only refused requests.")
 @click.option(
     "--limit",
     type=click.IntRange(1, _MOST),
@@ -37,7 +37,7 @@ def audit_(
     /,
     since: float | None,
     actor: str,
-    refused: bool,
+    refused_only: bool,
     limit: int,
     writer: str,
     output: str | None,
@@ -51,12 +51,14 @@ def audit_(
     if ctx.invoked_subcommand is not None:
         return
     after = "" if since is None else str(max(0.0, time.time() - since))
-    found = connect(ctx).get("audit", sinceTime=after, limit=str(limit), writer=writer)
+    page = connect(ctx).get("audit", sinceTime=after, limit=str(limit), writer=writer)
     items = [
-        each for each in found["items"] if actor in each["actor"] and (not refused or each["outcome"] == "refused")
+        entry
+        for entry in page["items"]
+        if actor in entry["actor"] and (not refused_only or entry["outcome"] == "refused")
     ]
     if output in ("json", "yaml"):
-        say((json_text if output == "json" else yaml_text)({**found, "items": items}))
+        say((json_text if output == "json" else yaml_text)({**page, "items": items}))
     elif items:
         say_table(columns(_table(items, wide=output == "wide")))
     else:
@@ -78,17 +80,17 @@ def verify(ctx: click.Context, expect: tuple[str, ...]) -> None:
     --expect later. A line without a writer is that of older versions, which had one chain.
     """
     client = connect(ctx)
-    found = client.get("audit/verify")
-    if found["problem"]:
-        raise CliError(f"audit log: {found['problem']}; restore it from a backup")
-    for each in expect:
-        _check(client, each, found["chains"])
-    chains = f" in {len(found['chains'])} chains" if len(found["chains"]) > 1 else ""
-    pruned = f", after {found['pruned']} pruned ones" if found["pruned"] else ""
-    thinned = f", without {found['thinned']} dropped for busy callers" if found["thinned"] else ""
-    say(f"{found['entries']} entries{chains} are unchanged{pruned}{thinned}")
-    for each in found["chains"]:
-        say(":".join(filter(None, (each["writer"], str(each["lastId"]), each["lastHash"]))))
+    verification = client.get("audit/verify")
+    if verification["problem"]:
+        raise CliError(f"audit log: {verification['problem']}; restore it from a backup")
+    for expectation in expect:
+        _check(client, expectation, verification["chains"])
+    chains = f" in {len(verification['chains'])} chains" if len(verification["chains"]) > 1 else ""
+    pruned = f", after {verification['pruned']} pruned ones" if verification["pruned"] else ""
+    thinned = f", without {verification['thinned']} dropped for busy callers" if verification["thinned"] else ""
+    say(f"{verification['entries']} entries{chains} are unchanged{pruned}{thinned}")
+    for chain in verification["chains"]:
+        say(":".join(filter(None, (chain["writer"], str(chain["lastId"]), chain["lastHash"]))))
 
 
 def _check(client: Client, expect: str, chains: list[dict[str, Any]]) -> None:
@@ -99,7 +101,7 @@ def _check(client: Client, expect: str, chains: list[dict[str, Any]]) -> None:
     entry = f"entry {number} of {writer}" if writer else f"entry {number}"
     rewritten = f"{entry} differs from the expected one: the log was rewritten"
     pruned = f"{entry} was pruned and can't be compared; expect a newer entry"
-    chain = next((each for each in chains if each["writer"] == writer), None)
+    chain = next((chain for chain in chains if chain["writer"] == writer), None)
     if chain is None:
         raise CliError(rewritten)
     if int(number) <= chain["pruned"]:
@@ -107,29 +109,38 @@ def _check(client: Client, expect: str, chains: list[dict[str, Any]]) -> None:
     limit = chain["lastId"] - int(number) + 1
     if limit > _MOST:
         raise CliError(f"{entry} has more than {_MOST} newer ones and can't be compared; expect a newer entry")
-    asked = {"writer": writer, "limit": str(limit)}  # "" is a writer, too
-    items = client.request("GET", "audit", params=asked)["items"] if limit > 0 else []
-    if any(each["id"] == int(number) and each["hash"] == expected for each in items):
+    query = {"writer": writer, "limit": str(limit)}  # "" is a writer, too
+    items = client.request("GET", "audit", params=query)["items"] if limit > 0 else []
+    if any(record["id"] == int(number) and record["hash"] == expected for record in items):
         return
-    for each in items:
-        if each["verb"] == "thinned" and 0 < each["id"] - int(number) < each["detail"]["entries"]:
+    for record in items:
+        if record["verb"] == "thinned" and 0 < record["id"] - int(number) < record["detail"]["entries"]:
             raise CliError(pruned)
     raise CliError(rewritten)
 
 
 def _table(items: list[dict[str, Any]], *, wide: bool) -> list[list[str]]:
     """Return title and rows; with the writers, if there are several."""
-    wide = wide or len({each["writer"] for each in items}) > 1
+    wide = wide or len({entry["writer"] for entry in items}) > 1
     titles = ["TIME", *(["WRITER"] if wide else []), "ACTOR", "FROM", "VERB", "OBJECT", "DECISION", "DETAIL"]
-    return [titles, *(_row(each, wide=wide) for each in items)]
+    return [titles, *(_row(entry, wide=wide) for entry in items)]
 
 
-def _row(each: dict[str, Any], *, wide: bool) -> list[str]:
-    obj = each["object"]
-    named = "/".join(part for part in (obj["kind"].lower(), obj["namespace"], obj["name"]) if part) or "-"
-    detail = " ".join(f"{key}={_text(value)}" for key, value in each["detail"].items())
-    writer = [each["writer"] or "-"] if wide else []
-    return [each["time"], *writer, each["actor"], each["source"] or "-", each["verb"], named, each["outcome"], detail]
+def _row(entry: dict[str, Any], *, wide: bool) -> list[str]:
+    obj = entry["object"]
+    object_name = "/".join(part for part in (obj["kind"].lower(), obj["namespace"], obj["name"]) if part) or "-"
+    detail = " ".join(f"{key}={_text(value)}" for key, value in entry["detail"].items())
+    writer = [entry["writer"] or "-"] if wide else []
+    return [
+        entry["time"],
+        *writer,
+        entry["actor"],
+        entry["source"] or "-",
+        entry["verb"],
+        object_name,
+        entry["outcome"],
+        detail,
+    ]
 
 
 def _text(value: Any) -> str:

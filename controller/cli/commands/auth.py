@@ -22,13 +22,15 @@ def auth_() -> None:
 @click.pass_context
 def whoami(ctx: click.Context, output: str | None) -> None:
     """Show your user name and grants."""
-    found = connect(ctx).get("auth/whoami")
+    identity = connect(ctx).get("auth/whoami")
     if output is not None:
-        say((json_text if output == "json" else yaml_text)(found))
+        say((json_text if output == "json" else yaml_text)(identity))
         return
-    say(found["name"])
+    say(identity["name"])
     rows = [["ROLE", "NAMESPACES", "BOUNDS"]]
-    say_table(columns(rows + [[each["role"], ",".join(each["namespaces"]), bounds(each)] for each in found["grants"]]))
+    say_table(
+        columns(rows + [[grant["role"], ",".join(grant["namespaces"]), bounds(grant)] for grant in identity["grants"]])
+    )
 
 
 @auth_.command("can-i")
@@ -54,38 +56,38 @@ def can_i(
     if every:
         say_table(columns(_every(connect(ctx), None if everywhere else namespace or DEFAULT_NAMESPACE)))
         return
-    asked, sub = _VERBS.get(verb, (verb, ""))
+    api_verb, sub = _VERBS.get(verb, (verb, ""))
     word, _, name = kind.partition("/")
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
-    body: dict[str, Any] = {"verb": asked, "kind": word, "namespace": place, "name": name, "subresource": sub}
-    found = connect(ctx).request("POST", "auth/can-i", json=body)
+    body: dict[str, Any] = {"verb": api_verb, "kind": word, "namespace": place, "name": name, "subresource": sub}
+    decision = connect(ctx).request("POST", "auth/can-i", json=body)
     if not quiet:
-        say("yes" if found["allowed"] else "no")
-        if not found["allowed"]:
-            note(found["reason"])
-    ctx.exit(0 if found["allowed"] else 1)
+        say("yes" if decision["allowed"] else "no")
+        if not decision["allowed"]:
+            note(decision["reason"])
+    ctx.exit(0 if decision["allowed"] else 1)
 
 
 def _every(client: Client, place: str | None) -> list[list[str]]:
     """Return the verbs that are allowed for each kind, as rows."""
     rows = [["RESOURCES", "VERBS"]]
     for kind in client.get(PREFIX)["resources"]:
-        verbs = [each for each in _LISTED if each in kind["verbs"]]
+        verbs = [verb for verb in _LISTED if verb in kind["verbs"]]
         verbs += ["exec", "logs"] if kind["kind"] == "Sandbox" else []
-        rows.append([kind["name"], " ".join(each for each in verbs if _allowed(client, each, kind["name"], place))])
+        rows.append([kind["name"], " ".join(verb for verb in verbs if _is_allowed(client, verb, kind["name"], place))])
     return rows
 
 
-def _allowed(client: Client, verb: str, kind: str, place: str | None) -> bool:
-    asked, sub = _VERBS.get(verb, (verb, ""))
-    body = {"verb": asked, "kind": kind, "namespace": place, "name": "", "subresource": sub}
+def _is_allowed(client: Client, verb: str, kind: str, place: str | None) -> bool:
+    api_verb, sub = _VERBS.get(verb, (verb, ""))
+    body = {"verb": api_verb, "kind": kind, "namespace": place, "name": "", "subresource": sub}
     return bool(client.request("POST", "auth/can-i", json=body)["allowed"])
 
 
 def bounds(grant: dict[str, Any]) -> str:
     """Format the bounds of a grant in one line."""
-    said = [f"{name}={','.join(grant[name])}" for name in ("levels", "images", "tools") if name in grant]
-    said += ["digests only"] if grant.get("requireDigest") else []
-    said += [f"{name}<={most}" for name, most in grant.get("limits", {}).items() if most is not None]
-    said += [f"{name}<={grant[name]}" for name in ("cpuShares", "priority") if grant.get(name) is not None]
-    return " ".join(said) or "none"
+    terms = [f"{name}={','.join(grant[name])}" for name in ("levels", "images", "tools") if name in grant]
+    terms += ["digests only"] if grant.get("requireDigest") else []
+    terms += [f"{name}<={most}" for name, most in grant.get("limits", {}).items() if most is not None]
+    terms += [f"{name}<={grant[name]}" for name in ("cpuShares", "priority") if grant.get(name) is not None]
+    return " ".join(terms) or "none"

@@ -23,18 +23,18 @@ def backup_(ctx: click.Context, file: str) -> None:
     path = Path(file)
     if path.exists():
         raise CliError(f"{file}: file exists; name a new one")
-    part = path.with_name(f".{path.name}.part")
+    partial_path = path.with_name(f".{path.name}.part")
     client = connect(ctx)
     try:
-        with client.stream("backup", {}) as pieces, _new(part) as opened:
-            size = sum(opened.write(each) for each in pieces)
+        with client.stream("backup", {}) as pieces, _new(partial_path) as opened:
+            size = sum(opened.write(piece) for piece in pieces)
             opened.flush()
             os.fsync(opened.fileno())
-        os.rename(part, path)
+        os.rename(partial_path, path)
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}; free some space, or name another file") from error
     finally:
-        part.unlink(missing_ok=True)
+        partial_path.unlink(missing_ok=True)
     note(f"{file} written ({size} bytes)")
 
 

@@ -59,21 +59,21 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 @click.command("completion")
 @click.argument("shell", nargs=-1, metavar="bash|zsh|fish", type=click.UNPROCESSED)
 @click.option(
-    "--words", "asked", is_flag=True, hidden=True, help="Print the completions of these words; for the scripts."
+    "--words", "completing", is_flag=True, hidden=True, help="Print the completions of these words; for the scripts."
 )
 @click.pass_context
-def completion_(ctx: click.Context, shell: Sequence[str], asked: bool) -> None:
+def completion_(ctx: click.Context, shell: Sequence[str], completing: bool) -> None:
     """Print the shell script that completes commands, options, kinds and object names.
 
     \b
     source <(paddock completion bash)
     """
-    if asked:
+    if completing:
         from controller.cli.complete import candidates
 
         root = ctx.find_root()
-        for each in candidates(root.command, list(shell), root.obj.address, root.obj.context):
-            click.echo(each)
+        for candidate in candidates(root.command, list(shell), root.obj.address, root.obj.context):
+            click.echo(candidate)
         return
     if len(shell) != 1 or shell[0] not in SCRIPTS:
         raise click.UsageError(f"no such shell; name one of {', '.join(SCRIPTS)}")

@@ -41,37 +41,39 @@ def config_() -> None:
 @click.option("-o", "--output", type=click.Choice(["name"]), help="Print only the names.")
 def get_contexts(no_headers: bool, output: str | None) -> None:
     """List the contexts; the current one is marked."""
-    found = stored.load_contexts()
+    contexts = stored.load_contexts()
     if output == "name":
-        for each in found.items:
-            say(each.name)
+        for context in contexts.items:
+            say(context.name)
         return
-    if not found.items:
+    if not contexts.items:
         note(f"No contexts in {stored.config_file()}.")
         return
     rows = [["CURRENT", "NAME", "SERVER", "NAMESPACE", "TOKEN FILE"]]
-    for each in found.items:
-        mark = "*" if each.name == found.current else ""
-        rows.append([mark, each.name, each.server or "-", each.namespace or "default", each.token_file or "-"])
+    for context in contexts.items:
+        mark = "*" if context.name == contexts.current else ""
+        rows.append(
+            [mark, context.name, context.server or "-", context.namespace or "default", context.token_file or "-"]
+        )
     say_table(columns(rows[1:] if no_headers else rows))
 
 
 @config_.command("current-context")
 def current_context() -> None:
     """Print the name of the current context."""
-    found = stored.load_contexts()
-    if not found.current:
+    contexts = stored.load_contexts()
+    if not contexts.current:
         raise CliError("no context is current; choose one with `paddock config use-context NAME`")
-    say(found.current)
+    say(contexts.current)
 
 
 @config_.command("use-context")
 @click.argument("name")
 def use_context(name: str) -> None:
     """Make a context the current one."""
-    found = stored.load_contexts()
-    found.named(name)
-    stored.save_contexts(replace(found, current=name))
+    contexts = stored.load_contexts()
+    contexts.named(name)
+    stored.save_contexts(replace(contexts, current=name))
     say(f"context {name} is now current")
 
 
@@ -83,34 +85,34 @@ def use_context(name: str) -> None:
 @click.option("--token-stdin", is_flag=True, help="Read the token from stdin, and keep it in a file of its own.")
 @click.option("--ca-file", metavar="FILE", help="Trusted authorities, as a PEM file.")
 @click.option("--use", is_flag=True, help="Make it the current context.")
-def set_context(name: str, token_stdin: bool, use: bool, **given: Any) -> None:
+def set_context(name: str, token_stdin: bool, use: bool, **parts: Any) -> None:
     """Create a context, or change the given parts of one. An empty value removes a part."""
     if not name or not name.isprintable() or "/" in name or name.startswith("."):
         raise click.UsageError(f"`{name}` is not a name for a context; use letters, digits, `-`, `_` and `.`")
-    if token_stdin and given["token_file"]:
+    if token_stdin and parts["token_file"]:
         raise click.UsageError("--token-stdin and --token-file exclude each other; give one")
-    if given["server"]:
-        parse_address(given["server"])
-    found = stored.load_contexts()
-    known = next((each for each in found.items if each.name == name), None)
-    context = replace(known or Context(name), **{key: value for key, value in given.items() if value is not None})
+    if parts["server"]:
+        parse_address(parts["server"])
+    contexts = stored.load_contexts()
+    former = next((context for context in contexts.items if context.name == name), None)
+    context = replace(former or Context(name), **{key: value for key, value in parts.items() if value is not None})
     if token_stdin:
         context = replace(context, token_file=str(_keep_token(name)))
-    changed = found.put(context)
+    changed = contexts.put(context)
     stored.save_contexts(replace(changed, current=name) if use else changed)
-    say(f"context {name} {'changed' if known else 'created'}")
+    say(f"context {name} {'changed' if former else 'created'}")
 
 
 @config_.command("delete-context")
 @click.argument("name")
 def delete_context(name: str) -> None:
     """Remove a context, and the token file that `--token-stdin` made."""
-    found = stored.load_contexts()
-    context = found.named(name)
-    stored.save_contexts(found.without(name))
-    own = _token_file(name)
-    if context.token_file == str(own):
-        own.unlink(missing_ok=True)
+    contexts = stored.load_contexts()
+    context = contexts.named(name)
+    stored.save_contexts(contexts.without(name))
+    own_file = _token_file(name)
+    if context.token_file == str(own_file):
+        own_file.unlink(missing_ok=True)
     say(f"context {name} deleted")
 
 
@@ -137,8 +139,8 @@ def enable(ctx: click.Context, name: str | None) -> None:
     from controller.cli.commands.mcp import write_config
     from controller.cli.mcp.client_config import CLIENTS
 
-    found = [each for each in CLIENTS.values() if each.found] or [CLIENTS["claude"]]
-    for client in found if name in (None, _SERVER) else [CLIENTS[str(name)]]:
+    clients = [client for client in CLIENTS.values() if client.is_in_use] or [CLIENTS["claude"]]
+    for client in clients if name in (None, _SERVER) else [CLIENTS[str(name)]]:
         write_config(ctx, client, {"toolset": "all" if name == _SERVER else "basic"}, client.file())
 
 

@@ -72,8 +72,8 @@ def add(
     metadata = {"name": name, "namespace": place}
     document = {"apiVersion": "paddock/v1alpha1", "kind": "Provider", "metadata": metadata, "spec": spec}
     sent = {"documents": [{"file": f"provider/{name}", "text": json.dumps(document)}]}
-    for each in connect(ctx).request("POST", "apply", json=sent)["items"]:
-        say(f"provider.paddock/{each['metadata']['name']} {each['result']}")
+    for outcome in connect(ctx).request("POST", "apply", json=sent)["items"]:
+        say(f"provider.paddock/{outcome['metadata']['name']} {outcome['result']}")
 
 
 @provider.command("list")
@@ -112,11 +112,11 @@ def _refuse_other_address(name: str, endpoint: str) -> None:
 
 def _of_docker(name: str, namespace: str, servers: Sequence[Mapping[str, Any]]) -> str:
     """Return what stands for a provider of the type docker: the ModelServers of the namespace, as far as they serve."""
-    ready = [each["metadata"]["name"] for each in servers if _ready(each).get("status") == "True"]
+    ready = [server["metadata"]["name"] for server in servers if _ready(server).get("status") == "True"]
     waiting = [
-        f"{each['metadata']['name']} ({_ready(each).get('reason', 'Pending')})"
-        for each in servers
-        if _ready(each).get("status") != "True"
+        f"{server['metadata']['name']} ({_ready(server).get('reason', 'Pending')})"
+        for server in servers
+        if _ready(server).get("status") != "True"
     ]
     add = "`paddock apply -f specs/modelserver/smol.yaml` adds one"
     parts = [f"serves {', '.join(ready)}" if ready else "serves no model yet"]
@@ -134,7 +134,7 @@ def _of_docker(name: str, namespace: str, servers: Sequence[Mapping[str, Any]]) 
 
 
 def _ready(server: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(
-        (each for each in server.get("status", {}).get("conditions", ()) if each["type"] == "Ready"), {}
+    condition: Mapping[str, Any] = next(
+        (condition for condition in server.get("status", {}).get("conditions", ()) if condition["type"] == "Ready"), {}
     )
-    return found
+    return condition

@@ -69,14 +69,14 @@ def cp_(
     paddock cp quickstart:/workspace/report.html .
     tar -c src | paddock cp - quickstart:/workspace
     """
-    there, here = _split(source), _split(target)
-    if (there is None) == (here is None):
+    source_place, target_place = _split(source), _split(target)
+    if (source_place is None) == (target_place is None):
         raise UsageProblem(
             "exactly one side must be a sandbox; write it as NAME:PATH, as in `paddock cp ./app quickstart:/workspace`"
         )
-    name, path = there or here or ("", "")
+    name, path = source_place or target_place or ("", "")
     files = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).files
-    if here:
+    if target_place:
         left_out = _into(files, source, path, follow_link)
     elif target == "-":
         left_out = _archive(files, path, follow_link)
@@ -84,8 +84,8 @@ def cp_(
         limits = {"max_bytes": max_size, "max_entries": max_entries}
         with transferring(path) as progress:
             left_out = files.pull(path, target, follow=follow_link, progress=progress, **limits)
-    for each in left_out:
-        note(f"warning: {each}")
+    for entry in left_out:
+        note(f"warning: {entry}")
     ctx.exit(1 if left_out else 0)
 
 

@@ -107,10 +107,10 @@ def delete_(
     client = connect(ctx)
     kinds = Kinds(client)
     deletions: list[_Deletion] = []
-    refused: list[Refused] = []
+    refusals: list[Refused] = []
     place = namespace or DEFAULT_NAMESPACE
     texts = files.read(files_, recursive=recursive)
-    pairs = _in_files(kinds, texts, namespace) if files_ else [(each, place) for each in kinds.targets(what)]
+    pairs = _in_files(kinds, texts, namespace) if files_ else [(target, place) for target in kinds.targets(what)]
     for target, _ in pairs:
         _check(target, selector, everything, host)
     if dry_run != "none":
@@ -118,13 +118,13 @@ def delete_(
     for target, where in _users_first(pairs):
         if grace is not None:
             _shorten(client, target, where, selector, grace)
-        _delete(client, target, where, _query(ctx, selector, cascade, host), deletions, refused)
-    if not deletions and not refused:
+        _delete(client, target, where, _query(ctx, selector, cascade, host), deletions, refusals)
+    if not deletions and not refusals:
         note("No resources found.")
-    failures = [each for each in refused if not (ignore_not_found and each.reason == "NotFound")]
+    failures = [refusal for refusal in refusals if not (ignore_not_found and refusal.reason == "NotFound")]
     for error in failures:
         as_cli_error(error).show()
-    if wait and (pending := [each for each in deletions if each.resource.kind != VOLUME]):
+    if wait and (pending := [deletion for deletion in deletions if deletion.resource.kind != VOLUME]):
         _wait(client, pending, timeout)
     ctx.exit(1 if failures else 0)
 
@@ -138,12 +138,12 @@ def _grace_seconds(*, grace_period: int | None, now: bool, force: bool) -> int |
     return 0 if force else 1 if now else grace_period
 
 
-def _named(client: Client, target: Target, place: str, selector: str) -> Sequence[str]:
+def _names_of(client: Client, target: Target, place: str, selector: str) -> Sequence[str]:
     """Return the names that a target stands for; missing names are kept."""
     if target.names:
         return target.names
-    found = client.get(target.resource.path(place), labelSelector=selector)["items"]
-    return [each["metadata"]["name"] for each in found]
+    entries = client.get(target.resource.path(place), labelSelector=selector)["items"]
+    return [entry["metadata"]["name"] for entry in entries]
 
 
 def _dry_run(
@@ -152,7 +152,7 @@ def _dry_run(
     """Print what would be deleted; return the exit code."""
     code = 0
     for target, place in pairs:
-        for name in _named(client, target, place, selector):
+        for name in _names_of(client, target, place, selector):
             try:
                 client.get(target.resource.path(place, name))
             except Refused as error:
@@ -169,7 +169,7 @@ def _shorten(client: Client, target: Target, place: str, selector: str, seconds:
     if target.resource.kind != "Sandbox":
         return
     change = {"spec": {"lifecycle": {"shutdownGracePeriodSeconds": seconds}}}
-    for name in _named(client, target, place, selector):
+    for name in _names_of(client, target, place, selector):
         try:
             path = target.resource.path(place, name)
             client.request("PATCH", path, json=change, content_type="application/merge-patch+json")
@@ -211,32 +211,35 @@ def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str |
     from controller.documents.document import parse
     from controller.kinds.registry import discover
 
-    found: list[tuple[Target, str]] = []
+    pairs: list[tuple[Target, str]] = []
     problems: list[str] = []
-    for each in texts:
-        documents, wrong = parse(each["file"], each["text"], discover(), namespace=namespace)
+    for source in texts:
+        documents, wrong = parse(source["file"], source["text"], discover(), namespace=namespace)
         problems += map(str, wrong)
-        found += [(Target(kinds.resource(one.kind.plural), (one.name,)), one.namespace) for one in documents]
+        pairs += [
+            (Target(kinds.resource(document.kind.plural), (document.name,)), document.namespace)
+            for document in documents
+        ]
     if problems:
         raise CliError("nothing was deleted\n" + "\n".join(problems))
-    return found
+    return pairs
 
 
 def _delete(
-    client: Client, target: Target, place: str, query: Query, deletions: list[_Deletion], refused: list[Refused]
+    client: Client, target: Target, place: str, query: Query, deletions: list[_Deletion], refusals: list[Refused]
 ) -> None:
     """Request the deletion of a target's objects; a refusal does not stop the others."""
     resource = target.resource
     objects: list[Object] = []
     for name in target.names or ("",):
         try:
-            found = client.request("DELETE", resource.path(place, name), params=query)
+            answer = client.request("DELETE", resource.path(place, name), params=query)
         except Refused as error:
-            refused.append(error)
+            refusals.append(error)
         else:
-            objects += [found] if target.names else found["items"]
-    for each in objects:
-        metadata = each["metadata"]
+            objects += [answer] if target.names else answer["items"]
+    for entry in objects:
+        metadata = entry["metadata"]
         say(f'{resource.singular}.paddock "{metadata["name"]}" deleted')
         deletions.append(_Deletion(resource, place, metadata["name"], metadata["uid"]))
 
@@ -244,27 +247,27 @@ def _delete(
 def _wait(client: Client, deletions: Sequence[_Deletion], timeout: float) -> None:
     deadline = time.monotonic() + timeout
     groups: dict[tuple[Resource, str], dict[str, str]] = {}
-    for each in deletions:
-        groups.setdefault((each.resource, each.namespace), {})[each.name] = each.uid
-    left = {(each.resource, each.namespace, each.name): "" for each in deletions}
-    with waiting_for(_label(left)) as waiting:
+    for deletion in deletions:
+        groups.setdefault((deletion.resource, deletion.namespace), {})[deletion.name] = deletion.uid
+    pending = {(deletion.resource, deletion.namespace, deletion.name): "" for deletion in deletions}
+    with waiting_for(_label(pending)) as waiting:
 
-        def gone(resource: Resource, place: str, uids: Mapping[str, str], name: str, found: Object | None) -> bool:
-            if found is not None and found["metadata"]["uid"] == uids[name]:
-                left[resource, place, name] = Gone().why_not(found).message
+        def is_gone(resource: Resource, place: str, uids: Mapping[str, str], name: str, current: Object | None) -> bool:
+            if current is not None and current["metadata"]["uid"] == uids[name]:
+                pending[resource, place, name] = Gone().why_not(current).message
                 return False
-            left.pop((resource, place, name), None)
-            waiting.label(_label(left))
+            pending.pop((resource, place, name), None)
+            waiting.label(_label(pending))
             return True
 
         for (resource, place), uids in groups.items():
-            until(client, resource, place, uids, partial(gone, resource, place, uids), deadline)
-    if left:
-        names = ", ".join(f"{resource.word(name)} ({why})" for (resource, _, name), why in left.items())
+            until(client, resource, place, uids, partial(is_gone, resource, place, uids), deadline)
+    if pending:
+        names = ", ".join(f"{resource.word(name)} ({why})" for (resource, _, name), why in pending.items())
         raise CliError(f"timed out after {timeout:g} s; not deleted yet: {names}; see `paddock describe`")
 
 
-def _label(left: Collection[tuple[Resource, str, str]]) -> str:
-    names = [resource.word(name) for resource, _, name in left]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{len(names)} deletion(s): {', '.join(names[:3])}{more}"
+def _label(pending: Collection[tuple[Resource, str, str]]) -> str:
+    names = [resource.word(name) for resource, _, name in pending]
+    remark = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{len(names)} deletion(s): {', '.join(names[:3])}{remark}"

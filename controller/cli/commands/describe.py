@@ -27,23 +27,23 @@ def describe_(ctx: click.Context, what: Sequence[str], namespace: str | None, se
     """Show objects with their conditions and events."""
     client = connect(ctx)
     place = namespace or DEFAULT_NAMESPACE
-    found = [each for target in Kinds(client).targets(what) for each in _fetch(client, target, place, selector)]
-    if not found:
+    entries = [entry for target in Kinds(client).targets(what) for entry in _fetch(client, target, place, selector)]
+    if not entries:
         note(f"No resources found in {place} namespace.")
-    if found:
-        say_table("\n\n\n".join(_describe(client, each) for each in found))
+    if entries:
+        say_table("\n\n\n".join(_describe(client, entry) for entry in entries))
 
 
 def _fetch(client: Client, target: Target, place: str, selector: str) -> list[Any]:
     if target.names:
-        found = [read_named(client, target.resource, place, name) for name in target.names]
-        return [each for answer in found for each in answer.get("items", [answer])]
+        answers = [read_named(client, target.resource, place, name) for name in target.names]
+        return [entry for answer in answers for entry in answer.get("items", [answer])]
     return list(client.get(target.resource.path(place), labelSelector=selector)["items"])
 
 
 def _describe(client: Client, obj: Mapping[str, Any]) -> str:
     metadata, status = obj["metadata"], dict(obj.get("status", {}))
-    conditions, ended = status.pop("conditions", []), status.pop("lastTermination", None)
+    conditions, last_termination = status.pop("conditions", []), status.pop("lastTermination", None)
     parts = list(_identity(metadata))
     if "spec" not in obj:  # an Event: its fields are at the top level, and it has no events
         fields = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
@@ -52,13 +52,13 @@ def _describe(client: Client, obj: Mapping[str, Any]) -> str:
         parts += ["Spec:", _indented(obj["spec"])]
     if status:
         parts += ["Status:", _indented(status)]
-    if ended:
-        parts += ["Last termination:", _indented(ended)]
+    if last_termination:
+        parts += ["Last termination:", _indented(last_termination)]
     if conditions or "generation" in metadata:
         parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
-    if any(each["reason"] == _PULLING for each in conditions):
+    if any(condition["reason"] == _PULLING for condition in conditions):
         image = obj["spec"].get("template", {}).get("image")
-        parts += [pull_text(each) for each in Images(client).pulling() if image in (None, each["image"])]
+        parts += [pull_text(pull) for pull in Images(client).pulling() if image in (None, pull["image"])]
     events = client.get(_events_path(metadata), table=True, uid=metadata["uid"])
     parts += ["Events:", _shifted(table(events))] if events["rows"] else ["Events:  none"]
     return "\n".join(parts)
@@ -69,7 +69,7 @@ def _events_path(metadata: Mapping[str, Any]) -> str:
 
 
 def _identity(metadata: Mapping[str, Any]) -> Iterator[str]:
-    shown = {
+    fields = {
         "Name": metadata["name"],
         "Namespace": metadata.get("namespace", ""),
         "Labels": _pairs(metadata.get("labels", {})),
@@ -79,7 +79,7 @@ def _identity(metadata: Mapping[str, Any]) -> Iterator[str]:
         "Created": metadata.get("creationTimestamp", ""),
         "Deleting since": metadata.get("deletionTimestamp", ""),
     }
-    for title, value in shown.items():
+    for title, value in fields.items():
         if value:
             yield f"{title + ':':<{_LABEL_WIDTH + 2}}{value}"
 
@@ -97,9 +97,9 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
         "REASON": "reason",
         "MESSAGE": "message",
     }
-    if not any("lastTransitionTime" in each for each in conditions):  # as of a host, whose are of this moment
+    if not any("lastTransitionTime" in condition for condition in conditions):  # as of a host, whose are of this moment
         del fields["SINCE"]
-    rows = [[each.get(field, "") for field in fields.values()] for each in conditions]
+    rows = [[condition.get(field, "") for field in fields.values()] for condition in conditions]
     return _shifted(columns([list(fields), *rows]))
 
 

@@ -53,14 +53,14 @@ def diff_(
         items = _ask(ctx, documents, namespace, plan=plan, delete=deletion, **fields)
     except (CliError, ClientError) as error:
         raise UsageProblem(error.message) from error  # 1 means that something differs
-    for each in items:
-        _show(each, plan=plan)
+    for change in items:
+        _show(change, plan=plan)
     if plan:
         from controller.cli.plan_text import quota_lines
 
         for line in quota_lines(items):
             say(line)
-    ctx.exit(1 if any(each["before"] != each["after"] for each in items) else 0)
+    ctx.exit(1 if any(change["before"] != change["after"] for change in items) else 0)
 
 
 def _ask(ctx: click.Context, documents: Any, namespace: str | None, **options: Any) -> list[dict[str, Any]]:
@@ -83,8 +83,8 @@ def _show(item: Mapping[str, Any], *, plan: bool) -> None:
 
 def _unified(item: Mapping[str, Any]) -> Iterator[str]:
     metadata = item["metadata"]
-    words = (item["resource"], metadata.get("namespace", ""), metadata["name"])
-    name = ".".join(each for each in words if each)
+    name_parts = (item["resource"], metadata.get("namespace", ""), metadata["name"])
+    name = ".".join(name_part for name_part in name_parts if name_part)
     return difflib.unified_diff(_lines(item["before"]), _lines(item["after"]), f"live/{name}", f"merged/{name}")
 
 
@@ -93,12 +93,12 @@ def _lines(obj: Mapping[str, Any] | None) -> list[str]:
 
     if obj is None:
         return []
-    shown = {part: _sorted(value) for part, value in obj.items()}
-    return [f"{line}\n" for line in yaml_text(shown).splitlines()]
+    sorted_parts = {section: _sorted(value) for section, value in obj.items()}
+    return [f"{line}\n" for line in yaml_text(sorted_parts).splitlines()]
 
 
 def _sorted(value: Any) -> Any:
     """Sort fields by name: stores and models order them differently."""
     if isinstance(value, Mapping):
         return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(each) for each in value] if isinstance(value, list) else value
+    return [_sorted(element) for element in value] if isinstance(value, list) else value

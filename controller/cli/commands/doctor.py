@@ -35,7 +35,7 @@ def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
             raise UsageProblem(
                 "--config: the daemon that is asked has its own settings; leave out --config or --server"
             )
-        findings = _asked(ctx)
+        findings = _findings_of_daemon(ctx)
         if findings is not None:
             _show(ctx, findings, output)
     _show(ctx, _examined(config), output)
@@ -47,7 +47,7 @@ def _names_a_daemon(ctx: click.Context) -> bool:
     return bool(target.address or target.context or any(os.environ.get(name) for name in _VARIABLES))
 
 
-def _asked(ctx: click.Context) -> list[dict[str, str]] | None:
+def _findings_of_daemon(ctx: click.Context) -> list[dict[str, str]] | None:
     """Return the findings of that daemon about its host; None where a socket of this host does not answer."""
     client = importlib.import_module("controller.cli.client")
     errors = importlib.import_module("paddock._client.errors")
@@ -89,5 +89,5 @@ def _print(findings: Sequence[Mapping[str, str]]) -> None:
     for finding in findings:
         if finding["grade"] != _OK:
             say("\n{check} ({grade}): {found}\n  means: {meaning}\n  to do: {action}".format(**finding))
-    problems, warnings = (sum(each["grade"] == grade for each in findings) for grade in (_PROBLEM, _WARNING))
+    problems, warnings = (sum(finding["grade"] == grade for finding in findings) for grade in (_PROBLEM, _WARNING))
     note(f"\n{problems} problem(s), {warnings} warning(s)")

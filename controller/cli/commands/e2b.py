@@ -66,7 +66,7 @@ def _kept_key(client: Client, url: str, namespace: str) -> str | None:
     except (OSError, ValueError):
         return None
     tokens: list[dict[str, Any]] = client.get("tokens")["items"]
-    active = any(each["metadata"]["name"] == name and each["state"] == "active" for each in tokens)
+    active = any(token["metadata"]["name"] == name and token["state"] == "active" for token in tokens)
     return key if active else None
 
 

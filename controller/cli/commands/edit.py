@@ -32,21 +32,21 @@ _SAVED = "your changes are saved in {path}"
 def edit_(ctx: click.Context, what: Sequence[str], namespace: str | None) -> None:
     """Edit an object in your editor ($VISUAL, else $EDITOR, else vi). A refused change opens it again."""
     client = connect(ctx)
-    one = find_one(client, what, namespace or DEFAULT_NAMESPACE)
+    target = find_one(client, what, namespace or DEFAULT_NAMESPACE)
     folder = Path(tempfile.mkdtemp(prefix="paddock-edit-"))
-    path = folder / f"{one.name}.yaml"
+    path = folder / f"{target.name}.yaml"
     keep = True
     try:
-        keep = not _edit(client, one, path)
+        keep = not _edit(client, target, path)
     finally:
         if not keep or not path.exists():
             path.unlink(missing_ok=True)
             folder.rmdir()
 
 
-def _edit(client: Client, one: ObjectRef, path: Path) -> bool:
+def _edit(client: Client, target: ObjectRef, path: Path) -> bool:
     """Edit until the change is accepted or cancelled. True when the file is no longer needed."""
-    base = one.read(client)
+    base = target.read(client)
     text, complaint = yaml_text(_editable(base)) + "\n", ""
     while True:
         edited = _in_editor(path, text, complaint)
@@ -60,31 +60,31 @@ def _edit(client: Client, one: ObjectRef, path: Path) -> bool:
             raise CliError(f"{complaint}\nedit cancelled, nothing was changed; {_SAVED.format(path=path)}")
         text = edited
         try:
-            said = _send(client, one, base, path.name, edited)
+            result_line = _send(client, target, base, path.name, edited)
         except Refused as error:
             if error.reason not in ("Invalid", "Conflict", "BadRequest"):
                 raise CliError(f"{error.message}\n{_SAVED.format(path=path)}") from error
-            base, complaint = _again(client, one, base, error)
+            base, complaint = _again(client, target, base, error)
         except (CliError, ClientError) as error:
             complaint = error.message
         else:
-            say(said)
+            say(result_line)
             return True
 
 
-def _again(client: Client, one: ObjectRef, base: Mapping[str, Any], error: Refused) -> tuple[dict[str, Any], str]:
+def _again(client: Client, target: ObjectRef, base: Mapping[str, Any], error: Refused) -> tuple[dict[str, Any], str]:
     """Return the new base of comparison, and the message for the editor."""
     if error.reason != "Conflict":
         return dict(base), error.message
-    live = one.read(client)
+    live = target.read(client)
     if live["metadata"]["uid"] != base["metadata"]["uid"] or "deletionTimestamp" in live["metadata"]:
         return dict(base), error.message
     message = (
         f"{error.message}\nThe object was changed by others meanwhile. Your changes are kept: edit anything (also a "
         "comment) and save to merge them into the current object."
     )
-    moved = {**base, "metadata": {**base["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}}
-    return moved, message
+    rebased = {**base, "metadata": {**base["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}}
+    return rebased, message
 
 
 def _editable(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def _in_editor(path: Path, text: str, complaint: str) -> str:
     if done.returncode != 0:
         raise CliError(f"the editor `{editor}` failed with exit code {done.returncode}; nothing was changed")
     try:
-        written = path.read_text()
+        edited = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"can't read {path}: {error}; nothing was changed") from error
-    return _without_head(written)
+    return _without_head(edited)
 
 
 def _without_head(text: str) -> str:
@@ -122,15 +122,15 @@ def _without_head(text: str) -> str:
     return "".join(lines)
 
 
-def _send(client: Client, one: ObjectRef, base: Mapping[str, Any], file: str, edited: str) -> str:
+def _send(client: Client, target: ObjectRef, base: Mapping[str, Any], file: str, edited: str) -> str:
     """Send the change; return its result line. CliError with every problem of the text."""
     from controller.service.objects.json_patch import merge_patch_between
 
     before = _editable(base)
     after = _read(before, file, edited)
     patch = merge_patch_between(before, after)
-    changed = one.patch(client, with_version(patch, base))
-    return change_line(one, "edited", base, changed, dry_run=False)
+    changed = target.patch(client, with_version(patch, base))
+    return change_line(target, "edited", base, changed, dry_run=False)
 
 
 def _read(before: Mapping[str, Any], file: str, text: str) -> dict[str, Any]:
@@ -147,12 +147,12 @@ def _read(before: Mapping[str, Any], file: str, text: str) -> dict[str, Any]:
     for name in ("apiVersion", "kind"):
         if after[name] != before[name]:
             raise CliError(f"{name} can't be changed; it was `{before[name]}`")
-    kept = {key: value for key, value in after["metadata"].items() if key in before["metadata"] or key in _FREE}
-    if {**kept, "labels": 0, "annotations": 0} != {**before["metadata"], "labels": 0, "annotations": 0}:
+    metadata = {key: value for key, value in after["metadata"].items() if key in before["metadata"] or key in _FREE}
+    if {**metadata, "labels": 0, "annotations": 0} != {**before["metadata"], "labels": 0, "annotations": 0}:
         raise CliError(
             "a name or namespace can't be changed; apply a file with the new one, then delete the old object"
         )
-    return {"apiVersion": after["apiVersion"], "kind": after["kind"], "metadata": kept, "spec": after["spec"]}
+    return {"apiVersion": after["apiVersion"], "kind": after["kind"], "metadata": metadata, "spec": after["spec"]}
 
 
 _FREE = ("labels", "annotations")

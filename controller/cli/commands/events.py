@@ -54,11 +54,11 @@ def events_(
     path = "events" if everywhere else f"namespaces/{segment(place)}/events"
     if watch:
         _follow(client, path, {"kind": kind, "name": name}, header=not no_headers, namespaces=everywhere)
-    found = client.get(path, table=output is None, kind=kind, name=name)
+    page = client.get(path, table=output is None, kind=kind, name=name)
     if output is not None:
-        say((json_text if output == "json" else yaml_text)(found))
-    elif found["rows"]:
-        say_table(table(found, header=not no_headers, namespaces=everywhere))
+        say((json_text if output == "json" else yaml_text)(page))
+    elif page["rows"]:
+        say_table(table(page, header=not no_headers, namespaces=everywhere))
     else:
         note("No events found." if everywhere else f"No events found in {place} namespace.")
 
@@ -68,40 +68,42 @@ def _follow(client: Client, path: str, of: dict[str, str], *, header: bool, name
 
     Events have no revision to watch from, so the end of the list is polled.
     """
-    seen: dict[str, str] = {}
+    versions: dict[str, str] = {}
     pause, outage = threading.Event(), Outage()
     while True:
         try:
-            found, known = _poll(client, path, of, seen)
+            page, known_versions = _poll(client, path, of, versions)
             outage.end()
         except ClientError as error:
             outage.pause(error)
             continue
-        now = _versions(found["rows"])
-        rows = [row for row in found["rows"] if seen.get(uid := _metadata(row)["uid"]) != now[uid]]
+        now = _versions(page["rows"])
+        rows = [row for row in page["rows"] if versions.get(uid := _metadata(row)["uid"]) != now[uid]]
         if rows:
-            say_table(table({**found, "rows": rows}, header=header, namespaces=namespaces))
+            say_table(table({**page, "rows": rows}, header=header, namespaces=namespaces))
             header = False
-        seen = {**known, **now}
+        versions = {**known_versions, **now}
         pause.wait(_POLL_SECONDS)
 
 
-def _poll(client: Client, path: str, of: dict[str, str], seen: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _poll(
+    client: Client, path: str, of: dict[str, str], versions: dict[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the events to compare, and the known ones to keep.
 
     The newest events are enough if one of them is known: then all older ones are known too.
     """
-    if seen and len(seen) < _MAX_KNOWN:
-        found = client.get(path, table=True, limit=str(_NEWEST), **of)
-        if _versions(found["rows"]).items() & seen.items():
-            return found, seen
+    if versions and len(versions) < _MAX_KNOWN:
+        page = client.get(path, table=True, limit=str(_NEWEST), **of)
+        if _versions(page["rows"]).items() & versions.items():
+            return page, versions
     return client.get(path, table=True, **of), {}
 
 
 def _versions(rows: list[dict[str, Any]]) -> dict[str, str]:
-    return {each["uid"]: each["resourceVersion"] for each in map(_metadata, rows)}
+    return {metadata["uid"]: metadata["resourceVersion"] for metadata in map(_metadata, rows)}
 
 
 def _metadata(row: dict[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = row["object"]["metadata"]
-    return found
+    metadata: dict[str, str] = row["object"]["metadata"]
+    return metadata

@@ -13,25 +13,29 @@ class _Command(click.Command):
     """Command whose error for a word like `-l` tells where `--` belongs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = list(args)
+        raw_args = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if "--" in given:
+            if "--" in raw_args:
                 raise
-            said = f"{error.format_message().rstrip('.')}; put `--` before the command: {_separated(self, given)}"
-            raise click.UsageError(said, ctx) from error
+            message = f"{error.format_message().rstrip('.')}; put `--` before the command: {_separated(self, raw_args)}"
+            raise click.UsageError(message, ctx) from error
 
 
-def _separated(command: click.Command, words: Sequence[str]) -> str:
+def _separated(command: click.Command, arguments: Sequence[str]) -> str:
     """Return the command line with `--` after the sandbox's name."""
-    options = [each for each in command.params if isinstance(each, click.Option) and not each.is_flag]
-    with_value = {name for each in options for name in each.opts}
+    options = [option for option in command.params if isinstance(option, click.Option) and not option.is_flag]
+    with_value = {name for option in options for name in option.opts}
     at = next(
-        (at for at, word in enumerate(words) if not word.startswith("-") and not (at and words[at - 1] in with_value)),
+        (
+            at
+            for at, word in enumerate(arguments)
+            if not word.startswith("-") and not (at and arguments[at - 1] in with_value)
+        ),
         0,
     )
-    return f"paddock exec {shlex.join(words[: at + 1])} -- {shlex.join(words[at + 1 :])}"
+    return f"paddock exec {shlex.join(arguments[: at + 1])} -- {shlex.join(arguments[at + 1 :])}"
 
 
 @click.command("exec", cls=_Command)
@@ -85,16 +89,16 @@ def exec_(
     paddock exec --secret NPM_TOKEN=npm-token quickstart -- npm publish
     paddock exec -d --timeout 2h quickstart -- python3 train.py
     """
-    for option, value, given in (("--env", "VALUE", env), ("--secret", "SECRET", secrets)):
-        if any(not each.partition("=")[0] or "=" not in each for each in given):
+    for option, value, assignments in (("--env", "VALUE", env), ("--secret", "SECRET", secrets)):
+        if any(not assignment.partition("=")[0] or "=" not in assignment for assignment in assignments):
             raise click.UsageError(f"{option} takes NAME={value}")
     if detach and (with_stdin or tty):
         raise click.UsageError("--detach runs in the background; leave -i and -t out")
     from controller.cli.exec_relay import exec_attached, exec_detached
     from paddock._client.command import Secret
 
-    variables = {name: value for name, _, value in (each.partition("=") for each in env)}
-    variables |= {name: Secret(value) for name, _, value in (each.partition("=") for each in secrets)}
+    variables = {name: value for name, _, value in (assignment.partition("=") for assignment in env)}
+    variables |= {name: Secret(value) for name, _, value in (assignment.partition("=") for assignment in secrets)}
 
     place, target = namespace or DEFAULT_NAMESPACE, sandbox_name(name)
     if detach:

@@ -33,21 +33,25 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
     client = connect(ctx)
     box = Sandbox(client, namespace or DEFAULT_NAMESPACE, plain)
     if kill is not None:
-        found = box.kill_exec(kill)
-        note(f"{found.id} has already ended ({found.state})" if found.finished_time else f"{found.id} is being killed")
+        execution = box.kill_exec(kill)
+        note(
+            f"{execution.id} has already ended ({execution.state})"
+            if execution.finished_time
+            else f"{execution.id} is being killed"
+        )
         return
     if output is not None:
         say((json_text if output == "json" else yaml_text)(client.get(f"{box.path}/execs")))
         return
     rows = [
         [
-            each.id,
-            each.state,
-            "" if each.exit_code is None else str(each.exit_code),
-            each.started_time,
-            _line(each.command),
+            execution.id,
+            execution.state,
+            "" if execution.exit_code is None else str(execution.exit_code),
+            execution.started_time,
+            _line(execution.command),
         ]
-        for each in box.execs()
+        for execution in box.execs()
     ]
     if rows:
         say_table(columns([["ID", "STATE", "EXIT", "STARTED", "COMMAND"], *rows]))
@@ -57,5 +61,5 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
 
 def _line(command: Sequence[str]) -> str:
     """Format a command in one line, cut to fit; unsafe words are JSON strings."""
-    line = " ".join(each if each.isprintable() and " " not in each else json.dumps(each) for each in command)
+    line = " ".join(word if word.isprintable() and " " not in word else json.dumps(word) for word in command)
     return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]}..."

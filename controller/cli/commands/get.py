@@ -15,8 +15,8 @@ from controller.cli.watch import follow, name_params
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Parsed request. `refused` collects the errors of missing objects."""
+class GetRequest:
+    """Parsed request. `refusals` collects the errors of missing objects."""
 
     client: Client
     targets: Sequence[Target]
@@ -29,18 +29,18 @@ class Asked:
     labels: bool = False
     label_columns: Sequence[str] = ()
     prefixed: bool = False
-    refused: list[Refused] = field(default_factory=list)
+    refusals: list[Refused] = field(default_factory=list)
 
     @property
     def params(self) -> dict[str, str]:
         """Return the selectors of a list."""
-        found = {"labelSelector": self.selector, "fieldSelector": self.fields}
-        return {key: value for key, value in found.items() if value}
+        selectors = {"labelSelector": self.selector, "fieldSelector": self.fields}
+        return {key: value for key, value in selectors.items() if value}
 
     @property
     def of_all(self) -> bool:
         """Tell if no object is named."""
-        return not any(each.names for each in self.targets)
+        return not any(target.names for target in self.targets)
 
 
 @click.command("get")
@@ -93,7 +93,7 @@ def get_(
     client = connect(ctx)
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
     targets = Kinds(client).targets(what)
-    asked = Asked(
+    request = GetRequest(
         client,
         targets,
         place,
@@ -103,85 +103,85 @@ def get_(
         not no_headers,
         sort,
         show_labels,
-        tuple(label for each in titles for label in each.split(",") if label),
+        tuple(label for title_list in titles for label in title_list.split(",") if label),
         prefixed=tuple(what) == (ALL,),
     )
-    if not asked.of_all and (everywhere or selector or fields):
+    if not request.of_all and (everywhere or selector or fields):
         raise click.UsageError("a name can't be combined with -A, -l or --field-selector; leave one of them out")
     if watch or watch_only:
-        _watch(asked, only=watch_only)
+        _watch(request, only=watch_only)
         return
-    (_objects if is_object_format(output) else _tables)(asked)
+    (_objects if is_object_format(output) else _tables)(request)
     if ignore_not_found:
-        asked.refused.clear()
-    for error in asked.refused:
+        request.refusals.clear()
+    for error in request.refusals:
         as_cli_error(error).show()
-    ctx.exit(1 if asked.refused else 0)
+    ctx.exit(1 if request.refusals else 0)
 
 
-def _fetch(asked: Asked, target: Target, *, rows: bool) -> list[Any]:
+def _fetch(request: GetRequest, target: Target, *, rows: bool) -> list[Any]:
     """Read a target: one response for a whole kind, or one for each name that exists."""
     if not target.names:
-        path, params = target.resource.path(asked.place), asked.params
-        read = asked.client.list if target.resource.watched else asked.client.get
+        path, params = target.resource.path(request.place), request.params
+        read = request.client.list if target.resource.watched else request.client.get
         return [read(path, table=rows, **params)]
-    found = []
+    answers = []
     for name in target.names:
         try:
-            found.append(read_named(asked.client, target.resource, asked.place, name, rows=rows))
+            answers.append(read_named(request.client, target.resource, request.place, name, rows=rows))
         except Refused as error:
             if error.reason != "NotFound":
                 raise
-            if error.message not in {each.message for each in asked.refused}:
-                asked.refused.append(error)
-    return found
+            if error.message not in {refusal.message for refusal in request.refusals}:
+                request.refusals.append(error)
+    return answers
 
 
-def _tables(asked: Asked) -> None:
-    shown = []
-    for kind in dict.fromkeys(each.resource for each in asked.targets):
-        targets = [each for each in asked.targets if each.resource == kind]
-        answers = [answer for target in targets for answer in _fetch(asked, target, rows=True)]
+def _tables(request: GetRequest) -> None:
+    tables = []
+    for kind in dict.fromkeys(target.resource for target in request.targets):
+        targets = [target for target in request.targets if target.resource == kind]
+        answers = [answer for target in targets for answer in _fetch(request, target, rows=True)]
         rows = [row for answer in answers for row in answer["rows"]]
         _note_missing(answers, kind)
         if rows:
-            whole = {**answers[0], "rows": _sorted(asked, targets, rows)}
-            shown.append(_text(asked, kind, whole, header=asked.header))
-    if shown:
-        say_table("\n\n".join(shown))
-    elif not asked.refused:
-        _nothing(asked)
+            merged = {**answers[0], "rows": _sorted(request, targets, rows)}
+            tables.append(_text(request, kind, merged, header=request.header))
+    if tables:
+        say_table("\n\n".join(tables))
+    elif not request.refusals:
+        _nothing(request)
 
 
-def _text(asked: Asked, kind: Resource, found: dict[str, Any], *, header: bool) -> str:
-    if asked.prefixed:
-        found = {**found, "rows": [_named(kind, each) for each in found["rows"]]}
+def _text(request: GetRequest, kind: Resource, answer: dict[str, Any], *, header: bool) -> str:
+    if request.prefixed:
+        answer = {**answer, "rows": [_prefixed(kind, row) for row in answer["rows"]]}
     return table(
-        found,
-        wide=asked.output == "wide",
+        answer,
+        wide=request.output == "wide",
         header=header,
-        namespaces=asked.place is None and kind.namespaced,
-        labels=asked.labels,
-        label_columns=asked.label_columns,
+        namespaces=request.place is None and kind.namespaced,
+        labels=request.labels,
+        label_columns=request.label_columns,
     )
 
 
-def _named(kind: Resource, row: dict[str, Any]) -> dict[str, Any]:
+def _prefixed(kind: Resource, row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with the kind in front of its name, as in `get all`."""
     return {**row, "cells": [kind.word(str(row["cells"][0])), *row["cells"][1:]]}
 
 
-def _nothing(asked: Asked) -> None:
-    namespaced = any(each.resource.namespaced for each in asked.targets)
-    note("No resources found" + (f" in {asked.place} namespace." if asked.place and namespaced else "."))
+def _nothing(request: GetRequest) -> None:
+    namespaced = any(target.resource.namespaced for target in request.targets)
+    note("No resources found" + (f" in {request.place} namespace." if request.place and namespaced else "."))
 
 
-def _sorted(asked: Asked, targets: Sequence[Target], rows: list[Any]) -> list[Any]:
+def _sorted(request: GetRequest, targets: Sequence[Target], rows: list[Any]) -> list[Any]:
     """Sort the rows by the sort key, which needs the whole objects."""
-    if asked.sort is None:
+    if request.sort is None:
         return rows
-    found = [obj for target in targets for answer in _fetch(asked, target, rows=False) for obj in _items(answer)]
-    keys = {obj["metadata"]["uid"]: asked.sort(obj) for obj in found}
+    objects = [obj for target in targets for answer in _fetch(request, target, rows=False) for obj in _items(answer)]
+    keys = {obj["metadata"]["uid"]: request.sort(obj) for obj in objects}
     return sorted(rows, key=lambda row: keys.get(row["object"]["metadata"]["uid"], (0,)))
 
 
@@ -190,62 +190,62 @@ def _items(answer: Any) -> list[Any]:
 
 
 def _note_missing(answers: Sequence[Any], kind: Resource) -> None:
-    for line in dict.fromkeys(without(each.get("missing"), kind.plural) for each in answers):
+    for line in dict.fromkeys(without(answer.get("missing"), kind.plural) for answer in answers):
         if line:
             note(line)
 
 
-def _objects(asked: Asked) -> None:
-    found = []
-    for target in asked.targets:
-        answers = _fetch(asked, target, rows=False)
-        found += [obj for answer in answers for obj in _items(answer)]
+def _objects(request: GetRequest) -> None:
+    objects = []
+    for target in request.targets:
+        answers = _fetch(request, target, rows=False)
+        objects += [obj for answer in answers for obj in _items(answer)]
         _note_missing(answers, target.resource)
-    if asked.sort is not None:
-        found.sort(key=asked.sort)
-    single = len(found) == 1 and not asked.of_all
-    if found or not asked.refused:
-        text = object_format(asked.output or "", header=asked.header)(found, single)
-        if text or asked.output != "name":
+    if request.sort is not None:
+        objects.sort(key=request.sort)
+    single = len(objects) == 1 and not request.of_all
+    if objects or not request.refusals:
+        text = object_format(request.output or "", header=request.header)(objects, single)
+        if text or request.output != "name":
             say(text, exact=True)
 
 
-def _watch(asked: Asked, *, only: bool) -> None:
+def _watch(request: GetRequest, *, only: bool) -> None:
     """Show the existing objects (unless `only` changes are asked for), then every change until interrupted."""
-    kinds = list(dict.fromkeys(each.resource for each in asked.targets))
+    kinds = list(dict.fromkeys(target.resource for target in request.targets))
     if len(kinds) > 1:
         raise click.UsageError("several kinds can't be watched at once; name one")
     if not kinds[0].watched:
         reason = "are computed on each read and can't be watched; repeat the command, or use `paddock wait`"
         raise CliError(f"{kinds[0].plural} {reason}")
-    (kind,), names = kinds, {name for each in asked.targets for name in each.names}
-    params = asked.params or name_params(names)
-    path, rows = kind.path(asked.place), not is_object_format(asked.output)
-    listed = asked.client.list(path, table=rows, **params)
+    (kind,), names = kinds, {name for target in request.targets for name in target.names}
+    params = request.params or name_params(names)
+    path, rows = kind.path(request.place), not is_object_format(request.output)
+    listed = request.client.list(path, table=rows, **params)
     revision = listed["metadata"].get("resourceVersion", "0")  # 0: an empty store
-    shown = _Shown(asked, kind, listed if rows and not only else None)
+    display = _Display(request, kind, listed if rows and not only else None)
     if not only:
-        (_tables if rows else _objects)(asked)
-        for error in asked.refused:
+        (_tables if rows else _objects)(request)
+        for error in request.refusals:
             as_cli_error(error).show()
-    for event in follow(asked.client, path, revision, params, table=rows):
+    for event in follow(request.client, path, revision, params, table=rows):
         obj = event.obj["rows"][0]["object"] if rows else event.obj
         if not names or obj["metadata"]["name"] in names:
-            shown.show(event.obj)
+            display.show(event.obj)
 
 
-class _Shown:
+class _Display:
     """Printer of single objects; rows stay aligned with earlier ones, with titles once."""
 
-    def __init__(self, asked: Asked, kind: Resource, listed: Any) -> None:
-        self._asked, self._kind = asked, kind
+    def __init__(self, request: GetRequest, kind: Resource, listed: Any) -> None:
+        self._asked, self._kind = request, kind
         self._widest: Any = None
-        self._header = asked.header
+        self._header = request.header
         for row in listed["rows"] if listed else ():
             self._widen(row)
             self._header = False
         if listed is not None:
-            titles = [str(each["name"]) for each in listed["columnDefinitions"]]
+            titles = [str(column["name"]) for column in listed["columnDefinitions"]]
             self._widen({"cells": titles, "object": {"metadata": {"namespace": "NAMESPACE"}}})
 
     def show(self, obj: Any) -> None:
@@ -261,7 +261,7 @@ class _Shown:
     def _widen(self, row: Any) -> None:
         """Keep the widest text of each column, in a row that is never shown."""
         cells, namespace = row["cells"], row["object"]["metadata"].get("namespace", "")
-        known = self._widest or {"cells": cells, "object": {"metadata": {"namespace": namespace}}}
-        widest = [max(pair, key=len) for pair in zip(known["cells"], cells, strict=True)]
-        wider = max(known["object"]["metadata"]["namespace"], namespace, key=len)
+        widest_row = self._widest or {"cells": cells, "object": {"metadata": {"namespace": namespace}}}
+        widest = [max(pair, key=len) for pair in zip(widest_row["cells"], cells, strict=True)]
+        wider = max(widest_row["object"]["metadata"]["namespace"], namespace, key=len)
         self._widest = {"cells": widest, "object": {"metadata": {"namespace": wider}}}

@@ -37,11 +37,11 @@ def host_() -> None:
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """List the hosts of this daemon's store."""
-    found = connect(ctx).get("hosts", table=True)
-    titles = [str(each["name"]) for each in found["columnDefinitions"]]
-    shown = [each for each in _LISTED if each in titles]
-    rows = ([str(row["cells"][titles.index(each)]) for each in shown] for row in found["rows"])
-    say_table(columns([shown, *rows]))
+    page = connect(ctx).get("hosts", table=True)
+    titles = [str(column["name"]) for column in page["columnDefinitions"]]
+    shown_titles = [title for title in _LISTED if title in titles]
+    rows = ([str(row["cells"][titles.index(title)]) for title in shown_titles] for row in page["rows"])
+    say_table(columns([shown_titles, *rows]))
 
 
 @host_.command("remove")
@@ -85,10 +85,12 @@ def drain_(ctx: click.Context, name: str, dry_run: str, wait: bool, timeout: flo
 
 
 def _drained(host: Object) -> str:
-    left = host.get("status", {}).get("sandboxes")
-    if left == 0:
+    sandbox_count = host.get("status", {}).get("sandboxes")
+    if sandbox_count == 0:
         return _EMPTY
-    return f"draining; {'?' if left is None else left} sandbox{'' if left == 1 else 'es'} left"
+    return (
+        f"draining; {'?' if sandbox_count is None else sandbox_count} sandbox{'' if sandbox_count == 1 else 'es'} left"
+    )
 
 
 def _wait_until_empty(client: Client, name: str, timeout: float) -> None:

@@ -91,13 +91,13 @@ def join_(
         authority = _authority(ca_cert, ca_key)
         files = _settings_files(name, address, roles, database_url, Path(installed))
         if authority is None:
-            made = certificates.new_request(name)
-            files |= {"host.csr": made.cert, "host.key": made.key}
+            pair = certificates.new_request(name)
+            files |= {"host.csr": pair.cert, "host.key": pair.key}
             if ca_cert:
                 files["ca.pem"] = Path(ca_cert).read_bytes()
         else:
-            made = certificates.new_certificate(authority, name)
-            files |= {"host.pem": made.cert, "host.key": made.key, "ca.pem": authority.cert}
+            pair = certificates.new_certificate(authority, name)
+            files |= {"host.pem": pair.cert, "host.key": pair.key, "ca.pem": authority.cert}
         place.mkdir(mode=0o700, parents=True)
         for file, data in files.items():
             _write(place / file, data)
@@ -128,8 +128,8 @@ def _problems(name: str, place: Path, database_url: str, ca_cert: str | None, ca
     if place.exists():
         problems.append(f"--folder: {place} exists; name a new one")
     if not database_url.startswith("postgresql"):  # as settings.py has it
-        given = database_url.partition(":")[0]
-        problems.append(f"--database-url: `{given}` is no store for several hosts; write postgresql+psycopg://...")
+        scheme = database_url.partition(":")[0]
+        problems.append(f"--database-url: `{scheme}` is no store for several hosts; write postgresql+psycopg://...")
     if ca_key and not ca_cert:
         problems.append("--ca-cert: missing; with --ca-key name the authority's certificate, too")
     return problems
@@ -172,11 +172,11 @@ def _authority(ca_cert: str | None, ca_key: str | None) -> "Pair | None":
     cert, key = Path(ca_cert), Path(ca_key)
     if cert.exists() or key.exists():
         return certificates.Pair(cert.read_bytes(), key.read_bytes())
-    made = certificates.new_authority()
-    _write(key, made.key)
-    _write(cert, made.cert)
+    authority = certificates.new_authority()
+    _write(key, authority.key)
+    _write(cert, authority.cert)
     say(f"authority made: {cert}, and {key}, which signs for every host: keep it off the hosts")
-    return made
+    return authority
 
 
 def _write(path: Path, data: bytes) -> None:

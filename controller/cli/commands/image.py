@@ -31,25 +31,25 @@ _host = click.option("--host", default="", metavar="NAME", help="The host to do 
 def list_(ctx: click.Context, output: str) -> None:
     """List the images that you may use."""
     answer = Images(connect(ctx)).of_hosts()
-    found, missing = answer["items"], answer.get("missing")
+    images, missing = answer["items"], answer.get("missing")
     if output != "table":
-        say(json_text(found) if output == "json" else yaml_text(found))
-        if words := without(missing, "images"):
-            note(words)
+        say(json_text(images) if output == "json" else yaml_text(images))
+        if message := without(missing, "images"):
+            note(message)
         return
     from controller.kinds.common.quantity import format_bytes
     from controller.kinds.sandbox import age
 
     rows = [["IMAGE", *([] if missing is None else ["HOST"]), "ID", "SIZE", "AGE"]]
-    for each in found:
-        made = datetime.fromisoformat(each["createdTime"]).timestamp()
-        size = format_bytes(-(-each["sizeBytes"] // (1 << 20)) << 20)
-        short = each["id"].removeprefix("sha256:")[:12]
-        host = [] if missing is None else [each.get("host", "-")]
-        rows += [[name, *host, short, size, age(time.time() - made)] for name in each["names"]]
+    for image in images:
+        created_at = datetime.fromisoformat(image["createdTime"]).timestamp()
+        size = format_bytes(-(-image["sizeBytes"] // (1 << 20)) << 20)
+        short_id = image["id"].removeprefix("sha256:")[:12]
+        host = [] if missing is None else [image.get("host", "-")]
+        rows += [[name, *host, short_id, size, age(time.time() - created_at)] for name in image["names"]]
     say_table(columns(rows))
-    if words := without(missing, "images"):
-        note(words)
+    if message := without(missing, "images"):
+        note(message)
 
 
 @image_.command("pull")
@@ -63,10 +63,10 @@ def pull(ctx: click.Context, images: Sequence[str], host: str) -> None:
     paddock image pull registry.example.org/team/tool:1
     """
     client = Images(connect(ctx))
-    for each in images:
-        with image_work(f"pulling {each}") as progress:
-            found = client.pull(each, progress, host=host)
-        say(f"{each} pulled{_digest(found)}")
+    for image in images:
+        with image_work(f"pulling {image}") as progress:
+            pulled = client.pull(image, progress, host=host)
+        say(f"{image} pulled{_digest(pulled)}")
 
 
 @image_.command("push")
@@ -80,8 +80,8 @@ def push(ctx: click.Context, image: str, host: str) -> None:
     """
     client = Images(connect(ctx))
     with image_work(f"pushing {image}") as progress:
-        found = client.push(image, progress, host=host)
-    say(f"{image} pushed{_digest(found)}")
+        pushed = client.push(image, progress, host=host)
+    say(f"{image} pushed{_digest(pushed)}")
 
 
 @image_.command("build")
@@ -100,19 +100,19 @@ def build(ctx: click.Context, folder: str, tag: str, dockerfile: str, arguments:
     \b
     paddock image build -t team/tool:1 .
     """
-    pairs = [each.partition("=") for each in arguments]
+    pairs = [argument.partition("=") for argument in arguments]
     if not all(name and equals for name, equals, _ in pairs):
         raise click.UsageError("write each --build-arg as NAME=VALUE")
     values = {name: value for name, _, value in pairs}
     client = Images(connect(ctx))
     try:
         with image_work(f"building {tag}") as progress:
-            found = client.build(tag, folder, dockerfile=dockerfile, arguments=values, host=host, progress=progress)
+            built = client.build(tag, folder, dockerfile=dockerfile, arguments=values, host=host, progress=progress)
     except OSError as error:
         raise CliError(f"{folder}: {error.strerror}; name a folder that you can read") from error
-    say(f"{tag} built ({found.get('id', '')})")
+    say(f"{tag} built ({built.get('id', '')})")
 
 
 def _digest(image: dict[str, list[str]]) -> str:
-    found = image.get("digests") or []
-    return f" ({found[0]})" if found else ""
+    digests = image.get("digests") or []
+    return f" ({digests[0]})" if digests else ""

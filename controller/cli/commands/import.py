@@ -31,18 +31,18 @@ def agent_sandbox(names: Sequence[str], lossy: bool) -> None:
     from controller.documents.document import parse
     from controller.kinds.registry import discover
 
-    found = translate(_documents(names))
-    for each in found.notes:
-        note(f"note: {each}")
-    texts = [yaml_text(each) for each in found.documents]
-    faults = list(found.faults)
-    for document, text in zip(found.documents, texts, strict=True):
+    translation = translate(_documents(names))
+    for remark in translation.notes:
+        note(f"note: {remark}")
+    texts = [yaml_text(document) for document in translation.documents]
+    faults = list(translation.faults)
+    for document, text in zip(translation.documents, texts, strict=True):
         name = f"{document['kind']}/{document['metadata'].get('name', '?')}, as translated"
-        faults += [f"{name}: {each.field}: {each.message}" for each in parse("", text, discover())[1]]
+        faults += [f"{name}: {problem.field}: {problem.message}" for problem in parse("", text, discover())[1]]
     if faults and not lossy:
         raise CliError("not translated; correct these, or add --lossy\n" + "\n".join(faults))
-    for each in faults:
-        note(f"warning: {each}")
+    for fault in faults:
+        note(f"warning: {fault}")
     say("\n---\n".join(texts))
 
 
@@ -50,11 +50,11 @@ def _documents(names: Sequence[str]) -> list[Any]:
     from controller.cli import files
     from controller.documents.yaml_tree import read
 
-    found, problems = [], []
-    for each in files.read(names, recursive=False):
-        trees, wrong = read(each["file"], each["text"])
-        found += [tree.root.plain() for tree in trees]
+    documents, problems = [], []
+    for source in files.read(names, recursive=False):
+        trees, wrong = read(source["file"], source["text"])
+        documents += [tree.root.plain() for tree in trees]
         problems += wrong
     if problems:
         raise CliError("\n".join(map(str, problems)))
-    return [each for each in found if isinstance(each, dict)]
+    return [document for document in documents if isinstance(document, dict)]

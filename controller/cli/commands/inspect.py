@@ -24,5 +24,5 @@ def inspect_(ctx: click.Context, name: str, namespace: str | None, output: str) 
     """
     from paddock._client.sandbox import Sandbox
 
-    found = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).inspect()
-    say((json_text if output == "json" else yaml_text)(found))
+    inspection = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).inspect()
+    say((json_text if output == "json" else yaml_text)(inspection))

@@ -77,26 +77,26 @@ def logs_(
         raise click.UsageError("name the sandboxes, or select them with -l")
     if since_time and options["since"] is not None:
         raise click.UsageError("--since and --since-time exclude each other; give one")
-    asked = {**options, "since_seconds": _seconds_since(since_time) if since_time else options["since"]}
-    del asked["since"]
-    _check(exec_id, asked, many=len(names) != 1)
+    query = {**options, "since_seconds": _seconds_since(since_time) if since_time else options["since"]}
+    del query["since"]
+    _check(exec_id, query, many=len(names) != 1)
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
-    found = [sandbox_name(each) for each in names] or _selected(client, place, selector)
-    boxes = [Sandbox(client, place, each) for each in found]
+    plain_names = [sandbox_name(name) for name in names] or _selected(client, place, selector)
+    sandboxes = [Sandbox(client, place, plain_name) for plain_name in plain_names]
     with Output(sys.stdout.buffer, raw=raw) as out:
         if exec_id is not None:
-            out.write(boxes[0].exec_log(exec_id))
-        elif prefix or selector or len(boxes) > 1:
-            _show_all(boxes, out, asked)
+            out.write(sandboxes[0].exec_log(exec_id))
+        elif prefix or selector or len(sandboxes) > 1:
+            _show_all(sandboxes, out, query)
         else:
-            _show(boxes[0], out.write, asked)
+            _show(sandboxes[0], out.write, query)
 
 
-def _check(exec_id: str | None, asked: dict[str, Any], *, many: bool) -> None:
+def _check(exec_id: str | None, query: dict[str, Any], *, many: bool) -> None:
     """Raise UsageError for options that exclude each other."""
-    if exec_id is not None and (many or any(value not in (None, False) for value in asked.values())):
+    if exec_id is not None and (many or any(value not in (None, False) for value in query.values())):
         raise click.UsageError("--exec shows the whole kept output of one command; leave the other options out")
-    if asked["egress"] and (asked["follow"] or asked["previous"] or asked["timestamps"]):
+    if query["egress"] and (query["follow"] or query["previous"] or query["timestamps"]):
         raise click.UsageError("--egress can only be combined with --tail and --since; leave the others out")
 
 
@@ -112,70 +112,70 @@ def _seconds_since(text: str) -> float:
 
 
 def _selected(client: Client, place: str, selector: str) -> list[str]:
-    found = client.get(f"namespaces/{segment(place)}/sandboxes", labelSelector=selector)["items"]
-    if not found:
+    matches = client.get(f"namespaces/{segment(place)}/sandboxes", labelSelector=selector)["items"]
+    if not matches:
         raise CliError(f"no sandboxes match `{selector}` in namespace {place}; check the selector")
-    if len(found) > _AT_ONCE:
-        raise CliError(f"{len(found)} sandboxes match, and {_AT_ONCE} logs can be shown at once; select fewer")
-    return [each["metadata"]["name"] for each in found]
+    if len(matches) > _AT_ONCE:
+        raise CliError(f"{len(matches)} sandboxes match, and {_AT_ONCE} logs can be shown at once; select fewer")
+    return [match["metadata"]["name"] for match in matches]
 
 
-def _show(box: "Sandbox", write: Callable[[bytes], object], asked: dict[str, Any]) -> None:
+def _show(sandbox: "Sandbox", write: Callable[[bytes], object], query: dict[str, Any]) -> None:
     def warn(text: str) -> None:
         note(f"warning: {text}")
 
-    with box.logs(**asked, warn=warn) as pieces:
+    with sandbox.logs(**query, warn=warn) as pieces:
         for piece in pieces:
             write(piece)
 
 
-def _show_all(boxes: "Sequence[Sandbox]", out: "Output", asked: dict[str, Any]) -> None:
+def _show_all(sandboxes: "Sequence[Sandbox]", out: "Output", query: dict[str, Any]) -> None:
     """Show the logs line by line, with their sandbox in front: one after another, or together if followed."""
     from paddock._client.errors import ClientError
 
     writing, failed = threading.Lock(), list[str]()
 
-    def show(box: "Sandbox") -> None:
-        rest, front = b"", f"[{box.name}] ".encode()
+    def show(sandbox: "Sandbox") -> None:
+        remainder, front = b"", f"[{sandbox.name}] ".encode()
 
         def write(piece: bytes) -> None:
-            nonlocal rest
-            *lines, rest = (rest + piece).split(b"\n")
+            nonlocal remainder
+            *lines, remainder = (remainder + piece).split(b"\n")
             if lines:
                 with writing:
                     out.write(b"".join(front + line + b"\n" for line in lines))
 
         try:
-            _show(box, write, asked)
+            _show(sandbox, write, query)
         except ClientError as error:
-            failed.append(f"{box.name}: {error.message}")
-        if rest:
+            failed.append(f"{sandbox.name}: {error.message}")
+        if remainder:
             write(b"\n")
 
-    if asked["follow"]:
-        _follow_all(boxes, show)
+    if query["follow"]:
+        _follow_all(sandboxes, show)
     else:
-        for box in boxes:
-            show(box)
+        for sandbox in sandboxes:
+            show(sandbox)
     if failed:
         raise CliError("\n".join(failed))
 
 
-def _follow_all(boxes: "Sequence[Sandbox]", show: "Callable[[Sandbox], None]") -> None:
+def _follow_all(sandboxes: "Sequence[Sandbox]", show: "Callable[[Sandbox], None]") -> None:
     """Show these logs together until all of them end, or the output takes no more. Raises OSError."""
-    ended: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
+    endings: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
 
-    def follow(box: "Sandbox") -> None:
+    def follow(sandbox: "Sandbox") -> None:
         broken = None
         try:
-            show(box)
+            show(sandbox)
         except OSError as error:
             broken = error
         finally:
-            ended.put(broken)
+            endings.put(broken)
 
-    for each in boxes:
-        threading.Thread(target=follow, args=(each,), daemon=True).start()
-    for _ in boxes:
-        if error := ended.get():
+    for sandbox in sandboxes:
+        threading.Thread(target=follow, args=(sandbox,), daemon=True).start()
+    for _ in sandboxes:
+        if error := endings.get():
             raise error

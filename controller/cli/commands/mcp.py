@@ -83,24 +83,24 @@ def mcp_(
         serve_path(ctx, _path(chosen), holds=bool(server))
 
 
-for each in COMMANDS:
-    mcp_.add_command(each)
+for command in COMMANDS:
+    mcp_.add_command(command)
 
 
 @mcp_.command("tools")
 @_address_options
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Whole definitions; default: table.")
 @click.pass_context
-def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
+def tools(ctx: click.Context, /, output: str | None, **address_options: Any) -> None:
     """List the tools that you may call."""
     from controller.cli.output import columns, json_text, say, say_table
 
-    found = list(_tools(ctx, given))
+    tool_list = list(_tools(ctx, address_options))
     if output is not None:
-        say(json_text({"tools": found}))
+        say(json_text({"tools": tool_list}))
         return
     rows = [["NAME", "CHANGES", "DESCRIPTION"]]
-    rows += [[each["name"], _changes(each), _first_sentence(each)] for each in found]
+    rows += [[tool["name"], _changes(tool), _first_sentence(tool)] for tool in tool_list]
     say_table(columns(rows))
 
 
@@ -110,7 +110,9 @@ def tools(ctx: click.Context, /, output: str | None, **given: Any) -> None:
 @click.option("--json", "text", metavar="JSON", help="All arguments as one JSON object; - reads it from stdin.")
 @_address_options
 @click.pass_context
-def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str | None, **given: Any) -> None:
+def call(
+    ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str | None, **address_options: Any
+) -> None:
     """Call a tool and print its result; exit code 1 if it reports an error.
 
     A value that is not meant as text is JSON: 'command=["ls","-l"]', tail=10.
@@ -118,9 +120,11 @@ def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str
     from controller.cli.output import json_text, say
     from controller.cli.safe_text import plain
 
-    values = _arguments(ctx, name, arguments, text, given)
-    answer = request(located(ctx), _path(_chosen(ctx, given)), "tools/call", {"name": name, "arguments": values})
-    texts = "\n".join(str(each.get("text", "")) for each in answer.get("content", ()) if each.get("type") == "text")
+    values = _arguments(ctx, name, arguments, text, address_options)
+    answer = request(
+        located(ctx), _path(_chosen(ctx, address_options)), "tools/call", {"name": name, "arguments": values}
+    )
+    texts = "\n".join(str(block.get("text", "")) for block in answer.get("content", ()) if block.get("type") == "text")
     if answer.get("isError"):
         raise CliError(texts or f"{name} failed")
     structured = answer.get("structuredContent")
@@ -133,7 +137,7 @@ def call(ctx: click.Context, /, name: str, arguments: tuple[str, ...], text: str
 @click.option("--write", is_flag=True, help="Merge it into the client's file; all else in it stays.")
 @click.option("--file", metavar="FILE", help="The file; default: the client's own.")
 @click.pass_context
-def config(ctx: click.Context, /, client: str | None, write: bool, file: str | None, **given: Any) -> None:
+def config(ctx: click.Context, /, client: str | None, write: bool, file: str | None, **address_options: Any) -> None:
     """Print the configuration of an MCP client, or merge it into the client's file.
 
     Without a client: that which most clients read, and the file of each that is known here.
@@ -143,17 +147,17 @@ def config(ctx: click.Context, /, client: str | None, write: bool, file: str | N
 
     if write and not client and not file:
         raise click.UsageError(f"--write needs the client ({', '.join(_CLIENTS)}), or --file FILE; name one")
-    known, chosen = CLIENTS[client] if client else ANY, _chosen(ctx, given)
-    target = Path(file) if file else known.file()
+    mcp_client, chosen = CLIENTS[client] if client else ANY, _chosen(ctx, address_options)
+    target = Path(file) if file else mcp_client.file()
     if write:
-        write_config(ctx, known, chosen, target)
+        write_config(ctx, mcp_client, chosen, target)
         return
-    say(text_of(known, _entry(ctx, known, chosen)).rstrip("\n"))
+    say(text_of(mcp_client, _entry(ctx, mcp_client, chosen)).rstrip("\n"))
     if client or file:
-        note(f"for {known.title}: {target}; --write merges it into that file")
+        note(f"for {mcp_client.title}: {target}; --write merges it into that file")
         return
-    for name, each in CLIENTS.items():
-        note(f"for {each.title}: `paddock mcp config {name} --write` merges it into {each.file()}")
+    for name, listed_client in CLIENTS.items():
+        note(f"for {listed_client.title}: `paddock mcp config {name} --write` merges it into {listed_client.file()}")
 
 
 def write_config(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any], file: Path) -> None:
@@ -176,7 +180,7 @@ def _entry(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any]) -
         chosen["names"] = chosen["names"] or ("underscore" if client.underscore else "")
         chosen["toolset"] = chosen["toolset"] or "basic"
     chosen["namespace"] = chosen["namespace"] or ctx.find_root().obj.namespace or DEFAULT_NAMESPACE
-    return entry(client, command_path(), _words(chosen), environment(ctx))
+    return entry(client, command_path(), _command_words(chosen), environment(ctx))
 
 
 def serve_path(ctx: click.Context, path: str, *, holds: bool = False) -> None:
@@ -200,10 +204,10 @@ def serve_path(ctx: click.Context, path: str, *, holds: bool = False) -> None:
         bridge.close()
 
 
-def _chosen(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+def _chosen(ctx: click.Context, address_options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of the sub-command, else those given before it."""
     before = ctx.meta["mcp"]
-    return {name: given.get(name) or before[name] for name in before}
+    return {name: address_options.get(name) or before[name] for name in before}
 
 
 def _path(chosen: dict[str, Any]) -> str:
@@ -224,8 +228,8 @@ def _path(chosen: dict[str, Any]) -> str:
     )
 
 
-def _tools(ctx: click.Context, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    server, path = located(ctx), _path(_chosen(ctx, given))
+def _tools(ctx: click.Context, address_options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    server, path = located(ctx), _path(_chosen(ctx, address_options))
     cursor: dict[str, str] = {}
     for _ in range(_PAGES):
         page = request(server, path, "tools/list", cursor)
@@ -236,16 +240,16 @@ def _tools(ctx: click.Context, given: dict[str, Any]) -> Iterator[dict[str, Any]
 
 
 def _arguments(
-    ctx: click.Context, name: str, arguments: tuple[str, ...], text: str | None, given: dict[str, Any]
+    ctx: click.Context, name: str, arguments: tuple[str, ...], text: str | None, address_options: dict[str, Any]
 ) -> dict[str, Any]:
     if text is not None:
         return _json_object(sys.stdin.read() if text == "-" else text, arguments)
-    pairs = dict(_pair(each) for each in arguments)
+    pairs = dict(_pair(argument) for argument in arguments)
     if not pairs:
         return {}
     dotted = name.replace("_", ".")
-    found = (each for each in _tools(ctx, given) if dotted == each["name"].replace("_", "."))
-    schema = next(found, {}).get("inputSchema", {}).get("properties", {})
+    matches = (tool for tool in _tools(ctx, address_options) if dotted == tool["name"].replace("_", "."))
+    schema = next(matches, {}).get("inputSchema", {}).get("properties", {})
     return {key: value if _is_text(schema.get(key, {})) else _value(value) for key, value in pairs.items()}
 
 
@@ -253,12 +257,12 @@ def _json_object(text: str, arguments: tuple[str, ...]) -> dict[str, Any]:
     if arguments:
         raise UsageProblem("--json holds all arguments; leave KEY=VALUE out")
     try:
-        found = json.loads(text)
+        json_object = json.loads(text)
     except ValueError as error:
         raise UsageProblem(f"--json: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(json_object, dict):
         raise UsageProblem('--json: must be one object, such as \'{"id": "my-app"}\'')
-    return found
+    return json_object
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -270,7 +274,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _is_text(schema: dict[str, Any]) -> bool:
     options = schema.get("anyOf", [schema])
-    types = {each.get("type") for each in options}
+    types = {option.get("type") for option in options}
     return "string" in types and not types & {"object", "array", "number"}
 
 
@@ -297,22 +301,22 @@ def command_path() -> str:
     return str(beside) if beside.exists() else shutil.which(_COMMAND) or _COMMAND
 
 
-def _words(chosen: dict[str, Any]) -> list[str]:
-    words = ["mcp"]
+def _command_words(chosen: dict[str, Any]) -> list[str]:
+    command_line = ["mcp"]
     for name in ("sandbox", "server", "namespace", "names", "toolset"):
-        words += [f"--{name}", chosen[name]] if chosen[name] else []
-    return words + (["--read-only"] if chosen["read_only"] else [])
+        command_line += [f"--{name}", chosen[name]] if chosen[name] else []
+    return command_line + (["--read-only"] if chosen["read_only"] else [])
 
 
 def environment(ctx: click.Context) -> dict[str, str]:
     """Return the variables that lead to the daemon: addresses and files, never a token itself."""
-    found = {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)}
+    variables = {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)}
     target: Target = ctx.find_root().obj
     if target.address or target.context:
         for name in ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT"):
-            found.pop(name, None)
+            variables.pop(name, None)
     if target.address:
-        found["PADDOCK_SERVER"] = target.address
+        variables["PADDOCK_SERVER"] = target.address
     elif target.context:
-        found["PADDOCK_CONTEXT"] = target.context
-    return found
+        variables["PADDOCK_CONTEXT"] = target.context
+    return variables

@@ -27,12 +27,12 @@ def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> N
     """List the MCP servers of a namespace: state, trust, tools, and if they run in sandboxes."""
     from controller.cli.output import columns, json_text, say, say_table
 
-    found = _found(ctx, namespace)
+    servers = _servers(ctx, namespace)
     if output is not None:
-        say(json_text({"items": found}))
+        say(json_text({"items": servers}))
         return
     rows = [["NAME", "STATUS", "TRUST", "TOOLS", "SANDBOX", "MESSAGE"]]
-    say_table(columns(rows + [_row(each) for each in found]))
+    say_table(columns(rows + [_row(server) for server in servers]))
 
 
 @click.command("enable", context_settings={"ignore_unknown_options": True})
@@ -57,7 +57,7 @@ def enable(
     if len(names) > 1 and names[0] in (*STARTERS, *TOOLS):
         _create(ctx, names, namespace, name, image)
         return
-    unknown = [each for each in names if each.startswith("-")]
+    unknown = [candidate for candidate in names if candidate.startswith("-")]
     if unknown or name is not None or image is not None:
         option = unknown[0] if unknown else "--name" if name is not None else "--image"
         raise UsageProblem(f"{option} is for a command line, such as npx or uvx with more")
@@ -90,9 +90,9 @@ def approve(ctx: click.Context, /, name: str, namespace: str | None, keep: bool)
     if not digest:
         raise CliError(f"mcpserver/{name} has listed no tools yet; call one of them, or `paddock mcp connect {name}`")
     _patch(ctx, (name,), namespace, {"tools": {"digest": digest}}, "approved")
-    for each in () if keep else tools.get("changes", ()):
-        described = " ".join(each["description"].split())
-        say(f"  {each['change']} {each['tool']}" + (f": {described}" if described else ""))
+    for change in () if keep else tools.get("changes", ()):
+        described = " ".join(change["description"].split())
+        say(f"  {change['change']} {change['tool']}" + (f": {described}" if described else ""))
 
 
 @click.command("connect")
@@ -131,18 +131,21 @@ def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: b
     from controller.cli.output import note, say
     from controller.cli.yaml_text import dump
 
-    found = client_import.read(file)
-    for each in found.notes:
-        note(each)
-    if not found.documents:
+    imported = client_import.read(file)
+    for remark in imported.notes:
+        note(remark)
+    if not imported.documents:
         raise CliError(f"{file}: has no server that a sandbox could run")
     if dry_run:
-        say("---\n".join(dump(each) for each in found.documents).rstrip("\n"))
-    documents = [{"file": f"{file} ({each['metadata']['name']})", "text": json.dumps(each)} for each in found.documents]
+        say("---\n".join(dump(document) for document in imported.documents).rstrip("\n"))
+    documents = [
+        {"file": f"{file} ({document['metadata']['name']})", "text": json.dumps(document)}
+        for document in imported.documents
+    ]
     body = {"documents": documents, "namespace": _namespace(ctx, namespace), "dryRun": dry_run}
     items = connect(ctx).request("POST", "apply", json=body)["items"]
-    for each in items if not dry_run else ():
-        say(f"mcpserver/{each['metadata']['name']} {each['result']}")
+    for outcome in items if not dry_run else ():
+        say(f"mcpserver/{outcome['metadata']['name']} {outcome['result']}")
 
 
 @click.command("export")
@@ -155,11 +158,11 @@ def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
     from controller.cli.mcp import client_config, client_import
     from controller.cli.output import json_text, say
 
-    names = [each["metadata"]["name"] for each in _found(ctx, namespace) if each["spec"].get("enabled", True)]
+    names = [server["metadata"]["name"] for server in _servers(ctx, namespace) if server["spec"].get("enabled", True)]
     place = _namespace(ctx, namespace)
-    words = ["--namespace", place] if place != DEFAULT_NAMESPACE else []
+    options = ["--namespace", place] if place != DEFAULT_NAMESPACE else []
     table = client_config.CLIENTS[client].key
-    say(json_text(client_import.exported(names, table, command_path(), words, environment(ctx))))
+    say(json_text(client_import.exported(names, table, command_path(), options, environment(ctx))))
 
 
 def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> None:
@@ -179,9 +182,9 @@ def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> N
     if spec.get("secrets") or spec.get("image"):
         raise CliError(f"mcpserver/{name} needs its image or secrets, which only a sandbox has; wait for the engine")
     note(f"mcpserver/{name} runs WITHOUT a sandbox, with your own permissions: the engine is unavailable")
-    own = {each["name"]: each["value"] for each in spec.get("env", ())}
+    own_variables = {variable["name"]: variable["value"] for variable in spec.get("env", ())}
     folder = spec.get("workingDir")
-    sys.exit(unsandboxed.run(located(ctx), path, own_command(spec), {**os.environ, **own}, folder))
+    sys.exit(unsandboxed.run(located(ctx), path, own_command(spec), {**os.environ, **own_variables}, folder))
 
 
 def own_command(spec: Mapping[str, Any]) -> list[str]:
@@ -191,14 +194,14 @@ def own_command(spec: Mapping[str, Any]) -> list[str]:
         return [spec["command"], *args]
     program = [spec["command"]] if spec.get("command") else []
     if package["registry"] == "npm":
-        whole = f"{package['name']}@{package['version']}"
-        return ["npx", "-y", *(["-p", whole, *program] if program else [whole]), *args]
-    whole = f"{package['name']}=={package['version']}"
-    return ["uvx", *(["--from", whole, *program] if program else [whole]), *args]
+        package_spec = f"{package['name']}@{package['version']}"
+        return ["npx", "-y", *(["-p", package_spec, *program] if program else [package_spec]), *args]
+    package_spec = f"{package['name']}=={package['version']}"
+    return ["uvx", *(["--from", package_spec, *program] if program else [package_spec]), *args]
 
 
 def _create(
-    ctx: click.Context, words: Sequence[str], namespace: str | None, name: str | None, image: str | None
+    ctx: click.Context, command_line: Sequence[str], namespace: str | None, name: str | None, image: str | None
 ) -> None:
     """Create a server of a command line. Raises CliError."""
     from controller.cli.client import connect
@@ -207,29 +210,29 @@ def _create(
     from controller.policy.packages.launch import LaunchError, parse_launch
     from controller.version import API_VERSION
 
-    spec: dict[str, Any] = {"command": words[0], "args": list(words[1:])}
+    spec: dict[str, Any] = {"command": command_line[0], "args": list(command_line[1:])}
     notes: Sequence[str] = ()
     packages: Sequence[Any] = ()
     try:
-        if words[0] in docker_run.TOOLS:
+        if command_line[0] in docker_run.TOOLS:
             if image is not None:
                 raise CliError("--image is for packages; the command line names an image already")
-            spec, notes = client_import.spec_of(words[0], words[1:], {})
-            own = docker_run.name_of(spec["image"])
+            spec, notes = client_import.spec_of(command_line[0], command_line[1:], {})
+            default_name = docker_run.name_of(spec["image"])
         else:
-            launch = parse_launch(words[0], words[1:])
+            launch = parse_launch(command_line[0], command_line[1:])
             packages = launch.packages
             spec = _on_image(launch, image) if image is not None else spec
-            own = packages[0].name.rpartition("/")[2] if packages else words[0]
+            default_name = packages[0].name.rpartition("/")[2] if packages else command_line[0]
     except (LaunchError, client_import.NotImported) as error:
         raise CliError(str(error)) from error
-    found = name or client_import.server_name(own)
-    document = {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": {"name": found}, "spec": spec}
+    server_name = name or client_import.server_name(default_name)
+    document = {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": {"name": server_name}, "spec": spec}
     connect(ctx).request("POST", _path(_namespace(ctx, namespace)), json=document)
-    for each in notes:
-        note(each)
-    told = f"; its package is being installed: `paddock get mcpserver {found}`" if packages else ""
-    say(f"mcpserver/{found} created{told}")
+    for remark in notes:
+        note(remark)
+    hint = f"; its package is being installed: `paddock get mcpserver {server_name}`" if packages else ""
+    say(f"mcpserver/{server_name} created{hint}")
 
 
 def _on_image(launch: "Launch", image: str) -> dict[str, Any]:
@@ -243,15 +246,16 @@ def _on_image(launch: "Launch", image: str) -> dict[str, Any]:
 
 
 def _condition(server: dict[str, Any], type_: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(
-        (each for each in server.get("status", {}).get("conditions", ()) if each.get("type") == type_), {}
+    condition: dict[str, Any] = next(
+        (condition for condition in server.get("status", {}).get("conditions", ()) if condition.get("type") == type_),
+        {},
     )
-    return found
+    return condition
 
 
-def _namespace(ctx: click.Context, given: str | None) -> str:
+def _namespace(ctx: click.Context, namespace: str | None) -> str:
     """Return the namespace of the sub-command, else the one given before it."""
-    return given or str(ctx.meta["mcp"]["namespace"]) or DEFAULT_NAMESPACE
+    return namespace or str(ctx.meta["mcp"]["namespace"]) or DEFAULT_NAMESPACE
 
 
 def _path(namespace: str, name: str = "") -> str:
@@ -261,18 +265,18 @@ def _path(namespace: str, name: str = "") -> str:
     return f"{place}/{segment(name)}" if name else place
 
 
-def _found(ctx: click.Context, namespace: str | None) -> list[dict[str, Any]]:
+def _servers(ctx: click.Context, namespace: str | None) -> list[dict[str, Any]]:
     from controller.cli.client import connect
 
-    found: list[dict[str, Any]] = connect(ctx).get(_path(_namespace(ctx, namespace)))["items"]
-    return found
+    servers: list[dict[str, Any]] = connect(ctx).get(_path(_namespace(ctx, namespace)))["items"]
+    return servers
 
 
 def _read(ctx: click.Context, name: str, namespace: str | None) -> dict[str, Any]:
     from controller.cli.client import connect
 
-    found: dict[str, Any] = connect(ctx).get(_path(_namespace(ctx, namespace), name))
-    return found
+    server: dict[str, Any] = connect(ctx).get(_path(_namespace(ctx, namespace), name))
+    return server
 
 
 def _patch(ctx: click.Context, names: Sequence[str], namespace: str | None, spec: dict[str, Any], what: str) -> None:
@@ -282,10 +286,10 @@ def _patch(ctx: click.Context, names: Sequence[str], namespace: str | None, spec
     if len(set(names)) != len(names):
         raise UsageProblem("a name is given twice; name each server once")
     client = connect(ctx)
-    for each in names:
+    for name in names:
         type_ = "application/merge-patch+json"
-        client.request("PATCH", _path(_namespace(ctx, namespace), each), json={"spec": spec}, content_type=type_)
-        say(f"mcpserver/{each} {what}")
+        client.request("PATCH", _path(_namespace(ctx, namespace), name), json={"spec": spec}, content_type=type_)
+        say(f"mcpserver/{name} {what}")
 
 
 def _row(server: dict[str, Any]) -> list[str]:

@@ -20,16 +20,16 @@ def models_(ctx: click.Context, /, namespace: str | None, output: str | None) ->
     A sandbox that names one in `spec.models` reaches it at http://127.0.0.1:8090.
     """
     client, place = connect(ctx), f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}"
-    found = [each for kind in ("providers", "modelservers") for each in client.get(f"{place}/{kind}")["items"]]
+    sources = [source for kind in ("providers", "modelservers") for source in client.get(f"{place}/{kind}")["items"]]
     if output is not None:
-        say(json_text({"items": found}))
+        say(json_text({"items": sources}))
         return
-    if not found:
+    if not sources:
         note("No providers and no model servers found; add one with `paddock config provider add`.")
         return
-    used = _used_up(client, place)
+    used_up = _used_up(client, place)
     rows = [["MODEL", "FROM", "READY", "REASON", "MESSAGE"]]
-    say(columns(rows + [row for each in found for row in _rows(each, used.get(each["metadata"]["uid"]))]))
+    say(columns(rows + [row for source in sources for row in _rows(source, used_up.get(source["metadata"]["uid"]))]))
 
 
 def _used_up(client: Client, place: str) -> dict[str, str]:
@@ -39,15 +39,19 @@ def _used_up(client: Client, place: str) -> dict[str, str]:
     except ClientError:  # who may list them need not be one who sees their use
         return {}
     message = "its {tokensPerDay} tokens of this day (UTC) are used up; it answers again from {resetTime}"
-    over = [each for each in use if each["tokensPerDay"] is not None and each["tokensToday"] >= each["tokensPerDay"]]
-    return {each["metadata"]["uid"]: message.format(**each) for each in over}
+    exhausted = [
+        use_entry
+        for use_entry in use
+        if use_entry["tokensPerDay"] is not None and use_entry["tokensToday"] >= use_entry["tokensPerDay"]
+    ]
+    return {use_entry["metadata"]["uid"]: message.format(**use_entry) for use_entry in exhausted}
 
 
 def _rows(obj: dict[str, Any], used_up: str | None) -> list[list[str]]:
     name, kind = obj["metadata"]["name"], obj["kind"].lower()
     models = obj["spec"].get("models", ["*"]) if kind == "provider" else [name]
     conditions = obj.get("status", {}).get("conditions", [])
-    ready: dict[str, Any] = next((each for each in conditions if each["type"] == "Ready"), {})
+    ready: dict[str, Any] = next((condition for condition in conditions if condition["type"] == "Ready"), {})
     state = [ready.get("status", "Unknown"), ready.get("reason", "Pending"), ready.get("message", "")]
     if used_up and state[0] != "False":
         state = ["False", "BudgetUsed", used_up]

@@ -51,8 +51,8 @@ def check_(ctx: click.Context, name: str, host: str, namespace: str | None, outp
         outcome = "allowed" if verdict.allowed else "refused"
         say(f"sandbox/{name}: {server}:{port} would be {outcome}\n  rule: {verdict.rule}\n  {verdict.message}")
     else:
-        shown = {"host": server, "port": port, "allowed": verdict.allowed, "rule": verdict.rule}
-        say((json_text if output == "json" else yaml_text)({**shown, "message": verdict.message}))
+        fields = {"host": server, "port": port, "allowed": verdict.allowed, "rule": verdict.rule}
+        say((json_text if output == "json" else yaml_text)({**fields, "message": verdict.message}))
     if not verdict.allowed:
         ctx.exit(1)
 
@@ -80,13 +80,13 @@ def _reach(client: Client, namespace: str, name: str) -> Any:
     if template is None:
         template = get("sandboxtemplate", spec["templateRef"]["name"])["spec"]
     level = spec.get("securityLevel") or template.get("securityLevel") or _DEFAULT_LEVEL
-    network, own = get("securityprofile", level)["status"]["effective"]["network"], spec.get("network") or {}
-    asked, known = own.get("allowedHosts"), network.get("allowedHosts")
+    network, own_network = get("securityprofile", level)["status"]["effective"]["network"], spec.get("network") or {}
+    requested_hosts, level_hosts = own_network.get("allowedHosts"), network.get("allowedHosts")
     return Reach(
         level=level,
         mode=(template.get("network") or {}).get("mode") or network["mode"],
-        asked=None if asked is None else tuple(asked),
-        known=None if known is None else tuple(known),
-        local_network=own.get("localNetwork") == "Allowed",
-        peers=own.get("peers") == "Allowed",
+        asked=None if requested_hosts is None else tuple(requested_hosts),
+        known=None if level_hosts is None else tuple(level_hosts),
+        local_network=own_network.get("localNetwork") == "Allowed",
+        peers=own_network.get("peers") == "Allowed",
     )

@@ -54,16 +54,16 @@ def _links(relay: PanelRelay, over: threading.Event) -> None:
 
 def _open(url: str, over: threading.Event) -> None:
     """Open a browser at a file that leads there: the address has a code, and arguments are in the process list."""
-    held = contextlib.ExitStack()
-    file = held.enter_context(_redirect(url))
+    stack = contextlib.ExitStack()
+    file = stack.enter_context(_redirect(url))
     if not webbrowser.open(file.as_uri()):
-        held.close()
+        stack.close()
         say(url)
         return
 
     def remove() -> None:
         over.wait(CODE_SECONDS)
-        held.close()
+        stack.close()
 
     threading.Thread(target=remove).start()
 
@@ -75,8 +75,10 @@ def _redirect(url: str) -> Iterator[Path]:
     try:
         file = folder / "panel.html"
         file.touch(mode=0o600)
-        shown = html.escape(url)
-        page = f'<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={shown}"><a href="{shown}">Panel</a>'
+        escaped = html.escape(url)
+        page = (
+            f'<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={escaped}"><a href="{escaped}">Panel</a>'
+        )
         file.write_text(page)
         yield file
     finally:

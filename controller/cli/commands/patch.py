@@ -45,16 +45,16 @@ def patch_(
     from controller.cli.client import connect
 
     client, trial = connect(ctx), dry_run == "server"
-    one = find_one(client, what, namespace or DEFAULT_NAMESPACE)
-    before = one.read(client)
-    after = one.patch(client, read, type_=type_, dry_run=trial)
+    target = find_one(client, what, namespace or DEFAULT_NAMESPACE)
+    before = target.read(client)
+    after = target.patch(client, read, type_=type_, dry_run=trial)
     if output is None:
-        say(change_line(one, "patched", before, after, dry_run=trial))
+        say(change_line(target, "patched", before, after, dry_run=trial))
     else:
-        say(str(one) if output == "name" else _shown(after, output))
+        say(str(target) if output == "name" else _formatted(after, output))
 
 
-def _shown(obj: Any, output: str) -> str:
+def _formatted(obj: Any, output: str) -> str:
     from controller.cli.output import json_text, yaml_text
 
     return json_text(obj) if output == "json" else yaml_text(obj)

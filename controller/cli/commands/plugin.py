@@ -36,14 +36,14 @@ def install(
     """Install a plugin from a folder, an archive, a file, or by the name of one of Paddock's own."""
     from controller.cli.plugin import read_manifest, split_off, unmet, with_values
 
-    if wrong := [each for each in values if not each.partition("=")[0] or "=" not in each]:
+    if wrong := [assignment for assignment in values if not assignment.partition("=")[0] or "=" not in assignment]:
         raise CliError(f"--set {wrong[0]}: write --set NAME=VALUE")
-    given = {name: value for name, _, value in (each.partition("=") for each in values)}
+    settings = {name: value for name, _, value in (assignment.partition("=") for assignment in values)}
     manifest, client = read_manifest(source, sha256), connect(ctx)
     if manifest.requirements and (problems := unmet(manifest.requirements, _versions(client), source)):
         raise CliError("\n".join(problems))
-    given, explained = split_off(given, manifest.document["spec"].get("configuration") or {})
-    document = with_values(manifest.document, given, grant=grant)
+    settings, explained = split_off(settings, manifest.document["spec"].get("configuration") or {})
+    document = with_values(manifest.document, settings, grant=grant)
     place = namespace or DEFAULT_NAMESPACE
     body = {"documents": [{"file": source, "text": json.dumps(document)}], "namespace": place}
     client.request("POST", "apply", json=body)
@@ -65,17 +65,20 @@ def config(ctx: click.Context, name: str, namespace: str | None, grant: bool) ->
     from controller.cli.plugin import flags_of, split_off, with_values
 
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
-    found = client.get(_path(place, name))
-    given = flags_of(ctx.args)
-    if not given and not grant:
-        fields = found["spec"].get("configuration", {})
-        rows = [[each, str(_current(found, each)), fields[each].get("description", "")] for each in sorted(fields)]
+    plugin = client.get(_path(place, name))
+    settings = flags_of(ctx.args)
+    if not settings and not grant:
+        fields = plugin["spec"].get("configuration", {})
+        rows = [
+            [setting, str(_current(plugin, setting)), fields[setting].get("description", "")]
+            for setting in sorted(fields)
+        ]
         say(columns([["SETTING", "VALUE", "DESCRIPTION"], *rows]))
         return
-    given, explained = split_off(given, found["spec"].get("configuration", {}))
-    if explained and not given and not grant:
+    settings, explained = split_off(settings, plugin["spec"].get("configuration", {}))
+    if explained and not settings and not grant:
         raise CliError("\n".join(explained))
-    changed = with_values({"spec": found["spec"]}, given, grant=grant)["spec"]
+    changed = with_values({"spec": plugin["spec"]}, settings, grant=grant)["spec"]
     change = {"spec": {field: changed[field] for field in ("config", "granted") if field in changed}}
     client.request("PATCH", _path(place, name), json=change, content_type="application/merge-patch+json")
     say(f"plugin/{name} configured")
@@ -88,11 +91,11 @@ def config(ctx: click.Context, name: str, namespace: str | None, grant: bool) ->
 @click.pass_context
 def list_(ctx: click.Context, namespace: str | None) -> None:
     """List the plugins of the namespace, with what they need."""
-    found = connect(ctx).get(f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/plugins")["items"]
-    if not found:
+    plugins = connect(ctx).get(f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/plugins")["items"]
+    if not plugins:
         note("No plugins.")
         return
-    say(columns([["NAME", "VERSION", "STATE", "NEEDS"], *map(_row, found)]))
+    say(columns([["NAME", "VERSION", "STATE", "NEEDS"], *map(_row, plugins)]))
 
 
 @plugin_.command("remove")
@@ -111,19 +114,19 @@ def _versions(client: Client) -> dict[str, str]:
 
     from controller.cli.plugin import numbers
 
-    engines = [each.get("status", {}).get("engine", {}).get("version", "") for each in client.get("hosts")["items"]]
+    engines = [host.get("status", {}).get("engine", {}).get("version", "") for host in client.get("hosts")["items"]]
     return {"docker": min(engines, key=numbers, default=""), "mcp": version("mcp")}
 
 
 def _row(obj: dict[str, Any]) -> list[str]:
     conditions = obj.get("status", {}).get("conditions", ())
-    bad = next((each["reason"] for each in conditions if each["status"] != "True"), "")
+    bad = next((condition["reason"] for condition in conditions if condition["status"] != "True"), "")
     needs = _listed(obj.get("status", {}).get("needed", ())) or "nothing"
     return [obj["metadata"]["name"], obj["spec"]["version"], bad or ("Ready" if conditions else "Pending"), needs]
 
 
 def _listed(permissions: Any) -> str:
-    pairs = (pair for each in permissions for pair in each.items())
+    pairs = (pair for permission in permissions for pair in permission.items())
     return "; ".join(f"{kind} {', '.join(value) if isinstance(value, list) else value}" for kind, value in pairs)
 
 

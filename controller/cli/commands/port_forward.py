@@ -41,7 +41,7 @@ def port_forward_(
     \b
     paddock port-forward quickstart 8080:80
     """
-    pairs = [_pair(each) for each in ports]
+    pairs = [_pair(port) for port in ports]
     connection = connect(ctx)
     box = Sandbox(connection, namespace or DEFAULT_NAMESPACE, sandbox_name(name))
     connection.get(box.path)  # fail now if it does not exist
@@ -49,16 +49,16 @@ def port_forward_(
     for number in (signal.SIGINT, signal.SIGTERM):
         # On a thread of its own: the one that is interrupted may hold the event's lock, about to wait for it.
         signal.signal(number, lambda *_: start_new_thread(over.set, ()))
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for local, remote in pairs:
             listening = box.forward(
                 remote,
                 local=local,
                 address=address,
-                failed=lambda words: note(f"error: {words}"),
+                failed=lambda message: note(f"error: {message}"),
                 host=own_host() if show and address in _LOOPBACK else "",
             )
-            held.enter_context(listening)
+            stack.enter_context(listening)
             say(f"Forwarding from {address}:{listening.port} -> {remote}")
             url = f"http://{listening.host or _host(address)}:{listening.port}/"
             if show and not webbrowser.open(url):
@@ -68,14 +68,14 @@ def port_forward_(
 
 def _host(address: str) -> str:
     """Return the address as it is written in a URL; that of this machine where all are listened on."""
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound
-    return f"[{shown}]" if ":" in shown else shown
+    shown_address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound
+    return f"[{shown_address}]" if ":" in shown_address else shown_address
 
 
 def _pair(text: str) -> tuple[int, int]:
-    found = _PORT.fullmatch(text)
-    local, remote = (found[1], int(found[2])) if found else (None, 0)
-    here = remote if local is None else int(local or 0)
-    if not 1 <= remote <= 65535 or here > 65535:
+    match = _PORT.fullmatch(text)
+    local, remote = (match[1], int(match[2])) if match else (None, 0)
+    local_port = remote if local is None else int(local or 0)
+    if not 1 <= remote <= 65535 or local_port > 65535:
         raise UsageProblem(f"`{text}` is not a port pair; write LOCAL:REMOTE, REMOTE or :REMOTE, each up to 65535")
-    return here, remote
+    return local_port, remote

@@ -64,9 +64,9 @@ def open_(ctx: click.Context, /, name: str, namespace: str | None, **options: An
 def close(ctx: click.Context, name: str, namespace: str | None) -> None:
     """Suspend the sandbox of a project, unless its lifecycle says keepRunning. Its volumes stay."""
     with _opened(namespace, name):
-        found = connect(ctx).request("POST", f"{_path(namespace, name)}/close")
-    kept = found["spec"].get("runState") == "Running"
-    say(f"project {name} keeps running (lifecycle.keepRunning)" if kept else f"project {name} is closed")
+        project = connect(ctx).request("POST", f"{_path(namespace, name)}/close")
+    keeps_running = project["spec"].get("runState") == "Running"
+    say(f"project {name} keeps running (lifecycle.keepRunning)" if keeps_running else f"project {name} is closed")
 
 
 @project_.command("list")
@@ -76,17 +76,17 @@ def close(ctx: click.Context, name: str, namespace: str | None) -> None:
 def list_(ctx: click.Context, namespace: str | None, all_sandboxes: bool) -> None:
     """List the projects of the namespace."""
     path = f"namespaces/{segment(namespace or DEFAULT_NAMESPACE)}/sandboxes"
-    found = connect(ctx).get(path, labelSelector="" if all_sandboxes else _LABEL)["items"]
-    if not found:
+    projects = connect(ctx).get(path, labelSelector="" if all_sandboxes else _LABEL)["items"]
+    if not projects:
         note("No projects; `paddock project open NAME` creates one.")
         return
-    say(columns([["PROJECT", "STATE", "TEMPLATE", "LEVEL"], *map(_row, found)]))
+    say(columns([["PROJECT", "STATE", "TEMPLATE", "LEVEL"], *map(_row, projects)]))
 
 
 def _row(obj: dict[str, Any]) -> list[str]:
     spec = obj["spec"]
     ready: dict[str, str] = next(
-        (each for each in obj.get("status", {}).get("conditions", ()) if each["type"] == "Ready"), {}
+        (condition for condition in obj.get("status", {}).get("conditions", ()) if condition["type"] == "Ready"), {}
     )
     state = "open" if ready.get("status") == "True" else str(ready.get("reason", "Pending"))
     closed = spec.get("runState") == "Suspended"
@@ -108,24 +108,24 @@ def config() -> None:
 @click.option("--network", type=click.Choice(["none", "bridge", "host"]), help="bridge: the network of the level.")
 @click.option("--keep-running/--no-keep-running", default=None, help="Run on when the project is closed or idle.")
 @click.pass_context
-def sandbox(ctx: click.Context, /, name: str, namespace: str | None, **given: Any) -> None:
+def sandbox(ctx: click.Context, /, name: str, namespace: str | None, **settings: Any) -> None:
     """Set limits, level and network of a project's sandbox."""
     change: dict[str, Any] = {}
-    limits = {"memory": given["memory"], "cpu": given["cpus"]}
+    limits = {"memory": settings["memory"], "cpu": settings["cpus"]}
     if limits := {field: value for field, value in limits.items() if value}:
         change["resources"] = {"limits": limits}
-    if given["security_level"]:
-        change["securityLevel"] = given["security_level"]
-    if given["keep_running"] is not None:
-        change["lifecycle"] = {"keepRunning": given["keep_running"]}
-    if words := _NETWORKS.get(given["network"] or ""):
-        if given["network"] == "host" or given["security_level"] != "full-isolation":
-            raise CliError(words)
-    elif given["network"] == "bridge":
+    if settings["security_level"]:
+        change["securityLevel"] = settings["security_level"]
+    if settings["keep_running"] is not None:
+        change["lifecycle"] = {"keepRunning": settings["keep_running"]}
+    if refusal := _NETWORKS.get(settings["network"] or ""):
+        if settings["network"] == "host" or settings["security_level"] != "full-isolation":
+            raise CliError(refusal)
+    elif settings["network"] == "bridge":
         note("network bridge: each level has its own network; the sandbox keeps that of its level")
-    if not change and not given["network"]:
+    if not change and not settings["network"]:
         raise click.UsageError("nothing to set; give --memory, --cpus, --security-level, --network or --keep-running")
-    if change or given["network"]:
+    if change or settings["network"]:
         client, patch = connect(ctx), "application/merge-patch+json"
         with _opened(namespace, name):
             client.request("PATCH", _path(namespace, name), json={"spec": change}, content_type=patch)

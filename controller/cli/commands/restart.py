@@ -38,11 +38,11 @@ def restart_(ctx: click.Context, names: Sequence[str], namespace: str | None, se
 
 def restart(client: Client, names: Sequence[str], place: str, selector: str, timeout: float) -> None:
     """Restart the sandboxes of these names, or of the selector."""
-    words = [word for word in names if word not in ("sandbox", "sandboxes", "sb")]
-    if bool(words) == bool(selector):
+    name_words = [word for word in names if word not in ("sandbox", "sandboxes", "sb")]
+    if bool(name_words) == bool(selector):
         raise click.UsageError("name the sandboxes to restart, or select them with -l")
-    found = client.get(_SANDBOXES.path(place), labelSelector=selector)["items"] if selector else []
-    chosen = [sandbox_name(each) for each in words] or [each["metadata"]["name"] for each in found]
+    matches = client.get(_SANDBOXES.path(place), labelSelector=selector)["items"] if selector else []
+    chosen = [sandbox_name(name_word) for name_word in name_words] or [match["metadata"]["name"] for match in matches]
     chosen = list(dict.fromkeys(chosen))
     if not chosen:
         raise CliError(f"no sandboxes to restart in namespace {place}; check the selector")

@@ -18,7 +18,7 @@ def restore_(file: str, config: str | None) -> None:
     The backup is verified first, and the old store is kept beside it. The next daemon notices the older store: it
     removes no container that the store lacks until you confirm it.
     """
-    settings, app = (importlib.import_module(f"controller.{each}") for each in ("settings", "app.store"))
+    settings, app = (importlib.import_module(f"controller.{module}") for module in ("settings", "app.store"))
     try:
         loaded = settings.load_settings(config)
     except settings.SettingsError as error:

@@ -44,7 +44,7 @@ def status(ctx: click.Context, what: Sequence[str], namespace: str | None, timeo
         return ready.reached(obj)
 
     targets = Kinds(client).targets(what)
-    if not all(each.names for each in targets):
+    if not all(target.names for target in targets):
         raise click.UsageError("name the objects to wait for, such as sandbox/quickstart")
     for target in targets:
         if late := until(client, target.resource, place, target.names, done, deadline):

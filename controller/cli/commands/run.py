@@ -12,7 +12,7 @@ from controller.cli import docker_options
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, options_end, raw_option
 
 if TYPE_CHECKING:
-    from controller.cli.run import Asked, Job
+    from controller.cli.run import Job, SandboxRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SEPARATED = "controller.cli.run.separated"  # True: the first positional came after `--`
@@ -25,27 +25,27 @@ class _Run(click.Command):
     allow_interspersed_args = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = _as_docker(self, args)
-        at = options_end(self, words)
-        ctx.meta[_SEPARATED] = words[at : at + 1] == ["--"]
-        ctx.meta["controller.cli.run.words"] = (words[:at], words[at:])
-        return super().parse_args(ctx, words)
+        arguments = _as_docker(self, args)
+        at = options_end(self, arguments)
+        ctx.meta[_SEPARATED] = arguments[at : at + 1] == ["--"]
+        ctx.meta["controller.cli.run.words"] = (arguments[:at], arguments[at:])
+        return super().parse_args(ctx, arguments)
 
 
-def _as_docker(command: click.Command, words: Sequence[str]) -> list[str]:
+def _as_docker(command: click.Command, arguments: Sequence[str]) -> list[str]:
     """Return kubectl's `NAME --image=IMAGE [OPTIONS] [-- COMMAND]` with the name as an option."""
-    at = options_end(command, words)
-    options, name, tail = list(words[:at]), list(words[at : at + 1]), list(words[at + 1 :])
+    at = options_end(command, arguments)
+    options, name, tail = list(arguments[:at]), list(arguments[at : at + 1]), list(arguments[at + 1 :])
     if not name or name == ["--"]:
-        return list(words)
+        return list(arguments)
     later = tail[: tail.index("--")] if "--" in tail else tail
     if (later and later[0].startswith("-") and _names_image(later)) or (_names_image(options) and tail[:1] == ["--"]):
         return [*options, "--name", *name, *tail]
-    return list(words)
+    return list(arguments)
 
 
 def _names_image(options: Sequence[str]) -> bool:
-    return any(each == "--image" or each.startswith("--image=") for each in options)
+    return any(option == "--image" or option.startswith("--image=") for option in options)
 
 
 def _docker_options(command: F) -> F:
@@ -53,18 +53,18 @@ def _docker_options(command: F) -> F:
 
     def refuse(_ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value:
-            given = value if isinstance(value, str) else ""
-            raise click.UsageError(docker_options.refusal(param.opts[0], given))
+            text = value if isinstance(value, str) else ""
+            raise click.UsageError(docker_options.refusal(param.opts[0], text))
 
     table: list[tuple[str, bool, Callable[..., Any] | None]] = [
-        *((each, False, refuse) for each in docker_options.REFUSED),
-        *((each, True, refuse) for each in docker_options.REFUSED_FLAGS),
-        *((each, False, None) for each in (*docker_options.IDLE, *docker_options.KUBECTL)),
-        *((each, True, None) for each in (*docker_options.IDLE_FLAGS, *docker_options.KUBECTL_FLAGS)),
+        *((option_name, False, refuse) for option_name in docker_options.REFUSED),
+        *((option_name, True, refuse) for option_name in docker_options.REFUSED_FLAGS),
+        *((option_name, False, None) for option_name in (*docker_options.IDLE, *docker_options.KUBECTL)),
+        *((option_name, True, None) for option_name in (*docker_options.IDLE_FLAGS, *docker_options.KUBECTL_FLAGS)),
     ]
     for number, (name, is_flag, callback) in enumerate(table):
-        more: dict[str, Any] = {"is_flag": True} if is_flag else {"multiple": callback is None}
-        option = click.option(name, f"docker_{number}", hidden=True, expose_value=False, callback=callback, **more)
+        settings: dict[str, Any] = {"is_flag": True} if is_flag else {"multiple": callback is None}
+        option = click.option(name, f"docker_{number}", hidden=True, expose_value=False, callback=callback, **settings)
         command = option(command)
     return command
 
@@ -137,17 +137,21 @@ def run_(ctx: click.Context, /, command: Sequence[str], namespace: str | None, *
     paddock run -d -m 256m --template bun -f script.ts
     paddock run --rm -i paddock/python:1 python3 - < script.py
     """
-    given = _positionals(ctx, command, options)
+    positionals = _positionals(ctx, command, options)
     from controller.cli import run
 
-    asked, job, env = _asked(given, options), _job(given, options), _variables(options)
-    place, seconds, timeout = namespace or DEFAULT_NAMESPACE, options["wait_seconds"], options["timeout"]
+    request = _sandbox_request(positionals, options)
+    job = _job(positionals, options)
+    env = _variables(options)
+    place = namespace or DEFAULT_NAMESPACE
+    seconds = options["wait_seconds"]
+    timeout = options["timeout"]
     if options["detach"]:
-        click.echo(run.start_detached(ctx, place, asked, job, env, seconds, timeout, rm=options["rm"]))
+        click.echo(run.start_detached(ctx, place, request, job, env, seconds, timeout, rm=options["rm"]))
         return
     if job.is_images_own:
-        ctx.exit(run.run_main(ctx, place, asked, job, env, seconds, timeout, raw_output=options["raw"]))
-    with run.temporary_sandbox(ctx, place, asked, seconds) as sandbox:
+        ctx.exit(run.run_main(ctx, place, request, job, env, seconds, timeout, raw_output=options["raw"]))
+    with run.temporary_sandbox(ctx, place, request, seconds) as sandbox:
         streams = {"with_stdin": options["with_stdin"], "tty": options["tty"], "raw_output": options["raw"]}
         exit_code = run.run_job(job, sandbox, env, timeout_seconds=timeout, working_dir=options["workdir"], **streams)
     ctx.exit(exit_code)
@@ -163,7 +167,9 @@ class _Given(NamedTuple):
 
 def _positionals(ctx: click.Context, command: Sequence[str], options: dict[str, Any]) -> _Given:
     """Return what the positionals mean. Raises UsageError."""
-    image, words, script = options["image"], tuple(command), bool(options["script"] or options["code"])
+    image = options["image"]
+    command_words = tuple(command)
+    script = bool(options["script"] or options["code"])
     if options["template"] and image:
         raise click.UsageError("--template and --image exclude each other; give one")
     if options["script"] and options["code"]:
@@ -172,28 +178,32 @@ def _positionals(ctx: click.Context, command: Sequence[str], options: dict[str, 
         raise click.UsageError("-d leaves no one to talk to; leave -i, -t and --raw out")
     if script and options["entrypoint"]:
         raise click.UsageError("--entrypoint names the program, and so do -f and -c; leave one out")
-    named = bool(words) and not ctx.meta[_SEPARATED] and not image
-    if words and not ctx.meta[_SEPARATED] and (script or options["template"]):
+    names_image = bool(command_words) and not ctx.meta[_SEPARATED] and not image
+    if command_words and not ctx.meta[_SEPARATED] and (script or options["template"]):
         raise click.UsageError(_separated(ctx, script=script))
-    if named:
-        image, words = _image(words[0]), words[1:]
-        words = words[1:] if words[:1] == ("--",) else words
+    if names_image:
+        image, command_words = _image(command_words[0]), command_words[1:]
+        command_words = command_words[1:] if command_words[:1] == ("--",) else command_words
         if not options["entrypoint"]:
-            _check_order(image, words, options, ctx.command)
+            _check_order(image, command_words, options, ctx.command)
     if options["entrypoint"]:
-        words = (options["entrypoint"], *words)
-    elif image and not script and (not words or (named and (options["detach"] or words[0].startswith("-")))):
-        return _own_program(image, words, options)
-    if not (script or words):
+        command_words = (options["entrypoint"], *command_words)
+    elif (
+        image
+        and not script
+        and (not command_words or (names_image and (options["detach"] or command_words[0].startswith("-"))))
+    ):
+        return _own_program(image, command_words, options)
+    if not (script or command_words):
         raise click.UsageError("nothing to run; give one of IMAGE, -f FILE, -c CODE or -- COMMAND")
-    return _Given(image, words)
+    return _Given(image, command_words)
 
 
-def _own_program(image: str, words: tuple[str, ...], options: dict[str, Any]) -> _Given:
+def _own_program(image: str, command_words: tuple[str, ...], options: dict[str, Any]) -> _Given:
     """Return the image with arguments of its own program. Raises UsageError where somebody would talk to that."""
     if options["with_stdin"] or options["tty"]:
         raise click.UsageError(f"-i and -t need a command; write `paddock run -it {image} COMMAND`, such as sh")
-    return _Given(image, words, images_own=True)
+    return _Given(image, command_words, images_own=True)
 
 
 def _image(word: str) -> str:
@@ -210,30 +220,39 @@ def _image(word: str) -> str:
     raise click.UsageError(f"{word}: can't be an image; for code write `paddock run -c {quoted}`")
 
 
-def _check_order(image: str, words: Sequence[str], options: dict[str, Any], command: click.Command) -> None:
+def _check_order(image: str, command_words: Sequence[str], options: dict[str, Any], command: click.Command) -> None:
     """Raise UsageError for an option of `run` right after the image, where a program is expected."""
-    own = {name for each in command.params if isinstance(each, click.Option) and not each.hidden for name in each.opts}
-    if options["detach"] or not words or words[0].split("=")[0][: None if words[0][1:2] == "-" else 2] not in own:
+    own_options = {
+        name
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+        for name in option.opts
+    }
+    if (
+        options["detach"]
+        or not command_words
+        or command_words[0].split("=")[0][: None if command_words[0][1:2] == "-" else 2] not in own_options
+    ):
         return
-    if words[0] in ("-c", "--code", "-f", "--file"):
-        line = f"paddock run --image {image} {shlex.join(words)}"
+    if command_words[0] in ("-c", "--code", "-f", "--file"):
+        line = f"paddock run --image {image} {shlex.join(command_words)}"
     else:
-        line = f"paddock run {words[0]} ... {image}"
-    raise click.UsageError(f"{words[0]}: options end at the image; write `{line}`")
+        line = f"paddock run {command_words[0]} ... {image}"
+    raise click.UsageError(f"{command_words[0]}: options end at the image; write `{line}`")
 
 
 def _separated(ctx: click.Context, *, script: bool) -> str:
     """Return what to write in place of a positional before `--`."""
     before, after = ctx.meta["controller.cli.run.words"]
     at = after.index("--") if "--" in after else len(after)
-    rest = [*after[:at], *after[at + 1 :]]
-    line = f"`paddock run {shlex.join([*before, '--', *rest])}`"
+    remaining = [*after[:at], *after[at + 1 :]]
+    line = f"`paddock run {shlex.join([*before, '--', *remaining])}`"
     if script and docker_options.is_image(after[0]):
         return f"{after[0]}: not expected before `--`; for an argument write {line}, for the image --image {after[0]}"
     return f"{after[0]}: not expected before `--`; write {line}"
 
 
-def _asked(given: _Given, options: dict[str, Any]) -> "Asked":
+def _sandbox_request(positionals: _Given, options: dict[str, Any]) -> "SandboxRequest":
     """Return the sandbox that the options describe. Raises UsageProblem."""
     from controller.cli import run
 
@@ -247,22 +266,22 @@ def _asked(given: _Given, options: dict[str, Any]) -> "Asked":
         limits["cpu"] = docker_options.cpu(options["cpus"])
     if options["pids_limit"]:
         limits["pids"] = options["pids_limit"]
-    template = options["template"] if options["template"] or given.image else run.template_for(options["script"])
-    return run.Asked(
+    template = options["template"] if options["template"] or positionals.image else run.template_for(options["script"])
+    return run.SandboxRequest(
         name=options["name"],
         template=template,
-        image=given.image,
+        image=positionals.image,
         level=options["level"],
         gpus=run.Gpus.parse(options["gpus"]),
         host=options["host"],
         limits=limits,
         user=docker_options.user_ids(options["user"]),
         working_dir=options["workdir"],
-        volumes=tuple(docker_options.volume(each) for each in options["volumes"]),
+        volumes=tuple(docker_options.volume(volume_text) for volume_text in options["volumes"]),
     )
 
 
-def _job(given: _Given, options: dict[str, Any]) -> "Job":
+def _job(positionals: _Given, options: dict[str, Any]) -> "Job":
     """Return the job that the options describe. Raises UsageProblem, CliError."""
     from controller.cli import run
     from controller.cli.errors import UsageProblem
@@ -270,10 +289,12 @@ def _job(given: _Given, options: dict[str, Any]) -> "Job":
 
     if options["tty"] and not is_terminal():
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
-    if given.images_own:
-        return run.Job(given.command, is_images_own=True)
-    template = options["template"] if options["template"] or given.image else run.template_for(options["script"])
-    return run.Job.of(given.command, options["script"], options["code"], run.runtime_of(template, given.image))
+    if positionals.images_own:
+        return run.Job(positionals.command, is_images_own=True)
+    template = options["template"] if options["template"] or positionals.image else run.template_for(options["script"])
+    return run.Job.of(
+        positionals.command, options["script"], options["code"], run.runtime_of(template, positionals.image)
+    )
 
 
 def _variables(options: dict[str, Any]) -> dict[str, str]:

@@ -28,31 +28,31 @@ class _Nouns(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, split_flag_values(command, rest) if command else rest
+        name, command, remaining = super().resolve_command(ctx, args)
+        return name, command, split_flag_values(command, remaining) if command else remaining
 
 
 def _command(name: str) -> click.Command:
     plain = name.replace("-", "_")
-    found: click.Command = getattr(importlib.import_module(f"controller.cli.commands.{plain}"), f"{plain}_")
-    return found
+    command: click.Command = getattr(importlib.import_module(f"controller.cli.commands.{plain}"), f"{plain}_")
+    return command
 
 
 def _with_kind(name: str) -> click.Command:
     """Return the command that does the same to sandboxes: its arguments are their names."""
-    made = copy.copy(_command(_OF_KIND[name]))
-    made.name, made.params = name, [_names(each) if each.name == "what" else each for each in made.params]
-    return made
+    command = copy.copy(_command(_OF_KIND[name]))
+    command.name, command.params = name, [_names(param) if param.name == "what" else param for param in command.params]
+    return command
 
 
 def _names(argument: click.Parameter) -> click.Parameter:
     """Return this argument of kinds and names as one of sandboxes' names."""
     from controller.cli.commands.logs import sandbox_name
 
-    made = copy.copy(argument)
-    made.metavar = "[NAME ...]"
-    made.callback = lambda _ctx, _param, value: ("sandboxes", *map(sandbox_name, value))
-    return made
+    names_argument = copy.copy(argument)
+    names_argument.metavar = "[NAME ...]"
+    names_argument.callback = lambda _ctx, _param, value: ("sandboxes", *map(sandbox_name, value))
+    return names_argument
 
 
 def _with_state(name: str) -> click.Command:
@@ -65,10 +65,14 @@ def _with_state(name: str) -> click.Command:
     @namespace_option
     @click.pass_context
     def run(ctx: click.Context, names: tuple[str, ...], namespace: str | None) -> None:
-        words = [*(f"sandbox/{each}" for each in names), _STATES[name], *(["-n", namespace] if namespace else [])]
+        arguments = [
+            *(f"sandbox/{sandbox_name}" for sandbox_name in names),
+            _STATES[name],
+            *(["-n", namespace] if namespace else []),
+        ]
         command = importlib.import_module("controller.cli.commands.set").set_.commands["run-state"]
-        with command.make_context(name, words, parent=ctx) as made:
-            command.invoke(made)
+        with command.make_context(name, arguments, parent=ctx) as child_context:
+            command.invoke(child_context)
 
     return run
 

@@ -40,18 +40,18 @@ def scale_(
     from controller.kinds.registry import discover
 
     client, trial = connect(ctx), dry_run == "server"
-    found = find_objects(client, what, namespace or DEFAULT_NAMESPACE, selector=selector, everything=everything)
-    for each in found:
-        kind = discover().by_word(each.resource.plural)
+    targets = find_objects(client, what, namespace or DEFAULT_NAMESPACE, selector=selector, everything=everything)
+    for target in targets:
+        kind = discover().by_word(target.resource.plural)
         if kind is None or not kind.scale:
-            able = ", ".join(other.plural for other in discover() if other.scale)
-            raise CliError(f"{each} has no replicas; name one of {able}")
-        before = each.read(client)
+            able = ", ".join(scalable.plural for scalable in discover() if scalable.scale)
+            raise CliError(f"{target} has no replicas; name one of {able}")
+        before = target.read(client)
         now = _at(before["spec"], kind.scale)
         if current_replicas is not None and now != current_replicas:
-            raise CliError(f"{each} has {now} replicas, not {current_replicas}; it was not changed")
-        after = each.patch(client, with_version({"spec": _nested(kind.scale, replicas)}, before), dry_run=trial)
-        say(change_line(each, "scaled", before, after, dry_run=trial))
+            raise CliError(f"{target} has {now} replicas, not {current_replicas}; it was not changed")
+        after = target.patch(client, with_version({"spec": _nested(kind.scale, replicas)}, before), dry_run=trial)
+        say(change_line(target, "scaled", before, after, dry_run=trial))
 
 
 def _at(spec: Any, path: Sequence[str]) -> Any:
@@ -61,5 +61,5 @@ def _at(spec: Any, path: Sequence[str]) -> Any:
 
 
 def _nested(path: Sequence[str], value: int) -> dict[str, Any]:
-    first, *rest = path
-    return {first: _nested(rest, value) if rest else value}
+    first, *inner_path = path
+    return {first: _nested(inner_path, value) if inner_path else value}

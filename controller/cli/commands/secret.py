@@ -89,13 +89,14 @@ def bind(name: str, hosts: tuple[str, ...], namespace: str | None, config: str |
 def list_(all_namespaces: bool, namespace: str | None, config: str | None) -> None:
     """List the names of secrets, without their values."""
     space = None if all_namespaces else namespace or DEFAULT_NAMESPACE
-    found = _on_host("list_secrets", config, space)
-    if not found:
+    secrets = _on_host("list_secrets", config, space)
+    if not secrets:
         note("No secrets found.")
         return
     rows = [["NAMESPACE", "NAME", "FOR", "CHANGED", "HOSTS"]]
     rows += [
-        [each.namespace, each.name, each.use, _date(each.changed_at), ",".join(each.hosts) or "-"] for each in found
+        [secret.namespace, secret.name, secret.use, _date(secret.changed_at), ",".join(secret.hosts) or "-"]
+        for secret in secrets
     ]
     say(columns(rows))
 
@@ -129,10 +130,10 @@ def _value(name: str, from_file: str | None) -> bytes:
     return value
 
 
-def _on_host(what: str, config: str | None, *given: Any) -> Any:
-    settings, app = (importlib.import_module(f"controller.{each}") for each in ("settings", "app.secrets"))
+def _on_host(what: str, config: str | None, *args: Any) -> Any:
+    settings, app = (importlib.import_module(f"controller.{module}") for module in ("settings", "app.secrets"))
     try:
-        return getattr(app, what)(settings.load_settings(config), *given)
+        return getattr(app, what)(settings.load_settings(config), *args)
     except settings.SettingsError as error:
         raise UsageProblem(str(error)) from error
     except app.CannotStart as error:

@@ -24,18 +24,20 @@ def set_() -> None:
     """Set an image, limits, a command, variables or the run state of sandboxes and templates."""
 
 
-def _run(ctx: click.Context, words: Sequence[str], options: Mapping[str, Any], what: str, change: Change) -> None:
+def _run(
+    ctx: click.Context, object_words: Sequence[str], options: Mapping[str, Any], what: str, change: Change
+) -> None:
     """Read, patch and report each object; a concurrent change of its spec is refused."""
     from controller.cli.client import connect
 
     client, trial = connect(ctx), options["dry_run"] == "server"
     place = options["namespace"] or DEFAULT_NAMESPACE
-    found = find_objects(client, words, place, selector=options["selector"], everything=options["everything"])
-    read = [(each, each.read(client)) for each in found]
+    targets = find_objects(client, object_words, place, selector=options["selector"], everything=options["everything"])
+    read = [(target, target.read(client)) for target in targets]
     patches = [change(before) for _, before in read]
-    for (each, before), spec in zip(read, patches, strict=True):
-        after = _patched(client, each, before, spec, dry_run=trial)
-        say(change_line(each, f"{what} updated", before, after, dry_run=trial))
+    for (target, before), spec in zip(read, patches, strict=True):
+        after = _patched(client, target, before, spec, dry_run=trial)
+        say(change_line(target, f"{what} updated", before, after, dry_run=trial))
 
 
 def _patched(
@@ -62,24 +64,24 @@ def _options(command: Any) -> Any:
     return namespace_option(selector_option(everything(dry_run_option(command))))
 
 
-def _in_template(obj: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+def _in_template(obj: Mapping[str, Any], template_patch: Mapping[str, Any]) -> dict[str, Any]:
     """Wrap a patch of the container's template: a template's spec, or a sandbox's own template."""
     if obj["kind"] == "SandboxTemplate":
-        return dict(part)
+        return dict(template_patch)
     if obj["kind"] != "Sandbox":
         raise CliError(f"a {obj['kind']} has no such field; name sandboxes or sandboxtemplates")
     if "template" not in obj["spec"]:
         name = obj["spec"].get("templateRef", {}).get("name", "")
-        field, label = ", ".join(part), f"sandbox/{obj['metadata']['name']}"
+        field, label = ", ".join(template_patch), f"sandbox/{obj['metadata']['name']}"
         raise CliError(f"{label} takes its {field} from the SandboxTemplate `{name}`; change sandboxtemplate/{name}")
-    return {"template": dict(part)}
+    return {"template": dict(template_patch)}
 
 
-def _split(words: Sequence[str], what: str) -> tuple[Sequence[str], str]:
+def _split(arguments: Sequence[str], what: str) -> tuple[Sequence[str], str]:
     """Split off the last word."""
-    if len(words) < 2:
+    if len(arguments) < 2:
         raise click.UsageError(f"write KIND/NAME {what}")
-    return words[:-1], words[-1]
+    return arguments[:-1], arguments[-1]
 
 
 @set_.command("image")
@@ -92,8 +94,8 @@ def image(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
     \b
     paddock set image sandbox/quickstart paddock/python:2
     """
-    words, name = _split(what, "IMAGE")
-    _run(ctx, words, options, "image", lambda obj: _in_template(obj, {"image": name}))
+    object_words, name = _split(what, "IMAGE")
+    _run(ctx, object_words, options, "image", lambda obj: _in_template(obj, {"image": name}))
 
 
 @set_.command("resources")
@@ -110,22 +112,22 @@ def resources(
     \b
     paddock set resources sandbox/quickstart --limits=cpu=1,memory=1Gi,pids=64
     """
-    asked: dict[str, Any] = {"limits": _limits(limits)} if limits is not None else {}
-    asked |= {"cpuShares": cpu_shares} if cpu_shares is not None else {}
-    if not asked:
+    resource_patch: dict[str, Any] = {"limits": _limits(limits)} if limits is not None else {}
+    resource_patch |= {"cpuShares": cpu_shares} if cpu_shares is not None else {}
+    if not resource_patch:
         raise click.UsageError("no change given; add --limits or --cpu-shares, such as --limits=cpu=1,memory=1Gi")
-    _run(ctx, what, options, "resource requirements", lambda _obj: {"resources": asked})
+    _run(ctx, what, options, "resource requirements", lambda _obj: {"resources": resource_patch})
 
 
 def _limits(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for each in text.split(","):
-        name, equals, value = each.strip().partition("=")
+    limits: dict[str, Any] = {}
+    for assignment in text.split(","):
+        name, equals, value = assignment.strip().partition("=")
         if not equals or name not in _LIMITS:
-            raise click.UsageError(f"`{each}`: write NAME=VALUE, with a name of {', '.join(_LIMITS)}")
+            raise click.UsageError(f"`{assignment}`: write NAME=VALUE, with a name of {', '.join(_LIMITS)}")
         number = name in ("pids", "gpus") and value.isdigit()
-        found[name] = (int(value) if number else value) if value else None
-    return found
+        limits[name] = (int(value) if number else value) if value else None
+    return limits
 
 
 @set_.command("command")
@@ -142,8 +144,8 @@ def command_(ctx: click.Context, /, what: str, command: Sequence[str], default: 
     """
     if bool(command) == default:
         raise click.UsageError("no command given; write it after `--`, or add --default for the image's own")
-    words = list(command) or None
-    _run(ctx, [what], options, "command", lambda obj: _in_template(obj, {"command": words, "args": None}))
+    new_command = list(command) or None
+    _run(ctx, [what], options, "command", lambda obj: _in_template(obj, {"command": new_command, "args": None}))
 
 
 @set_.command("env")
@@ -156,27 +158,27 @@ def env(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
     \b
     paddock set env sandbox/quickstart LANG=C.UTF-8 DEBUG-
     """
-    changes = [each for each in what if "=" in each or each.endswith("-")]
+    changes = [word for word in what if "=" in word or word.endswith("-")]
     if not changes:
         raise click.UsageError("no change given; write NAME=VALUE, or NAME- to remove it")
-    words = [each for each in what if each not in changes]
+    object_words = [word for word in what if word not in changes]
 
     def change(obj: Mapping[str, Any]) -> dict[str, Any]:
         holder = obj["spec"] if obj["kind"] == "SandboxTemplate" else obj["spec"].get("template", {})
         return _in_template(obj, {"env": _environment(holder.get("env", ()), changes)})
 
-    _run(ctx, words, options, "env", change)
+    _run(ctx, object_words, options, "env", change)
 
 
-def _environment(held: Sequence[Mapping[str, str]], changes: Sequence[str]) -> list[dict[str, str]]:
-    found = {each["name"]: each["value"] for each in held}
+def _environment(variables: Sequence[Mapping[str, str]], changes: Sequence[str]) -> list[dict[str, str]]:
+    values_by_name = {variable["name"]: variable["value"] for variable in variables}
     for word in changes:
         name, equals, value = word.partition("=")
         if equals:
-            found[name] = value
+            values_by_name[name] = value
         else:
-            found.pop(word.removesuffix("-"), None)
-    return [{"name": name, "value": value} for name, value in found.items()]
+            values_by_name.pop(word.removesuffix("-"), None)
+    return [{"name": name, "value": value} for name, value in values_by_name.items()]
 
 
 @set_.command("run-state")
@@ -189,5 +191,5 @@ def run_state(ctx: click.Context, /, what: Sequence[str], **options: Any) -> Non
     \b
     paddock set run-state sandbox/quickstart Suspended
     """
-    words, state = _split(what, "Running|Suspended|Paused|Hibernated")
-    _run(ctx, words, options, "run state", lambda _obj: {"runState": state})
+    object_words, state = _split(what, "Running|Suspended|Paused|Hibernated")
+    _run(ctx, object_words, options, "run state", lambda _obj: {"runState": state})

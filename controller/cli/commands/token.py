@@ -98,13 +98,13 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
     seconds, out = options["expires"], options["out"]
     grant: dict[str, Any] = {"role": role, "namespaces": list(namespaces), "requireDigest": options["require_digest"]}
     grant |= {key: list(options[key]) for key in ("levels", "images", "tools") if options[key]}
-    limits = {each: options[f"max_{each}"] for each in ("cpu", "memory", "pids")}
+    limits = {limit_name: options[f"max_{limit_name}"] for limit_name in ("cpu", "memory", "pids")}
     grant["limits"] = {key: value for key, value in limits.items() if value is not None}
     weights = {"cpuShares": options["max_cpu_shares"], "priority": options["max_priority"]}
     grant |= {key: value for key, value in weights.items() if value is not None}
     opened = _new_file(out) if out else None
     try:
-        found = connect(ctx).request(
+        token = connect(ctx).request(
             "POST", "tokens", json={"name": name, "grant": grant, "expirationSeconds": seconds}
         )
     except BaseException:
@@ -112,14 +112,14 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
             os.close(opened)
             Path(out).unlink()
         raise
-    until = f"until {found['expires']}" if "expires" in found else "until it is revoked"
+    until = f"until {token['expires']}" if "expires" in token else "until it is revoked"
     note(f"token/{name} created, valid {until}")
     if opened is None:
         note("The token is shown only once:")
-        say(found["token"])
+        say(token["token"])
         return
     with os.fdopen(opened, "w") as file:
-        file.write(found["token"] + "\n")
+        file.write(token["token"] + "\n")
 
 
 @token_.command("list")
@@ -127,15 +127,23 @@ def create(ctx: click.Context, /, name: str, role: str, namespaces: tuple[str, .
 @click.pass_context
 def list_(ctx: click.Context, output: str | None) -> None:
     """List all tokens with their grants and state."""
-    found = connect(ctx).get("tokens")
+    tokens = connect(ctx).get("tokens")
     if output is not None:
-        say((json_text if output == "json" else yaml_text)(found))
+        say((json_text if output == "json" else yaml_text)(tokens))
         return
     rows = [["NAME", "STATE", "ROLE", "NAMESPACES", "BOUNDS", "EXPIRES", "CREATED-BY"]]
-    for each in found["items"]:
-        grant = each["grant"]
-        places, until = ",".join(grant["namespaces"]), each.get("expires", "never")
-        row = [each["metadata"]["name"], each["state"], grant["role"], places, bounds(grant), until, each["createdBy"]]
+    for token in tokens["items"]:
+        grant = token["grant"]
+        places, until = ",".join(grant["namespaces"]), token.get("expires", "never")
+        row = [
+            token["metadata"]["name"],
+            token["state"],
+            grant["role"],
+            places,
+            bounds(grant),
+            until,
+            token["createdBy"],
+        ]
         rows.append(row)
     if len(rows) == 1:
         note("No tokens found.")

@@ -92,8 +92,8 @@ def top_(
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
 
     def ask() -> Use:
-        found = _ask(client, place, name, everywhere=everywhere)
-        return Use(_sorted(found.get("items", [found]), sort_by), found.get("missing"))
+        answer = _ask(client, place, name, everywhere=everywhere)
+        return Use(_sorted(answer.get("items", [answer]), sort_by), answer.get("missing"))
 
     def show() -> None:
         use = ask()
@@ -101,8 +101,8 @@ def top_(
             say_table(_table(use, header=not no_headers, namespaces=everywhere))
         else:
             note("No running sandboxes." if everywhere else f"No running sandboxes in {place} namespace.")
-        if words := use.without():
-            note(words)
+        if message := use.without():
+            note(message)
 
     if output is not None:
         say((yaml_text if output == "yaml" else json_text)(_ask(client, place, name, everywhere=everywhere)))
@@ -124,9 +124,9 @@ def _live(ask: Callable[[], Use], seconds: float, sort_by: str, *, namespaces: b
     from rich.live import Live
 
     pause = threading.Event()
-    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as shown:
+    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
         while True:
-            shown.update(bars(ask(), sort_by, namespaces=namespaces), refresh=True)
+            live.update(bars(ask(), sort_by, namespaces=namespaces), refresh=True)
             pause.wait(seconds)
 
 
@@ -136,55 +136,61 @@ def bars(use: Use, sort_by: str, *, namespaces: bool) -> "Table":
     from rich.text import Text
 
     title = f"{len(use.items)} running, by {sort_by}; Ctrl-C ends"
-    words = use.without()
-    made = Table(title=title, title_justify="left", title_style="dim", box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    made.caption, made.caption_justify = Text(words, style="yellow") if words else None, "left"
-    named = [*(["NAMESPACE"] if namespaces else []), "NAME", *(["HOST"] if use.has_hosts else [])]
-    for column in (*named, "CPU", "MEMORY", "PROCESSES", *_COUNTED, "UPTIME"):
-        made.add_column(column, no_wrap=True, header_style="bold")
-    for each in use.items:
-        usage = each["usage"]
-        made.add_row(
-            *(one_line(word) for word in _names(each, namespaces=namespaces, hosts=use.has_hosts)),
+    caption = use.without()
+    rendered = Table(
+        title=title, title_justify="left", title_style="dim", box=None, pad_edge=False, padding=(0, 3, 0, 0)
+    )
+    rendered.caption, rendered.caption_justify = Text(caption, style="yellow") if caption else None, "left"
+    name_columns = [*(["NAMESPACE"] if namespaces else []), "NAME", *(["HOST"] if use.has_hosts else [])]
+    for column in (*name_columns, "CPU", "MEMORY", "PROCESSES", *_COUNTED, "UPTIME"):
+        rendered.add_column(column, no_wrap=True, header_style="bold")
+    for entry in use.items:
+        usage = entry["usage"]
+        rendered.add_row(
+            *(one_line(word) for word in _names(entry, namespaces=namespaces, hosts=use.has_hosts)),
             _bar(usage["cpuPercent"], usage["cpuLimitPercent"], lambda value: f"{value:.0f}%"),
             _bar(usage["memoryUsageBytes"], usage["memoryLimitBytes"], size),
             _bar(usage["processes"], usage["processesLimit"], lambda value: f"{value:.0f}"),
             *(size(usage[_FIGURES[field]]) for field in _COUNTED.values()),
             duration(usage["uptimeSeconds"]),
         )
-    return made
+    return rendered
 
 
-def _bar(used: float, limit: float | None, shown: Callable[[float], str]) -> "Text":
+def _bar(amount: float, limit: float | None, format_amount: Callable[[float], str]) -> "Text":
     """Return a bar of what is used of a limit, with both in figures."""
     from rich.text import Text
 
     if not limit:
-        return Text(f"{' ' * (_BAR_CELLS + 1)}{shown(used)}")
-    part = min(1.0, used / limit)
-    filled = max(int(used > 0), round(part * _BAR_CELLS))
-    colour = "red" if part >= _FULL else "yellow" if part >= _NEAR else "green"
+        return Text(f"{' ' * (_BAR_CELLS + 1)}{format_amount(amount)}")
+    share = min(1.0, amount / limit)
+    filled = max(int(amount > 0), round(share * _BAR_CELLS))
+    colour = "red" if share >= _FULL else "yellow" if share >= _NEAR else "green"
     return Text.assemble(
-        ("\u2588" * filled, colour), ("\u2591" * (_BAR_CELLS - filled), "dim"), f" {shown(used)}/{shown(limit)}"
+        ("\u2588" * filled, colour),
+        ("\u2591" * (_BAR_CELLS - filled), "dim"),
+        f" {format_amount(amount)}/{format_amount(limit)}",
     )
 
 
 def _ask(client: Client, namespace: str, name: str | None, *, everywhere: bool) -> dict[str, Any]:
     plain = (name or "-").removeprefix("sandbox/").removeprefix("sb/")
     place = "" if everywhere else f"namespaces/{segment(namespace)}/"
-    found: dict[str, Any] = client.get(f"{place}sandboxes/{segment(plain)}/metrics")
-    return found
+    metrics: dict[str, Any] = client.get(f"{place}sandboxes/{segment(plain)}/metrics")
+    return metrics
 
 
 def _sorted(items: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
-    named = sorted(items, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
+    by_name = sorted(items, key=lambda entry: (entry["metadata"]["namespace"], entry["metadata"]["name"]))
     if by == "name":
-        return named
-    return sorted(named, key=lambda each: each["usage"].get(_FIGURES[by]) or 0, reverse=True)
+        return by_name
+    return sorted(by_name, key=lambda entry: entry["usage"].get(_FIGURES[by]) or 0, reverse=True)
 
 
 def _table(use: Use, *, header: bool, namespaces: bool) -> str:
-    rows = [[*_names(each, namespaces=namespaces, hosts=use.has_hosts), *_figures(each["usage"])] for each in use.items]
+    rows = [
+        [*_names(entry, namespaces=namespaces, hosts=use.has_hosts), *_figures(entry["usage"])] for entry in use.items
+    ]
     titles = [*(["NAMESPACE"] if namespaces else []), "NAME", *(["HOST"] if use.has_hosts else []), *_TITLES]
     return columns([titles, *rows] if header else rows)
 
@@ -198,7 +204,7 @@ def _names(item: Item, *, namespaces: bool, hosts: bool) -> list[str]:
 def _figures(usage: Mapping[str, Any]) -> list[str]:
     return [
         f"{usage['cpuPercent']:.1f}",
-        *(size(usage.get(_FIGURES[each])) for each in ("memory", "limit", "rx", "tx", "read", "write")),
+        *(size(usage.get(_FIGURES[figure])) for figure in ("memory", "limit", "rx", "tx", "read", "write")),
         str(usage["processes"]),
         duration(usage["uptimeSeconds"]),
     ]
@@ -217,8 +223,8 @@ def size(count: float | None) -> str:
 
 def duration(seconds: float) -> str:
     """Format as 45s, 12m, 5h or 3d."""
-    whole = int(seconds)
+    whole_seconds = int(seconds)
     for long, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if whole >= 2 * long:
-            return f"{whole // long}{unit}"
-    return f"{whole}s"
+        if whole_seconds >= 2 * long:
+            return f"{whole_seconds // long}{unit}"
+    return f"{whole_seconds}s"

@@ -18,15 +18,15 @@ def version_(ctx: click.Context, daemon: bool, output: str | None) -> None:
     if daemon:
         from controller.cli.client import connect
 
-        found = connect(ctx).get("/version")
-        click.echo(f"daemon {found['version']} (speaks {found['apiVersion']}, Python {found['python']})")
+        answer = connect(ctx).get("/version")
+        click.echo(f"daemon {answer['version']} (speaks {answer['apiVersion']}, Python {answer['python']})")
 
 
 def _show(ctx: click.Context, daemon: bool, output: str) -> None:
     from controller.cli.client import connect
     from controller.cli.output import json_text, say, yaml_text
 
-    found = {"clientVersion": {"version": VERSION, "apiVersion": API_VERSION}}
+    versions = {"clientVersion": {"version": VERSION, "apiVersion": API_VERSION}}
     if daemon:
-        found["serverVersion"] = connect(ctx).get("/version")
-    say((json_text if output == "json" else yaml_text)(found))
+        versions["serverVersion"] = connect(ctx).get("/version")
+    say((json_text if output == "json" else yaml_text)(versions))

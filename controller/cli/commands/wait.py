@@ -47,11 +47,11 @@ def wait_(
     """
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
     deadline = time.monotonic() + timeout
-    named = _named(client, what, place, selector, everything)
+    names_by_resource = _names_by_resource(client, what, place, selector, everything)
     late: list[tuple[Resource, str]] = []
-    label = f"{goal} {', '.join(name for names in named.values() for name in names)}"
+    label = f"{goal} {', '.join(name for names in names_by_resource.values() for name in names)}"
     with waiting_for(label) as waiting, pulls_shown(client, waiting):
-        for resource, names in named.items():
+        for resource, names in names_by_resource.items():
             done = partial(_done, client, resource, place, goal, waiting)
             late += [(resource, name) for name in until(client, resource, place, names, done, deadline)]
     if late:
@@ -59,23 +59,23 @@ def wait_(
         raise CliError(f"timed out after {timeout:g} s\n" + "\n".join(reasons))
 
 
-def _named(
+def _names_by_resource(
     client: Client, what: Sequence[str], place: str, selector: str, everything: bool
 ) -> dict[Resource, list[str]]:
     """Return the names to wait for, by kind."""
-    found: dict[Resource, list[str]] = {}
+    names_by_resource: dict[Resource, list[str]] = {}
     for target in Kinds(client).targets(what):
         names = target.names
         if not names:
             if not everything and not selector:
                 raise click.UsageError(f"name the {target.resource.plural} to wait for, or add --all or -l")
             items = client.get(target.resource.path(place), labelSelector=selector)["items"]
-            names = tuple(each["metadata"]["name"] for each in items)
+            names = tuple(entry["metadata"]["name"] for entry in items)
         if names:
-            found.setdefault(target.resource, []).extend(names)
-    if not found:
+            names_by_resource.setdefault(target.resource, []).extend(names)
+    if not names_by_resource:
         raise CliError(f"no objects to wait for in namespace {place}; check the selector")
-    return found
+    return names_by_resource
 
 
 def _done(

@@ -37,8 +37,8 @@ def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output:
     paddock why mcpserver/calculator
     """
     client = connect(ctx)
-    words = [f"sandbox/{what[0]}"] if len(what) == 1 and "/" not in what[0] else list(what)
-    targets = Kinds(client).targets(words)
+    object_words = [f"sandbox/{what[0]}"] if len(what) == 1 and "/" not in what[0] else list(what)
+    targets = Kinds(client).targets(object_words)
     if len(targets) != 1 or len(targets[0].names) != 1:
         raise click.UsageError("name one sandbox, MCP server or workflow run")
     resource, name = targets[0].resource, targets[0].names[0]
@@ -49,44 +49,47 @@ def why_(ctx: click.Context, what: Sequence[str], namespace: str | None, output:
     if resource.kind not in _KINDS:
         none = "no decisions are made for this kind; name a sandbox, an MCP server or a workflow run"
         raise CliError(f"{resource.kind}: {none}")
-    found = client.get(f"{resource.path(namespace or DEFAULT_NAMESPACE, name)}/why")
+    explanation = client.get(f"{resource.path(namespace or DEFAULT_NAMESPACE, name)}/why")
     if output is not None:
-        say((json_text if output == "json" else yaml_text)(found))
+        say((json_text if output == "json" else yaml_text)(explanation))
     else:
-        say("\n".join(_lines(resource.kind, found)))
+        say("\n".join(_lines(resource.kind, explanation)))
 
 
-def _lines(kind: str, found: Mapping[str, Any]) -> Iterator[str]:
-    metadata = found["metadata"]
-    reason = "" if found["reason"] == found["verdict"] else f"{found['reason']}: "
-    yield f"{kind.lower()}/{metadata['name']} is {_VERDICTS.get(found['verdict'], found['verdict'])}"
-    yield f"  {reason}{found['message']}"
-    if found["underWay"]:
+def _lines(kind: str, explanation: Mapping[str, Any]) -> Iterator[str]:
+    metadata = explanation["metadata"]
+    reason = "" if explanation["reason"] == explanation["verdict"] else f"{explanation['reason']}: "
+    yield f"{kind.lower()}/{metadata['name']} is {_VERDICTS.get(explanation['verdict'], explanation['verdict'])}"
+    yield f"  {reason}{explanation['message']}"
+    if explanation["underWay"]:
         yield "  engine calls are in flight"
-    if "until" in found:
-        yield f"  next reconcile in {found['waitSeconds']:.0f} s ({found['until']}), or on the next event"
-    yield from _facts(f"Desired (generation {metadata.get('generation', 1)}):", found["wanted"])
-    yield from _facts("Observed:", found["seen"])
-    yield from _facts("Recorded:", found["remembered"])
-    if found["calls"]:
+    if "until" in explanation:
+        yield f"  next reconcile in {explanation['waitSeconds']:.0f} s ({explanation['until']}), or on the next event"
+    yield from _facts(f"Desired (generation {metadata.get('generation', 1)}):", explanation["wanted"])
+    yield from _facts("Observed:", explanation["seen"])
+    yield from _facts("Recorded:", explanation["remembered"])
+    if explanation["calls"]:
         yield "Engine calls:"
-        yield from (f"  {each['call']}  # {each['why']}" for each in found["calls"])
-    if found["events"]:
+        yield from (f"  {call['call']}  # {call['why']}" for call in explanation["calls"])
+    if explanation["events"]:
         yield "Events:"
-        rows = [[each["lastTimestamp"], each["type"], each["reason"], each["message"]] for each in found["events"]]
+        rows = [
+            [event["lastTimestamp"], event["type"], event["reason"], event["message"]]
+            for event in explanation["events"]
+        ]
         yield _indented(columns(rows))
 
 
 def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
     status = run.get("status", {})
     yield f"workflowrun/{run['metadata']['name']} is {status.get('phase', 'Pending')}"
-    for each in status.get("conditions", ()):
-        yield f"  {each['reason']}: {each['message']}" if each["message"] else f"  {each['reason']}"
+    for condition in status.get("conditions", ()):
+        yield f"  {condition['reason']}: {condition['message']}" if condition["message"] else f"  {condition['reason']}"
     rows = []
-    for each in status.get("stages", ()):
-        words = " ".join(filter(None, (each.get("reason", ""), each.get("message", ""))))
-        again = f" (attempt {each['attempt']})" if each["attempt"] > 1 else ""
-        rows.append([each["name"], f"{each['state']}{again}", words])
+    for stage in status.get("stages", ()):
+        message = " ".join(filter(None, (stage.get("reason", ""), stage.get("message", ""))))
+        again = f" (attempt {stage['attempt']})" if stage["attempt"] > 1 else ""
+        rows.append([stage["name"], f"{stage['state']}{again}", message])
     yield "Stages:"
     yield _indented(columns(rows))
     sandbox = status.get("sandboxRef", {}).get("name")
@@ -97,7 +100,7 @@ def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
 def _facts(title: str, facts: Sequence[Mapping[str, str]]) -> Iterator[str]:
     if facts:
         yield title
-        yield _indented(columns([[each["name"], each["value"]] for each in facts]))
+        yield _indented(columns([[fact["name"], fact["value"]] for fact in facts]))
 
 
 def _indented(text: str) -> str:

@@ -52,24 +52,24 @@ def run(ctx: click.Context, /, name: str, namespace: str | None, **options: Any)
     spec |= {"sandboxRef": {"name": options["sandbox"]}} if options["sandbox"] else {}
     spec |= {"keepSandbox": options["keep_sandbox"]} if options["keep_sandbox"] else {}
     runs = _runs(ctx, namespace)
-    made = runs.create(options["run_name"] or workflow.run_name(name), spec)
-    run_name = made["metadata"]["name"]
+    created = runs.create(options["run_name"] or workflow.run_name(name), spec)
+    run_name = created["metadata"]["name"]
     say(f"workflowrun/{run_name} created")
     if not options["wait"]:
         note(f"follow it: paddock workflow logs -f {run_name}")
         return
     try:
-        found = workflow.follow(runs, run_name, options["timeout"])
+        ended_run = workflow.follow(runs, run_name, options["timeout"])
     except KeyboardInterrupt:
-        named = run_name if runs.namespace == DEFAULT_NAMESPACE else f"{run_name} -n {runs.namespace}"
+        run_address = run_name if runs.namespace == DEFAULT_NAMESPACE else f"{run_name} -n {runs.namespace}"
         note(f"workflowrun/{run_name} goes on without this command")
-        note(f"look at it: paddock describe workflowrun {named}")
-        note(f"follow it: paddock workflow logs -f {named}")
-        note(f"cancel it: paddock workflow cancel {named}")
+        note(f"look at it: paddock describe workflowrun {run_address}")
+        note(f"follow it: paddock workflow logs -f {run_address}")
+        note(f"cancel it: paddock workflow cancel {run_address}")
         ctx.exit(_INTERRUPTED)
     if options["output"]:
         workflow.download_all(runs, run_name, Path(options["output"]))
-    ctx.exit(workflow.exit_code(found))
+    ctx.exit(workflow.exit_code(ended_run))
 
 
 @workflow_.command("logs")
@@ -114,8 +114,20 @@ def artifacts(ctx: click.Context, name: str, artifact: tuple[str, ...], namespac
     if output:
         download_all(runs, name, Path(output), artifact)
         return
-    found = [each for each in runs.artifacts(name) if not artifact or each["name"] in artifact]
-    rows = [[each["name"], each["stage"], str(len(each["files"])), str(file_bytes(each))] for each in found]
+    listed = [
+        listed_artifact
+        for listed_artifact in runs.artifacts(name)
+        if not artifact or listed_artifact["name"] in artifact
+    ]
+    rows = [
+        [
+            listed_artifact["name"],
+            listed_artifact["stage"],
+            str(len(listed_artifact["files"])),
+            str(file_bytes(listed_artifact)),
+        ]
+        for listed_artifact in listed
+    ]
     say(columns([["NAME", "STAGE", "FILES", "BYTES"], *rows]))
 
 

@@ -38,7 +38,7 @@ class McpClient:
         return (Path.home() if self.in_home else Path.cwd()) / self.path
 
     @property
-    def found(self) -> bool:
+    def is_in_use(self) -> bool:
         """True if this client is in use here: its file is there, or a folder of its own."""
         file, place = self.file(), Path.home() if self.in_home else Path.cwd()
         return file.exists() or (file.parent != place and file.parent.is_dir())
@@ -56,23 +56,27 @@ ANY = McpClient("an MCP client", "mcp.json", "mcpServers")
 
 def entry(client: McpClient, command: str, args: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     """Return Paddock's entry."""
-    made: dict[str, Any] = {"type": "stdio"} if client.stdio_type else {}
-    made |= {"command": command, "args": list(args)}
-    return made | ({"env": dict(env)} if env else {})
+    server_entry: dict[str, Any] = {"type": "stdio"} if client.stdio_type else {}
+    server_entry |= {"command": command, "args": list(args)}
+    return server_entry | ({"env": dict(env)} if env else {})
 
 
-def text_of(client: McpClient, made: Mapping[str, Any]) -> str:
+def text_of(client: McpClient, server_entry: Mapping[str, Any]) -> str:
     """Return a file that holds the entry alone."""
     if client.toml:
-        return _toml(client, made)
-    return json.dumps({client.key: {NAME: made}}, indent=2) + "\n"
+        return _toml(client, server_entry)
+    return json.dumps({client.key: {NAME: server_entry}}, indent=2) + "\n"
 
 
-def merge(client: McpClient, file: Path, made: Mapping[str, Any]) -> bool:
+def merge(client: McpClient, file: Path, server_entry: Mapping[str, Any]) -> bool:
     """Put the entry into the file, all or nothing; return False if it is there already. Raises CliError."""
     file = file.resolve()  # a link stays one
     before = _read(file)
-    after = _merged_toml(client, file, before, made) if client.toml else _merged_json(client, file, before, made)
+    after = (
+        _merged_toml(client, file, before, server_entry)
+        if client.toml
+        else _merged_json(client, file, before, server_entry)
+    )
     if after == before:
         return False
     _replace(file, after)
@@ -90,43 +94,46 @@ def _read(file: Path) -> str:
         raise CliError(f"{file}: {error.strerror}; name another with --file") from error
 
 
-def _merged_json(client: McpClient, file: Path, before: str, made: Mapping[str, Any]) -> str:
+def _merged_json(client: McpClient, file: Path, before: str, server_entry: Mapping[str, Any]) -> str:
     try:
-        found = json.loads(before) if before.strip() else {}
+        configuration = json.loads(before) if before.strip() else {}
     except json.JSONDecodeError as error:
         place = f"{file}:{error.lineno}:{error.colno}"
         raise CliError(f"{place}: {error.msg}; nothing was changed: repair it (JSON has no comments)") from error
     except RecursionError as error:
         raise CliError(f"{file}: nested too deeply; nothing was changed") from error
-    servers = found.get(client.key, {}) if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(servers, dict):
-        where = f"`{client.key}` in it" if isinstance(found, dict) else "it"
+    servers = configuration.get(client.key, {}) if isinstance(configuration, dict) else None
+    if not isinstance(configuration, dict) or not isinstance(servers, dict):
+        where = f"`{client.key}` in it" if isinstance(configuration, dict) else "it"
         raise CliError(f"{file}: {where} is not an object; nothing was changed: repair it first")
-    if servers.get(NAME) == made:
+    if servers.get(NAME) == server_entry:
         return before
-    found[client.key] = {**servers, NAME: dict(made)}
-    return json.dumps(found, indent=_indent(before), ensure_ascii=False) + "\n"
+    configuration[client.key] = {**servers, NAME: dict(server_entry)}
+    return json.dumps(configuration, indent=_indent(before), ensure_ascii=False) + "\n"
 
 
 def _indent(text: str) -> int | str:
     """Return the indentation of a file's first indented line."""
-    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
-    return found[1] if found is not None else 2
+    match = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+    return match[1] if match is not None else 2
 
 
-def _merged_toml(client: McpClient, file: Path, before: str, made: Mapping[str, Any]) -> str:
-    found = _parsed_toml(file, before)
-    servers = found.get(client.key, {})
-    if isinstance(servers, dict) and servers.get(NAME) == made:
+def _merged_toml(client: McpClient, file: Path, before: str, server_entry: Mapping[str, Any]) -> str:
+    configuration = _parsed_toml(file, before)
+    servers = configuration.get(client.key, {})
+    if isinstance(servers, dict) and servers.get(NAME) == server_entry:
         return before
-    kept = _without_table(before, f"{client.key}.{NAME}")
-    after = f"{kept.rstrip()}\n\n{_toml(client, made)}".lstrip()
-    wanted = {**found, client.key: {**(servers if isinstance(servers, dict) else {}), NAME: dict(made)}}
+    remaining = _without_table(before, f"{client.key}.{NAME}")
+    after = f"{remaining.rstrip()}\n\n{_toml(client, server_entry)}".lstrip()
+    desired = {
+        **configuration,
+        client.key: {**(servers if isinstance(servers, dict) else {}), NAME: dict(server_entry)},
+    }
     with contextlib.suppress(tomllib.TOMLDecodeError):
-        if tomllib.loads(after) == wanted:
+        if tomllib.loads(after) == desired:
             return after
     raise CliError(
-        f"{file}: can't be changed without touching the rest; add these lines yourself:\n{_toml(client, made)}"
+        f"{file}: can't be changed without touching the rest; add these lines yourself:\n{_toml(client, server_entry)}"
     )
 
 
@@ -139,22 +146,22 @@ def _parsed_toml(file: Path, text: str) -> dict[str, Any]:
 
 def _without_table(text: str, table: str) -> str:
     """Return the text without that table and those below it."""
-    kept, inside = [], False
+    lines, inside = [], False
     for line in text.splitlines(keepends=True):
-        if found := _TOML_TABLE.match(line):
-            name = found[1].replace('"', "").replace(" ", "")
+        if match := _TOML_TABLE.match(line):
+            name = match[1].replace('"', "").replace(" ", "")
             inside = name == table or name.startswith(f"{table}.")
         if not inside:
-            kept.append(line)
-    return "".join(kept)
+            lines.append(line)
+    return "".join(lines)
 
 
-def _toml(client: McpClient, made: Mapping[str, Any]) -> str:
+def _toml(client: McpClient, server_entry: Mapping[str, Any]) -> str:
     lines = [f"[{client.key}.{NAME}]"]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in made.items() if name != "env"]
-    if "env" in made:
+    lines += [f"{name} = {json.dumps(value)}" for name, value in server_entry.items() if name != "env"]
+    if "env" in server_entry:
         lines += ["", f"[{client.key}.{NAME}.env]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in made["env"].items()]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in server_entry["env"].items()]
     return "\n".join(lines) + "\n"
 
 

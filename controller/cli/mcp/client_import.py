@@ -45,7 +45,7 @@ class Imported:
 def read(file: Path) -> Imported:
     """Return the servers of a configuration file of Claude, Cursor, VS Code, Zed or others alike. Raises CliError."""
     try:
-        found = jsonc.loads(file.read_bytes().decode("utf-8-sig"))
+        configuration = jsonc.loads(file.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}; name the client's configuration file") from error
     except UnicodeDecodeError as error:
@@ -54,21 +54,21 @@ def read(file: Path) -> Imported:
         raise CliError(f"{file}:{error.lineno}:{error.colno}: {error.msg}; repair it first") from error
     except RecursionError as error:
         raise CliError(f"{file}: nested too deeply") from error
-    tables = _tables(found)
+    tables = _tables(configuration)
     if not tables:
-        known = ", ".join(f"`{'.'.join(each)}`" for each in _TABLES)
-        raise CliError(f"{file}: has none of {known}; name the client's configuration file")
+        table_names = ", ".join(f"`{'.'.join(table_path)}`" for table_path in _TABLES)
+        raise CliError(f"{file}: has none of {table_names}; name the client's configuration file")
     documents: dict[str, Mapping[str, Any]] = {}
     notes: list[str] = []
-    for name, entry in (each for table in tables for each in table.items()):
-        made = _document(name, entry, notes)
-        if made is None:
+    for name, entry in (named_entry for table in tables for named_entry in table.items()):
+        document = _document(name, entry, notes)
+        if document is None:
             continue
-        taken = made["metadata"]["name"]
-        if taken in documents:
-            notes.append(f"{name}: its name becomes `{taken}`, as another's; rename one of them in {file}")
+        document_name = document["metadata"]["name"]
+        if document_name in documents:
+            notes.append(f"{name}: its name becomes `{document_name}`, as another's; rename one of them in {file}")
             continue
-        documents[taken] = made
+        documents[document_name] = document
     return Imported(list(documents.values()), notes)
 
 
@@ -86,11 +86,15 @@ def _tables(settings: Any) -> list[Mapping[str, Any]]:
 
 
 def exported(
-    names: Iterable[str], table: str, command: str, words: Sequence[str], env: Mapping[str, str]
+    names: Iterable[str], table: str, command: str, options: Sequence[str], env: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return a configuration whose servers of these names run in Paddock."""
-    more = {"env": dict(env)} if env else {}
-    return {table: {name: {"command": command, "args": ["mcp", *words, "--server", name], **more} for name in names}}
+    environment = {"env": dict(env)} if env else {}
+    return {
+        table: {
+            name: {"command": command, "args": ["mcp", *options, "--server", name], **environment} for name in names
+        }
+    }
 
 
 def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
@@ -100,8 +104,8 @@ def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
         entry |= {**inner, "command": inner.get("path")}
     command = entry.get("command")
     if not isinstance(command, str) or not command:
-        words = "a server behind a URL runs elsewhere already, and that of an editor's extension is not in the file"
-        notes.append(f"{name}: left out, it has no command ({words})")
+        reason = "a server behind a URL runs elsewhere already, and that of an editor's extension is not in the file"
+        notes.append(f"{name}: left out, it has no command ({reason})")
         return None
     program = _PROGRAM_END.sub("", re.split(r"[/\\]", command)[-1])
     if program == _OWN:
@@ -113,25 +117,25 @@ def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
         notes.append(f"{name}: left out, {error}")
         return None
     remarks = [*remarks, *unset, *_folder(program, entry.get("cwd"), spec), *_unread(entry, args, env)]
-    notes += [f"{name}: {each}" for each in remarks]
+    notes += [f"{name}: {remark}" for remark in remarks]
     spec |= {"enabled": False} if entry.get("disabled") is True or entry.get("enabled") is False else {}
     metadata = {"name": server_name(name)}
     return {"apiVersion": API_VERSION, "kind": "MCPServer", "metadata": metadata, "spec": spec}
 
 
-def _arguments(given: Any) -> list[str]:
+def _arguments(arguments: Any) -> list[str]:
     """Return the arguments as texts. Raises NotImported."""
-    if given is not None and not isinstance(given, list):
+    if arguments is not None and not isinstance(arguments, list):
         raise NotImported('its `args` are no list; write ["ONE", "TWO"]')
-    return [_text(each, f"argument {number}") for number, each in enumerate(given or (), 1)]
+    return [_text(argument, f"argument {number}") for number, argument in enumerate(arguments or (), 1)]
 
 
-def _environment(given: Any) -> tuple[dict[str, str], list[str]]:
+def _environment(variables: Any) -> tuple[dict[str, str], list[str]]:
     """Return the variables as texts, and a note on those without a value. Raises NotImported."""
-    if given is not None and not isinstance(given, dict):
+    if variables is not None and not isinstance(variables, dict):
         raise NotImported("its `env` is no table of variables; write {NAME: VALUE}")
-    unset = [key for key, value in (given or {}).items() if value is None]
-    env = {key: _text(value, f"variable {key}") for key, value in (given or {}).items() if value is not None}
+    unset = [key for key, value in (variables or {}).items() if value is None]
+    env = {key: _text(value, f"variable {key}") for key, value in (variables or {}).items() if value is not None}
     return env, [f"{', '.join(unset)}: null leaves it unset, as it is in a sandbox"] if unset else []
 
 
@@ -171,28 +175,30 @@ def spec_of(program: str, args: Sequence[str], env: Mapping[str, str]) -> tuple[
     notes: list[str] = []
     spec: dict[str, Any] = {"trust": "user_added"}
     if program in docker_run.TOOLS:
-        found = _container(program, args, env)
-        if found.network not in ("", "none"):
-            words = f"it had the network `{found.network}`; list the hosts that it needs in spec.network.allowedHosts"
-            notes.append(words)
-        if found.limits:
-            notes.append(
-                f"it had `{', '.join(found.limits)}`, and has the limits of its trust; lower them in spec.limits"
+        container = _container(program, args, env)
+        if container.network not in ("", "none"):
+            remark = (
+                f"it had the network `{container.network}`; list the hosts that it needs in spec.network.allowedHosts"
             )
-        secret = {each: "" for each in found.unset if _SECRET.search(each)}
-        if plain := [each for each in found.unset if each not in secret]:
+            notes.append(remark)
+        if container.limits:
+            notes.append(
+                f"it had `{', '.join(container.limits)}`, and has the limits of its trust; lower them in spec.limits"
+            )
+        secret = {name: "" for name in container.unset if _SECRET.search(name)}
+        if plain := [name for name in container.unset if name not in secret]:
             notes.append(f"no value of {', '.join(plain)} is known; write it to spec.env")
-        args, env = found.args, {**found.env, **secret}
-        spec |= {"image": found.image}
-        spec |= {"command": found.entrypoint} if found.entrypoint else {}
-        spec |= {"workingDir": found.folder} if found.folder else {}
+        args, env = container.args, {**container.env, **secret}
+        spec |= {"image": container.image}
+        spec |= {"command": container.entrypoint} if container.entrypoint else {}
+        spec |= {"workingDir": container.folder} if container.folder else {}
     elif program in _SHELLS:
         raise NotImported(f"it is started by `{program}`; write the server's own command in the file")
     else:
         spec |= {"command": program}
     if secret_argument := _secret_argument(args):
-        words = "whoever reads the server reads its arguments; have the program take it from a variable, and try again"
-        raise NotImported(f"{secret_argument} looks secret: {words}")
+        advice = "whoever reads the server reads its arguments; have the program take it from a variable, and try again"
+        raise NotImported(f"{secret_argument} looks secret: {advice}")
     spec |= {"args": list(args)} if args else {}
     return spec | _variables(env, notes), notes
 
@@ -200,13 +206,13 @@ def spec_of(program: str, args: Sequence[str], env: Mapping[str, str]) -> tuple[
 def _container(tool: str, args: Sequence[str], env: Mapping[str, str]) -> docker_run.DockerRun:
     """Return what `docker run` would start. Raises NotImported."""
     try:
-        found = docker_run.parse(args, env)
+        docker_command = docker_run.parse(args, env)
     except docker_run.NotTaken as error:
-        words = f"a sandbox has no `{error}` of `{tool} run`"
-        raise NotImported(f"{words}; if it works without, write an MCPServer with `image:`") from error
-    if found is None:
+        reason = f"a sandbox has no `{error}` of `{tool} run`"
+        raise NotImported(f"{reason}; if it works without, write an MCPServer with `image:`") from error
+    if docker_command is None:
         raise NotImported(f"`{tool}` runs no image there; write the server's own command")
-    return found
+    return docker_command
 
 
 def _variables(variables: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
@@ -216,28 +222,28 @@ def _variables(variables: Mapping[str, str], notes: list[str]) -> dict[str, Any]
     spec: dict[str, Any] = {"env": plain} if plain else {}
     if hidden:
         spec["secrets"] = [{"name": server_name(key), "env": key} for key in hidden]
-        words = ", ".join(f"{key} as secret `{server_name(key)}`" for key in hidden)
-        notes.append(f"values that look secret were not read; give {words} to the operator")
+        secret_names = ", ".join(f"{key} as secret `{server_name(key)}`" for key in hidden)
+        notes.append(f"values that look secret were not read; give {secret_names} to the operator")
     return spec
 
 
 def _secret_argument(args: Sequence[str]) -> str:
     """Return which argument looks secret, without its value; "" if none does."""
-    for place, each in enumerate(args):
+    for place, argument in enumerate(args):
         number, following = place + 1, args[place + 1 : place + 2]
-        takes_next = each.startswith("-") and following and not following[0].startswith("-")
-        names = [left or right for left, right in _NAMED_VALUE.findall(each)]
-        names += [each] if takes_next and "=" not in each else []
-        if found := next((name for name in names if _is_secret_option(name)), ""):
-            return f"argument {number} (`{found[:_NAME_LETTERS]}`)"
-        if _is_secret(each):
-            return f"argument {number} ({'a URL with a login' if _LOGIN.search(each) else 'a token'})"
+        takes_next = argument.startswith("-") and following and not following[0].startswith("-")
+        names = [left or right for left, right in _NAMED_VALUE.findall(argument)]
+        names += [argument] if takes_next and "=" not in argument else []
+        if secret_option := next((name for name in names if _is_secret_option(name)), ""):
+            return f"argument {number} (`{secret_option[:_NAME_LETTERS]}`)"
+        if _is_secret(argument):
+            return f"argument {number} ({'a URL with a login' if _LOGIN.search(argument) else 'a token'})"
     return ""
 
 
 def _is_secret_option(name: str) -> bool:
-    words = name.replace("-", "_")
-    return _SECRET.search(words) is not None and not _OF_A_FILE.search(words)
+    spelled = name.replace("-", "_")
+    return _SECRET.search(spelled) is not None and not _OF_A_FILE.search(spelled)
 
 
 def _is_secret(value: str) -> bool:

@@ -52,20 +52,20 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
 
     Raises NotTaken.
     """
-    run = next((each for each in _RUN if tuple(args[: len(each)]) == each), None)
+    run = next((prefix for prefix in _RUN if tuple(args[: len(prefix)]) == prefix), None)
     if run is None:
         return None
-    rest = list(args[len(run) :])
-    found: dict[str, str] = {}
+    remaining = list(args[len(run) :])
+    variables: dict[str, str] = {}
     unset: list[str] = []
     limits: list[str] = []
     network = entrypoint = folder = ""
-    while rest and rest[0].startswith("-"):
-        option, value = _option(rest)
+    while remaining and remaining[0].startswith("-"):
+        option, value = _option(remaining)
         if option in _ENV:
             name, has_value, text = value.partition("=")
             if has_value or name in env:
-                found[name] = text if has_value else env[name]
+                variables[name] = text if has_value else env[name]
             else:
                 unset.append(name)
         elif option in _LIMITS:
@@ -76,15 +76,17 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
             entrypoint = value
         elif option in _FOLDER:
             folder = value
-    if not rest:
+    if not remaining:
         return None
-    return DockerRun(rest[0], entrypoint, tuple(rest[1:]), found, tuple(unset), network, tuple(limits), folder)
+    return DockerRun(
+        remaining[0], entrypoint, tuple(remaining[1:]), variables, tuple(unset), network, tuple(limits), folder
+    )
 
 
-def _option(rest: list[str]) -> tuple[str, str]:
+def _option(remaining: list[str]) -> tuple[str, str]:
     """Take the next option, and its value if it has one. Raises NotTaken."""
     try:
-        option, value = docker_options.take(rest)
+        option, value = docker_options.take(remaining)
     except docker_options.UnknownOption as error:
         raise NotTaken(str(error)) from error
     if option not in (*_FLAGS, *_WITH_VALUE) and not _SHORT_FLAGS.fullmatch(option):

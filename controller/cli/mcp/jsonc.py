@@ -15,6 +15,6 @@ def loads(text: str) -> Any:
     return json.loads(_COMMA.sub(_blank, _COMMENT.sub(_blank, text)), parse_int=str, parse_float=str)
 
 
-def _blank(part: re.Match[str]) -> str:
+def _blank(match: re.Match[str]) -> str:
     """Return spaces in the place of what is no string."""
-    return part[0] if part[0].startswith('"') else _VISIBLE.sub(" ", part[0])
+    return match[0] if match[0].startswith('"') else _VISIBLE.sub(" ", match[0])

@@ -32,7 +32,7 @@ def run(server: Server, path: str, command: Sequence[str], env: Mapping[str, str
         ) from error
     assert child.stdin is not None
     assert child.stdout is not None
-    held = Hold(server, path, headers={_HEADER: "true"})
+    connection = Hold(server, path, headers={_HEADER: "true"})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: child.terminate())
     threading.Thread(target=_send, args=(sys.stdin.buffer, child.stdin, child), daemon=True).start()
@@ -43,7 +43,7 @@ def run(server: Server, path: str, command: Sequence[str], env: Mapping[str, str
     except OSError:  # the client has gone
         child.terminate()
     finally:
-        held.close()
+        connection.close()
     return child.wait()
 
 
