@@ -135,10 +135,10 @@ def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
         app.include_router(mcp.routes)
     sandbox = [kind for kind in registry if kind.name == "Sandbox"]
     for kind in sandbox:
-        for routes in (exec.routes, kinds.router(kind), apply.routes, *(each.routes for each in _OF_SANDBOXES)):
+        for routes in (exec.routes, kinds.router(kind), apply.routes, *(module.routes for module in _OF_SANDBOXES)):
             app.include_router(routes)
-    for each in (health, discovery, auth, audit, backup, *(() if sandbox else (apply,)), diff, images, doctor):
-        app.include_router(each.routes)
+    for module in (health, discovery, auth, audit, backup, *(() if sandbox else (apply,)), diff, images, doctor):
+        app.include_router(module.routes)
     app.include_router(kinds.groups)
     app.include_router(kinds.discovery)
     for kind in registry:

@@ -17,11 +17,11 @@ Text = Annotated[str, Field(max_length=_TEXT_CHARACTERS, pattern=r"^[^\x00]*$")]
 _SHOWN_CHARACTERS = 60
 
 
-def _not_one_string(found: Any) -> Any:
+def _not_one_string(command: Any) -> Any:
     """Refuse a command that is one string; the message shows the list to write."""
-    if not isinstance(found, str):
-        return found
-    line = found if len(found) <= _SHOWN_CHARACTERS else found[: _SHOWN_CHARACTERS - 3] + "..."
+    if not isinstance(command, str):
+        return command
+    line = command if len(command) <= _SHOWN_CHARACTERS else command[: _SHOWN_CHARACTERS - 3] + "..."
     examples = {
         "shell": json.dumps(["sh", "-c", line], ensure_ascii=False),
         "program": json.dumps(["PROGRAM", "ARGUMENT"]),
@@ -30,17 +30,17 @@ def _not_one_string(found: Any) -> Any:
     raise PydanticCustomError("list_type", message, examples)
 
 
-def _argument(found: Any) -> str:
+def _argument(argument: Any) -> str:
     """Return an argument. It is bytes, of which those that are not UTF-8 are surrogate escapes."""
-    if not isinstance(found, str):
-        raise PydanticCustomError("string_type", "must be text, not {kind}", {"kind": kind_of(found)})
+    if not isinstance(argument, str):
+        raise PydanticCustomError("string_type", "must be text, not {kind}", {"kind": kind_of(argument)})
     try:
-        os.fsencode(found)
+        os.fsencode(argument)
     except UnicodeEncodeError:
         raise PydanticCustomError("string_unicode", "must be valid text") from None
-    if "\0" in found or len(found) > _TEXT_CHARACTERS:
+    if "\0" in argument or len(argument) > _TEXT_CHARACTERS:
         raise PydanticCustomError("string_too_long", "must have no NUL and at most 1 MiB")
-    return found
+    return argument
 
 
 Argument = Annotated[
@@ -59,20 +59,20 @@ class SecretName(BaseModel):
     secret: Annotated[str, Field(min_length=1, max_length=_NAME_CHARACTERS)]
 
 
-def _one_fault(found: Any) -> Any:
+def _one_fault(variable: Any) -> Any:
     """Refuse what is neither text nor a secret's name, in one message: a union has one for each of its types."""
     fault = ""
-    if isinstance(found, str):
-        fault = "must have no NUL and at most 1 MiB" if "\0" in found or len(found) > _TEXT_CHARACTERS else ""
-    elif isinstance(found, dict):
-        name = found.get("secret")
-        good = len(found) == 1 and isinstance(name, str) and 0 < len(name) <= _NAME_CHARACTERS
+    if isinstance(variable, str):
+        fault = "must have no NUL and at most 1 MiB" if "\0" in variable or len(variable) > _TEXT_CHARACTERS else ""
+    elif isinstance(variable, dict):
+        name = variable.get("secret")
+        good = len(variable) == 1 and isinstance(name, str) and 0 < len(name) <= _NAME_CHARACTERS
         fault = "" if good else 'must be text or {"secret": "NAME"}; a secret has a name, and nothing else'
-    elif not isinstance(found, SecretName):
-        fault = f'must be text or {{"secret": "NAME"}}, not {kind_of(found)}; write the value as text'
+    elif not isinstance(variable, SecretName):
+        fault = f'must be text or {{"secret": "NAME"}}, not {kind_of(variable)}; write the value as text'
     if fault:
         raise PydanticCustomError("variable", "{fault}", {"fault": fault})
-    return found
+    return variable
 
 
 Variables = Annotated[
@@ -86,17 +86,20 @@ Variables = Annotated[
 
 def environment(variables: Mapping[str, str | SecretName]) -> Environment:
     """Convert the request's variables to the service's type."""
-    return {name: SecretRef(each.secret) if isinstance(each, SecretName) else each for name, each in variables.items()}
+    return {
+        name: SecretRef(variable.secret) if isinstance(variable, SecretName) else variable
+        for name, variable in variables.items()
+    }
 
 
 def of_query(env: Iterable[str], secrets: Iterable[str]) -> Environment:
     """Parse a query's NAME=VALUE and NAME=SECRET. Raises BadRequest."""
-    values: dict[str, str | SecretRef] = dict(_pair("env", "VALUE", each) for each in env)
+    values: dict[str, str | SecretRef] = dict(_pair("env", "VALUE", assignment) for assignment in env)
     return {**values, **{name: SecretRef(secret) for name, secret in (_pair("secret", "SECRET", s) for s in secrets)}}
 
 
 def _pair(parameter: str, value: str, text: str) -> tuple[str, str]:
-    name, equals, rest = text.partition("=")
-    if not name or not equals or (parameter == "secret" and not rest):
+    name, equals, content = text.partition("=")
+    if not name or not equals or (parameter == "secret" and not content):
         raise BadRequest(f"{parameter} must be NAME={value}")
-    return name, rest
+    return name, content

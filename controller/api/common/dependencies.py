@@ -11,18 +11,18 @@ from controller.service.services import Services
 
 
 async def _services(connection: HTTPConnection) -> Services:
-    found: Services = connection.app.state.services
-    return found
+    services: Services = connection.app.state.services
+    return services
 
 
 async def _parsing(connection: HTTPConnection) -> Parsing:
-    found: Parsing = connection.app.state.parsing
-    return found
+    parsing: Parsing = connection.app.state.parsing
+    return parsing
 
 
 async def _watch_streams(connection: HTTPConnection) -> WatchStreams:
-    found: WatchStreams = connection.app.state.watch_streams
-    return found
+    streams: WatchStreams = connection.app.state.watch_streams
+    return streams
 
 
 # They are coroutines because FastAPI runs every other dependency on a thread.

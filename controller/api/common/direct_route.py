@@ -36,16 +36,16 @@ class DirectRoute(BoundedRoute):
             if "query" in names and request.scope["query_string"]:
                 return await by_fastapi(request)
             state = request.app.state
-            given: dict[str, Any] = {"services": state.services, "streams": state.watch_streams, "request": request}
-            given |= {"accept": request.headers.get("accept", ""), "query": _NO_QUERY}
-            given |= {"namespace": "", **request.path_params}
+            arguments: dict[str, Any] = {"services": state.services, "streams": state.watch_streams, "request": request}
+            arguments |= {"accept": request.headers.get("accept", ""), "query": _NO_QUERY}
+            arguments |= {"namespace": "", **request.path_params}
             if model is not None:
-                given["body"] = await _body(request, model)
-                if given["body"] is None:
+                arguments["body"] = await _body(request, model)
+                if arguments["body"] is None:
                     return await by_fastapi(request)
             await state.authorise(request)
             await check_query(request)
-            return await endpoint(**{name: given[name] for name in names})
+            return await endpoint(**{name: arguments[name] for name in names})
 
         return direct
 

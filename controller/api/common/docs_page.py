@@ -25,10 +25,10 @@ def page(description: Json) -> str:
     """Return the page: operations by tag, each with its parameters, bodies and answers."""
     operations = [
         (str(operation.get("tags", ["other"])[0]), path, method, operation)
-        for path, found in description["paths"].items()
-        for method, operation in found.items()
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
     ]
-    operations.sort(key=lambda each: each[0].lower())
+    operations.sort(key=lambda entry: entry[0].lower())
     title = f"{description['info']['title']} {description['info']['version']}"
     parts = [
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}: the API</title>',
@@ -36,9 +36,9 @@ def page(description: Json) -> str:
         f"<h1>{escape(title)}: the API</h1>",
         '<p>For clients and generators: <a href="/openapi.json">/openapi.json</a>.</p>',
     ]
-    for tag, group in groupby(operations, key=lambda each: each[0]):
+    for tag, group in groupby(operations, key=lambda entry: entry[0]):
         parts.append(f"<h2>{escape(tag)}</h2>")
-        parts += [part for _, path, method, operation in group for part in _operation(path, method, operation)]
+        parts += [line for _, path, method, operation in group for line in _operation(path, method, operation)]
     return "\n".join([*parts, "</html>"])
 
 
@@ -46,7 +46,7 @@ def _operation(path: str, method: str, operation: Json) -> Iterator[str]:
     name = f'<span class="method">{escape(method.upper())}</span>'
     yield f'<details id="{escape(operation["operationId"])}"><summary>{name} <code>{escape(path)}</code></summary>'
     yield f"<p>{escape(operation.get('description', ''))}</p>"
-    if rows := [_parameter(each) for each in operation.get("parameters", ())]:
+    if rows := [_parameter(parameter) for parameter in operation.get("parameters", ())]:
         yield "<table><tr><th>Parameter<th>In<th>Meaning</tr>" + "".join(rows) + "</table>"
     yield from _bodies("Body", operation.get("requestBody", {}))
     for code, answer in operation["responses"].items():
@@ -56,9 +56,13 @@ def _operation(path: str, method: str, operation: Json) -> Iterator[str]:
     yield f"<p>Errors: {escape(', '.join(errors))}, each with a Status.</p></details>"
 
 
-def _parameter(found: Json) -> str:
-    needed = " (required)" if found.get("required") else ""
-    cells = (f"<code>{escape(found['name'])}</code>{needed}", escape(found["in"]), escape(found.get("description", "")))
+def _parameter(parameter: Json) -> str:
+    needed = " (required)" if parameter.get("required") else ""
+    cells = (
+        f"<code>{escape(parameter['name'])}</code>{needed}",
+        escape(parameter["in"]),
+        escape(parameter.get("description", "")),
+    )
     return "<tr>" + "".join(f"<td>{cell}" for cell in cells) + "</tr>"
 
 
@@ -66,6 +70,6 @@ def _bodies(title: str, body: Json) -> Iterator[str]:
     for type_, media in body.get("content", {}).items():
         yield f"<p>{escape(title)} <code>{escape(type_)}</code></p>"
         if "example" in media:
-            shown = media["example"]
-            text = shown if isinstance(shown, str) else json.dumps(shown, indent=2, ensure_ascii=False)
+            example = media["example"]
+            text = example if isinstance(example, str) else json.dumps(example, indent=2, ensure_ascii=False)
             yield f"<pre>{escape(text)}</pre>"

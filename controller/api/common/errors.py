@@ -58,14 +58,14 @@ def _request(_request: Request, error: Exception) -> JSONResponse:
     """Answer a request that does not match /openapi.json."""
     assert isinstance(error, RequestValidationError)
     found_errors = error.errors()
-    found = [
-        (".".join(map(str, each["loc"]))[:_MAX_CHARACTERS], str(each["msg"])[:_MAX_CHARACTERS])
-        for each in found_errors[:_MAX_CAUSES]
+    faults = [
+        (".".join(map(str, detail["loc"]))[:_MAX_CHARACTERS], str(detail["msg"])[:_MAX_CHARACTERS])
+        for detail in found_errors[:_MAX_CAUSES]
     ]
     if len(found_errors) > _MAX_CAUSES:
-        found.append(("body", f"and {len(found_errors) - _MAX_CAUSES} more"))
-    causes = [{"field": field, "message": message, "reason": "FieldValueInvalid"} for field, message in found]
-    return answer(BadRequest("; ".join(f"{field}: {message}" for field, message in found), causes=causes))
+        faults.append(("body", f"and {len(found_errors) - _MAX_CAUSES} more"))
+    causes = [{"field": field, "message": message, "reason": "FieldValueInvalid"} for field, message in faults]
+    return answer(BadRequest("; ".join(f"{field}: {message}" for field, message in faults), causes=causes))
 
 
 def _http(request: Request, error: Exception) -> JSONResponse:

@@ -19,16 +19,16 @@ _PIECE = 50  # items
 Missing = Sequence[Mapping[str, str]] | None
 
 
-def list_of(kind: Kind, found: Found, missing: Missing = None) -> Response:
+def list_of(kind: Kind, page: Found, missing: Missing = None) -> Response:
     """Return a Kubernetes List. `missing` are hosts whose objects are not in it (None: there is one host)."""
-    head = serialize.list_head(kind.name, found.revision, found.rest) | _without(missing)
-    return _answer(head, "items", (serialize.shown(kind, each) for each in found.objects))
+    head = serialize.list_head(kind.name, page.revision, page.rest) | _without(missing)
+    return _answer(head, "items", (serialize.shown(kind, stored) for stored in page.objects))
 
 
-def table_of(kind: Kind, found: Found, now: float, version: str = API_VERSION, missing: Missing = None) -> Response:
+def table_of(kind: Kind, page: Found, now: float, version: str = API_VERSION, missing: Missing = None) -> Response:
     """Return a Kubernetes Table of that version. `now` is Unix seconds; `missing` as for `list_of`."""
-    head = table.head(kind, found.revision, version, found.rest) | _without(missing)
-    return _answer(head, "rows", table.rows(kind, found.objects, now, version))
+    head = table.head(kind, page.revision, version, page.rest) | _without(missing)
+    return _answer(head, "rows", table.rows(kind, page.objects, now, version))
 
 
 def _without(missing: Missing) -> serialize.Json:
@@ -37,8 +37,8 @@ def _without(missing: Missing) -> serialize.Json:
 
 def _answer(head: serialize.Json, name: str, items: Iterable[serialize.Json]) -> Response:
     """Serialize the head, with the items as its last field."""
-    rest = iter(items)
-    return _joined(head, name, (as_text(piece)[1:-1] for piece in iter(lambda: list(islice(rest, _PIECE)), [])))
+    remaining = iter(items)
+    return _joined(head, name, (as_text(piece)[1:-1] for piece in iter(lambda: list(islice(remaining, _PIECE)), [])))
 
 
 def _joined(head: serialize.Json, name: str, texts: Iterable[bytes]) -> Response:

@@ -280,9 +280,9 @@ def failures(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
 
     openapi.py adds the schema Status once. Given here, FastAPI would build an unused validator for each of them.
     """
-    found: dict[int | str, dict[str, Any]] = {}
-    for each in errors:
-        text = (each.__doc__ or "").strip().split("\n")[0] or each.reason
-        known = found.get(each.code)
-        found[each.code] = {"description": f"{known['description']} {text}" if known else text}
-    return {**found, "default": {"description": "Any other error."}}
+    descriptions: dict[int | str, dict[str, Any]] = {}
+    for error_class in errors:
+        text = (error_class.__doc__ or "").strip().split("\n")[0] or error_class.reason
+        former = descriptions.get(error_class.code)
+        descriptions[error_class.code] = {"description": f"{former['description']} {text}" if former else text}
+    return {**descriptions, "default": {"description": "Any other error."}}

@@ -54,15 +54,15 @@ def _describe_optional_bodies(description: dict[str, Any]) -> None:
     for operations in description["paths"].values():
         for operation in operations.values():
             for media in operation.get("requestBody", {}).get("content", {}).values():
-                one, *others = media["schema"].get("anyOf", [{}])
-                if others == [{"type": "null"}]:
-                    media["schema"] = one
+                first, *alternatives = media["schema"].get("anyOf", [{}])
+                if alternatives == [{"type": "null"}]:
+                    media["schema"] = first
 
 
 def _without_foreign_bounds(schema: Any) -> Any:
     """Return a schema without the bounds of quantities: they are texts, which JSON Schema can't bound."""
     if isinstance(schema, list):
-        return [_without_foreign_bounds(each) for each in schema]
+        return [_without_foreign_bounds(element) for element in schema]
     if not isinstance(schema, dict):
         return schema
     numbers = {key for key in ("ge", "le") if isinstance(schema.get(key), int)}
@@ -72,7 +72,7 @@ def _without_foreign_bounds(schema: Any) -> Any:
 def _with_forms(schema: Any) -> Any:
     """Return a schema, and all that it is made of, with each value's form in its description."""
     if isinstance(schema, list):
-        return [_with_forms(each) for each in schema]
+        return [_with_forms(element) for element in schema]
     if not isinstance(schema, dict):
         return schema
     inner = {key: _with_forms(value) for key, value in schema.items()}
@@ -82,9 +82,9 @@ def _with_forms(schema: Any) -> Any:
 def _describe_errors(responses: dict[str, Any]) -> None:
     """Describe every error as a Status, but for those that describe themselves."""
     responses.setdefault("default", {"description": "Any other error."})
-    for code, found in responses.items():
-        if (code == "default" or code >= "400") and "anyOf" not in _json_schema(found):
-            found["content"] = {"application/json": {"schema": {"$ref": _REF.format(model="Status")}}}
+    for code, response in responses.items():
+        if (code == "default" or code >= "400") and "anyOf" not in _json_schema(response):
+            response["content"] = {"application/json": {"schema": {"$ref": _REF.format(model="Status")}}}
 
 
 def _json_schema(response: dict[str, Any]) -> dict[str, Any]:
@@ -94,8 +94,8 @@ def _json_schema(response: dict[str, Any]) -> dict[str, Any]:
 
 def _schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
     needed: list[tuple[type[BaseModel], _Mode]] = []
-    for kind in (each for each in kinds if not each.read_only):
+    for kind in (listed_kind for listed_kind in kinds if not listed_kind.read_only):
         needed += [(models.watch_model(kind), "serialization"), (models.written_model(kind), "validation")]
-    _, found = models_json_schema(needed, ref_template=_REF)
-    schemas: dict[str, Any] = found.get("$defs", {})
+    _, json_schemas = models_json_schema(needed, ref_template=_REF)
+    schemas: dict[str, Any] = json_schemas.get("$defs", {})
     return schemas

@@ -120,9 +120,9 @@ def example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "
 def _of_type(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int) -> Json:
     type_ = schema.get("type", "object")
     if type_ == "object":
-        known = schema.get("properties", {})
+        properties = schema.get("properties", {})
         needed = schema.get("required", ()) if depth < _DEPTH else ()
-        return {each: example(known[each], schemas, each, depth + 1) for each in needed if each in known}
+        return {name: example(properties[name], schemas, name, depth + 1) for name in needed if name in properties}
     if type_ == "array":
         items = schema.get("items", {})
         return [example(items, schemas, "", depth + 1)] if "$ref" in items or schema.get("minItems") else []

@@ -39,19 +39,19 @@ class ListQuery:
     bookmarks: bool = False
     seconds: int = 0
     limit: int = 0
-    rest: str = ""
+    continue_token: str = ""
 
     @property
     def name(self) -> str:
         """The selected name; empty for every name. Raises BadRequest for any other field selector."""
         if not self.fields:
             return ""
-        found = _NAME_FIELD.match(self.fields)
-        if found is None:
+        match = _NAME_FIELD.match(self.fields)
+        if match is None:
             raise errors.BadRequest(
                 f"field selector `{self.fields}`: write metadata.name=NAME, the only one of a watch"
             )
-        return found[1]
+        return match[1]
 
 
 async def list_query(
@@ -87,7 +87,7 @@ async def list_query(
     limit: Annotated[
         int, Query(ge=0, le=100_000, description="list: at most so many, with a token for the rest; 0: all")
     ] = 0,
-    rest: Annotated[
+    continue_token: Annotated[
         str,
         Query(alias="continue", max_length=1024, description="list: metadata.continue of the page before"),
     ] = "",
@@ -96,7 +96,7 @@ async def list_query(
     """Return the query. FastAPI fills the parameters. Raises BadRequest for a watch that a client waits on in vain."""
     if watch and initial:
         raise errors.BadRequest("sendInitialEvents: not served; list, then watch from the list's resourceVersion")
-    return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds, limit, rest)
+    return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds, limit, continue_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ async def event_query(
 ) -> ReadQuery:
     """Return the query of a list of events: `kind`, `name` and `uid` are short for selectors of involvedObject."""
     registry: Registry = connection.app.state.services.registry
-    known = registry.by_word(kind)
-    asked = {"kind": known.name if known else kind, "name": name, "uid": uid}
-    terms = [f"involvedObject.{field}={value}" for field, value in asked.items() if value]
+    known_kind = registry.by_word(kind)
+    selectors = {"kind": known_kind.name if known_kind else kind, "name": name, "uid": uid}
+    terms = [f"involvedObject.{field}={value}" for field, value in selectors.items() if value]
     return ReadQuery(labels, ",".join([fields, *terms] if fields else terms), watch, limit)
 
 

@@ -50,25 +50,27 @@ async def check_query(connection: HTTPConnection) -> None:
     if not connection.scope["query_string"]:
         return
     plurals = frozenset(kind.plural for kind in connection.app.state.services.registry)
-    known = _known(connection.scope["route"], connection.scope.get("method", ""), plurals)
-    unknown = [name for name in dict.fromkeys(connection.query_params) if name not in known]
-    if ANY in known or not unknown:
+    known_names = _known_names(connection.scope["route"], connection.scope.get("method", ""), plurals)
+    unknown = [name for name in dict.fromkeys(connection.query_params) if name not in known_names]
+    if ANY in known_names or not unknown:
         return
-    causes = [{"field": name[:_MOST_LETTERS], "message": _advice(name, known)} for name in unknown[:_MOST_SHOWN]]
-    text = "; ".join(f"{each['field']}: {each['message']}" for each in causes)
-    more = f"; and {len(unknown) - len(causes)} more" if len(unknown) > len(causes) else ""
-    raise BadRequest(text + more, causes=[{**each, "reason": "FieldValueNotSupported"} for each in causes])
+    causes = [{"field": name[:_MOST_LETTERS], "message": _advice(name, known_names)} for name in unknown[:_MOST_SHOWN]]
+    text = "; ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
+    remark = f"; and {len(unknown) - len(causes)} more" if len(unknown) > len(causes) else ""
+    raise BadRequest(text + remark, causes=[{**cause, "reason": "FieldValueNotSupported"} for cause in causes])
 
 
-def _advice(name: str, known: frozenset[str]) -> str:
+def _advice(name: str, known_names: frozenset[str]) -> str:
     if name == "dryRun":
         return "not a query parameter of this request; send the document to `apply`, or a PATCH, which take it"
-    meant = closest(name, known) or next((each for each in sorted(known) if each.lower().startswith(name.lower())), "")
-    hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(sorted(known))}"
+    meant = closest(name, known_names) or next(
+        (candidate for candidate in sorted(known_names) if candidate.lower().startswith(name.lower())), ""
+    )
+    hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(sorted(known_names))}"
     return f"not a query parameter of this request; {hint}"
 
 
-def _known(route: Any, method: str, plurals: frozenset[str]) -> frozenset[str]:
+def _known_names(route: Any, method: str, plurals: frozenset[str]) -> frozenset[str]:
     read_by_hand: frozenset[str] = getattr(route.endpoint, _READ_BY_HAND, frozenset())
     return _EVERYWHERE | read_by_hand | frozenset(_declared(route.dependant)) | _of_kubectl(route.path, method, plurals)
 

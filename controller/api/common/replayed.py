@@ -7,11 +7,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class Replayed(Response):
-    """The answer of `app`. `read` is the request's body, if it was read already; `more` is added to its scope."""
+    """The answer of `app`. `read` is the request's body, if it was read already; `options` are added to its scope."""
 
-    def __init__(self, app: ASGIApp, read: bytes | None = None, **more: Any) -> None:
+    def __init__(self, app: ASGIApp, read: bytes | None = None, **options: Any) -> None:
         super().__init__()
-        self._app, self._read, self._more = app, read, more
+        self._app, self._read, self._more = app, read, options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def again() -> Message:

@@ -62,7 +62,7 @@ def collect(connection: HTTPConnection, target: bytes = b"", only: str = "") -> 
     forwarding: Forwarding | None = connection.app.state.forwarding
     if forwarding is None or identity_of(connection.scope) is not None:
         return None
-    hosts = [each for each in forwarding.locations.others() if only in ("", each.name)]
+    hosts = [host for host in forwarding.locations.others() if only in ("", host.name)]
     if not hosts:
         return None
     scheme = "https" if connection.scope["scheme"] == "https" else "http"
@@ -73,20 +73,20 @@ def collect(connection: HTTPConnection, target: bytes = b"", only: str = "") -> 
     return read_answers(hosts, anyio.from_thread.run(ask_all, forwarding.links, hosts, target, _head(identity, trace)))
 
 
-def read_answers(hosts: Sequence[OtherHost], given: Sequence[bytes | Missing]) -> Collected:
+def read_answers(hosts: Sequence[OtherHost], outcomes: Sequence[bytes | Missing]) -> Collected:
     """Return the JSON objects that the hosts have sent."""
     answers: dict[str, Answer] = {}
     missing = []
-    for host, each in zip(hosts, given, strict=True):
-        if isinstance(each, Missing):
-            missing.append(each)
+    for host, outcome in zip(hosts, outcomes, strict=True):
+        if isinstance(outcome, Missing):
+            missing.append(outcome)
             continue
         try:
-            found = json.loads(each)
+            document = json.loads(outcome)
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            answers[host.name] = found
+            document = None
+        if isinstance(document, dict):
+            answers[host.name] = document
         else:
             missing.append(unreadable(host.name))
     return Collected(answers, missing)
@@ -97,8 +97,8 @@ def unreadable(host: str) -> Missing:
     return Missing(host, "its answer can't be read; both daemons must be of about one version")
 
 
-def unreachable(tls: FleetTls | None, own: str, hosts: Sequence[OtherHost]) -> Mapping[str, str]:
-    """Return the reasons of those hosts that don't answer host `own`, by their names; takes COLLECT_SECONDS at most.
+def unreachable(tls: FleetTls | None, own_host: str, hosts: Sequence[OtherHost]) -> Mapping[str, str]:
+    """Return the reasons of those hosts that don't answer `own_host`, by name; takes COLLECT_SECONDS at most.
 
     For code outside of requests, on a thread without an event loop.
     """
@@ -106,20 +106,20 @@ def unreachable(tls: FleetTls | None, own: str, hosts: Sequence[OtherHost]) -> M
 
     async def ask() -> list[bytes | Missing]:
         try:
-            head = _head(encode(own, Caller("paddock doctor"), "", "https"), "")
+            head = _head(encode(own_host, Caller("paddock doctor"), "", "https"), "")
             return await ask_all(links, hosts, VERSION_PATH.encode(), head)
         finally:
             links.close()
             await asyncio.sleep(0)  # for the connections to close before the loop does
 
-    return {each.host: each.message for each in asyncio.run(ask()) if isinstance(each, Missing)}
+    return {outcome.host: outcome.message for outcome in asyncio.run(ask()) if isinstance(outcome, Missing)}
 
 
 async def ask_all(
     links: Links, hosts: Sequence[OtherHost], target: bytes, head: Sequence[tuple[bytes, bytes]]
 ) -> list[bytes | Missing]:
     """Return the body of each host's answer, or why there is none, in order of the hosts. Never raises."""
-    return list(await asyncio.gather(*(_ask(links, each, target, head) for each in hosts)))
+    return list(await asyncio.gather(*(_ask(links, host, target, head) for host in hosts)))
 
 
 async def _ask(links: Links, host: OtherHost, target: bytes, head: Sequence[tuple[bytes, bytes]]) -> bytes | Missing:
@@ -147,11 +147,13 @@ async def _get(links: Links, host: OtherHost, target: bytes, head: Sequence[tupl
             status, body = await _read(link)
         except (OSError, h11.RemoteProtocolError) as error:
             link.close()
-            if link.used:  # an idle connection may have ended meanwhile; a read may be asked again
+            if link.is_reused:  # an idle connection may have ended meanwhile; a read may be asked again
                 continue
-            refused = was_refused(link.writer.transport)
+            is_refused = was_refused(link.writer.transport)
             why = (
-                "it refuses this host's certificate; the log of that daemon says why" if refused else why_refused(error)
+                "it refuses this host's certificate; the log of that daemon says why"
+                if is_refused
+                else why_refused(error)
             )
             raise _NoAnswer(f"{host.address}: {why}") from error
         except BaseException:
@@ -183,10 +185,10 @@ async def _read(link: Link) -> tuple[int, bytes]:
 def _refusal(status: int, body: bytes) -> str:
     """Return the message of an answer that is none."""
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except ValueError:
-        found = None
-    message = found.get("message") if isinstance(found, dict) else None
+        document = None
+    message = document.get("message") if isinstance(document, dict) else None
     return f"it answers {status}: {message}" if isinstance(message, str) else f"it answers {status}"
 
 

@@ -47,7 +47,7 @@ COLLECTED = frozenset(
     )
 )
 # What is done on the host that the request names, else on the one that is asked.
-ON_ONE_HOST = frozenset(f"{PREFIX}/images/{each}" for each in ("pull", "push", "build"))
+ON_ONE_HOST = frozenset(f"{PREFIX}/images/{work}" for work in ("pull", "push", "build"))
 # Objects that each belong to one host, which alone knows them, or their status: hosted.py.
 HOSTED = frozenset(
     path
@@ -55,7 +55,7 @@ HOSTED = frozenset(
     if kind.by_host or kind.seen_by_host
     for path in (
         f"{PREFIX}/{kind.plural}",
-        *(f"{PREFIX}/namespaces/{{namespace}}/{kind.plural}{each}" for each in ("", "/{name}")),
+        *(f"{PREFIX}/namespaces/{{namespace}}/{kind.plural}{suffix}" for suffix in ("", "/{name}")),
     )
 )
 # Besides, `paddock doctor` asks for the version, to find out if a host can be reached.
@@ -90,7 +90,7 @@ class Forwarding:
     def __init__(self, locations: Locations, links: Links, messages: Messages = lambda _query, _message: None) -> None:
         self.locations, self.links, self.messages = locations, links, messages
 
-    async def find(self, connection: HTTPConnection, asked: AccessRequest) -> Elsewhere | None:
+    async def find(self, connection: HTTPConnection, access_request: AccessRequest) -> Elsewhere | None:
         """Return where the request goes; None: it is answered here.
 
         Raises Misdirected for a forwarded one whose object is not bound to this host.
@@ -99,41 +99,47 @@ class Forwarding:
             return await self._to_leader(connection)
         forwarded = identity_of(connection.scope)
         by_mcp = connection.scope["route"].path == MCP_PATH
-        target = await self._of_message(connection) if by_mcp else _of_route(connection, asked)
+        target = await self._of_message(connection) if by_mcp else _of_route(connection, access_request)
         if target is None:
             if forwarded is None or connection.scope["route"].path in _ANSWERED_TO_HOSTS:
                 return None
             raise Forbidden("the fleet listener serves requests for sandboxes of this host; send others to the API")
-        asked = target
-        found = await self.locate(asked)
+        access_request = target
+        location = await self.locate(access_request)
         if forwarded is not None:
-            if found is None or found.uid != forwarded.uid or found.host != self.locations.host:
+            if location is None or location.uid != forwarded.uid or location.host != self.locations.host:
                 setattr(connection.state, MISDIRECTED, True)
-                raise Misdirected(f"{_shown(asked)}: not bound to host `{self.locations.host}`; look up its host again")
+                raise Misdirected(
+                    f"{_subject(access_request)}: not bound to host `{self.locations.host}`; look up its host again"
+                )
             return None
-        if found is not None and found.host == UNBOUND and not by_mcp and not self._explains(connection):
-            found = await self._bound(asked, found)
-        if found is None or found.host in (UNBOUND, self.locations.host):
+        if location is not None and location.host == UNBOUND and not by_mcp and not self._explains(connection):
+            location = await self._bound(access_request, location)
+        if location is None or location.host in (UNBOUND, self.locations.host):
             return None
-        if connection.scope["route"].path == _WHY and await run_in_threadpool(self.locations.is_away, found.host):
+        if connection.scope["route"].path == _WHY and await run_in_threadpool(self.locations.is_away, location.host):
             return None
         refuse = partial(_failed_call, connection) if by_mcp else errors.answer
-        return Elsewhere(ForwardedResponse(self, _shown(asked), found, connection, partial(self._again, asked), refuse))
+        return Elsewhere(
+            ForwardedResponse(
+                self, _subject(access_request), location, connection, partial(self._again, access_request), refuse
+            )
+        )
 
     def _explains(self, connection: HTTPConnection) -> bool:
         """Return True if this daemon tells what is known of a sandbox or run that has no host yet."""
         template = str(connection.scope["route"].path)
-        told = (_WHY, _INSPECT) if self.locations.keeps_host else (_WHY,)
-        return template in told or template.startswith(_BELOW_A_RUN)
+        answered_paths = (_WHY, _INSPECT) if self.locations.keeps_host else (_WHY,)
+        return template in answered_paths or template.startswith(_BELOW_A_RUN)
 
     def to_host(self, connection: HTTPConnection, host: OtherHost, what: str) -> Elsewhere:
         """Return the way to that host for a request that it answers by itself."""
         location = Location("", host.name, host.address)
 
-        async def same() -> Location:
+        async def fixed_location() -> Location:
             return location
 
-        return Elsewhere(ForwardedResponse(self, what, location, connection, same))
+        return Elsewhere(ForwardedResponse(self, what, location, connection, fixed_location))
 
     async def _to_leader(self, connection: HTTPConnection) -> Elsewhere | None:
         """Return the way to the leading host; None: that is this one.
@@ -148,16 +154,16 @@ class Forwarding:
         return Elsewhere(ForwardedResponse(self, "MCP servers", await self._leader(), connection, self._leader))
 
     async def _leader(self) -> Location:
-        found = await run_in_threadpool(self.locations.leader)
-        if found is None or found.host == self.locations.host:
+        leader = await run_in_threadpool(self.locations.leader)
+        if leader is None or leader.host == self.locations.host:
             raise ServiceUnavailable("MCP servers: no host leads the others now; try again in a few seconds")
-        return found
+        return leader
 
-    async def _again(self, asked: AccessRequest) -> Location:
-        found = await self.locate(asked)
-        if found is None:
-            raise NotFound(f"{_shown(asked)}: it was deleted meanwhile", name=asked.name)
-        return found
+    async def _again(self, access_request: AccessRequest) -> Location:
+        location = await self.locate(access_request)
+        if location is None:
+            raise NotFound(f"{_subject(access_request)}: it was deleted meanwhile", name=access_request.name)
+        return location
 
     async def _of_message(self, connection: HTTPConnection) -> AccessRequest | None:
         """Return the use of the sandbox that an MCP message works in; None: none, or any daemon answers."""
@@ -167,27 +173,29 @@ class Forwarding:
         except ValueError:  # the endpoint says what is wrong with it
             return None
         query = connection.scope.get("query_string", b"")
-        found = await run_in_threadpool(self.messages, query, message)
-        return None if found is None else AccessRequest("use", SANDBOX.name, *found, "mcp")
+        sandbox = await run_in_threadpool(self.messages, query, message)
+        return None if sandbox is None else AccessRequest("use", SANDBOX.name, *sandbox, "mcp")
 
-    async def _bound(self, asked: AccessRequest, found: Location | None) -> Location | None:
+    async def _bound(self, access_request: AccessRequest, location: Location | None) -> Location | None:
         """Return the location once the object has a host; None: it is gone. Raises Conflict after a while."""
         until = time.monotonic() + BOUND_SECONDS
-        while found is not None and found.host == UNBOUND:
+        while location is not None and location.host == UNBOUND:
             if time.monotonic() >= until:
-                why = f": {found.waits}" if found.waits else "; see `paddock get hosts`"
-                raise Conflict(f"{_shown(asked)} has no host yet{why}", name=asked.name)
+                why = f": {location.waits}" if location.waits else "; see `paddock get hosts`"
+                raise Conflict(f"{_subject(access_request)} has no host yet{why}", name=access_request.name)
             await asyncio.sleep(_POLL_SECONDS)
-            found = await self.locate(asked)
-        return found
+            location = await self.locate(access_request)
+        return location
 
-    async def locate(self, asked: AccessRequest) -> Location | None:
+    async def locate(self, access_request: AccessRequest) -> Location | None:
         """Return the location of the request's object now."""
-        return await run_in_threadpool(self.locations.of, asked.kind, asked.namespace or "", asked.name)
+        return await run_in_threadpool(
+            self.locations.of, access_request.kind, access_request.namespace or "", access_request.name
+        )
 
 
 class ForwardedResponse(Response):
-    """The answer of another host's daemon to the request of `connection`, which is for what is `shown`.
+    """The answer of another host's daemon to the request of `connection`, which is for `subject`.
 
     `locate` looks its host up once more; `refuse` tells failures.
     """
@@ -195,7 +203,7 @@ class ForwardedResponse(Response):
     def __init__(
         self,
         forwarding: Forwarding,
-        shown: str,
+        subject: str,
         location: Location,
         connection: HTTPConnection,
         locate: Callable[[], Awaitable[Location]],
@@ -203,7 +211,7 @@ class ForwardedResponse(Response):
     ) -> None:
         super().__init__()
         self._refuse = refuse
-        self._forwarding, self._shown, self._location = forwarding, shown, location
+        self._forwarding, self._shown, self._location = forwarding, subject, location
         self._connection, self._locate = connection, locate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -250,20 +258,20 @@ class ForwardedResponse(Response):
             ) from error
 
     async def _located_again(self) -> Location:
-        found = await self._locate()
-        if found.host in (UNBOUND, self._forwarding.locations.host):
+        location = await self._locate()
+        if location.host in (UNBOUND, self._forwarding.locations.host):
             raise ServiceUnavailable(f"{self._shown}: its host changed meanwhile; try again")
-        return found
+        return location
 
 
-def _of_route(connection: HTTPConnection, asked: AccessRequest) -> AccessRequest | None:
-    return asked if needs_host(str(connection.scope["route"].path)) else None
+def _of_route(connection: HTTPConnection, access_request: AccessRequest) -> AccessRequest | None:
+    return access_request if needs_host(str(connection.scope["route"].path)) else None
 
 
 def _read_body(connection: HTTPConnection) -> bytes | None:
     """Return the body of the request if it was read already: for its route, or for the audit log."""
-    found: bytes | None = getattr(connection, "_body", None)
-    return found
+    body: bytes | None = getattr(connection, "_body", None)
+    return body
 
 
 def _failed_call(connection: HTTPConnection, error: ServiceError) -> Response:
@@ -271,8 +279,8 @@ def _failed_call(connection: HTTPConnection, error: ServiceError) -> Response:
     return Replayed(connection.app.state.mcp, _read_body(connection), **{FAILURE_KEY: error})
 
 
-def _shown(asked: AccessRequest) -> str:
-    return f"{asked.kind.lower()} `{asked.name}`"
+def _subject(access_request: AccessRequest) -> str:
+    return f"{access_request.kind.lower()} `{access_request.name}`"
 
 
 def install(app: FastAPI) -> None:

@@ -33,41 +33,44 @@ _SELECTORS = ("labelSelector", "fieldSelector")
 
 @dataclass(frozen=True, slots=True)
 class OtherObjects:
-    """Objects of the hosts besides `own` ("": this daemon keeps none) that answered, and the hosts that did not."""
+    """Objects of the other hosts that answered, and those that did not. `host_name` is this host; "": it keeps none."""
 
-    own: str
+    host_name: str
     objects: Sequence[StoredObject]
     answered: frozenset[str]
     missing: Sequence[Missing]
 
 
-def listed(kind: Kind, connection: HTTPConnection, own: Callable[[], Found]) -> tuple[Found, Hosts]:
+def listed(kind: Kind, connection: HTTPConnection, read_own: Callable[[], Found]) -> tuple[Found, Hosts]:
     """Return the objects of all hosts that a list asks for, and the missing hosts (None: there is one host).
 
-    `own` reads those of this one. On a worker thread of the request only.
+    `read_own` reads those of this one. On a worker thread of the request only.
     """
-    others = _read(kind, connection, _target(connection))
-    if others is None:
-        return own(), None
-    objects, missing = list(others.objects), list(others.missing)
+    other_objects = _read(kind, connection, _target(connection))
+    if other_objects is None:
+        return read_own(), None
+    objects, missing = list(other_objects.objects), list(other_objects.missing)
     try:
-        objects += own().objects if others.own else ()
+        objects += read_own().objects if other_objects.host_name else ()
     except ServiceUnavailable as error:  # this host may be missing, too
-        missing.append(Missing(others.own, str(error)))
-    return Found(sorted(objects, key=_order), 0), shown(missing)
+        missing.append(Missing(other_objects.host_name, str(error)))
+    return Found(sorted(objects, key=_order), 0), missing_as_json(missing)
 
 
-def seen(kind: Kind, connection: HTTPConnection, own: Found) -> Found:
+def merge_statuses(kind: Kind, connection: HTTPConnection, own_page: Found) -> Found:
     """Return a list of a stored kind's objects, each with the status that its host gives.
 
     On a worker thread of the request only.
     """
-    others = _read(kind, connection, _target(connection))
-    if others is None:
-        return own
-    reasons = {each.host: each.message for each in others.missing}
-    left = (each for each in own.objects if each.status.get("host") not in others.answered)
-    return Found(sorted([*others.objects, *(_unseen(each, reasons) for each in left)], key=_order), own.revision)
+    other_objects = _read(kind, connection, _target(connection))
+    if other_objects is None:
+        return own_page
+    reasons = {missing_host.host: missing_host.message for missing_host in other_objects.missing}
+    unseen = (stored for stored in own_page.objects if stored.status.get("host") not in other_objects.answered)
+    return Found(
+        sorted([*other_objects.objects, *(_unseen(stored, reasons) for stored in unseen)], key=_order),
+        own_page.revision,
+    )
 
 
 def own_fields(kind: Kind, connection: HTTPConnection, fields: str) -> str:
@@ -78,17 +81,20 @@ def own_fields(kind: Kind, connection: HTTPConnection, fields: str) -> str:
     return ",".join(filter(None, (fields, f"status.host={own_host(forwarding)}")))
 
 
-def seen_one(kind: Kind, connection: HTTPConnection, own: StoredObject) -> StoredObject:
-    """Return an object of a stored kind with the status that its host gives. As `seen`."""
-    forwarding, host = forwarding_of(connection), str(own.status.get("host", ""))
+def merge_status(kind: Kind, connection: HTTPConnection, own_object: StoredObject) -> StoredObject:
+    """Return an object of a stored kind with the status that its host gives. As `merge_statuses`."""
+    forwarding, host = forwarding_of(connection), str(own_object.status.get("host", ""))
     if forwarding is None or host in ("", own_host(forwarding)):
-        return own
-    path = f"{PREFIX}/namespaces/{quote(own.namespace, safe='')}/{kind.plural}?fieldSelector=metadata.name%3D{own.name}"
-    others = _read(kind, connection, path.encode(), host)
-    if others is None:
-        return own
-    reasons = {each.host: each.message for each in others.missing}
-    return next((each for each in others.objects if each.uid == own.uid), _unseen(own, reasons))
+        return own_object
+    namespace = quote(own_object.namespace, safe="")
+    path = f"{PREFIX}/namespaces/{namespace}/{kind.plural}?fieldSelector=metadata.name%3D{own_object.name}"
+    other_objects = _read(kind, connection, path.encode(), host)
+    if other_objects is None:
+        return own_object
+    reasons = {missing_host.host: missing_host.message for missing_host in other_objects.missing}
+    return next(
+        (stored for stored in other_objects.objects if stored.uid == own_object.uid), _unseen(own_object, reasons)
+    )
 
 
 def _unseen(obj: StoredObject, reasons: Mapping[str, str]) -> StoredObject:
@@ -116,9 +122,9 @@ def _order(obj: StoredObject) -> tuple[str, str, str]:
     return obj.namespace, obj.name, str(obj.status.get("host", ""))
 
 
-def shown(missing: Sequence[Missing]) -> list[dict[str, str]]:
+def missing_as_json(missing: Sequence[Missing]) -> list[dict[str, str]]:
     """Return missing hosts as lists name them."""
-    return [{"host": each.host, "message": each.message} for each in missing]
+    return [{"host": missing_host.host, "message": missing_host.message} for missing_host in missing]
 
 
 def send_on(kind: Kind, connection: HTTPConnection, services: Services, namespace: str, name: str) -> None:
@@ -127,39 +133,42 @@ def send_on(kind: Kind, connection: HTTPConnection, services: Services, namespac
     The query may name the host. Raises NotFound without such a host; Conflict if the object's host can't be told;
     ServiceUnavailable if nothing is found, and a host gives no answer. On a worker thread of the request only.
     """
-    forwarding, asked = forwarding_of(connection), connection.query_params.get("host", "")
-    if forwarding is None or asked:
-        to_host(connection, asked, f"{kind.name.lower()} `{name}`")
+    forwarding, host_name = forwarding_of(connection), connection.query_params.get("host", "")
+    if forwarding is None or host_name:
+        to_host(connection, host_name, f"{kind.name.lower()} `{name}`")
         return
     path = f"{PREFIX}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
-    others = _read(kind, connection, path.encode())
-    if others is None:
+    other_objects = _read(kind, connection, path.encode())
+    if other_objects is None:
         return
-    hosts = [str(each.status["host"]) for each in others.objects if each.name == name]
-    missing = list(others.missing)
+    hosts = [str(stored.status["host"]) for stored in other_objects.objects if stored.name == name]
+    missing = list(other_objects.missing)
     try:
-        if others.own:
+        if other_objects.host_name:
             services.objects.get(kind, namespace, name)
-            hosts.append(others.own)
+            hosts.append(other_objects.host_name)
     except NotFound:
         pass
     except ServiceUnavailable as error:
-        missing.append(Missing(others.own, str(error)))
+        missing.append(Missing(other_objects.host_name, str(error)))
     to_host(connection, _only(kind, connection, name, hosts, missing), f"{kind.name.lower()} `{name}`")
 
 
 def _only(kind: Kind, connection: HTTPConnection, name: str, hosts: Sequence[str], missing: Sequence[Missing]) -> str:
     """Return the host that has the object, "" if none has. Raises Conflict; ServiceUnavailable."""
-    shown, silent = f"{kind.name.lower()} `{name}`", ", ".join(f"{each.host} ({each.message})" for each in missing)
+    subject, silent = (
+        f"{kind.name.lower()} `{name}`",
+        ", ".join(f"{missing_host.host} ({missing_host.message})" for missing_host in missing),
+    )
     if len(hosts) > 1:
-        known = ", ".join(sorted(hosts))
-        raise Conflict(f"{shown} is on several hosts ({known}); name one (`--host`, query `host`)", name=name)
+        host_names = ", ".join(sorted(hosts))
+        raise Conflict(f"{subject} is on several hosts ({host_names}); name one (`--host`, query `host`)", name=name)
     if not missing or (hosts and connection.scope["method"] == "GET"):
         return hosts[0] if hosts else ""
     if hosts:
-        words = f"{shown} is on host {hosts[0]}, and may be on one that gives no answer, too: {silent}"
-        raise Conflict(f"{words}; name its host (`--host`, query `host`)", name=name)
-    raise ServiceUnavailable(f"{shown} is on no host that answers, and these give no answer: {silent}; try again")
+        message = f"{subject} is on host {hosts[0]}, and may be on one that gives no answer, too: {silent}"
+        raise Conflict(f"{message}; name its host (`--host`, query `host`)", name=name)
+    raise ServiceUnavailable(f"{subject} is on no host that answers, and these give no answer: {silent}; try again")
 
 
 def to_host(connection: HTTPConnection, host: str, what: str) -> None:
@@ -167,15 +176,17 @@ def to_host(connection: HTTPConnection, host: str, what: str) -> None:
     if not host or identity_of(connection.scope) is not None:
         return
     forwarding = forwarding_of(connection)
-    own = forwarding.locations.host if forwarding is not None else NAME
-    if host == own:
+    own_name = forwarding.locations.host if forwarding is not None else NAME
+    if host == own_name:
         return
-    others = {each.name: each for each in forwarding.locations.others()} if forwarding is not None else {}
-    if forwarding is None or host not in others:
+    other_hosts = (
+        {other_host.name: other_host for other_host in forwarding.locations.others()} if forwarding is not None else {}
+    )
+    if forwarding is None or host not in other_hosts:
         raise NotFound(
             f"host `{host}`: there is no host of that name; see `paddock get hosts`", kind="hosts", name=host
         )
-    raise forwarding.to_host(connection, others[host], what)
+    raise forwarding.to_host(connection, other_hosts[host], what)
 
 
 def work_on(connection: HTTPConnection, host: str, what: str) -> None:
@@ -193,33 +204,33 @@ def own_host(forwarding: Forwarding) -> str:
 
 def forwarding_of(connection: HTTPConnection) -> Forwarding | None:
     """Return the way to other hosts; None: there is one host."""
-    found: Forwarding | None = connection.app.state.forwarding
-    return found
+    forwarding: Forwarding | None = connection.app.state.forwarding
+    return forwarding
 
 
 def _read(kind: Kind, connection: HTTPConnection, target: bytes, only: str = "") -> OtherObjects | None:
     """Return the objects in the other hosts' answers to that request; None: only this host is asked. As `collect`."""
-    found, forwarding = collect(connection, target, only), forwarding_of(connection)
-    if found is None or forwarding is None:
+    collected, forwarding = collect(connection, target, only), forwarding_of(connection)
+    if collected is None or forwarding is None:
         return None
     objects: list[StoredObject] = []
     unread: list[Missing] = []
-    for host, answer in found.answers.items():
+    for host, answer in collected.answers.items():
         try:
             objects += _objects(kind, host, answer)
         except (KeyError, TypeError, ValueError):
             unread.append(unreadable(host))
-    answered = frozenset(found.answers) - {each.host for each in unread}
-    return OtherObjects(own_host(forwarding), objects, answered, [*found.missing, *unread])
+    answered = frozenset(collected.answers) - {missing_host.host for missing_host in unread}
+    return OtherObjects(own_host(forwarding), objects, answered, [*collected.missing, *unread])
 
 
 def _objects(kind: Kind, host: str, answer: Answer) -> Iterator[StoredObject]:
     """Yield the objects of a host's list. Raises KeyError, TypeError, ValueError."""
     if answer["kind"] != f"{kind.name}List":
         raise ValueError("it is no list of that kind")
-    for each in answer["items"]:
-        metadata: Mapping[str, Any] = each["metadata"]
-        made = metadata.get("creationTimestamp", "")
+    for entry in answer["items"]:
+        metadata: Mapping[str, Any] = entry["metadata"]
+        created_time = metadata.get("creationTimestamp", "")
         yield StoredObject(
             kind=kind.name,
             namespace=str(metadata["namespace"]),
@@ -229,7 +240,7 @@ def _objects(kind: Kind, host: str, answer: Answer) -> Iterator[StoredObject]:
             resource_version=int(metadata.get("resourceVersion", 0)),
             owner_references=tuple(metadata.get("ownerReferences", ())),
             labels=dict(metadata.get("labels", {})),
-            created_at=datetime.fromisoformat(made).timestamp() if made else 0.0,
-            spec=dict(each["spec"]),
-            status={**each["status"], "host": host},
+            created_at=datetime.fromisoformat(created_time).timestamp() if created_time else 0.0,
+            spec=dict(entry["spec"]),
+            status={**entry["status"], "host": host},
         )

@@ -29,15 +29,15 @@ class Identity:
 
 def identity_of(scope: Scope) -> Identity | None:
     """Return the identity of a request that another daemon has forwarded; None: it came from its caller."""
-    found: Identity | None = scope.get("state", {}).get(FORWARDED)
-    return found
+    identity: Identity | None = scope.get("state", {}).get(FORWARDED)
+    return identity
 
 
 def encode(host: str, caller: Caller | None, uid: str, scheme: str) -> bytes:
     """Return the header's value. No caller: Paddock itself."""
     asking = caller or _ITSELF
-    grants = [each.model_dump(mode="json", by_alias=True, exclude={"subject"}) for each in asking.grants]
-    made = {
+    grants = [grant.model_dump(mode="json", by_alias=True, exclude={"subject"}) for grant in asking.grants]
+    fields = {
         "host": host,
         "uid": uid,
         "scheme": scheme,
@@ -47,19 +47,19 @@ def encode(host: str, caller: Caller | None, uid: str, scheme: str) -> bytes:
         "tokenID": asking.token_id,
         "expiresAt": asking.expires_at,
     }
-    return json.dumps(made, separators=(",", ":")).encode("ascii")
+    return json.dumps(fields, separators=(",", ":")).encode("ascii")
 
 
 def decode(value: str) -> Identity:
     """Read the header's value. Raises BadRequest."""
     try:
-        given: dict[str, Any] = json.loads(value)
-        texts = [given[each] for each in ("host", "uid", "scheme", "name", "source", "tokenID")]
-        if not all(isinstance(each, str) for each in texts):
+        fields: dict[str, Any] = json.loads(value)
+        texts = [fields[key] for key in ("host", "uid", "scheme", "name", "source", "tokenID")]
+        if not all(isinstance(text, str) for text in texts):
             raise TypeError("a text is missing")
         host, uid, scheme, name, source, token = texts
-        grants = tuple(Grant.model_validate_json(json.dumps(each)) for each in given["grants"])
-        expires = None if given["expiresAt"] is None else float(given["expiresAt"])
+        grants = tuple(Grant.model_validate_json(json.dumps(grant)) for grant in fields["grants"])
+        expires = None if fields["expiresAt"] is None else float(fields["expiresAt"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadRequest(
             f"the header {HEADER} can't be read ({type(error).__name__}); both daemons must be of about one version"

@@ -43,7 +43,7 @@ class Link:
     http: h11.Connection
     since: float
     idle_since: float = 0.0
-    used: bool = False
+    is_reused: bool = False
 
     async def push(self, event: h11.Event) -> None:
         """Send a part of a request. Waits while the other side reads none."""
@@ -83,7 +83,7 @@ class Links:
             now = time.monotonic()
             if link.fresh and now - link.idle_since < IDLE_SECONDS and now - link.since < _OLDEST_SECONDS:
                 link.http.start_next_cycle()
-                link.used = True
+                link.is_reused = True
                 return link
             link.close()
         reader = asyncio.StreamReader(limit=_PIECE_BYTES)
@@ -146,8 +146,8 @@ class Links:
         """Close idle connections, and keep no more. From any thread, while the event loops run."""
         self._closed = True
         with self._lock:
-            found = list(self._idle.items())
-        for loop, idle in found:
+            idle_connections = list(self._idle.items())
+        for loop, idle in idle_connections:
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(_close_all, idle)
 

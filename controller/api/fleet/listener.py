@@ -40,7 +40,7 @@ class _FleetProtocol(PeerProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         peer = transport.get_extra_info("peercert")
-        names = [each for each in names_of(peer or {}) if not self._tls.problem(peer, each)]
+        names = [name for name in names_of(peer or {}) if not self._tls.problem(peer, name)]
         if not names:
             _log.warning("connection to the fleet listener refused", error=self._tls.problem(peer, self._tls.name))
             transport.abort()
@@ -58,22 +58,22 @@ class FleetApp:
             await self._app(scope, receive, send)
             return
         try:
-            found = _identity(scope)
+            forwarded = _identity(scope)
         except ServiceError as error:
             _log.warning("forwarded request refused", certificate=_certificate(scope), error=str(error))
             await refuse(error, scope, receive, send)
             return
         name = identity.HEADER.encode()
-        secure = found.scheme == "https"
-        scheme = found.scheme if scope["type"] == "http" else "wss" if secure else "ws"
-        headers = [each for each in scope["headers"] if each[0] != name]
-        state = {**scope.get("state", {}), FORWARDED: found}
+        secure = forwarded.scheme == "https"
+        scheme = forwarded.scheme if scope["type"] == "http" else "wss" if secure else "ws"
+        headers = [header for header in scope["headers"] if header[0] != name]
+        state = {**scope.get("state", {}), FORWARDED: forwarded}
 
         async def marked(message: Message) -> None:
             if message["type"] in _BEGINNINGS:
                 wrong = [(name, relay.MISDIRECTED)] if state.get(MISDIRECTED) else []
-                given = [each for each in message.get("headers", []) if each[0].lower() != name]
-                message = {**message, "headers": [*given, *wrong]}
+                answer_headers = [header for header in message.get("headers", []) if header[0].lower() != name]
+                message = {**message, "headers": [*answer_headers, *wrong]}
             await send(message)
 
         await self._app({**scope, "headers": headers, "state": state, "scheme": scheme}, receive, marked)
@@ -81,19 +81,21 @@ class FleetApp:
 
 def _identity(scope: Scope) -> identity.Identity:
     """Return the identity that a host forwards. Raises Forbidden; BadRequest."""
-    given = Headers(scope=scope).getlist(identity.HEADER)
-    if len(given) != 1:
+    identity_headers = Headers(scope=scope).getlist(identity.HEADER)
+    if len(identity_headers) != 1:
         raise Forbidden(
             "the fleet listener takes only requests that daemons of the fleet forward; send others to the API"
         )
-    found = identity.decode(given[0])
-    if found.host not in scope.get("state", {}).get(_NAMES, ()):
-        raise Forbidden(f"host `{found.host[:60]}`: the certificate is for {_certificate(scope)}; use that host's own")
-    return found
+    forwarded = identity.decode(identity_headers[0])
+    if forwarded.host not in scope.get("state", {}).get(_NAMES, ()):
+        raise Forbidden(
+            f"host `{forwarded.host[:60]}`: the certificate is for {_certificate(scope)}; use that host's own"
+        )
+    return forwarded
 
 
 def _certificate(scope: Scope) -> str:
-    return ", ".join(f"`{each}`" for each in sorted(scope.get("state", {}).get(_NAMES, ()))) or "no host"
+    return ", ".join(f"`{name}`" for name in sorted(scope.get("state", {}).get(_NAMES, ()))) or "no host"
 
 
 class FleetServer:
@@ -116,8 +118,8 @@ class FleetServer:
             timeout_keep_alive=_KEEP_SECONDS,
         )
         listening = bound(resolve(self._host, self._port, "fleet_address"))
-        shown = f"[{self._host}]" if ":" in self._host else self._host
-        self.address = f"{shown}:{listening.getsockname()[1]}"
+        shown_host = f"[{self._host}]" if ":" in self._host else self._host
+        self.address = f"{shown_host}:{listening.getsockname()[1]}"
         self._serving = Serving(config, grace_seconds=self._grace_seconds)
         self._serving.start(ConnectionLimiter(listening, 1.0))
 

@@ -27,7 +27,7 @@ from controller.api.fleet.tls import why_refused
 from controller.api.middleware.trace import HEADER as TRACE_HEADER
 from controller.api.server.peer_credentials import LINK
 from controller.api.streams.exec_websocket import PROTOCOL, STATUS
-from controller.api.streams.proxy import HOP, Gone, closing, passing, unless_gone
+from controller.api.streams.proxy import HOP, Gone, closing, end_to_end_headers, unless_gone
 from controller.api.streams.stalled_clients import ClientTransport
 from controller.service.sandbox.exec_limits import PAUSE_SECONDS
 
@@ -82,20 +82,20 @@ class Client:
     @property
     def link(self) -> ClientTransport | None:
         """The client's connection, where there is one."""
-        found: ClientTransport | None = self.scope.get("state", {}).get(LINK)
-        return found
+        link: ClientTransport | None = self.scope.get("state", {}).get(LINK)
+        return link
 
     @property
     def streams(self) -> bool:
         """Return True if there is a body that was not read yet."""
-        given = dict(self.scope["headers"])
-        return self.body is None and (b"transfer-encoding" in given or given.get(b"content-length", b"0") != b"0")
+        headers = dict(self.scope["headers"])
+        return self.body is None and (b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0")
 
     def head(self, request: Outgoing) -> list[tuple[bytes, bytes]]:
         """Return the headers for the other daemon."""
-        given = passing(self.scope["headers"], _NEVER_IN)
+        headers = end_to_end_headers(self.scope["headers"], _NEVER_IN)
         trace = f"00-{request.trace}-{secrets.token_hex(8)}-01".encode()
-        return [*given, (_HEADER, request.identity), *([(b"traceparent", trace)] if request.trace else ())]
+        return [*headers, (_HEADER, request.identity), *([(b"traceparent", trace)] if request.trace else ())]
 
     def framing(self) -> list[tuple[bytes, bytes]]:
         """Return the headers about the body."""
@@ -108,12 +108,12 @@ class Client:
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin the answer."""
         self.started = True
-        kept = list(passing(headers, _NEVER_OUT))
-        await self.send({"type": f"{self._prefix}http.response.start", "status": status, "headers": kept})
+        answer_headers = list(end_to_end_headers(headers, _NEVER_OUT))
+        await self.send({"type": f"{self._prefix}http.response.start", "status": status, "headers": answer_headers})
 
-    async def give(self, data: bytes, *, more: bool) -> None:
+    async def give(self, data: bytes, *, has_more: bool) -> None:
         """Send a piece of the answer."""
-        await self.send({"type": f"{self._prefix}http.response.body", "body": data, "more_body": more})
+        await self.send({"type": f"{self._prefix}http.response.body", "body": data, "more_body": has_more})
 
     @property
     def _prefix(self) -> str:
@@ -123,9 +123,9 @@ class Client:
         """Return the client's next message. A cancelled call loses none."""
         if self._next is None:
             self._next = asyncio.ensure_future(self.receive())
-        found = await asyncio.shield(self._next)
+        message = await asyncio.shield(self._next)
         self._next = None
-        return found
+        return message
 
     def forget(self) -> None:
         """Wait for no more messages."""
@@ -176,8 +176,8 @@ async def _both(link: Link, client: Client) -> bool:
         await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
         return await (incoming if incoming.done() else outgoing)
     finally:
-        for each in (incoming, outgoing):
-            each.cancel()
+        for task in (incoming, outgoing):
+            task.cancel()
         await asyncio.gather(incoming, outgoing, return_exceptions=True)
 
 
@@ -200,16 +200,16 @@ async def _send_body(link: Link, client: Client) -> NoReturn:
             await link.push(h11.Data(data=client.body))
         await link.push(h11.EndOfMessage())
     else:
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             message = await client.message()
             if message["type"] == "http.disconnect":
                 raise Gone
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
             try:
                 if data := message.get("body", b""):
                     await unless_gone(link.push(h11.Data(data=data)), client.link)
-                if not more:
+                if not has_more:
                     await link.push(h11.EndOfMessage())
             except (OSError, h11.LocalProtocolError):  # it reads no more, and may have answered already
                 break
@@ -232,18 +232,18 @@ async def _answer(link: Link, client: Client, first: h11.Response | None = None)
         if not isinstance(event, h11.Data):
             raise ConnectionResetError("it closed the connection within its answer")
         if right:
-            await client.give(bytes(event.data), more=True)
+            await client.give(bytes(event.data), has_more=True)
     if right:
-        await client.give(b"", more=False)
+        await client.give(b"", has_more=False)
     return right
 
 
 async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
     path, _, query = client.target.decode("latin-1").partition("?")
-    name, port = _named(client.scope["headers"], request.host)
+    name, port = _host_and_port(client.scope["headers"], request.host)
     protocol = ClientProtocol(
         WebSocketURI(True, name, port, path, query),
-        subprotocols=[Subprotocol(each) for each in client.scope.get("subprotocols", [])] or None,
+        subprotocols=[Subprotocol(subprotocol) for subprotocol in client.scope.get("subprotocols", [])] or None,
         max_size=_MESSAGE_BYTES,
     )
     transport = await links.connect(
@@ -262,12 +262,14 @@ async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
         await client.send({"type": "websocket.accept", "subprotocol": far.subprotocol, "headers": []})
         await _messages(client, far, request.host)
     except InvalidStatus as refused:
-        found = refused.response
-        headers = [(key.lower().encode("latin-1"), value.encode("latin-1")) for key, value in found.headers.raw_items()]
+        response = refused.response
+        headers = [
+            (key.lower().encode("latin-1"), value.encode("latin-1")) for key, value in response.headers.raw_items()
+        ]
         if (_HEADER, MISDIRECTED) in headers:
             return False
-        await client.begin(found.status_code, headers)
-        await client.give(bytes(found.body or b""), more=False)
+        await client.begin(response.status_code, headers)
+        await client.give(bytes(response.body or b""), has_more=False)
     except (InvalidHandshake, ConnectionClosed, EOFError, OSError) as error:
         if client.started:
             _log.info("forwarded WebSocket broke off", host=request.host, error=why_refused(error))
@@ -289,19 +291,19 @@ async def _handshake(far: ClientConnection, request: Outgoing, client: Client) -
         raise Gone
     client.connected = True
     shaking = asyncio.create_task(far.handshake(headers, user_agent_header=None))
-    leaving = asyncio.create_task(client.message())
+    disconnect = asyncio.create_task(client.message())
     try:
-        await asyncio.wait({shaking, leaving}, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({shaking, disconnect}, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if shaking.done():
             shaking.result()
             return
-        if leaving.done():
+        if disconnect.done():
             raise Gone
         raise TimeoutError("no WebSocket handshake in time")
     finally:
         shaking.cancel()
-        leaving.cancel()
-        await asyncio.gather(shaking, leaving, return_exceptions=True)
+        disconnect.cancel()
+        await asyncio.gather(shaking, disconnect, return_exceptions=True)
 
 
 async def _messages(client: Client, far: ClientConnection, host: str) -> None:
@@ -309,9 +311,9 @@ async def _messages(client: Client, far: ClientConnection, host: str) -> None:
     incoming, outgoing = asyncio.create_task(_in(client, far)), asyncio.create_task(_out(client, far, host))
     try:
         await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
-        for each in (incoming, outgoing):
-            if each.done():
-                each.result()
+        for task in (incoming, outgoing):
+            if task.done():
+                task.result()
     finally:
         incoming.cancel()
         outgoing.cancel()
@@ -332,19 +334,19 @@ async def _in(client: Client, far: ClientConnection) -> None:
 
 async def _out(client: Client, far: ClientConnection, host: str) -> None:
     """Pass the other daemon's messages on; close with its code when it closes. Raises Gone."""
-    ended = False  # the command's end was passed on: nothing is lost any more
+    is_ended = False  # the command's end was passed on: nothing is lost any more
     while True:
         try:
             message = await far.recv()
         except ConnectionClosed as error:
-            found = error.rcvd or error.sent
-            if found is None and not ended:
+            close_frame = error.rcvd or error.sent
+            if close_frame is None and not is_ended:
                 _log.info("forwarded WebSocket broke off", host=host, error=why_refused(error))
-            code, reason = (closing(found.code), found.reason) if found else (_ABNORMAL, "")
+            code, reason = (closing(close_frame.code), close_frame.reason) if close_frame else (_ABNORMAL, "")
             await _give(client, {"type": "websocket.close", "code": code, "reason": reason})
             return
         await _give(client, {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
-        ended = far.subprotocol == PROTOCOL and isinstance(message, bytes) and message[:1] == bytes((STATUS,))
+        is_ended = far.subprotocol == PROTOCOL and isinstance(message, bytes) and message[:1] == bytes((STATUS,))
 
 
 async def _give(client: Client, message: Message) -> None:
@@ -355,12 +357,12 @@ async def _give(client: Client, message: Message) -> None:
         raise Gone from None
 
 
-def _named(headers: Headers, host: str) -> tuple[str, int]:
+def _host_and_port(headers: Headers, host: str) -> tuple[str, int]:
     """Return host and port as the client named them, which programs in the sandbox are shown."""
-    given = next((value for name, value in headers if name == b"host"), b"")
+    host_header = next((value for name, value in headers if name == b"host"), b"")
     try:
-        found = urlsplit(f"//{given.decode('ascii')}")
-        return found.hostname or host, found.port or 443
+        parsed = urlsplit(f"//{host_header.decode('ascii')}")
+        return parsed.hostname or host, parsed.port or 443
     except ValueError:
         return host, 443
 

@@ -91,20 +91,20 @@ class FleetTls:
 
     def _stamps(self) -> tuple[tuple[int, int, int], ...]:
         try:
-            found = [path.stat() for path in (self._files.cert, self._files.key, self._files.authority)]
+            stats = [path.stat() for path in (self._files.cert, self._files.key, self._files.authority)]
         except OSError as error:
             raise FleetFilesError(
                 f"{error.filename}: {error.strerror}; set fleet_*_file to readable PEM files"
             ) from error
-        if found[1].st_mode & 0o037:
+        if stats[1].st_mode & 0o037:
             raise FleetFilesError(
                 f"{self._files.key} is a private key that others may use; run `chmod 0600 {self._files.key}`"
             )
-        return tuple((each.st_mtime_ns, each.st_ino, each.st_size) for each in found)
+        return tuple((file_stat.st_mtime_ns, file_stat.st_ino, file_stat.st_size) for file_stat in stats)
 
     def _read(self) -> _Contexts:
         _check_own(self.name, self._files.cert, self._now())
-        made = []
+        contexts = []
         for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
             context = ssl.SSLContext(protocol)
             context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -117,9 +117,9 @@ class FleetTls:
                     f"{files} can't be used for TLS: {error}; name PEM files that belong together"
                 ) from error
             context.verify_mode = ssl.CERT_REQUIRED
-            made.append(context)
-        made[0].sslobject_class = _LoggedHandshake
-        return _Contexts(made[0], made[1], {})
+            contexts.append(context)
+        contexts[0].sslobject_class = _LoggedHandshake
+        return _Contexts(contexts[0], contexts[1], {})
 
 
 class _Server(ssl.SSLContext):
@@ -192,8 +192,8 @@ def _check_own(name: str, cert: Path, now: float) -> None:
     from cryptography import x509
 
     try:
-        found = x509.load_pem_x509_certificates(cert.read_bytes())[0]
-        listed = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        certificate = x509.load_pem_x509_certificates(cert.read_bytes())[0]
+        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names = listed.get_values_for_type(x509.DNSName)
     except x509.ExtensionNotFound:
         names = []
@@ -203,8 +203,10 @@ def _check_own(name: str, cert: Path, now: float) -> None:
         raise FleetFilesError(
             f"{cert} is for {_listed(names)}, not for host `{name}`; have one issued with the DNS name `{name}`"
         )
-    if found.not_valid_after_utc.timestamp() <= now:  # the host's own sandboxes go on without the others
-        _log.error("fleet certificate expired", certificate=str(cert), until=found.not_valid_after_utc.isoformat())
+    if certificate.not_valid_after_utc.timestamp() <= now:  # the host's own sandboxes go on without the others
+        _log.error(
+            "fleet certificate expired", certificate=str(cert), until=certificate.not_valid_after_utc.isoformat()
+        )
 
 
 def seconds_left(cert: Path, now: float) -> float:
@@ -215,4 +217,4 @@ def seconds_left(cert: Path, now: float) -> float:
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(f"`{each}`" for each in names) or "no host"
+    return ", ".join(f"`{name}`" for name in names) or "no host"

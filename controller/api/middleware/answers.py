@@ -37,7 +37,9 @@ class AnswerLimit:
     def __init__(
         self, app: ASGIApp, share: float = 1.0, most_bytes: int = MOST_BYTES, wait_seconds: float = WAIT_SECONDS
     ) -> None:
-        self._app, self._budget, self._wait_seconds = app, ByteBudget(most_bytes, share), wait_seconds
+        self._app = app
+        self._budget = ByteBudget(most_bytes, share)
+        self._wait_seconds = wait_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
@@ -81,13 +83,13 @@ class Answer:
         elif len(message.get("body", b"")) <= PIECE_BYTES:
             await self._send(message)
         else:
-            await self._send_pieces(message["body"], more=message.get("more_body", False))
+            await self._send_pieces(message["body"], has_more=message.get("more_body", False))
 
     def give_back(self) -> None:
         """Release what it holds."""
-        held, self._held = self._held, 0
-        if held:
-            self._budget.give_back(self.name, held)
+        held_bytes, self._held = self._held, 0
+        if held_bytes:
+            self._budget.give_back(self.name, held_bytes)
 
     async def _reserve(self, count: int) -> bool:
         """Hold so many bytes in all; of an answer over its caller's share, the share."""
@@ -99,13 +101,13 @@ class Answer:
         self._held += missing
         return True
 
-    async def _send_pieces(self, body: bytes, *, more: bool) -> None:
+    async def _send_pieces(self, body: bytes, *, has_more: bool) -> None:
         """Hand over a large body in pieces: each waits until the connection has sent the one before."""
         await self.room(len(body))
         for at in range(0, len(body), PIECE_BYTES):
             is_last = at + PIECE_BYTES >= len(body)
             piece = body[at : at + PIECE_BYTES]
-            await self._send({"type": "http.response.body", "body": piece, "more_body": more or not is_last})
+            await self._send({"type": "http.response.body", "body": piece, "more_body": has_more or not is_last})
             await asyncio.sleep(0)  # a fast reader must not keep the event loop from others
         self.give_back()
 

@@ -31,7 +31,7 @@ _MOST_SHOWN = 100
 
 def header_of_page(headers: Headers) -> str:
     """Return the header by which a request is known to come from a web page; empty if none is there."""
-    return next((each.title() for each in _OF_A_PAGE if each in headers), "")
+    return next((header_name.title() for header_name in _OF_A_PAGE if header_name in headers), "")
 
 
 def in_process(_peer: Peer | None, _authorization: str, _source: str) -> Caller | None:
@@ -60,7 +60,10 @@ class Authenticate:
     """
 
     def __init__(self, app: ASGIApp, who: Authenticator, recorder: Recorder) -> None:
-        self._app, self._who, self._recorder, self._peers = app, who, recorder, _Peers(who)
+        self._app = app
+        self._who = who
+        self._recorder = recorder
+        self._peers = _Peers(who)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or scope["path"] in _OPEN:
@@ -72,11 +75,11 @@ class Authenticate:
             await run_in_threadpool(self._recorder.unknown, _source(scope), str(error))
             await refuse(error, scope, receive, send)
             return
-        with acting(caller) as refused:
+        with acting(caller) as refusals:
             try:
                 await self._app(scope, receive, send)
             finally:
-                for ask, why in refused:
+                for ask, why in refusals:
                     await run_in_threadpool(self._recorder.refused, ask, why)
 
     async def _caller(self, scope: Scope) -> Caller | None:
@@ -86,22 +89,22 @@ class Authenticate:
         headers = Headers(scope=scope)
         if HEADER in headers:
             raise BadRequest(f"the header {HEADER} is for the fleet listener, from other daemons; send none")
-        given = headers.getlist("authorization")
-        if len(given) > 1:
+        authorizations = headers.getlist("authorization")
+        if len(authorizations) > 1:
             raise BadRequest("there is more than one Authorization header; send one")
-        if given and not given[0].strip():  # fail closed: do not fall back to peer credentials
+        if authorizations and not authorizations[0].strip():  # fail closed: do not fall back to peer credentials
             raise Unauthorized("the Authorization header is empty; it must be `Bearer TOKEN`")
         source = _source(scope)
         page = header_of_page(headers)
-        if page and peer is not None and not given:
+        if page and peer is not None and not authorizations:
             raise Unauthorized(
                 f"a web page's request (it has the header {page}) needs a token: send `Authorization: Bearer"
                 f" TOKEN`, with a WebSocket the subprotocol {PREFIX.decode()}TOKEN in base64url"
             )
-        if not given and peer is not None:
+        if not authorizations and peer is not None:
             _check_host(headers)
             return await self._peers.caller(peer, source)
-        return await run_in_threadpool(self._who, peer, given[0] if given else "", source)
+        return await run_in_threadpool(self._who, peer, authorizations[0] if authorizations else "", source)
 
 
 def _check_host(headers: Headers) -> None:
@@ -109,9 +112,9 @@ def _check_host(headers: Headers) -> None:
     hosts = headers.getlist("host")
     if len(hosts) == 1 and is_local(hosts[0]):
         return
-    shown = f"`{hosts[0][:_MOST_SHOWN]}` is not a name of this host" if hosts else "it is missing"
+    problem = f"`{hosts[0][:_MOST_SHOWN]}` is not a name of this host" if hosts else "it is missing"
     raise Unauthorized(
-        f"Host header: {shown}; over the socket send `Host: {LOCAL_NAMES[0]}` (or localhost), or a token"
+        f"Host header: {problem}; over the socket send `Host: {LOCAL_NAMES[0]}` (or localhost), or a token"
     )
 
 
@@ -125,16 +128,16 @@ class _Peers:
 
     async def caller(self, peer: Peer, source: str) -> Caller | None:
         """Return the caller. Raises what `who` raises, uncached."""
-        until, known = self._known.get(peer, (0.0, None))
+        until, caller = self._known.get(peer, (0.0, None))
         if time.monotonic() < until:
-            return known
+            return caller
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_LOOKUPS)
-        found = await anyio.to_thread.run_sync(self._who, peer, "", source, limiter=self._limiter)
+        caller = await anyio.to_thread.run_sync(self._who, peer, "", source, limiter=self._limiter)
         if len(self._known) >= _MOST_PEERS:
             self._known.clear()
-        self._known[peer] = (time.monotonic() + _KNOWN_SECONDS, found)
-        return found
+        self._known[peer] = (time.monotonic() + _KNOWN_SECONDS, caller)
+        return caller
 
 
 def _source(scope: Scope) -> str:

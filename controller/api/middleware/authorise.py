@@ -41,7 +41,7 @@ _SELF = (
 _OWN_RULES = ("/mcp", "/mcp/servers")  # each tool, or server, authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _IMAGES = tuple(
-    f"{PREFIX}/images{each}" for each in ("", "/pull", "/pulling")
+    f"{PREFIX}/images{suffix}" for suffix in ("", "/pull", "/pulling")
 )  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")
@@ -61,7 +61,7 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
     kinds = {kind.plural: kind for kind in registry}
 
     def ask(connection: HTTPConnection) -> AccessRequest:
-        template, given = str(connection.scope["route"].path), connection.path_params
+        template, path_params = str(connection.scope["route"].path), connection.path_params
         if template in (*_SELF, *_IMAGES, *_OWN_RULES):
             return AccessRequest("self")
         if template in _APPLY:
@@ -69,41 +69,41 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
         if template == DISCOVERY:
             return AccessRequest("list", HOST.name, "")
         parts = template.removeprefix(f"{PREFIX}/").split("/") if template.startswith(f"{PREFIX}/") else []
-        named = parts[:2] == ["namespaces", "{namespace}"]
-        parts = parts[2:] if named else parts
+        is_namespaced = parts[:2] == ["namespaces", "{namespace}"]
+        parts = parts[2:] if is_namespaced else parts
         kind = kinds.get(parts[0]) if parts else None
-        if kind is None or (named and not kind.namespaced):
+        if kind is None or (is_namespaced and not kind.namespaced):
             return AccessRequest("admin", sub=template)
-        namespace = given["namespace"] if named else None if kind.namespaced else ""
-        name = given.get("name", "") if parts[1:2] == ["{name}"] else ""
+        namespace = path_params["namespace"] if is_namespaced else None if kind.namespaced else ""
+        name = path_params.get("name", "") if parts[1:2] == ["{name}"] else ""
         sub = "/".join(parts[2:] if name else parts[1:])
         if sub.startswith(_PROXY):  # also a GET acts in the sandbox
             return AccessRequest("use", kind.name, namespace, name, _PROXY)
         return AccessRequest(_verb(connection, name, sub), kind.name, namespace, name, sub)
 
     async def check(connection: HTTPConnection) -> None:
-        asked = ask(connection)
+        access_request = ask(connection)
         # Of a server, one tool is enough: the gateway decides each request.
         is_server = connection.scope["route"].path == SERVER_PATH
-        (access.require_server if is_server else access.require)(asked, registry)
+        (access.require_server if is_server else access.require)(access_request, registry)
         forwarding: Forwarding | None = connection.app.state.forwarding
-        elsewhere = None if forwarding is None else await forwarding.find(connection, asked)
-        if is_work(asked):
-            await record(connection, asked, elsewhere)
+        elsewhere = None if forwarding is None else await forwarding.find(connection, access_request)
+        if is_work(access_request):
+            await record(connection, access_request, elsewhere)
         if elsewhere is not None:
             raise elsewhere
 
-    async def record(connection: HTTPConnection, asked: AccessRequest, elsewhere: Elsewhere | None) -> None:
+    async def record(connection: HTTPConnection, access_request: AccessRequest, elsewhere: Elsewhere | None) -> None:
         if identity_of(connection.scope) is not None:  # the daemon that was asked has
             connection.state.record = _nothing
             return
         services: Services = connection.app.state.services
-        made = partial(services.recorder.used, asked, await _details(connection, asked))
+        write_record = partial(services.recorder.used, access_request, await _details(connection, access_request))
         template = connection.scope["route"].path
         if template in _RECORDED_AT_START and isinstance(connection, Request) and elsewhere is None:
-            connection.state.record = made
+            connection.state.record = write_record
         else:
-            await run_in_threadpool(made)
+            await run_in_threadpool(write_record)
 
     return check
 
@@ -112,36 +112,36 @@ def _nothing() -> None:
     """Record nothing."""
 
 
-async def _command(connection: HTTPConnection, asked: AccessRequest) -> list[str]:
+async def _command(connection: HTTPConnection, access_request: AccessRequest) -> list[str]:
     """Return the requested command, from the query or the body; empty if there is none."""
-    if asked.verb != "use" or asked.sub not in _COMMANDS or not isinstance(connection, Request):
+    if access_request.verb != "use" or access_request.sub not in _COMMANDS or not isinstance(connection, Request):
         return connection.query_params.getlist("command")
     try:
         body = await connection.json()  # cached from reading it for the route
     except ValueError:
         return []
     command = body.get("command") if isinstance(body, dict) else None
-    return [str(each) for each in command] if isinstance(command, list) else []
+    return [str(word) for word in command] if isinstance(command, list) else []
 
 
-async def _details(connection: HTTPConnection, asked: AccessRequest) -> Mapping[str, Any]:
+async def _details(connection: HTTPConnection, access_request: AccessRequest) -> Mapping[str, Any]:
     """Return the audit details of a request."""
-    if asked.sub == _PROXY:
+    if access_request.sub == _PROXY:
         return {"port": str(connection.path_params.get("port", ""))[:_MOST_LETTERS]}
-    if asked.sub.partition("/")[0] == _CONTEXTS:
+    if access_request.sub.partition("/")[0] == _CONTEXTS:
         return await _context(connection)
-    if asked.sub not in _AGENT:
-        return _program(await _command(connection, asked))
-    if asked.verb != "use" or not isinstance(connection, Request):
+    if access_request.sub not in _AGENT:
+        return _program(await _command(connection, access_request))
+    if access_request.verb != "use" or not isinstance(connection, Request):
         return {}
     try:
         body = await connection.json()  # cached from reading it for the route
     except ValueError:  # the route refuses it
         return {}
-    if asked.sub == "mcp":
+    if access_request.sub == "mcp":
         method = body.get("method", "") if isinstance(body, dict) else ""
-        named = audited_name if asked.kind == MCP_SERVER.name else None
-        return audit_details(tools_of_mcp(body), method if isinstance(method, str) else "", named)
+        name_tool = audited_name if access_request.kind == MCP_SERVER.name else None
+        return audit_details(tools_of_mcp(body), method if isinstance(method, str) else "", name_tool)
     return audit_details(tools_of_execute(body))
 
 

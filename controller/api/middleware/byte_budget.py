@@ -51,15 +51,17 @@ class HeldBytes:
     """Bytes that one request holds of a budget: of its body, and of an answer that is joined. Thread-safe."""
 
     def __init__(self, budget: ByteBudget, name: str) -> None:
-        self._budget, self._name, self._lock = budget, name, threading.Lock()
+        self._budget = budget
+        self._name = name
+        self._lock = threading.Lock()
         self._count, self._over = 0, False
 
     def take(self, count: int) -> bool:
         """Hold so many bytes more; False when the budget is exhausted, or the request is over."""
         with self._lock:
-            taken = not self._over and self._budget.take(self._name, count)
-            self._count += count * taken
-            return taken
+            is_held = not self._over and self._budget.take(self._name, count)
+            self._count += count * is_held
+            return is_held
 
     def give_back(self) -> None:
         """Give all back: the request is over."""

@@ -53,19 +53,27 @@ class BodyLimit:
         self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, budget: ByteBudget | None = None, share: float = 1.0
     ) -> None:
         """One caller may hold `share` of the budget; by default there is one of BODIES_BYTES."""
-        self._app, self._limit_bytes, self._budget = app, limit_bytes, budget or ByteBudget(BODIES_BYTES, share)
+        self._app = app
+        self._limit_bytes = limit_bytes
+        self._budget = budget or ByteBudget(BODIES_BYTES, share)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
         announced = Headers(scope=scope).get("content-length", "0")
-        limit_bytes, reason, code, message = self._limit_bytes, "RequestEntityTooLarge", 413, _TOO_LARGE
+        limit_bytes = self._limit_bytes
+        reason = "RequestEntityTooLarge"
+        code = 413
+        message = _TOO_LARGE
         if _OF_AGENT.fullmatch(scope["path"]):
             limit_bytes, message = REQUEST_BYTES, _TOO_LARGE_FOR_AGENT
         asking = access.caller()
         if asking is not None and not may_write(asking):
-            limit_bytes, reason, code, message = MAX_READERS_BODY_BYTES, "Forbidden", 403, f"{asking.name} {_READER}"
+            limit_bytes = MAX_READERS_BODY_BYTES
+            reason = "Forbidden"
+            code = 403
+            message = f"{asking.name} {_READER}"
 
         def note() -> None:
             if reason == "Forbidden":
@@ -76,8 +84,8 @@ class BodyLimit:
             refusal = JSONResponse(serialize.status(reason, code, message), code, {"Connection": "close"})
             await refusal(scope, receive, send)
             return
-        received, held = 0, HeldBytes(self._budget, asking.name if asking else "")
-        scope.setdefault("state", {})["held"] = held
+        received, held_bytes = 0, HeldBytes(self._budget, asking.name if asking else "")
+        scope.setdefault("state", {})["held"] = held_bytes
 
         async def counted() -> Message:
             nonlocal received
@@ -86,7 +94,7 @@ class BodyLimit:
             if received + size > limit_bytes:
                 note()
                 raise HTTPException(code, message)
-            if not held.take(size):
+            if not held_bytes.take(size):
                 raise HTTPException(429, _TOO_MANY, {"Retry-After": "1"})
             received += size
             return event
@@ -94,7 +102,7 @@ class BodyLimit:
         try:
             await self._app(scope, counted, send)
         finally:
-            held.give_back()
+            held_bytes.give_back()
 
 
 class BodyType:
@@ -116,18 +124,26 @@ class BodyType:
         if not headers.get("content-length", "0").strip("0") and "transfer-encoding" not in headers:
             await self._app(scope, receive, send)
             return
-        given = [each.partition(";")[0].strip().lower() for each in headers.getlist("content-type")]
+        content_types = [
+            content_type.partition(";")[0].strip().lower() for content_type in headers.getlist("content-type")
+        ]
         if STREAMED.fullmatch(scope["path"]):
-            accepted, required = not any(each in _OF_FORMS for each in given), "application/octet-stream"
+            accepted, required = (
+                not any(content_type in _OF_FORMS for content_type in content_types),
+                "application/octet-stream",
+            )
         else:
-            accepted, required = bool(given) and all(map(_STRUCTURED.fullmatch, given)), "application/json"
+            accepted, required = (
+                bool(content_types) and all(map(_STRUCTURED.fullmatch, content_types)),
+                "application/json",
+            )
         if accepted:
             await self._app(scope, receive, send)
             return
-        shown = f"`{', '.join(given)[:100]}`" if given else "none"
-        text = f"Content-Type: {shown} is not accepted; send the body with the header `Content-Type: {required}`"
-        more = "" if required == "application/octet-stream" else " (YAML: `application/yaml`)"
-        refusal = JSONResponse(serialize.status("UnsupportedMediaType", 415, text + more), 415)
+        shown_types = f"`{', '.join(content_types)[:100]}`" if content_types else "none"
+        text = f"Content-Type: {shown_types} is not accepted; send the body with the header `Content-Type: {required}`"
+        hint = "" if required == "application/octet-stream" else " (YAML: `application/yaml`)"
+        refusal = JSONResponse(serialize.status("UnsupportedMediaType", 415, text + hint), 415)
         await refusal(scope, receive, send)
 
 

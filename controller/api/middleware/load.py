@@ -116,8 +116,8 @@ def _what(scope: Scope) -> str:
     """Return the limited category of a request."""
     if scope["path"] in _MCP:
         return _LASTING_NAMES["mcp"]
-    if found := _LASTING.fullmatch(scope["path"]):
-        return _LASTING_NAMES[found[1]]
+    if match := _LASTING.fullmatch(scope["path"]):
+        return _LASTING_NAMES[match[1]]
     watch = QueryParams(scope.get("query_string", b"")).get("watch", "")
     return _LASTING_NAMES["watch"] if watch.lower() in _TRUE else REQUESTS
 

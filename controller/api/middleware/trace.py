@@ -22,11 +22,11 @@ class Trace:
             return
         trace = scope[SCOPE_KEY] = trace_of(Headers(scope=scope).getlist("traceparent"))
 
-        async def named(message: Message) -> None:
+        async def with_trace(message: Message) -> None:
             if message["type"] in _BEGINNINGS:
                 message.setdefault("headers", [])
                 MutableHeaders(scope=message)[HEADER] = trace
             await send(message)
 
         with tracing(trace):
-            await self._app(scope, receive, named)
+            await self._app(scope, receive, with_trace)

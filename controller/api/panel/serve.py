@@ -82,12 +82,12 @@ class Panel:
         name = scope["path"].removeprefix(f"{ROOT}/") or _INDEX
         if name == _INDEX:
             return self._index()
-        version, _, rest = name.partition("/")
+        version, _, file_name = name.partition("/")
         if version == self._version:
-            return self._named(rest, scope, "public, max-age=31536000, immutable")
-        return self._named(name, scope, "no-cache")
+            return self._file_answer(file_name, scope, "public, max-age=31536000, immutable")
+        return self._file_answer(name, scope, "no-cache")
 
-    def _named(self, name: str, scope: Scope, caching: str) -> Response:
+    def _file_answer(self, name: str, scope: Scope, caching: str) -> Response:
         file = self._files.get(name)
         if file is None:
             text = f"the panel has no file of this name; open {ROOT}/"
@@ -104,27 +104,27 @@ class Panel:
     @cached_property
     def _version(self) -> str:
         """Hash of all files: their folder in the page's addresses, below which a browser may keep them."""
-        return hashlib.sha256("".join(each.etag for each in self._files.values()).encode()).hexdigest()[:16]
+        return hashlib.sha256("".join(file.etag for file in self._files.values()).encode()).hexdigest()[:16]
 
     @cached_property
     def _files(self) -> Mapping[str, _File]:
         """Return the files by name: those of the folder, and the schema of each kind that can be written."""
-        found = {
-            each.relative_to(FOLDER).as_posix(): _File(each.read_bytes(), _TYPES[each.suffix])
-            for each in sorted(FOLDER.rglob("*"))
-            if each.suffix in _TYPES
+        files = {
+            path.relative_to(FOLDER).as_posix(): _File(path.read_bytes(), _TYPES[path.suffix])
+            for path in sorted(FOLDER.rglob("*"))
+            if path.suffix in _TYPES
         }
         schemas = {
-            f"schema/{each.plural}.json": _File(json.dumps(document_schema(each)).encode(), _TYPES[".json"])
-            for each in self._kinds
-            if not each.read_only
+            f"schema/{kind.plural}.json": _File(json.dumps(document_schema(kind)).encode(), _TYPES[".json"])
+            for kind in self._kinds
+            if not kind.read_only
         }
-        return {**found, **schemas}
+        return {**files, **schemas}
 
 
 def _sent(file: _File, headers: Headers, caching: str) -> Response:
     shared = {**_HEADERS, "ETag": file.etag, "Cache-Control": caching, "Vary": "Accept-Encoding"}
-    if file.etag in (each.strip().removeprefix("W/") for each in headers.get("if-none-match", "").split(",")):
+    if file.etag in (tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")):
         return Response(status_code=304, headers=shared)
     if "gzip" in headers.get("accept-encoding", ""):
         packed = {**shared, "Content-Encoding": "gzip"}

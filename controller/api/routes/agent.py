@@ -105,12 +105,12 @@ async def execute(services: UseCases, request: Request, namespace: str, name: st
     """
     if body.tool is None and not body.tools and not (body.model_extra or {}).get("name"):
         raise errors.BadRequest("tool: missing; send {tool, parameters}, or {type: tool_use, tools: [...]}")
-    given = await request.json()
+    tool_call = await request.json()
     opened: list[AgentStream] = []
 
     def open_() -> AgentStream:
         request.state.record()
-        opened.append(services.agent.execute(SANDBOX, namespace, name, given))
+        opened.append(services.agent.execute(SANDBOX, namespace, name, tool_call))
         return opened[0]
 
     def collect(chunks: Iterator[Chunk]) -> ToolResult:
@@ -123,11 +123,16 @@ async def execute(services: UseCases, request: Request, namespace: str, name: st
         return services.agent.result(opened[0], f"sandbox `{name}`", b"".join(pieces))
 
     try:
-        found = await read(request, open_, collect)
+        tool_result = await read(request, open_, collect)
     finally:
-        _ended(services, opened, namespace, name, "mcp/execute")
-    answer = {"success": found.success, "output": found.output, "error": found.error, "exitCode": found.exit_code}
-    data = json.dumps({**answer, "result": found.result}, ensure_ascii=False, separators=(",", ":"))
+        _record_end(services, opened, namespace, name, "mcp/execute")
+    answer = {
+        "success": tool_result.success,
+        "output": tool_result.output,
+        "error": tool_result.error,
+        "exitCode": tool_result.exit_code,
+    }
+    data = json.dumps({**answer, "result": tool_result.result}, ensure_ascii=False, separators=(",", ":"))
     return Response(data.encode("utf-8", "replace"), media_type="application/json")
 
 
@@ -169,18 +174,20 @@ async def _passed_on(services: Services, request: Request, namespace: str, name:
             message = await request.json()
         except ValueError as error:  # never passed on: the agent might read in it what the audit could not
             return JSONResponse(_unreadable(error), 400)
-    headers = {each: value for each in _SENT_DOWN if (value := request.headers.get(each)) is not None}
-    asked = AgentRequest(request.method, "/mcp", headers, data)
+    headers = {
+        header_name: value for header_name in _SENT_DOWN if (value := request.headers.get(header_name)) is not None
+    }
+    agent_request = AgentRequest(request.method, "/mcp", headers, data)
     opened: list[AgentStream] = []
 
     def open_() -> AgentStream:
         request.state.record()
-        opened.append(services.agent.mcp(SANDBOX, namespace, name, asked, message))
+        opened.append(services.agent.mcp(SANDBOX, namespace, name, agent_request, message))
         return opened[0]
 
-    over = partial(_ended, services, opened, namespace, name, "mcp")
+    over = partial(_record_end, services, opened, namespace, name, "mcp")
     try:
-        head, body = await read(request, open_, partial(_begun, request), keep=True)
+        head, body = await read(request, open_, partial(_read_head, request), keep=True)
     except BaseException:
         over()
         raise
@@ -197,7 +204,7 @@ def _unreadable(error: ValueError) -> Mapping[str, Any]:
     return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": f"Parse error: {error}"}}
 
 
-def _begun(request: Request, chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
+def _read_head(request: Request, chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any], bytes | None]:
     """Read the head of an answer, and its body, None for an event stream."""
     first = next(chunks, None)
     if first is None:  # the client has disconnected
@@ -214,8 +221,8 @@ def _begun(request: Request, chunks: Iterator[Chunk]) -> tuple[Mapping[str, Any]
 
 def _hold(request: Request, chunk: Chunk) -> None:
     """Count a piece of an answer in memory. Raises ServiceUnavailable when there are too many, of all callers."""
-    held: HeldBytes = request.state.held
-    if not held.take(len(chunk.data)):
+    held_bytes: HeldBytes = request.state.held
+    if not held_bytes.take(len(chunk.data)):
         raise errors.ServiceUnavailable(
             "too many large answers are in flight: this one was dropped, though its call was done; ask for less at once"
         )
@@ -249,7 +256,7 @@ def _plain(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value.isprintable() and value.isascii()}
 
 
-def _ended(services: Services, opened: Sequence[AgentStream], namespace: str, name: str, sub: str) -> None:
+def _record_end(services: Services, opened: Sequence[AgentStream], namespace: str, name: str, sub: str) -> None:
     """Record the end of a call."""
     if opened:
         services.agent.ended(AccessRequest("use", SANDBOX.name, namespace, name, sub), opened[0])

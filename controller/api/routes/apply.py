@@ -40,8 +40,8 @@ class SpecFile(BaseModel):
 
     def source(self) -> Source:
         """Return the file as the service's type."""
-        asked = self.compose
-        project = Project(asked.project, asked.variables, asked.folder) if asked is not None else None
+        compose = self.compose
+        project = Project(compose.project, compose.variables, compose.folder) if compose is not None else None
         return Source(self.file, self.text, project)
 
 
@@ -92,11 +92,13 @@ async def apply(
 
 def _answer(services: Services, body: ApplyRequest, user_agent: str) -> JSONResponse:
     applied = services.apply.apply(
-        [each.source() for each in body.documents],
+        [document.source() for document in body.documents],
         namespace=body.namespace or None,
         dry_run=body.dryRun,
         as_set=body.as_set,
         applied_by=user_agent,
     )
-    items = [serialize.applied(each.kind, each.obj, each.result) for each in applied]
+    items = [
+        serialize.applied(applied_object.kind, applied_object.obj, applied_object.result) for applied_object in applied
+    ]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "ApplyResult", "items": items})

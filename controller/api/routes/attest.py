@@ -59,16 +59,16 @@ def attest(services: UseCases, namespace: str, name: str) -> JSONResponse:
     return JSONResponse(_answer(services.attest.attest(SANDBOX, namespace, name)))
 
 
-def _answer(found: Attested) -> serialize.Json:
-    verdict = found.verdict
+def _answer(attested: Attested) -> serialize.Json:
+    verdict = attested.verdict
     return {
         "apiVersion": API_VERSION,
         "kind": "Attestation",
-        "metadata": serialize.metadata(found.obj),
-        "time": serialize.timestamp(found.at),
+        "metadata": serialize.metadata(attested.obj),
+        "time": serialize.timestamp(attested.at),
         "secured": verdict.status,
         "reason": verdict.reason,
         "message": verdict.message,
-        "facts": [{name: getattr(each, name) for name in AttestedFact.model_fields} for each in verdict.compared],
-        "report": [{"name": each.name, "found": each.found} for each in found.report],
+        "facts": [{name: getattr(fact, name) for name in AttestedFact.model_fields} for fact in verdict.compared],
+        "report": [{"name": row.name, "found": row.found} for row in attested.report],
     }

@@ -89,19 +89,21 @@ def list_(
     """Audited requests, oldest first."""
     services.recorder.flush()  # what has ended by now is in it
     with errors.translate_store_errors():
-        found = services.audit.entries(since=since, limit=limit, writer=writer)
-    return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditList", "items": [_shown(each) for each in found]})
+        entries = services.audit.entries(since=since, limit=limit, writer=writer)
+    return JSONResponse(
+        {"apiVersion": API_VERSION, "kind": "AuditList", "items": [_entry_json(entry) for entry in entries]}
+    )
 
 
 @routes.get("/audit/verify", operation_id="verifyAudit", responses={200: {"model": AuditReport}, **_FAILURES})
 def verify(services: UseCases) -> JSONResponse:
     """Recompute every hash of the log, in the chain of each writer."""
     with errors.translate_store_errors():
-        found = services.audit.verify()
-    newest = found.newest
-    sums = {"entries": found.entries, "pruned": found.pruned, "thinned": found.thinned, "problem": found.problem}
+        report = services.audit.verify()
+    newest = report.newest
+    sums = {"entries": report.entries, "pruned": report.pruned, "thinned": report.thinned, "problem": report.problem}
     last = {"lastId": newest.last_id, "lastHash": newest.last_hash}
-    chains = [_chain(each) for each in found.chains]
+    chains = [_chain(chain) for chain in report.chains]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "AuditReport", **sums, **last, "chains": chains})
 
 
@@ -117,7 +119,7 @@ def _chain(report: ChainReport) -> serialize.Json:
     }
 
 
-def _shown(entry: AuditEntry) -> serialize.Json:
+def _entry_json(entry: AuditEntry) -> serialize.Json:
     return {
         "writer": entry.writer,
         "id": entry.id,

@@ -103,9 +103,9 @@ _FAILURES: dict[int | str, dict[str, Any]] = models.failures(errors.BadRequest, 
 @routes.get("/auth/whoami", operation_id="whoAmI", responses={200: {"model": WhoAmI}, **_FAILURES})
 def whoami() -> JSONResponse:
     """The caller's name, source and grants."""
-    found = access.caller()
-    grants = [_grant(each) for each in found.grants] if found else [_grant(Grant(role="admin"))]
-    name, source = (found.name, found.source) if found else ("paddock", "")
+    caller = access.caller()
+    grants = [_grant(grant) for grant in caller.grants] if caller else [_grant(Grant(role="admin"))]
+    name, source = (caller.name, caller.source) if caller else ("paddock", "")
     body = {"apiVersion": API_VERSION, "kind": "WhoAmI", "name": name, "source": source, "grants": grants}
     return JSONResponse(body)
 
@@ -113,8 +113,8 @@ def whoami() -> JSONResponse:
 @routes.post("/auth/can-i", operation_id="canI", responses={200: {"model": Decision}, **_FAILURES})
 def can_i(services: UseCases, question: CanI) -> JSONResponse:
     """Check if the caller may do this; if not, the reason names the missing grant."""
-    found = access.decision(_ask(services.registry, question))
-    body = {"apiVersion": API_VERSION, "kind": "CanI", "allowed": found.allowed, "reason": found.reason}
+    decision = access.decision(_ask(services.registry, question))
+    body = {"apiVersion": API_VERSION, "kind": "CanI", "allowed": decision.allowed, "reason": decision.reason}
     return JSONResponse(body)
 
 
@@ -126,14 +126,14 @@ def can_i(services: UseCases, question: CanI) -> JSONResponse:
 )
 def create(services: UseCases, request: TokenRequest) -> JSONResponse:
     """Create a token. Only this response contains its text."""
-    made = services.tokens.create(request.name, request.grant, seconds=request.expirationSeconds)
-    return JSONResponse({**_token(made.token, services.tokens.now()), "token": made.text}, 201)
+    created = services.tokens.create(request.name, request.grant, seconds=request.expirationSeconds)
+    return JSONResponse({**_token(created.token, services.tokens.now()), "token": created.text}, 201)
 
 
 @routes.get("/tokens", operation_id="listTokens", responses={200: {"model": TokenList}, **_FAILURES})
 def list_(services: UseCases) -> JSONResponse:
     """Every token, without its text."""
-    items = [_token(each, services.tokens.now()) for each in services.tokens.list()]
+    items = [_token(token, services.tokens.now()) for token in services.tokens.list()]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "TokenList", "items": items})
 
 
@@ -149,7 +149,7 @@ def _ask(registry: Registry, question: CanI) -> AccessRequest:
     kind = registry.by_word(question.kind)
     if kind is None:
         raise errors.BadRequest(f"there is no kind `{question.kind}`; `paddock explain` lists the kinds")
-    verb: Verb | None = next((each for each in VERBS if each == question.verb), None)
+    verb: Verb | None = next((known_verb for known_verb in VERBS if known_verb == question.verb), None)
     if verb is None:
         raise errors.BadRequest(f"`{question.verb}` is not a verb; use one of {', '.join(VERBS)}")
     namespace = question.namespace if kind.namespaced else ""
@@ -157,8 +157,8 @@ def _ask(registry: Registry, question: CanI) -> AccessRequest:
 
 
 def _grant(grant: Grant) -> serialize.Json:
-    shown: serialize.Json = grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {"role": grant.role, "namespaces": list(grant.namespaces), **shown}
+    bounds: serialize.Json = grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"role": grant.role, "namespaces": list(grant.namespaces), **bounds}
 
 
 def _token(token: Token, now: float) -> serialize.Json:

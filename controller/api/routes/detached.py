@@ -88,7 +88,7 @@ async def start(services: UseCases, namespace: str, name: str, body: DetachReque
         timeout_seconds=body.timeoutSeconds,
     )
     try:
-        return JSONResponse(_shown(await asyncio.wrap_future(starting)), status_code=201)
+        return JSONResponse(_exec_json(await asyncio.wrap_future(starting)), status_code=201)
     except StreamError as error:
         raise errors.of_stream(error) from error
 
@@ -96,14 +96,14 @@ async def start(services: UseCases, namespace: str, name: str, body: DetachReque
 @routes.get(_EXECS, operation_id="listSandboxExecs", responses={200: {"model": ExecList}, **_READ})
 def list_(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """The detached commands of a sandbox, with state and exit code."""
-    items = [_shown(each) for each in services.detached.list(SANDBOX, namespace, name)]
+    items = [_exec_json(execution) for execution in services.detached.list(SANDBOX, namespace, name)]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "ExecList", "items": items})
 
 
 @routes.get(_EXECS + "/{id}", operation_id="readSandboxExec", responses={200: {"model": Exec}, **_READ})
 def read(services: UseCases, namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002 - as it is in the path
     """One detached command."""
-    return JSONResponse(_shown(services.detached.get(SANDBOX, namespace, name, id)))
+    return JSONResponse(_exec_json(services.detached.get(SANDBOX, namespace, name, id)))
 
 
 @routes.get(
@@ -120,22 +120,22 @@ def log(services: UseCases, namespace: str, name: str, id: _Id) -> Response:  # 
 @routes.post(_EXECS + "/{id}/kill", operation_id="killSandboxExec", responses={200: {"model": Exec}, **_READ})
 def kill(services: UseCases, namespace: str, name: str, id: _Id) -> JSONResponse:  # noqa: A002
     """Kill all processes of a detached command; its log stays readable. No effect on one that has ended."""
-    return JSONResponse(_shown(services.detached.kill(SANDBOX, namespace, name, id)))
+    return JSONResponse(_exec_json(services.detached.kill(SANDBOX, namespace, name, id)))
 
 
-def _shown(found: DetachedExec) -> Mapping[str, object]:
-    made: dict[str, object] = {
+def _exec_json(execution: DetachedExec) -> Mapping[str, object]:
+    document: dict[str, object] = {
         "apiVersion": API_VERSION,
         "kind": "Exec",
-        "id": found.id,
-        "command": list(found.command),
-        "state": found.state,
-        "startedTime": serialize.timestamp(found.started_at),
+        "id": execution.id,
+        "command": list(execution.command),
+        "state": execution.state,
+        "startedTime": serialize.timestamp(execution.started_at),
     }
-    if found.finished_at:
-        made["finishedTime"] = serialize.timestamp(found.finished_at)
-        if found.state not in ("Lost", "NotStarted"):
-            made["durationSeconds"] = round(max(0.0, found.finished_at - found.started_at), 3)
-    if found.exit_code is not None:
-        made["exitCode"] = found.exit_code
-    return {**made, "message": found.message, "omittedBytes": found.omitted_bytes}
+    if execution.finished_at:
+        document["finishedTime"] = serialize.timestamp(execution.finished_at)
+        if execution.state not in ("Lost", "NotStarted"):
+            document["durationSeconds"] = round(max(0.0, execution.finished_at - execution.started_at), 3)
+    if execution.exit_code is not None:
+        document["exitCode"] = execution.exit_code
+    return {**document, "message": execution.message, "omittedBytes": execution.omitted_bytes}

@@ -97,8 +97,8 @@ async def diff(services: UseCases, parsing: LargeBodies, request: Request, body:
 
 
 def _answer(services: Services, body: DiffRequest) -> Response:
-    found = services.diff.diff(
-        [each.source() for each in body.documents],
+    differences = services.diff.diff(
+        [document.source() for document in body.documents],
         namespace=body.namespace or None,
         plan=body.plan,
         delete=body.delete,
@@ -106,8 +106,8 @@ def _answer(services: Services, body: DiffRequest) -> Response:
         whole=body.replace,
     )
     items, size = list[bytes](), 0
-    for each in found:
-        items.append(as_text(_item(each)))
+    for difference in differences:
+        items.append(as_text(_item(difference)))
         size += len(items[-1])
         if size > _MOST_BYTES:
             text = f"the differences are larger than {_MOST_BYTES >> 20} MiB; name fewer documents at once"
@@ -116,48 +116,53 @@ def _answer(services: Services, body: DiffRequest) -> Response:
     return Response(b"".join((head[:-1], b',"items":[', b",".join(items), b"]}")), media_type="application/json")
 
 
-def _item(each: Difference) -> serialize.Json:
-    shown = each.before or each.after
-    names = {} if shown is None else {"name": shown.name, "namespace": shown.namespace}
+def _item(difference: Difference) -> serialize.Json:
+    stored = difference.before or difference.after
+    names = {} if stored is None else {"name": stored.name, "namespace": stored.namespace}
     return {
-        "kind": each.kind.name,
-        "resource": f"{each.kind.name.lower()}.{API_GROUP}",
+        "kind": difference.kind.name,
+        "resource": f"{difference.kind.name.lower()}.{API_GROUP}",
         "metadata": {key: value for key, value in names.items() if value},
-        "result": each.result,
-        "before": _object(each.before),
-        "after": None if each.result in ("deleted", "pruned") else _object(each.after, new=each.before is None),
-        "changes": [_change(one) for one in each.changes],
-        "plans": [_forecast(one) for one in each.forecasts],
-        "quotas": [_movement(one) for one in each.quotas],
+        "result": difference.result,
+        "before": _object(difference.before),
+        "after": None
+        if difference.result in ("deleted", "pruned")
+        else _object(difference.after, new=difference.before is None),
+        "changes": [_change(change) for change in difference.changes],
+        "plans": [_forecast(forecast) for forecast in difference.forecasts],
+        "quotas": [_movement(movement) for movement in difference.quotas],
     }
 
 
-def _movement(found: Movement) -> serialize.Json:
+def _movement(movement: Movement) -> serialize.Json:
     titles = ("resource", "before", "after", "hard")
-    return {"quota": found.quota, "used": [dict(zip(titles, each, strict=True)) for each in found.resources]}
+    return {
+        "quota": movement.quota,
+        "used": [dict(zip(titles, resource, strict=True)) for resource in movement.resources],
+    }
 
 
 def _object(obj: StoredObject | None, *, new: bool = False) -> serialize.Json | None:
     """Return the object without its status; a new one also without uid, version and time."""
     if obj is None:
         return None
-    shown = {key: value for key, value in serialize.obj(obj).items() if key != "status"}
+    document = {key: value for key, value in serialize.obj(obj).items() if key != "status"}
     hidden = ("uid", "resourceVersion", "creationTimestamp") if new else ("resourceVersion",)
-    shown["metadata"] = {key: value for key, value in shown["metadata"].items() if key not in hidden}
-    return shown
+    document["metadata"] = {key: value for key, value in document["metadata"].items() if key not in hidden}
+    return document
 
 
 def _change(change: Change) -> serialize.Json:
-    shown: dict[str, Any] = {"field": change.field, "before": change.before, "after": change.after}
-    return {**shown, "effect": change.effect, "why": change.why} if change.effect else shown
+    document: dict[str, Any] = {"field": change.field, "before": change.before, "after": change.after}
+    return {**document, "effect": change.effect, "why": change.why} if change.effect else document
 
 
-def _forecast(found: Forecast) -> serialize.Json:
+def _forecast(forecast: Forecast) -> serialize.Json:
     return {
-        "object": str(found.ref),
-        "calls": [{"call": str(each), "why": each.why} for each in found.actions],
-        "reason": found.reason,
-        "message": found.message,
-        "waitSeconds": found.wait_seconds,
-        "gone": found.gone,
+        "object": str(forecast.ref),
+        "calls": [{"call": str(action), "why": action.why} for action in forecast.actions],
+        "reason": forecast.reason,
+        "message": forecast.message,
+        "waitSeconds": forecast.wait_seconds,
+        "gone": forecast.gone,
     }

@@ -41,8 +41,8 @@ routes = APIRouter(tags=["Host"])
 @routes.get(PATH, operation_id="discoverHosts", responses=_ANSWERS)
 def hosts(services: UseCases) -> JSONResponse:
     """Hosts whose metrics can be read from elsewhere, for `http_sd_configs` of Prometheus."""
-    found = services.objects.list(HOST, None).objects
-    return JSONResponse([_target(each) for each in found if each.status.get("metricsURL")])
+    stored_hosts = services.objects.list(HOST, None).objects
+    return JSONResponse([_target(host) for host in stored_hosts if host.status.get("metricsURL")])
 
 
 def _target(host: StoredObject) -> dict[str, Any]:

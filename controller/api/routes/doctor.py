@@ -22,5 +22,5 @@ routes = APIRouter(prefix=PREFIX, tags=["daemon"])
 @routes.get("/doctor", operation_id="readDoctor", responses=_ANSWERS)
 def doctor(request: Request) -> JSONResponse:
     """Check the host now: engine, kernel, guard, folders, clock, disk, store, sockets."""
-    found = [{name: str(value) for name, value in asdict(each).items()} for each in request.app.state.doctor()]
-    return JSONResponse({"apiVersion": API_VERSION, "kind": "DoctorReport", "items": found})
+    findings = [{name: str(value) for name, value in asdict(finding).items()} for finding in request.app.state.doctor()]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "DoctorReport", "items": findings})

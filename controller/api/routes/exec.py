@@ -90,7 +90,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
     and 0 close stdin.
     """
     stdin = _stdin(body)
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     def open_() -> TrackedStream:
         request.state.record()
@@ -112,7 +112,7 @@ async def exec_(services: UseCases, request: Request, namespace: str, name: str,
         raise errors.of_stream(error) from error
     if done is None:
         raise errors.ServiceUnavailable(ENDED_EARLY)
-    return JSONResponse(_shown(done, body.encoding, time.monotonic() - began))
+    return JSONResponse(_result_json(done, body.encoding, time.monotonic() - started_at))
 
 
 @routes.websocket(_PATH)
@@ -155,7 +155,7 @@ def _stdin(body: ExecRequest) -> bytes:
         raise errors.BadRequest(f"stdin: not valid {body.encoding}: {error}; set `encoding` to match") from error
 
 
-def _shown(done: Collected, encoding: _Encoding, seconds: float) -> Mapping[str, object]:
+def _result_json(done: Collected, encoding: _Encoding, seconds: float) -> Mapping[str, object]:
     def text(data: bytes) -> str:
         return base64.b64encode(data).decode() if encoding == "base64" else data.decode(errors="replace")
 

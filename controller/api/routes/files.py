@@ -166,8 +166,8 @@ class FileRequests:
 
 
 async def _file_requests(request: Request) -> FileRequests:
-    found: FileRequests = request.app.state.file_requests
-    return found
+    file_requests: FileRequests = request.app.state.file_requests
+    return file_requests
 
 
 Files = Annotated[FileRequests, Depends(_file_requests)]

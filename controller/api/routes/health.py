@@ -37,9 +37,9 @@ def readyz(request: Request) -> PlainTextResponse:
 @routes.get(VERSION_PATH, responses={200: {"model": VersionInfo}})
 async def version(request: Request) -> JSONResponse:
     """Version of the daemon and of its API."""
-    shown = {"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()}
+    version_info = {"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()}
     url = request.app.state.e2b_url
-    return JSONResponse({**shown, "e2b": url} if url else shown)
+    return JSONResponse({**version_info, "e2b": url} if url else version_info)
 
 
 @routes.get("/openapi.json", include_in_schema=False)

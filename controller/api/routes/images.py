@@ -104,32 +104,32 @@ def list_(request: Request, services: UseCases) -> JSONResponse:
     head = {"apiVersion": API_VERSION, "kind": _LIST}
     collected = collect(request)
     if collected is None:
-        return JSONResponse({**head, "items": [_shown(each) for each in services.images.list()]})
-    own = hosted.own_host(request.app.state.forwarding)
+        return JSONResponse({**head, "items": [_image_json(image) for image in services.images.list()]})
+    own_host = hosted.own_host(request.app.state.forwarding)
     items: list[dict[str, Any]] = []
     missing = list(collected.missing)
     try:
-        items += [{**_shown(each), "host": own} for each in services.images.list()] if own else ()
+        items += [{**_image_json(image), "host": own_host} for image in services.images.list()] if own_host else ()
     except errors.ServiceUnavailable as error:
-        missing.append(Missing(own, str(error)))
+        missing.append(Missing(own_host, str(error)))
     for host, answer in collected.answers.items():
-        theirs = answer.get("items") if answer.get("kind") == _LIST else None
+        other_images = answer.get("items") if answer.get("kind") == _LIST else None
         try:
-            items += [{**each, "host": host, "names": list(map(str, each["names"]))} for each in theirs or ()]
+            items += [{**image, "host": host, "names": list(map(str, image["names"]))} for image in other_images or ()]
         except (KeyError, TypeError):
-            theirs = None
-        if theirs is None:
+            other_images = None
+        if other_images is None:
             missing.append(unreadable(host))
-    items.sort(key=lambda each: (each["names"], each["host"]))
-    return JSONResponse({**head, "items": items, "missing": hosted.shown(missing)})
+    items.sort(key=lambda entry: (entry["names"], entry["host"]))
+    return JSONResponse({**head, "items": items, "missing": hosted.missing_as_json(missing)})
 
 
 @routes.get("/images/pulling", operation_id="listImagePulls", responses={200: {"model": PullList}})
 def pulling(services: UseCases) -> JSONResponse:
     """The pulls in progress that sandboxes wait for, of images that the caller may use."""
     items = [
-        {"image": each.image, "currentBytes": each.current_bytes, "totalBytes": each.total_bytes}
-        for each in services.images.pulling()
+        {"image": image_pull.image, "currentBytes": image_pull.current_bytes, "totalBytes": image_pull.total_bytes}
+        for image_pull in services.images.pulling()
     ]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "PullList", "items": items})
 
@@ -183,11 +183,11 @@ async def build(
     """Build an image. The body is a tar archive, the context. Disconnecting ends the build."""
     await run_in_threadpool(hosted.work_on, request, host, f"image `{tag}`")
     context = await _received(request, services.images.context_bytes)
-    pairs = [each.partition("=") for each in arg]
+    pairs = [argument.partition("=") for argument in arg]
     if not all(name and equals for name, equals, _ in pairs):
         raise errors.BadRequest("arg: write each build argument as NAME=VALUE")
-    asked = BuildRequest(tag, context, path=dockerfile, arguments={name: value for name, _, value in pairs})
-    return _streamed(await run_in_threadpool(services.images.build, asked))
+    build_request = BuildRequest(tag, context, path=dockerfile, arguments={name: value for name, _, value in pairs})
+    return _streamed(await run_in_threadpool(services.images.build, build_request))
 
 
 async def _received(request: Request, limit_bytes: int) -> bytes:
@@ -195,19 +195,21 @@ async def _received(request: Request, limit_bytes: int) -> bytes:
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise too_large(limit_bytes)
-    parts, size, stream = list[bytes](), 0, request.stream().__aiter__()
+    parts = list[bytes]()
+    size = 0
+    stream = request.stream().__aiter__()
     while True:
         try:
             async with asyncio.timeout(_STALL_SECONDS):
-                part = await anext(stream)
+                chunk = await anext(stream)
         except StopAsyncIteration:
             return b"".join(parts)
         except TimeoutError as error:
             raise errors.BadRequest(f"the context stopped for {_STALL_SECONDS:g} s; send it again") from error
-        size += len(part)
+        size += len(chunk)
         if size > limit_bytes:
             raise too_large(limit_bytes)
-        parts.append(part)
+        parts.append(chunk)
 
 
 def _streamed(task: ImageTask) -> Response:
@@ -227,7 +229,7 @@ class _Lines(Iterator[Chunk]):
             return _line(_step(next(self._task)))
         except StopIteration:
             self._over = True
-            return _line({"image": _shown(self._task.image) if self._task.image else None})
+            return _line({"image": _image_json(self._task.image) if self._task.image else None})
         except errors.ServiceError as error:
             self._over = True
             return _line({"error": serialize.failure(error)})
@@ -242,11 +244,16 @@ def _line(value: dict[str, Any]) -> Chunk:
 
 
 def _step(step: ImageProgress) -> dict[str, Any]:
-    shown = {"text": step.text, "layer": step.layer, "currentBytes": step.current_bytes, "totalBytes": step.total_bytes}
-    return {name: value for name, value in shown.items() if value}
+    fields = {
+        "text": step.text,
+        "layer": step.layer,
+        "currentBytes": step.current_bytes,
+        "totalBytes": step.total_bytes,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
-def _shown(image: HostImage) -> dict[str, Any]:
+def _image_json(image: HostImage) -> dict[str, Any]:
     return {
         "id": image.id,
         "names": list(image.names),

@@ -34,13 +34,13 @@ routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 )
 def inspect(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """The container as the engine reports it now, and its Instance. It requires the role user."""
-    found = services.inspections.inspect(SANDBOX, namespace, name)
+    inspection = services.inspections.inspect(SANDBOX, namespace, name)
     return JSONResponse(
         {
             "apiVersion": API_VERSION,
             "kind": "Inspection",
-            "metadata": serialize.metadata(found.obj),
-            "container": found.container,
-            "instance": None if found.instance is None else serialize.obj(found.instance),
+            "metadata": serialize.metadata(inspection.obj),
+            "container": inspection.container,
+            "instance": None if inspection.instance is None else serialize.obj(inspection.instance),
         }
     )

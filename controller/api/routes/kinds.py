@@ -83,10 +83,10 @@ async def _namespace(connection: HTTPConnection) -> str:
 
 def as_table(accept: str) -> str:
     """Return the version of the Table that the client accepts; "" if it wants objects."""
-    asked = accept.replace(" ", "").lower()
-    if "as=table" not in asked:
+    accepted = accept.replace(" ", "").lower()
+    if "as=table" not in accepted:
         return ""
-    return KUBERNETES if "g=meta.k8s.io" in asked else API_VERSION
+    return KUBERNETES if "g=meta.k8s.io" in accepted else API_VERSION
 
 
 Namespace = Annotated[str, Depends(_namespace)]
@@ -131,8 +131,10 @@ class KindHandlers:
         self, services: UseCases, namespace: Namespace, cascade: Cascade, labels: Labels = "", agent: Agent = ""
     ) -> Response:
         """Request the deletion of all objects that match the selector."""
-        gone = services.objects.delete_all(self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent)
-        return list_of(self._kind, Found(gone, 0))
+        deleted = services.objects.delete_all(
+            self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent
+        )
+        return list_of(self._kind, Found(deleted, 0))
 
     async def read(self, services: UseCases, namespace: Namespace, name: Name, accept: Accept = "") -> Response:
         """The object."""
@@ -155,8 +157,8 @@ class KindHandlers:
         self, services: UseCases, namespace: Namespace, name: Name, cascade: Cascade, agent: Agent = ""
     ) -> JSONResponse:
         """Request the deletion of the object; it disappears once everything it owns is removed."""
-        found = services.objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
-        return JSONResponse(serialize.obj(found))
+        deleted = services.objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
+        return JSONResponse(serialize.obj(deleted))
 
     async def _watch(
         self, services: Services, streams: WatchStreams, namespace: str | None, query: ListQuery, accept: str
@@ -176,36 +178,38 @@ class KindHandlers:
         return await streams.answer(open_, encode, query.seconds or None)
 
     def _read(self, services: Services, namespace: str, name: str, accept: str) -> Response:
-        found = services.objects.get(self._kind, namespace, name)
+        stored = services.objects.get(self._kind, namespace, name)
         if version := as_table(accept):
-            return JSONResponse(table(self._kind, [found], services.objects.now(), found.resource_version, version))
-        return JSONResponse(serialize.obj(found))
+            return JSONResponse(table(self._kind, [stored], services.objects.now(), stored.resource_version, version))
+        return JSONResponse(serialize.obj(stored))
 
     async def _list(
         self, services: Services, request: Request, namespace: str | None, query: ListQuery, accept: str
     ) -> Response:
-        texts, objects, version = services.watches.texts, services.objects, as_table(accept)
-        whole, is_plain = WholeList(self._kind.name, namespace), query == ListQuery() and not version
+        texts = services.watches.texts
+        objects = services.objects
+        version = as_table(accept)
+        whole_list, is_plain = WholeList(self._kind.name, namespace), query == ListQuery() and not version
 
-        def known() -> bytes | None:
-            return texts.known_list(whole, objects.revision()) if is_plain else None
+        def known_body() -> bytes | None:
+            return texts.known_list(whole_list, objects.revision()) if is_plain else None
 
         def keep(revision: int, body: bytes) -> None:
             if is_plain:
-                texts.keep_list(whole, revision, body)
+                texts.keep_list(whole_list, revision, body)
 
         parts = Parts(self._kind, objects, texts, namespace, query, version)
-        return await answer(parts, request.state.answer, known, keep)
+        return await answer(parts, request.state.answer, known_body, keep)
 
     def _create(self, services: Services, namespace: str, body: bytes, agent: str, file: str) -> JSONResponse:
-        found = services.write.create(self._kind, namespace, _text(body), written_by=agent, file=file)
-        return JSONResponse(serialize.obj(found), 201)
+        created = services.write.create(self._kind, namespace, _text(body), written_by=agent, file=file)
+        return JSONResponse(serialize.obj(created), 201)
 
     def _replace(
         self, services: Services, namespace: str, name: str, body: bytes, agent: str, file: str
     ) -> JSONResponse:
-        found = services.write.replace(self._kind, namespace, name, _text(body), written_by=agent, file=file)
-        return JSONResponse(serialize.obj(found))
+        replaced = services.write.replace(self._kind, namespace, name, _text(body), written_by=agent, file=file)
+        return JSONResponse(serialize.obj(replaced))
 
 
 @cache

@@ -59,8 +59,8 @@ async def logs(
         if follow:
             raise BadRequest("a previous run has ended and can't be followed; omit `follow` or `previous`")
         read = partial(services.previous.log, tail=tail, since=since_time, timestamps=timestamps)
-        found = await run_in_threadpool(read, SANDBOX, namespace, name)
-        return await _answer(found.open, _warning(found.note))
+        previous_log = await run_in_threadpool(read, SANDBOX, namespace, name)
+        return await _answer(previous_log.open, _warning(previous_log.note))
     open_log = await run_in_threadpool(
         services.sandbox_streams.logs,
         SANDBOX,

@@ -93,5 +93,5 @@ def everywhere(services: UseCases) -> JSONResponse:
 
 
 def _list(services: Services, namespace: str | None) -> JSONResponse:
-    items = [as_json(each) for each in services.model_use.every(namespace)]
+    items = [as_json(usage) for usage in services.model_use.every(namespace)]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "ModelUseList", "items": items})

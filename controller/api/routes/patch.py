@@ -27,7 +27,7 @@ _INSTEAD = {
 }
 DryRun = Annotated[
     bool,
-    BeforeValidator(lambda given: given == "All" or given),  # as Kubernetes' clients say it
+    BeforeValidator(lambda flag: flag == "All" or flag),  # as Kubernetes' clients say it
     Query(alias="dryRun", description="validate, admit and answer, but write nothing; `All` is true, too"),
 ]
 Agent = Annotated[str, Header(alias="user-agent")]
@@ -99,10 +99,12 @@ class PatchHandlers:
 
         def patched() -> JSONResponse:
             patch = _body(body)
-            found = services.patch.patch(self._kind, *key, patch, type_=type_, dry_run=dry_run, patched_by=agent)
+            patched_object = services.patch.patch(
+                self._kind, *key, patch, type_=type_, dry_run=dry_run, patched_by=agent
+            )
             if self._kind.read_only and not dry_run:
-                found = services.objects.get(self._kind, *key)  # with its computed status
-            return JSONResponse(serialize.obj(found))
+                patched_object = services.objects.get(self._kind, *key)  # with its computed status
+            return JSONResponse(serialize.obj(patched_object))
 
         return await parsing.run(len(body), patched)
 
@@ -126,13 +128,13 @@ def router(kind: Kind) -> APIRouter:
 
 
 def _type(request: Request) -> PatchType:
-    given = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    found = _TYPES.get(given)
-    if found is None:
-        if words := _INSTEAD.get(given):
-            raise UnsupportedMediaType(words)
-        raise UnsupportedMediaType(f"`{given}` is not a supported patch type; send {' or '.join(_TYPES)}")
-    return found
+    media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    patch_type = _TYPES.get(media_type)
+    if patch_type is None:
+        if advice := _INSTEAD.get(media_type):
+            raise UnsupportedMediaType(advice)
+        raise UnsupportedMediaType(f"`{media_type}` is not a supported patch type; send {' or '.join(_TYPES)}")
+    return patch_type
 
 
 def _body(data: bytes) -> Any:

@@ -51,8 +51,8 @@ class PortForwarding:
 
 async def forwarding(connection: HTTPConnection) -> PortForwarding:
     """Return the bounds of the request's application."""
-    found: PortForwarding = connection.app.state.port_forwarding
-    return found
+    port_forwarding: PortForwarding = connection.app.state.port_forwarding
+    return port_forwarding
 
 
 @routes.websocket("/namespaces/{namespace}/sandboxes/{name}/portforward")
@@ -134,9 +134,9 @@ async def _relay(websocket: WebSocket, sock: socket.socket) -> None:
     both = asyncio.create_task(_out(websocket, sock, sent, broken))
     try:
         await asyncio.wait({incoming, both}, return_when=asyncio.FIRST_COMPLETED)
-        for each in (incoming, both):
-            if each.done():
-                each.result()
+        for task in (incoming, both):
+            if task.done():
+                task.result()
         await websocket.close()
     except (WebSocketDisconnect, RuntimeError, OSError) as error:  # Starlette raises either of the first two
         _log.debug("forwarded connection failed", error=str(error))

@@ -19,7 +19,7 @@ from controller.api.common.models import PREFIX
 from controller.api.common.query_names import ANY, takes_query
 from controller.api.middleware.authenticate import header_of_page
 from controller.api.routes.port_forward import PortForwarding, forwarding
-from controller.api.streams.proxy import Asked, ProxiedResponse, relay_websocket
+from controller.api.streams.proxy import ProgramRequest, ProxiedResponse, relay_websocket
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import (
     BadGateway,
@@ -64,8 +64,8 @@ async def proxy(
     The program gets no token: `Authorization` is dropped. Redirects and cookies keep to this path. Disconnecting ends
     the connection to the program.
     """
-    asked = _asked(request, request.method, port)
-    return ProxiedResponse(asked, await _opened(services, bounds, namespace, name, asked.port))
+    program_request = _program_request(request, request.method, port)
+    return ProxiedResponse(program_request, await _opened(services, bounds, namespace, name, program_request.port))
 
 
 @takes_query(ANY)
@@ -103,15 +103,15 @@ async def proxy_websocket(
 ) -> None:
     """Connect to a WebSocket of a program in the sandbox."""
     try:
-        asked = _asked(websocket, "GET", port)
-        opened = await _opened(services, bounds, namespace, name, asked.port)
+        program_request = _program_request(websocket, "GET", port)
+        opened = await _opened(services, bounds, namespace, name, program_request.port)
     except ServiceError as error:
         await websocket.send_denial_response(errors.answer(error))
         return
-    await relay_websocket(websocket, asked, opened)
+    await relay_websocket(websocket, program_request, opened)
 
 
-def _asked(connection: HTTPConnection, method: str, port: str) -> Asked:
+def _program_request(connection: HTTPConnection, method: str, port: str) -> ProgramRequest:
     """Return what is asked of the program. Raises Forbidden for a web page's request, and BadRequest."""
     if page := header_of_page(connection.headers):
         raise Forbidden(
@@ -120,14 +120,14 @@ def _asked(connection: HTTPConnection, method: str, port: str) -> Asked:
         )
     if not port.isascii() or not port.isdigit() or len(port) > 5:
         raise BadRequest(f"a port is a number from 1 to 65535, not {port[:20]}")
-    found = _RAW.fullmatch(connection.scope["raw_path"])
-    if found is None or b"%2f" in found[1].lower():
+    match = _RAW.fullmatch(connection.scope["raw_path"])
+    if match is None or b"%2f" in match[1].lower():
         raise BadRequest("the path has an encoded slash before the port; write `/` there")
     query = connection.scope.get("query_string", b"")
-    target = (found[2] or b"/") + (b"?" + query if query else b"")
+    target = (match[2] or b"/") + (b"?" + query if query else b"")
     secure = connection.scope["scheme"] in ("https", "wss")
     headers = connection.scope["headers"]
-    return Asked(method, int(port), found[1].decode("ascii"), target, headers, "https" if secure else "http")
+    return ProgramRequest(method, int(port), match[1].decode("ascii"), target, headers, "https" if secure else "http")
 
 
 async def _opened(services: Services, bounds: PortForwarding, namespace: str, name: str, port: int) -> Forwarded:

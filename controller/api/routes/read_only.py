@@ -64,13 +64,13 @@ class ReadOnlyHandlers:
         """The current object."""
         if self._kind.by_host:
             hosted.send_on(self._kind, request, services, namespace or "", name)
-        found = services.objects.get(self._kind, namespace or "", name)
+        stored = services.objects.get(self._kind, namespace or "", name)
         if self._kind.seen_by_host:
-            found = hosted.seen_one(self._kind, request, found)
+            stored = hosted.merge_status(self._kind, request, stored)
         if version := as_table(accept):
             kind = hosted.with_column(self._kind, request)
-            return JSONResponse(table(kind, [found], services.objects.now(), found.resource_version, version))
-        return JSONResponse(serialize.shown(self._kind, found))
+            return JSONResponse(table(kind, [stored], services.objects.now(), stored.resource_version, version))
+        return JSONResponse(serialize.shown(self._kind, stored))
 
     def delete(
         self,
@@ -84,8 +84,8 @@ class ReadOnlyHandlers:
         """Delete the object and its data; 409 Conflict names its users."""
         if self._kind.by_host:
             hosted.send_on(self._kind, request, services, namespace or "", name)
-        found = services.objects.delete(self._kind, namespace or "", name, deleted_by=agent)
-        return JSONResponse(serialize.shown(self._kind, found))
+        deleted = services.objects.delete(self._kind, namespace or "", name, deleted_by=agent)
+        return JSONResponse(serialize.shown(self._kind, deleted))
 
     def refuse(self) -> JSONResponse:
         """Refuse a write."""
@@ -100,15 +100,15 @@ class ReadOnlyHandlers:
             raise errors.MethodNotAllowed(message, kind=self._kind.plural)
         objects, fields = services.objects, hosted.own_fields(self._kind, request, query.fields)
 
-        def own() -> Found:
+        def own_page() -> Found:
             return objects.list(self._kind, namespace, labels=query.labels, fields=fields, limit=query.limit)
 
-        found, missing = hosted.listed(self._kind, request, own) if self._kind.by_host else (own(), None)
+        page, missing = hosted.listed(self._kind, request, own_page) if self._kind.by_host else (own_page(), None)
         if self._kind.seen_by_host:
-            found = hosted.seen(self._kind, request, found)
+            page = hosted.merge_statuses(self._kind, request, page)
         if version := as_table(accept):
-            return table_of(hosted.with_column(self._kind, request), found, objects.now(), version, missing)
-        return list_of(self._kind, found, missing=missing)
+            return table_of(hosted.with_column(self._kind, request), page, objects.now(), version, missing)
+        return list_of(self._kind, page, missing=missing)
 
 
 class EventHandlers(ReadOnlyHandlers):
@@ -142,8 +142,8 @@ def router(kind: Kind) -> APIRouter:
 def _add_list(
     routes: APIRouter, kind: Kind, handlers: ReadOnlyHandlers, path: str, dependencies: list[Any], operation_id: str
 ) -> None:
-    found: dict[int | str, dict[str, Any]] = {200: {"model": models.list_model(kind) | models.Table}}
-    routes.get(path, operation_id=operation_id, responses={**found, **_FAILURES}, dependencies=dependencies)(
+    answers: dict[int | str, dict[str, Any]] = {200: {"model": models.list_model(kind) | models.Table}}
+    routes.get(path, operation_id=operation_id, responses={**answers, **_FAILURES}, dependencies=dependencies)(
         handlers.list_
     )
     routes.api_route(path, methods=_WRITING, include_in_schema=False)(handlers.refuse)
@@ -152,8 +152,8 @@ def _add_list(
 def _add_object(routes: APIRouter, kind: Kind, handlers: ReadOnlyHandlers, path: str, dependencies: list[Any]) -> None:
     if kind.by_host:
         dependencies = [*dependencies, Depends(_host)]
-    found: dict[int | str, dict[str, Any]] = {200: {"model": models.object_model(kind) | models.Table}}
-    routes.get(path, operation_id=f"read{kind.name}", responses={**found, **_FAILURES}, dependencies=dependencies)(
+    answers: dict[int | str, dict[str, Any]] = {200: {"model": models.object_model(kind) | models.Table}}
+    routes.get(path, operation_id=f"read{kind.name}", responses={**answers, **_FAILURES}, dependencies=dependencies)(
         handlers.read
     )
     if kind.deletable:

@@ -10,7 +10,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.fleet.collect import collect, unreadable
-from controller.api.fleet.hosted import shown
+from controller.api.fleet.hosted import missing_as_json
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
 from controller.service.sandbox.usage import OLDEST_SECONDS, as_json, list_json
@@ -104,19 +104,19 @@ def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
 
 
 def _list(request: Request, services: Services, namespace: str | None, max_age: float) -> Response:
-    found = services.usages.every(SANDBOX, namespace, max_age_seconds=max_age)
+    usages = services.usages.every(SANDBOX, namespace, max_age_seconds=max_age)
     collected = collect(request)
     if collected is None:
-        return Response(found.json, media_type="application/json")
-    items, missing = list(found.items), list(collected.missing)
+        return Response(usages.json, media_type="application/json")
+    items, missing = list(usages.items), list(collected.missing)
     for host, answer in collected.answers.items():
-        theirs = _items(answer)
-        if theirs is None:
+        other_items = _items(answer)
+        if other_items is None:
             missing.append(unreadable(host))
         else:
-            items += [{**each, "host": host} for each in theirs]
+            items += [{**entry, "host": host} for entry in other_items]
     items.sort(key=_key)
-    return Response(list_json(items, missing=shown(missing)), media_type="application/json")
+    return Response(list_json(items, missing=missing_as_json(missing)), media_type="application/json")
 
 
 def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]] | None:

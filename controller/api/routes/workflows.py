@@ -122,12 +122,12 @@ class RunRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _split_provider(cls, given: Any) -> Any:
+    def _split_provider(cls, document: Any) -> Any:
         """Accept `provider: anthropic/claude-x` for a provider and its model."""
-        if not isinstance(given, Mapping) or not isinstance(given.get("provider"), str):
-            return given
-        provider, slash, model = given["provider"].partition("/")
-        return {**given, "provider": provider, "model": given.get("model") or model} if slash else given
+        if not isinstance(document, Mapping) or not isinstance(document.get("provider"), str):
+            return document
+        provider, slash, model = document["provider"].partition("/")
+        return {**document, "provider": provider, "model": document.get("model") or model} if slash else document
 
     @property
     def instructions(self) -> str:
@@ -185,7 +185,7 @@ def logs(
 )
 def transcript(services: UseCases, namespace: str, name: str, stage: Stage, attempt: Attempt = None) -> JSONResponse:
     """The messages of an agent stage: instructions, answers with their calls and tokens, results of tools."""
-    items = [dict(each) for each in services.runs.transcript(namespace, name, stage, attempt)]
+    items = [dict(message) for message in services.runs.transcript(namespace, name, stage, attempt)]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "Transcript", "items": items})
 
 
@@ -196,12 +196,12 @@ def artifacts(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """The artifacts of a run, with their files."""
     items = [
         {
-            "name": each.name,
-            "stage": each.stage,
-            "size": each.size,
-            "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in each.files],
+            "name": artifact.name,
+            "stage": artifact.stage,
+            "size": artifact.size,
+            "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in artifact.files],
         }
-        for each in services.runs.artifacts(namespace, name)
+        for artifact in services.runs.artifacts(namespace, name)
     ]
     return JSONResponse({"apiVersion": API_VERSION, "kind": "ArtifactList", "items": items})
 
@@ -272,7 +272,7 @@ def run(
     if body.open is not None:
         _open(services, namespace, name, body.open)
         _go_to_its_host(request, AccessRequest("use", SANDBOX.name, namespace, name, "run"))
-    asked = BridgeRequest(
+    bridge_request = BridgeRequest(
         command=tuple(body.command or ()),
         context=body.instructions,
         tools=tuple(body.tools),
@@ -281,13 +281,13 @@ def run(
         copy_out=body.copyOut,
         timeout_seconds=body.timeoutSeconds,
     )
-    return JSONResponse(services.bridge.run(namespace, name, asked, key))
+    return JSONResponse(services.bridge.run(namespace, name, bridge_request, key))
 
 
-def _go_to_its_host(request: Request, asked: AccessRequest) -> None:
+def _go_to_its_host(request: Request, access_request: AccessRequest) -> None:
     """Raise Elsewhere if the sandbox, which was just created, has another host."""
     forwarding: Forwarding | None = request.app.state.forwarding
-    if forwarding is not None and (elsewhere := from_thread.run(forwarding.find, request, asked)) is not None:
+    if forwarding is not None and (elsewhere := from_thread.run(forwarding.find, request, access_request)) is not None:
         raise elsewhere
 
 

@@ -49,7 +49,7 @@ class Accepted(socket.socket):
     _limiter: "ConnectionLimiter | None" = None
     _holder: object = None
 
-    def held(self, limiter: "ConnectionLimiter", holder: object) -> "Accepted":
+    def attach(self, limiter: "ConnectionLimiter", holder: object) -> "Accepted":
         """Attach the limiter that accepted this connection."""
         self._limiter, self._holder = limiter, holder
         return self
@@ -74,11 +74,11 @@ class ConnectionLimiter(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection within the limits. Raises BlockingIOError when there is none now."""
         for _ in range(_MAX_CLOSED):
-            made, address = self._next()
-            holder = connection_holder(made)
+            sock, address = self._next()
+            holder = connection_holder(sock)
             if self._take(holder):
-                return Accepted(made.family, made.type, fileno=made.detach()).held(self, holder), address
-            made.close()
+                return Accepted(sock.family, sock.type, fileno=sock.detach()).attach(self, holder), address
+            sock.close()
         raise BlockingIOError
 
     def closed(self, holder: object) -> None:
@@ -137,5 +137,6 @@ class ListenerLoop(asyncio.SelectorEventLoop):
         if server is not None and not server.sockets:
             sock.close()
             raise ConnectionAbortedError("the server is closed")
-        made: asyncio.Transport = super()._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)  # type: ignore[misc]
-        return made
+        make: Any = super()._make_socket_transport  # type: ignore[misc]
+        transport: asyncio.Transport = make(sock, protocol, waiter, extra=extra, server=server)
+        return transport

@@ -100,6 +100,6 @@ class Listeners:
 
     def stop(self) -> None:
         """Accept no more requests, and let running ones end. May be called again."""
-        for each in (self._socket, self._tcp, self._fleet):
-            if each is not None:
-                each.stop()
+        for listener in (self._socket, self._tcp, self._fleet):
+            if listener is not None:
+                listener.stop()

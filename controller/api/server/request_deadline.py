@@ -66,7 +66,7 @@ class RequestDeadlineProtocol(H11Protocol):
         most = max(1, int(MOST_CONNECTIONS * self.share))
         if len(self.connections) <= most:
             return False
-        alike = sum(getattr(each, "holder", None) == self.holder for each in self.connections)
+        alike = sum(getattr(connection, "holder", None) == self.holder for connection in self.connections)
         return len(self.connections) > MOST_CONNECTIONS or (self.holder is not None and alike > most)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -133,10 +133,14 @@ class RequestDeadlineProtocol(H11Protocol):
             self._send_status(code, body)
         self.transport.close()
 
-    def _send_status(self, code: int, body: bytes, more: Sequence[tuple[str, str]] = ()) -> None:
+    def _send_status(self, code: int, body: bytes, extra_headers: Sequence[tuple[str, str]] = ()) -> None:
         """Answer without the application; the connection ends after it."""
         head = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        for event in (h11.Response(status_code=code, headers=[*head, *more]), h11.Data(data=body), h11.EndOfMessage()):
+        for event in (
+            h11.Response(status_code=code, headers=[*head, *extra_headers]),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
             self.transport.write(self.conn.send(event) or b"")
 
 

@@ -72,8 +72,8 @@ class _Server(uvicorn.Server):
         """End as uvicorn does, then close connections that were accepted meanwhile: it has closed those of before."""
         await super().shutdown(sockets)
         await asyncio.sleep(0)
-        for each in list(self.server_state.connections):
-            each.transport.abort()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
         await asyncio.sleep(0)
 
     def end(self) -> None:
@@ -120,7 +120,7 @@ def uvicorn_config(
     stall_seconds: float = STALL_SECONDS,
     share: float = SHARE,
     protocol: Callable[..., PeerProtocol] = PeerProtocol,
-    **more: Any,
+    **options: Any,
 ) -> uvicorn.Config:
     """Return uvicorn's configuration for a listener. Forwarded-for headers are not trusted.
 
@@ -141,7 +141,7 @@ def uvicorn_config(
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=grace_seconds,
-        **more,
+        **options,
     )
 
 
@@ -170,8 +170,8 @@ class ApiServer:
     def start(self) -> None:
         """Bind the socket (0660) and serve. Raises SocketTaken; returns once requests are answered."""
         listening = bind(self._path, self._group)
-        made = self._path.stat()
-        self._inode, self.group_id = made.st_ino, made.st_gid
+        socket_stat = self._path.stat()
+        self._inode, self.group_id = socket_stat.st_ino, socket_stat.st_gid
         try:
             self._serving.start(ConnectionLimiter(listening, self._share))
         except RuntimeError:
@@ -195,21 +195,21 @@ def bind(path: Path, group: str = "") -> socket.socket:
     if len(os.fsencode(path)) > _PATH_MAX_BYTES:
         raise SocketTaken(f"{path}: a socket's path has at most {_PATH_MAX_BYTES} bytes; set a shorter one")
     _clear_path(path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.bind(str(path))
+        sock.bind(str(path))
         # Before listen, so that no client connects while the mode is still the umask default.
         path.chmod(_MODE)
         if group:
             shutil.chown(path, group=group)
-        made.listen(1024)
+        sock.listen(1024)
     except LookupError as error:
-        made.close()
+        sock.close()
         raise SocketTaken(f"there is no group `{group}` for the socket {path}; make it, or set another") from error
     except OSError as error:
-        made.close()
+        sock.close()
         raise SocketTaken(f"can't make the socket {path}: {error.strerror}") from error
-    return made
+    return sock
 
 
 def _clear_path(path: Path) -> None:

@@ -19,16 +19,20 @@ def with_authorization(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, 
 
     So it is never echoed or logged as a subprotocol. An unreadable token becomes an empty Bearer.
     """
-    found: list[tuple[bytes, bytes]] = []
+    rewritten: list[tuple[bytes, bytes]] = []
     for name, value in headers:
-        offered = [each.strip() for each in value.split(b",")] if name == _HEADER else []
-        if not any(each.startswith(PREFIX) for each in offered):
-            found.append((name, value))
+        offered = [subprotocol.strip() for subprotocol in value.split(b",")] if name == _HEADER else []
+        if not any(subprotocol.startswith(PREFIX) for subprotocol in offered):
+            rewritten.append((name, value))
             continue
-        if others := [each for each in offered if not each.startswith(PREFIX)]:
-            found.append((name, b", ".join(others)))
-        found += [(b"authorization", b"Bearer " + _token(each)) for each in offered if each.startswith(PREFIX)]
-    return found
+        if remaining := [subprotocol for subprotocol in offered if not subprotocol.startswith(PREFIX)]:
+            rewritten.append((name, b", ".join(remaining)))
+        rewritten += [
+            (b"authorization", b"Bearer " + _token(subprotocol))
+            for subprotocol in offered
+            if subprotocol.startswith(PREFIX)
+        ]
+    return rewritten
 
 
 def _token(subprotocol: bytes) -> bytes:

@@ -70,25 +70,25 @@ class TcpServer:
 def resolve(host: str, port: int, setting: str = "api_host") -> tuple[str, int]:
     """Return the address to listen at. Raises SocketTaken."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise SocketTaken(f"{setting} `{host}` is not an address of this host: {error}; set another") from error
-    return str(found[0][4][0]), port
+    return str(addresses[0][4][0]), port
 
 
 def bound(address: tuple[str, int], setting: str = "api_host") -> socket.socket:
     """Return a socket that listens there. Raises SocketTaken."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(1024)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(1024)
     except OSError as error:
-        made.close()
+        sock.close()
         what = "the API" if setting == "api_host" else setting
         raise SocketTaken(f"{what} can't be served at {address[0]}:{address[1]}: {error.strerror}") from error
-    return made
+    return sock
 
 
 def checked_key(key: Path | None) -> Path | None:
@@ -96,10 +96,10 @@ def checked_key(key: Path | None) -> Path | None:
     if key is None:
         return None
     try:
-        found = os.stat(key)
+        key_stat = os.stat(key)
     except OSError as error:
         raise SocketTaken(f"{key}: {error.strerror}; set tls_key_file to the private key") from error
-    if stat.S_IMODE(found.st_mode) & 0o037:
+    if stat.S_IMODE(key_stat.st_mode) & 0o037:
         raise SocketTaken(f"{key} is a private key that others may use; run `chmod 0600 {key}`")
     return key
 

@@ -118,8 +118,8 @@ def _flag(query: QueryParams, name: str) -> bool:
 
 def _size(rows: str, columns: str) -> tuple[int, int] | None:
     """Return the size that a terminal begins with; None for one that can't be, as later sizes are ignored."""
-    given = [int(each) for each in (rows, columns) if each.isascii() and each.isdigit() and len(each) <= 5]
-    return (given[0], given[1]) if len(given) == 2 and all(0 < each < 1 << 16 for each in given) else None
+    numbers = [int(text) for text in (rows, columns) if text.isascii() and text.isdigit() and len(text) <= 5]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 and all(0 < number < 1 << 16 for number in numbers) else None
 
 
 def _seconds(text: str | None) -> float | None:
@@ -145,8 +145,8 @@ class ExecControl:
 
     def resize(self, data: bytes) -> None:
         """`{"Width": 80, "Height": 24}`; the newest wins. Invalid data is ignored."""
-        found = _object(data)
-        rows, columns = found.get("Height"), found.get("Width")
+        size_message = _object(data)
+        rows, columns = size_message.get("Height"), size_message.get("Width")
         if isinstance(rows, int) and isinstance(columns, int) and 0 < rows < 1 << 16 and 0 < columns < 1 << 16:
             self._size = (rows, columns)
             self._changed.set()
@@ -177,10 +177,10 @@ class ExecControl:
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 async def serve(websocket: WebSocket, relay: Relay, feed: StdinFeed | None) -> None:
@@ -207,8 +207,8 @@ async def serve(websocket: WebSocket, relay: Relay, feed: StdinFeed | None) -> N
         relay.stop()
         if feed is not None:
             feed.abandon()
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -229,10 +229,10 @@ async def _write(websocket: WebSocket, relay: Relay) -> bytes:
         return _json(serialize.failure(of_stream(error)))
     if code is None:
         return _json(serialize.failure(ServiceUnavailable(ENDED_EARLY)))
-    return _json(_ended(code, timed_out=timed_out))
+    return _json(_end_status(code, timed_out=timed_out))
 
 
-def _ended(code: int, *, timed_out: bool) -> serialize.Json:
+def _end_status(code: int, *, timed_out: bool) -> serialize.Json:
     if code == 0:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     causes = [{"reason": "ExitCode", "message": str(code)}]

@@ -46,13 +46,13 @@ class Parts:
             namespace,
             version,
         )
-        self._query, self._token, self._left = query, query.rest, query.limit
+        self._query, self._token, self._left = query, query.continue_token, query.limit
         self._count = _FIRST
         self.revision = 0
         self.is_whole = True  # each object is stored, so that the list may be kept
 
     @property
-    def rest(self) -> str:
+    def next_token(self) -> str:
         """Token of what is not read yet; "": all is."""
         return self._token
 
@@ -75,56 +75,56 @@ class Parts:
                 limit=count,
                 token=self._token,
             )
-            found = list(self._items(page))
+            page_items = list(self._items(page))
             self.revision, self._token = page.revision, page.rest
-            self.is_whole &= bool(page.versions) or not found
-            self._left -= len(found)
-            items += found
-            read_bytes = sum(map(len, found))
+            self.is_whole &= bool(page.versions) or not page_items
+            self._left -= len(page_items)
+            items += page_items
+            read_bytes = sum(map(len, page_items))
             size += read_bytes
-            if found:
-                fitting = PART_BYTES * len(found) // max(1, read_bytes)
+            if page_items:
+                fitting = PART_BYTES * len(page_items) // max(1, read_bytes)
                 self._count = max(1, min(_MOST, 4 * self._count, fitting))
             if not self._token or size >= most_bytes or (self._query.limit and not self._left):
                 return items
 
-    def head(self, rest: str) -> tuple[bytes, str]:
+    def head(self, next_token: str) -> tuple[bytes, str]:
         """Return the list without its items, and the name of their field."""
         if self._version:
-            return as_text(table.head(self._kind, self.revision, self._version, rest)), "rows"
-        return as_text(serialize.list_head(self._kind.name, self.revision, rest)), "items"
+            return as_text(table.head(self._kind, self.revision, self._version, next_token)), "rows"
+        return as_text(serialize.list_head(self._kind.name, self.revision, next_token)), "items"
 
     def _items(self, page: Found) -> Iterable[bytes]:
         if self._version:
             return map(as_text, table.rows(self._kind, page.objects, self._objects.now(), self._version))
         if page.versions and not self._kind.flat:
-            known = ((self._texts.known(*version), at) for at, version in enumerate(page.versions))
-            return (text or self._texts.json(page.objects[at]) for text, at in known)
-        return (as_text(serialize.shown(self._kind, each)) for each in page.objects)
+            known_texts = ((self._texts.known(*version), at) for at, version in enumerate(page.versions))
+            return (text or self._texts.json(page.objects[at]) for text, at in known_texts)
+        return (as_text(serialize.shown(self._kind, stored)) for stored in page.objects)
 
 
-async def answer(parts: Parts, counted: Answer, known: Callable[[], bytes | None], keep: Keep) -> Response:
-    """Return the answer: what is `known` of it already, or what is read.
+async def answer(parts: Parts, counted: Answer, known_body: Callable[[], bytes | None], keep: Keep) -> Response:
+    """Return the answer: what `known_body` returns of it already, or what is read.
 
     `keep` gets a whole list of stored objects, and its revision. Raises ServiceError.
     """
 
     def begin() -> bytes | list[bytes]:
-        return known() or parts.read(ANSWER_BYTES)
+        return known_body() or parts.read(ANSWER_BYTES)
 
     items = await anyio.to_thread.run_sync(begin, limiter=_limiter())
     if isinstance(items, bytes):
         return Response(items, media_type="application/json")
-    if not parts.rest or parts.is_cut:
-        body = b"".join((*_before(parts, parts.rest), b",".join(items), b"]}"))
+    if not parts.next_token or parts.is_cut:
+        body = b"".join((*_before(parts, parts.next_token), b",".join(items), b"]}"))
         if parts.is_whole:
             keep(parts.revision, body)
         return Response(body, media_type="application/json")
     return _ListResponse(_sent(parts, items, counted), media_type="application/json")
 
 
-def _before(parts: Parts, rest: str) -> Iterable[bytes]:
-    head, name = parts.head(rest)
+def _before(parts: Parts, next_token: str) -> Iterable[bytes]:
+    head, name = parts.head(next_token)
     return head[:-1], b',"', name.encode(), b'":['
 
 
@@ -133,7 +133,7 @@ async def _sent(parts: Parts, items: list[bytes], counted: Answer) -> AsyncItera
     items.clear()
     yield begin
     del begin
-    while parts.rest:
+    while parts.next_token:
         await counted.room(PART_BYTES)
         items = await anyio.to_thread.run_sync(parts.read, limiter=_limiter())
         if items:

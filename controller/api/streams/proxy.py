@@ -71,7 +71,7 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProgramRequest:
     """A request for a sandbox's port. `prefix` is the path of the port in the API; `target` what follows, and query."""
 
     method: str
@@ -83,12 +83,12 @@ class Asked:
 
     def head(self) -> Headers:
         """Return the headers for the program."""
-        given = passing(self.headers, _NEVER_IN)
+        headers = end_to_end_headers(self.headers, _NEVER_IN)
         host = next((value for name, value in self.headers if name == b"host"), b"")
         chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
         return [
             (b"host", b"localhost:%d" % self.port),
-            *((name, value) for name, value in given if not name.startswith(b"x-forwarded-")),
+            *((name, value) for name, value in headers if not name.startswith(b"x-forwarded-")),
             (b"x-forwarded-host", host),
             (b"x-forwarded-proto", self.scheme.encode()),
             (b"x-forwarded-prefix", self.prefix.encode()),
@@ -98,48 +98,50 @@ class Asked:
 
     def answered(self, headers: Headers) -> Headers:
         """Return the headers of the program's answer for the client. Links and cookies keep to the prefix."""
-        found: list[tuple[bytes, bytes]] = []
-        for name, value in passing(headers, _NEVER_OUT):
+        answer_headers: list[tuple[bytes, bytes]] = []
+        for name, value in end_to_end_headers(headers, _NEVER_OUT):
             if name == b"location":
                 value = self._location(value)
             elif name == b"set-cookie":
                 value = self._cookie(value)
             elif name.startswith(b"access-control-"):
                 continue
-            found.append((name, value))
-        return [*found, (b"via", f"1.1 {_NAME}".encode()), *_CONFINED]
+            answer_headers.append((name, value))
+        return [*answer_headers, (b"via", f"1.1 {_NAME}".encode()), *_CONFINED]
 
     def _location(self, value: bytes) -> bytes:
         """Return where a redirect leads through the API; unchanged if it is relative, or leads elsewhere."""
         try:
             parts = urlsplit(value.decode("ascii"))
-            own = parts.hostname in ("localhost", "127.0.0.1", "::1") and parts.port == self.port
+            is_own = parts.hostname in ("localhost", "127.0.0.1", "::1") and parts.port == self.port
         except ValueError:
             return value
-        if not own and (parts.scheme or parts.netloc or not parts.path.startswith("/")):
+        if not is_own and (parts.scheme or parts.netloc or not parts.path.startswith("/")):
             return value
         return parts._replace(scheme="", netloc="", path=self.prefix + (parts.path or "/")).geturl().encode()
 
     def _cookie(self, value: bytes) -> bytes:
         """Return a cookie that goes to this port alone."""
-        found = _PATH_OF_COOKIE.search(value)
-        path = found[1].strip() if found else b""
+        match = _PATH_OF_COOKIE.search(value)
+        path = match[1].strip() if match else b""
         plain = _DOMAIN_OF_COOKIE.sub(b"", _PATH_OF_COOKIE.sub(b"", value))
         return plain + b"; Path=" + self.prefix.encode() + (path if path.startswith(b"/") else b"/")
 
 
-def passing(headers: Headers, never: frozenset[bytes]) -> Headers:
+def end_to_end_headers(headers: Headers, never: frozenset[bytes]) -> Headers:
     """Return the headers that pass a proxy: none of its own connection."""
-    named = {each.strip().lower() for name, value in headers if name == b"connection" for each in value.split(b",")}
-    return [(name, value) for name, value in headers if name not in never and name not in named]
+    connection_headers = {
+        option.strip().lower() for name, value in headers if name == b"connection" for option in value.split(b",")
+    }
+    return [(name, value) for name, value in headers if name not in never and name not in connection_headers]
 
 
 class ProxiedResponse(Response):
     """The answer of a program in a sandbox. It closes the connection."""
 
-    def __init__(self, asked: Asked, opened: Forwarded) -> None:
+    def __init__(self, request: ProgramRequest, opened: Forwarded) -> None:
         super().__init__()
-        self._asked, self._opened = asked, opened
+        self._asked, self._opened = request, opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Relay until the answer is complete, or one side disconnected."""
@@ -157,8 +159,8 @@ class ProxiedResponse(Response):
             else:
                 await errors.answer(error)(scope, receive, send)
         finally:
-            for each in (incoming, outgoing):
-                each.cancel()
+            for task in (incoming, outgoing):
+                task.cancel()
             # The socket must not be closed while the event loop still waits for it.
             await asyncio.gather(incoming, outgoing, return_exceptions=True)
             self._opened.close()
@@ -167,9 +169,11 @@ class ProxiedResponse(Response):
 class _Exchange:
     """One request and its answer. `take_in` only ends with the client; `answer` ends with the answer."""
 
-    def __init__(self, asked: Asked, sock: socket.socket, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, request: ProgramRequest, sock: socket.socket, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         sock.setblocking(False)
-        self._asked, self._sock, self._receive, self._send = asked, sock, receive, send
+        self._asked, self._sock, self._receive, self._send = request, sock, receive, send
         self._link: ClientTransport | None = scope.get("state", {}).get(LINK)
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
         self._loop = asyncio.get_running_loop()
@@ -182,8 +186,8 @@ class _Exchange:
             await self._push(head)
         except h11.LocalProtocolError as error:
             raise BadRequest(f"the request can't be passed on: {error}") from error
-        more, reads = True, True
-        while more:
+        has_more, reads = True, True
+        while has_more:
             try:
                 async with asyncio.timeout(STALL_SECONDS):
                     message = await self._receive()
@@ -191,9 +195,9 @@ class _Exchange:
                 raise BadRequest(f"nothing was sent for {STALL_SECONDS:g} s; send the body without pauses") from None
             if message["type"] == "http.disconnect":
                 raise Gone
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
             if reads:
-                reads = await self._passed_on(message.get("body", b""), end=not more)
+                reads = await self._passed_on(message.get("body", b""), end=not has_more)
         while (await self._receive())["type"] != "http.disconnect":
             pass
         raise Gone
@@ -269,20 +273,20 @@ async def unless_gone(work: Awaitable[Any], link: ClientTransport | None) -> Any
         doing.cancel()
 
 
-async def relay_websocket(websocket: WebSocket, asked: Asked, opened: Forwarded) -> None:
+async def relay_websocket(websocket: WebSocket, request: ProgramRequest, opened: Forwarded) -> None:
     """Relay messages between the client and the program until one closes. Closes the connection to the program."""
     program: ClientConnection | None = None
     try:
-        program = await _connected(websocket, asked, opened)
+        program = await _connected(websocket, request, opened)
         await websocket.accept(subprotocol=program.subprotocol)
         await _messages(websocket, program)
     except InvalidStatus as refused:
-        found = refused.response
+        response = refused.response
         headers = [
-            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in found.headers.raw_items()
+            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items()
         ]
-        answer = Response(bytes(found.body or b""), min(found.status_code, _MOST_STATUS))
-        answer.raw_headers = [each for each in asked.answered(headers) if each[0] != b"content-length"]
+        answer = Response(bytes(response.body or b""), min(response.status_code, _MOST_STATUS))
+        answer.raw_headers = [header for header in request.answered(headers) if header[0] != b"content-length"]
         await websocket.send_denial_response(answer)
     except ServiceError as error:
         await websocket.send_denial_response(errors.answer(error))
@@ -292,12 +296,12 @@ async def relay_websocket(websocket: WebSocket, asked: Asked, opened: Forwarded)
         opened.close()
 
 
-async def _connected(websocket: WebSocket, asked: Asked, opened: Forwarded) -> ClientConnection:
+async def _connected(websocket: WebSocket, request: ProgramRequest, opened: Forwarded) -> ClientConnection:
     """Return the WebSocket to the program. Raises InvalidStatus for its refusal, else BadGateway."""
-    path, _, query = asked.target.decode("latin-1").partition("?")
+    path, _, query = request.target.decode("latin-1").partition("?")
     protocol = ClientProtocol(
-        WebSocketURI(False, "localhost", asked.port, path, query),
-        subprotocols=[Subprotocol(each) for each in websocket.scope.get("subprotocols", [])] or None,
+        WebSocketURI(False, "localhost", request.port, path, query),
+        subprotocols=[Subprotocol(subprotocol) for subprotocol in websocket.scope.get("subprotocols", [])] or None,
         max_size=MESSAGE_BYTES,
     )
     opened.sock.setblocking(False)
@@ -305,23 +309,23 @@ async def _connected(websocket: WebSocket, asked: Asked, opened: Forwarded) -> C
         lambda: ClientConnection(protocol, ping_interval=None, close_timeout=_CLOSE_SECONDS, max_queue=1),
         sock=opened.sock,
     )
-    more = {
+    extra_headers = {
         name.decode("latin-1"): value.decode("latin-1")
-        for name, value in asked.head()
+        for name, value in request.head()
         if name not in (b"host", b"content-length") and not name.startswith(b"sec-websocket-")
     }
     try:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
-            await program.handshake(more, user_agent_header=None)
+            await program.handshake(extra_headers, user_agent_header=None)
     except TimeoutError:
         program.transport.abort()
-        raise _no_answer(asked.port, f"no WebSocket handshake in {_HANDSHAKE_SECONDS:g} s") from None
+        raise _no_answer(request.port, f"no WebSocket handshake in {_HANDSHAKE_SECONDS:g} s") from None
     except InvalidStatus:
         program.transport.abort()
         raise
     except (InvalidHandshake, ConnectionClosed, EOFError, OSError) as error:
         program.transport.abort()
-        raise _no_answer(asked.port, str(error) or "it closed the connection") from error
+        raise _no_answer(request.port, str(error) or "it closed the connection") from error
     return program
 
 
@@ -330,9 +334,9 @@ async def _messages(websocket: WebSocket, program: ClientConnection) -> None:
     outgoing = asyncio.create_task(_out(websocket, program))
     try:
         await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
-        for each in (incoming, outgoing):
-            if each.done():
-                each.result()
+        for task in (incoming, outgoing):
+            if task.done():
+                task.result()
     except Gone:
         pass
     except (WebSocketDisconnect, RuntimeError, OSError) as error:  # Starlette raises either of the first two
@@ -362,8 +366,10 @@ async def _out(websocket: WebSocket, program: ClientConnection) -> None:
         try:
             message = await program.recv()
         except ConnectionClosed as error:
-            found = error.rcvd or error.sent  # ours, for a message that is too large
-            await websocket.close(closing(found.code if found else _ABNORMAL), found.reason if found else "")
+            close_frame = error.rcvd or error.sent  # ours, for a message that is too large
+            await websocket.close(
+                closing(close_frame.code if close_frame else _ABNORMAL), close_frame.reason if close_frame else ""
+            )
             return
         await (websocket.send_text(message) if isinstance(message, str) else websocket.send_bytes(message))
 

@@ -23,15 +23,15 @@ async def read(
 
     `keep`: it stays open after that. Raises what either raises; then it is closed.
     """
-    one = Reading(open_stream, keep=keep)
-    disconnect = asyncio.create_task(_stop_on_disconnect(request, one))
+    reading = Reading(open_stream, keep=keep)
+    disconnect = asyncio.create_task(_stop_on_disconnect(request, reading))
     try:
-        return await one.run(do)
+        return await reading.run(do)
     finally:
         disconnect.cancel()
 
 
-async def _stop_on_disconnect(request: Request, one: Reading) -> None:
+async def _stop_on_disconnect(request: Request, reading: Reading) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    one.stop()
+    reading.stop()

@@ -60,7 +60,7 @@ class ClientTransport:
             self._transport.close()
 
     @property
-    def written(self) -> int:
+    def bytes_written(self) -> int:
         """Bytes written so far."""
         return self._written
 
@@ -82,16 +82,16 @@ class ClientTransport:
 
     def stuck_seconds(self, now: float, unsent: Callable[[socket.socket], int]) -> float:
         """Return for how long the client has read nothing, or has been disconnected unnoticed."""
-        waiting, written = self._transport.get_write_buffer_size(), self._written
+        waiting, bytes_written = self._transport.get_write_buffer_size(), self._written
         if self.tunnel is not None:
-            waiting, written = waiting + self.tunnel.waiting, written + self.tunnel.came
+            waiting, bytes_written = waiting + self.tunnel.waiting, bytes_written + self.tunnel.came
         if not waiting and (self._reading or not self.is_disconnected):
             self._since = None
             return 0.0
-        taken, unsent_now = written - waiting, unsent(self._transport.get_extra_info("socket"))
-        if self._since is None or taken != self._taken or unsent_now < self._unsent:
+        read_bytes, unsent_now = bytes_written - waiting, unsent(self._transport.get_extra_info("socket"))
+        if self._since is None or read_bytes != self._taken or unsent_now < self._unsent:
             self._since = now
-        self._taken, self._unsent = taken, unsent_now
+        self._taken, self._unsent = read_bytes, unsent_now
         return now - self._since
 
     @property

@@ -103,7 +103,9 @@ class _Batch:
 
     async def _hand_over(self) -> None:
         await self._sent()
-        data, self._pieces, self._size = b"".join(self._pieces), [], 0
+        data = b"".join(self._pieces)
+        self._pieces = []
+        self._size = 0
         if data:
             self._sending = asyncio.create_task(self._threads.run(self._work.send, data))
             # Retrieve the exception: the work's result reports it.
@@ -130,8 +132,8 @@ class WorkResponse(Response):
         try:
             await asyncio.wait({sending, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in (sending, disconnected):
-                each.cancel()
+            for task in (sending, disconnected):
+                task.cancel()
             await self._threads.close(self._work)
             with contextlib.suppress(asyncio.CancelledError):
                 await sending

@@ -170,19 +170,19 @@ class Tunnel:
     `over` is done when both have ended, or holds the first error.
     """
 
-    def __init__(self, client: Sock, box: socket.socket) -> None:
+    def __init__(self, client: Sock, sandbox_sock: socket.socket) -> None:
         """Raises OSError when out of file descriptors. Nothing else may watch the sandbox's socket."""
         self.over: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
         self._left = 2
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             # A duplicate: the event loop refuses to watch a transport's descriptor.
-            mine = held.enter_context(socket.socket(fileno=os.dup(client.fileno())))
-            self._to_sandbox = ToSandbox(mine, box, self._one_is_over)
-            held.callback(self._to_sandbox.close)
-            self._to_client = ToClient(box, mine, self._one_is_over)
-            held.callback(self._to_client.close)
-            box.setblocking(False)
-            self._held = held.pop_all()
+            mine = stack.enter_context(socket.socket(fileno=os.dup(client.fileno())))
+            self._to_sandbox = ToSandbox(mine, sandbox_sock, self._one_is_over)
+            stack.callback(self._to_sandbox.close)
+            self._to_client = ToClient(sandbox_sock, mine, self._one_is_over)
+            stack.callback(self._to_client.close)
+            sandbox_sock.setblocking(False)
+            self._held = stack.pop_all()
 
     @property
     def came(self) -> int:

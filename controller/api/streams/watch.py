@@ -88,7 +88,9 @@ class _Lines:
         seconds: float,
     ) -> None:
         self._watch, self._signal, self._encode = watch, signal, encode
-        self._earlier, self._bookmark, self._deadline = earlier, bookmark, time.monotonic() + seconds
+        self._earlier = earlier
+        self._bookmark = bookmark
+        self._deadline = time.monotonic() + seconds
 
     async def read(self) -> AsyncIterator[bytes]:
         try:
@@ -111,12 +113,12 @@ class _Lines:
             over = time.monotonic() >= self._deadline
             if over:
                 self._bookmark()
-            ended = self._watch.ended  # read first: buffered events are sent before the end
+            watch_end = self._watch.ended  # read first: buffered events are sent before the end
             while lines := self._encoded(self._watch.take()):
                 yield lines
-            if isinstance(ended, ServiceError):
-                raise ended
-            if ended or over:
+            if isinstance(watch_end, ServiceError):
+                raise watch_end
+            if watch_end or over:
                 return
             with contextlib.suppress(TimeoutError):
                 # Not `wait_for`: in Python 3.11 it loses a cancellation that meets the result.
