@@ -14,8 +14,7 @@ from controller.api.middleware.trace import Trace
 from controller.api.server.first_request import FirstRequestServer
 from controller.api.server.peer_credentials import HOST_NAMES
 from controller.api.server.server import SocketTaken
-from controller.api.streams.proxy import Asked as Request
-from controller.api.streams.proxy import ProxiedResponse, relay_websocket
+from controller.api.streams.proxy import ProgramRequest, ProxiedResponse, relay_websocket
 from controller.app.core import Core
 from controller.app.errors import CannotStart
 from controller.kinds.common.address import parse_address
@@ -90,7 +89,7 @@ async def _pass_on(
     target = scope["raw_path"] + (b"?" + query if query else b"")
     headers = [(name, value) for name, value in scope["headers"] if name not in _SECRETS]
     secure = scope["scheme"] in ("https", "wss")
-    request = Request(scope.get("method", "GET"), port, "", target, headers, "https" if secure else "http")
+    request = ProgramRequest(scope.get("method", "GET"), port, "", target, headers, "https" if secure else "http")
     try:
         opened = await run_in_threadpool(services.forward.open, SANDBOX, obj.namespace, obj.name, port)
     except ServiceError as error:
