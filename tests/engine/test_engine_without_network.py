@@ -36,7 +36,7 @@ def sandbox(world: World) -> Container:
 @pytest.mark.docker
 def test_engine_makes_it_without_networks(world: World, sandbox: Container) -> None:
     form = "{{.Config.NetworkDisabled}} {{.HostConfig.MemorySwappiness}} {{len .NetworkSettings.Networks}}"
-    found = docker("inspect", "--format", form, sandbox.id).stdout.split()
+    found = docker("inspect", "--format", form, sandbox.id).split()
     swappiness = "0" if world.engine.observe().facts.cgroup_version == "1" else "<nil>"
     assert found == ["true", swappiness, "0"]
     assert sandbox.networks == ("none",)
@@ -44,11 +44,11 @@ def test_engine_makes_it_without_networks(world: World, sandbox: Container) -> N
 
 @pytest.mark.docker
 def test_local_names_resolve_and_only_loopback_exists(world: World, sandbox: Container) -> None:
-    hosts = docker("exec", sandbox.id, "cat", "/etc/hosts", "/etc/resolv.conf").stdout
+    hosts = docker("exec", sandbox.id, "cat", "/etc/hosts", "/etc/resolv.conf")
     assert "127.0.0.1\tlocalhost\n" in hosts
     assert f"127.0.0.1\t{world.create(sandbox.uid).config.hostname}\n" in hosts
-    assert hosts.endswith("nameserver 127.0.0.1\n")
-    assert docker("exec", sandbox.id, "cat", "/sys/class/net/lo/flags").stdout.strip() == "0x9", "up and loopback"
+    assert hosts.endswith("nameserver 127.0.0.1")
+    assert docker("exec", sandbox.id, "cat", "/sys/class/net/lo/flags") == "0x9", "up and loopback"
     assert sandbox.inside is not None
     assert differing(facts(world.create(sandbox.uid).config, sandbox.inside)) == ""
 
