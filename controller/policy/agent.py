@@ -28,6 +28,8 @@ _LEAST_MEMORY_BYTES = 16 << 20
 def settings(agent: Agent, namespace: str, level: str) -> str:
     """Return the agent's settings as JSON. The namespace is the project of an agent that names none."""
     found = {**agent.model_dump(mode="json"), "project": agent.project or namespace, "level": level}
+    if not agent.contexts:  # the start line, and so the hash, of agents from before this field
+        del found["contexts"]
     return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -69,11 +71,24 @@ def refused(template: Template, limits: Limits, policy: Policy) -> Iterator[Refu
         elif each.name in OWN:
             yield Refusal(f"env[{index}].name", f"`{each.name}` is set by Paddock for the agent; remove it")
     yield from _mounts(template)
+    yield from _contexts(template.agent)
     if limits.pids < _FEWEST_PIDS:
         yield Refusal("resources.limits.pids", f"an agent and one command need at least {_FEWEST_PIDS}; raise it")
     if limits.memory_bytes < _LEAST_MEMORY_BYTES:
         words = f"a sandbox with an agent needs at least {format_bytes(_LEAST_MEMORY_BYTES)}; raise it"
         yield Refusal("resources.limits.memory", words)
+
+
+def _contexts(agent: Agent) -> Iterator[Refusal]:
+    for index, context in enumerate(agent.contexts):
+        place = f"agent.contexts[{index}]"
+        if context.language in [earlier.language for earlier in agent.contexts[:index]]:
+            yield Refusal(f"{place}.language", f"there is one of {context.language} already; remove one of them")
+        if context.language == "bash" and context.imports:
+            yield Refusal(f"{place}.imports", "bash has no modules; remove it")
+        for number, name in enumerate(context.imports if context.language == "python" else ()):
+            if not all(part.isidentifier() for part in name.split(".")):
+                yield Refusal(f"{place}.imports[{number}]", f"`{name}` is not the name of a Python module; correct it")
 
 
 def _mounts(template: Template) -> Iterator[Refusal]:

@@ -76,9 +76,31 @@ def test_a_newer_agent_image_leaves_the_hash() -> None:
     assert rendered(agent={"callers": "Anyone"}).hash() != rendered().hash()
 
 
+def test_contexts_reach_the_agent_and_unset_leave_the_hash() -> None:
+    config = rendered(agent={"contexts": [{"language": "python", "imports": ["numpy", "matplotlib.pyplot"]}]})
+    assert config.command is not None
+    settings = json.loads(config.command[-1])
+    assert settings["contexts"] == [{"language": "python", "imports": ["numpy", "matplotlib.pyplot"]}]
+    plain = rendered(agent={"contexts": []})
+    assert plain.command is not None
+    assert "contexts" not in plain.command[-1]
+    assert plain.hash() == rendered().hash()
+
+
 @pytest.mark.parametrize(
     ("asked", "field", "words"),
     [
+        (
+            {"agent": {"contexts": [{"language": "bash"}, {"language": "bash"}]}},
+            "agent.contexts[1].language",
+            "one of bash already",
+        ),
+        ({"agent": {"contexts": [{"language": "bash", "imports": ["a"]}]}}, "agent.contexts[0].imports", "no modules"),
+        (
+            {"agent": {"contexts": [{"language": "python", "imports": ["a-b"]}]}},
+            "agent.contexts[0].imports[0]",
+            "not the name of a Python module",
+        ),
         ({"env": [{"name": "LD_PRELOAD", "value": "/x.so"}]}, "env[0].name", "can't be set beside an agent"),
         ({"env": [{"name": "LD_AUDIT", "value": "/x.so"}]}, "env[0].name", "set it in `command`"),
         ({"env": [{"name": "A"}, {"name": "MCP_PROJECT_ID"}]}, "env[1].name", "set by Paddock for the agent"),

@@ -26,6 +26,22 @@ Word = Annotated[
 ]
 
 
+ModuleName = Annotated[
+    Text,
+    Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_@][A-Za-z0-9_.@/-]*$"),
+    Form("the name of a module, such as matplotlib.pyplot"),
+]
+
+
+class StartedContext(Model):
+    """A code context that runs from the start of the sandbox: the default one of its language."""
+
+    language: Literal["python", "javascript", "bash"]
+    """Its language; the image needs the interpreter."""
+    imports: Annotated[tuple[ModuleName, ...], Field(max_length=64)] = ()
+    """Modules that it has loaded, such as numpy. One that the image lacks is an error of the code that uses it."""
+
+
 class Agent(Model):
     """An agent in the sandbox: it starts the command as its child, and answers MCP on port 8500 of the loopback.
 
@@ -48,6 +64,11 @@ class Agent(Model):
     """Callers that it answers. Paddock: the daemon alone. Anyone: programs of the sandbox, too.
 
     A sandbox whose user is root can't be distinguished from the daemon; its status says so.
+    """
+    contexts: Annotated[tuple[StartedContext, ...], Field(max_length=3)] = ()
+    """Code contexts that run from the start, one a language: in a pool's members they wait with all loaded.
+
+    Others begin with their first use.
     """
     project: Annotated[Text, Field(max_length=253)] = ""
     """Project of the sandbox, as MCP_PROJECT_ID, PROJECT_ID and PROJECT_NAME in it, with SECURITY_LEVEL beside them.

@@ -49,6 +49,7 @@ _AGAIN_SECONDS, _KILL_SECONDS = 2.0, 4.0  # after an interrupt
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MIME = re.compile(r"[a-z]+/[a-zA-Z0-9.+-]{1,100}")
+_IMPORTS = "imports"  # name of the execution that loads what a context has from its start
 _PROGRAMS = {"python": ("python3", "python"), "javascript": ("node", "nodejs"), "bash": ("bash",)}
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS")
 
@@ -432,7 +433,15 @@ class Context:
         if self.language == "bash":
             self._tell_bash(execution.code, execution.env)
         else:
-            self._tell({"id": self._number, "op": "execute", "code": execution.code, "env": execution.env})
+            self._tell(
+                {
+                    "id": self._number,
+                    "op": "execute",
+                    "code": execution.code,
+                    "env": execution.env,
+                    "counted": execution.name != _IMPORTS,
+                }
+            )
 
     def _expire(self, execution: Execution) -> None:
         if execution is self.current:
@@ -721,7 +730,7 @@ class Context:
         lines = "".join(f"try:\n import {name}\nexcept Exception: pass\n" for name in self.imports)
         if self.language == "javascript":
             lines = "".join(f"try {{ require({json.dumps(name)}) }} catch (e) {{}}\n" for name in self.imports)
-        execution = Execution(_Silence(self._be_ready), "imports", lines, {}, _START_SECONDS)
+        execution = Execution(_Silence(self._be_ready), _IMPORTS, lines, {}, _START_SECONDS)
         self.queue.insert(0, execution)
         self._next()
         self.executions, self.started = 0, False

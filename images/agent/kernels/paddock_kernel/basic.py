@@ -39,9 +39,9 @@ class Engine:
             data, metadata = bundle_of(value)
             send_result(self._events, data, main=False, metadata=metadata)
 
-    async def run(self, code: str) -> None:
+    async def run(self, code: str, *, counted: bool = True) -> None:
         """Run a cell; `error` is its error, or None."""
-        self.count += 1
+        self.count += counted
         self.error = None
         name = f"<cell {self.count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)

@@ -107,7 +107,7 @@ class Kernel:
         try:
             self.interrupts.cell(True)
             try:
-                await engine.run(request["code"])
+                await engine.run(request["code"], counted=request.get("counted", True))
             finally:
                 self.interrupts.cell(False)
         except asyncio.CancelledError:

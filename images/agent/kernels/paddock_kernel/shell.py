@@ -125,7 +125,7 @@ class Engine:
     def count(self) -> int:
         return self._shell.execution_count - 1
 
-    async def run(self, code: str) -> None:
+    async def run(self, code: str, *, counted: bool = True) -> None:
         """Run a cell; `error` is its error, or None."""
         shell = self._shell
         shell.error = self.error = None
@@ -136,7 +136,7 @@ class Engine:
         except Exception:
             cell, preprocessing = code, sys.exc_info()
         result = await shell.run_cell_async(
-            code, store_history=True, transformed_cell=cell, preprocessing_exc_tuple=preprocessing
+            code, store_history=counted, transformed_cell=cell, preprocessing_exc_tuple=preprocessing
         )
         self._first_figures()
         shell.events.trigger("post_execute")
