@@ -44,6 +44,13 @@ class ActivityLog:
             self._used[uid] = self._ticks()
             self._entries[uid] = replace(activity, last_at=self._clock.now(), open=opened, asking=asking)
 
+    def contexts(self, uid: str, run: Run, contexts: tuple[tuple[str, str], ...]) -> None:
+        """Note the code contexts of a run. That is no use, and makes a new entry only where they have changed."""
+        with self._changed:
+            activity = self._entries.get(uid, _NONE)
+            if (activity.contexts_run, activity.contexts) != (run, contexts):
+                self._entries[uid] = replace(activity, contexts_run=run, contexts=contexts)
+
     def stopping_run(self, uid: str) -> Run | None:
         """Return the run of that object that is being stopped, or was stopped last."""
         with self._changed:

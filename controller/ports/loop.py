@@ -17,6 +17,10 @@ class UseTracker(Protocol):
         """Note the end of a stream."""
         ...
 
+    def contexts(self, uid: str, run: Run, contexts: tuple[tuple[str, str], ...], /) -> None:
+        """Note the code contexts of a run, by name and language."""
+        ...
+
     def stopping_run(self, uid: str, /) -> Run | None:
         """Return the run of that object that idleness ends, or ended last: no new use may begin."""
         ...

@@ -303,11 +303,12 @@ def make_sandbox(
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)
     mcp_servers = _mcp_servers(pipeline, objects, host, sandbox_streams)
     ports = InstallPorts(objects, Write(pipeline), engine, images, sandbox_streams, files, mcp_servers)
+    contexts = Contexts(sandbox_streams, calls, recorder, meter or NullMeter(), loop.in_use, limits.contexts)
     run_stages, runs, bridge = make_runs(pipeline, objects, host, limits, sandbox_streams, files)
     return SandboxServices(
         sandbox_streams=sandbox_streams,
         agent=SandboxAgent(sandbox_streams, calls, recorder),
-        contexts=Contexts(sandbox_streams, calls, recorder, meter or NullMeter(), limits.contexts),
+        contexts=contexts,
         previous=PreviousLogs(objects=objects, store=store, streams=streams, sandbox_streams=sandbox_streams),
         egress_logs=EgressLogs(objects=objects, engine=engine, streams=streams),
         detached=Detached(
@@ -320,7 +321,9 @@ def make_sandbox(
         forward=forward,
         usages=Usages(objects, host.samples, "" if loop.place.alone else loop.place.host),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
-        why=_make_why(pipeline, objects, loop, policy, host, lambda o: calls.health(o, sandbox_streams.seen(o))),
+        why=_make_why(
+            pipeline, objects, loop, policy, host, lambda o: calls.health(o, sandbox_streams.seen(o)), contexts
+        ),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use, loop.place),
@@ -357,6 +360,7 @@ def _make_why(
     policy: Policy,
     host: HostPorts,
     agent: Callable[[StoredObject], str],
+    contexts: Contexts,
 ) -> Why:
     return Why(
         objects=objects,
@@ -365,6 +369,7 @@ def _make_why(
         snapshot=loop.snapshot,
         policy=policy,
         agent=agent,
+        contexts=contexts.facts,
         folders=host.folders,
         place=pipeline.place,
     )

@@ -111,7 +111,15 @@ def test_status_lists_contexts_and_suspending_ends_them(sandbox: Sandbox) -> Non
     names = {context.name for context in sandbox.contexts.list()}
     assert "python" in names
     sandbox.run_code("gone = 1")
+    assert any(
+        "`python` (python)" in fact["value"] or "uses the most" in fact["value"] for fact in sandbox.why()["seen"]
+    )
+    wait_for("its status lists them", lambda: sandbox.refresh().object["status"].get("contexts"))
+    assert {each["name"] for each in sandbox.object["status"]["contexts"]} == names
     sandbox.suspend()
+    suspended = sandbox.condition("Suspended")
+    assert suspended is not None
+    assert f"that ended {len(names)} code contexts" in suspended["message"]
     assert sandbox.contexts.list() == []
     sandbox.resume()
     assert sandbox.run_code("'gone' in globals()").text == "False"

@@ -1,11 +1,14 @@
 """Statuses: fields of other versions are kept, and older records are read."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from controller.kinds.observed.activity import Activity
+from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import state_from_json, state_to_json
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.plan.sandbox.status import CONDITIONS, FIELDS, carried
 from tests.plan.case_file import container, decide, instance, memory, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
@@ -80,3 +83,27 @@ def test_launch_of_an_older_record_is_read(stored: dict[str, str], shown: tuple[
     seen = instance(box, replace(memory(box), launch=state.launch, launch_reason=state.launch_reason))
     [write] = decide(snapshot([box], [container(box)], instances={box.obj.uid: seen})).writes.statuses
     assert (write.status["launchType"], write.status["launchReason"]) == shown
+
+
+def test_contexts_are_listed_until_a_suspension_ends_them() -> None:
+    box = sandbox("a", {"template": {"image": "a:1"}})
+    seen, running_container = instance(box, memory(box)), container(box)
+    run = running_container.id, running_container.started_at
+    activity = {box.obj.uid: Activity(contexts=(("mine", "bash"), ("python", "python")), contexts_run=run)}
+
+    def planned(box: Sandbox, *containers: Container, **more: Any) -> dict[str, Any]:
+        found = snapshot([box], list(containers), instances={box.obj.uid: seen})
+        [write] = decide(replace(found, **more)).writes.statuses
+        return dict(write.status)
+
+    running_status = planned(box, running_container, activity=activity)
+    assert [each["name"] for each in running_status["contexts"]] == ["mine", "python"]
+    # A daemon that has just started knows of none, and keeps those of the same run.
+    later = replace(box, obj=replace(box.obj, status={**running_status, "restartCount": 7}))
+    assert planned(later, running_container)["contexts"] == running_status["contexts"]
+    suspended = sandbox("a", {"template": {"image": "a:1"}, "runState": "Suspended"})
+    suspended = replace(suspended, obj=replace(suspended.obj, status=running_status))
+    ended = planned(suspended, replace(running_container, state=State.EXITED), activity=activity)
+    message = next(each["message"] for each in ended["conditions"] if each["type"] == "Suspended")
+    assert message == "runState is Suspended; that ended 2 code contexts (mine, python)"
+    assert "contexts" not in ended

@@ -25,7 +25,7 @@ class Activity:
     `last_at` is when a stream (an exec, a followed log) last began or ended. `open` counts open streams, `asking` the
     execs among them: they start a suspended sandbox. `mark` is the first CPU sample since the last use, `cpu` the
     newest. `void` are times of the clock before it jumped, of the stored use and of the run's start: `last_at` is in
-    their place.
+    their place. `contexts` are the code contexts of `contexts_run`, by name and language (None: none was asked for).
     """
 
     last_at: float = 0.0
@@ -34,6 +34,8 @@ class Activity:
     mark: CpuSample | None = None
     cpu: CpuSample | None = None
     void: tuple[float, ...] = ()
+    contexts: tuple[tuple[str, str], ...] = ()
+    contexts_run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The status of a Sandbox, computed from the decision and the observation. Every pass writes every condition."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from controller.kinds.common.log_tail import Tail
@@ -15,6 +16,7 @@ from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
 from controller.plan.sandbox import (
     agent,
     attest,
+    contexts,
     disk_limit,
     drift,
     hibernation,
@@ -47,6 +49,8 @@ FIELDS = frozenset(
         "user",
         "userShared",
         "host",
+        "contexts",
+        "endedContexts",
     }
 )
 # Those that come from the container. A pass that can't observe it keeps what was reported last.
@@ -111,6 +115,7 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
             made |= {"user": user_ids.shown(container)} | ({"userShared": True} if user_ids.shares(context) else {})
     elif context.blind:  # a daemon that has just started knows no container yet
         made |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
+    made |= contexts.fields(context)
     if memory.first_start:
         made["firstStartTime"] = rfc3339(memory.first_start)
     if memory.last_end is not None:
@@ -246,11 +251,14 @@ def _outdated(context: ReconcileContext) -> Condition:
 
 
 def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
+    ended = contexts.ended(context)
     if decision.reason in idle.REASONS and not decision.delete:
-        return Condition("Suspended", "True", decision.reason, decision.message)
+        return Condition("Suspended", "True", decision.reason, contexts.with_ended(decision.message, ended))
     asked = context.spec is not None and context.spec.run_state == "Suspended" and not context.blind
     stopped = context.container is None or context.container.state in (State.CREATED, State.EXITED, State.DEAD)
-    return _SUSPENDED if asked and stopped else _NOT_SUSPENDED
+    if not (asked and stopped):
+        return _NOT_SUSPENDED
+    return replace(_SUSPENDED, message=contexts.with_ended(_SUSPENDED.message, ended)) if ended else _SUSPENDED
 
 
 def _degraded(decision: Decision, container: Container | None) -> Condition:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.context import LANGUAGES, Context
-from controller.ports import Meter
+from controller.ports import Meter, UseTracker
 
 Run = tuple[str, float]
 
@@ -19,8 +19,8 @@ def run_of(container: Container) -> Run:
 class ContextBook:
     """Thread-safe. An agent's own list is the truth; this is what was last heard of it."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+    def __init__(self, meter: Meter, tracker: UseTracker) -> None:
+        self._meter, self._tracker = meter, tracker
         self._lock = threading.Lock()
         self._contexts: dict[str, tuple[Run, Mapping[str, Context]]] = {}
 
@@ -31,14 +31,14 @@ class ContextBook:
                 self._contexts[uid] = run, {context.name: context for context in contexts}
             else:
                 self._contexts.pop(uid, None)
-            self._count()
+            self._note(uid, run)
 
     def add(self, uid: str, run: Run, context: Context) -> None:
         """Note one context of a sandbox, new or changed."""
         with self._lock:
             known_run, known = self._contexts.get(uid, (run, {}))
             self._contexts[uid] = run, {**(known if known_run == run else {}), context.name: context}
-            self._count()
+            self._note(uid, run)
 
     def remove(self, uid: str, name: str) -> None:
         """Note that a context was deleted."""
@@ -49,28 +49,18 @@ class ContextBook:
                 self._contexts[uid] = run, remaining
             else:
                 self._contexts.pop(uid, None)
-            self._count()
+            self._note(uid, run)
 
-    def of(self, uid: str, run: Run | None = None) -> tuple[Context, ...]:
-        """Return the contexts of a sandbox; with a run only if they are of that one."""
+    def of(self, uid: str) -> tuple[Context, ...]:
+        """Return the contexts of a sandbox."""
         with self._lock:
-            known_run, known = self._contexts.get(uid, (("", 0.0), {}))
-        return tuple(known.values()) if run is None or run == known_run else ()
-
-    def end(self, uid: str) -> tuple[Context, ...]:
-        """Forget the contexts of a sandbox that has stopped; return them."""
-        with self._lock:
-            _, known = self._contexts.pop(uid, (("", 0.0), {}))
-            if known:
-                self._count()
+            _, known = self._contexts.get(uid, (("", 0.0), {}))
         return tuple(known.values())
 
-    def runs(self) -> Mapping[str, Run]:
-        """Return the run of each sandbox that has contexts."""
-        with self._lock:
-            return {uid: run for uid, (run, _) in self._contexts.items()}
-
-    def _count(self) -> None:
+    def _note(self, uid: str, run: Run) -> None:
+        """Tell the loop and the metrics of a change."""
+        _, known = self._contexts.get(uid, (run, {}))
+        self._tracker.contexts(uid, run, tuple(sorted((context.name, context.language) for context in known.values())))
         counts = Counter(context.language for _, known in self._contexts.values() for context in known.values())
         for language in LANGUAGES:
             self._meter.gauge("paddock_contexts", counts[language], language=language)

@@ -14,9 +14,11 @@ from typing import Any
 
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
+from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.registry import Kind
+from controller.kinds.runtime.agent import PORT
 from controller.kinds.runtime.agent_call import AgentRequest
 from controller.kinds.runtime.context import (
     CODE_CHARACTERS,
@@ -28,7 +30,7 @@ from controller.kinds.runtime.context import (
     Outcome,
 )
 from controller.policy.context_events import EventReader, context_of, plain_text
-from controller.ports import AgentAnswer, AgentError, Meter, StreamError
+from controller.ports import AgentAnswer, AgentError, Meter, StreamError, UseTracker
 from controller.service import errors
 from controller.service.access.audit import Recorder
 from controller.service.context.book import ContextBook, run_of
@@ -80,10 +82,11 @@ class Contexts:
         calls: AgentCalls,
         recorder: Recorder,
         meter: Meter,
+        tracker: UseTracker,
         most: int = MOST_CONTEXTS,
     ) -> None:
         self._streams, self._calls, self._recorder, self._meter, self._most = streams, calls, recorder, meter, most
-        self.book = ContextBook(meter)
+        self.book = ContextBook(meter, tracker)
 
     def list(self, kind: Kind, namespace: str, name: str) -> tuple[Context, ...]:
         """Return the contexts of a sandbox; none of one that does not run. Wakes no sandbox."""
@@ -94,7 +97,11 @@ class Contexts:
             raise _no_agent(obj)
         if container is None or container.state is not State.RUNNING:
             return ()
-        place = _Place(obj, container, port, lambda: None)
+        return self.list_of(obj, container)
+
+    def list_of(self, obj: StoredObject, container: Container) -> tuple[Context, ...]:
+        """Return the contexts of a running sandbox with an agent."""
+        place = _Place(obj, container, PORT, lambda: None)
         answer = self._ask(place, AgentRequest("GET", "/contexts", {}), _QUICK_SECONDS)
         found = answer.get("contexts")
         if not isinstance(found, list) or len(found) > 4096:
@@ -109,6 +116,22 @@ class Contexts:
             if candidate.name == context:
                 return candidate
         raise errors.NotFound(f"sandbox `{name}` has no context `{context}`")
+
+    def facts(self, obj: StoredObject) -> tuple[tuple[str, str], ...]:
+        """Return what `why` says of the contexts: how many there are, and the one that uses the most memory."""
+        container = self._streams.seen(obj)
+        if container is None or container.state is not State.RUNNING or self._calls.port(obj, container) is None:
+            return ()
+        try:
+            contexts = self.list_of(obj, container)
+        except errors.ServiceError:
+            return ()  # its agent's health is said beside this
+        if not contexts:
+            return ()
+        largest = max(contexts, key=lambda context: context.memory_bytes)
+        started = f" with {largest.processes} processes that it started" if largest.processes else ""
+        memory = f"`{largest.name}` ({largest.language}) uses the most: {format_bytes(largest.memory_bytes)}{started}"
+        return (("code contexts", ", ".join(context.name for context in contexts)), ("memory of contexts", memory))
 
     def create(self, kind: Kind, namespace: str, name: str, new: NewContext) -> Context:
         """Start an interpreter, and wait until it is ready. Wakes a sandbox suspended as idle."""

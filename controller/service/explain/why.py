@@ -66,14 +66,16 @@ class Why:
         snapshot: LastSnapshot,
         policy: Policy | None = None,
         agent: Callable[[StoredObject], str] = lambda _: "",
+        contexts: Callable[[StoredObject], Facts] = lambda _: (),
         folders: MemoryFolders = no_folders,
         place: Place = ALONE,
     ) -> None:
         """`agent` asks a sandbox's agent for its health; "" without one. `folders` reads a container's in-memory ones.
 
-        `place` is this host among others.
+        `contexts` returns what to say of a sandbox's code contexts. `place` is this host among others.
         """
         self._agent, self._folders, self._place = agent, folders, place
+        self._contexts = contexts
         self._objects, self._store, self._clock, self._snapshot = objects, store, clock, snapshot
         self._policy = policy or Policy()
 
@@ -95,7 +97,7 @@ class Why:
         found = explain(replace(last, now=now), obj.uid, policy)
         seen = _with_agent(found.seen, self._agent(obj))
         full = [fact for each in last.observed.containers.get(obj.uid, ()) for fact in _full(self._folders(each))]
-        return replace(found, seen=(*seen, *full))
+        return replace(found, seen=(*seen, *self._contexts(obj), *full))
 
     def why_server(self, namespace: str, name: str) -> Reasons:
         """Explain an MCP server. Raises NotFound; Conflict if its stored spec can't be read."""
