@@ -49,14 +49,16 @@ from controller.api.routes import (
     workflows,
 )
 from controller.api.routes.sandbox import contexts
+from controller.api.ssh import routes as ssh_routes
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
 from controller.kinds.registry import Registry
 from controller.ports import Meter
+from controller.service.sandbox.ssh import NoSsh, SshFront
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (agent, contexts, files, logs, port_forward, proxy, detached, inspect, why, attest, usage)
+_OF_SANDBOXES = (agent, contexts, files, logs, port_forward, proxy, ssh_routes, detached, inspect, why, attest, usage)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -75,6 +77,7 @@ def create_app(
     examine: Doctor = tuple,
     forwarding: Forwarding | None = None,
     e2b_url: str = "",
+    ssh_front: SshFront | None = None,
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
@@ -82,6 +85,7 @@ def create_app(
     sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
     `forwarding` passes on requests for sandboxes of other hosts, if there are any. `e2b_url` is that of the
     listener for clients of E2B.
+    `ssh_front` serves SSH connections. `forwarding` passes on requests for sandboxes of other hosts, if there are any.
     """
     app = copy(routed(services.registry, speaks_mcp=mcp_app is not None))
     app.state, app.user_middleware = State(), []
@@ -94,6 +98,7 @@ def create_app(
     app.state.port_forwarding = port_forward.PortForwarding()
     app.state.mcp = mcp_app
     app.state.e2b_url = e2b_url
+    app.state.ssh = ssh_front or NoSsh()
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
     app.add_middleware(BodyLimit, share=load.share)

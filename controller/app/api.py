@@ -17,6 +17,7 @@ from controller.app.engine import make_install_rules
 from controller.app.errors import CannotStart
 from controller.app.fleet_tls import make_fleet_tls
 from controller.app.loop import LoopParts
+from controller.app.ssh import make_ssh
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.memory_folders import read_memory_folders
@@ -129,6 +130,7 @@ def start_listeners(
         examine=partial(examine, settings),
         forwarding=forwarding,
         e2b_url=e2b_url,
+        ssh_front=make_ssh(core, services, store.instance_id),
     )
     core.undo.callback(services.recorder.flush)
     listeners = Listeners(_listener_rules(settings, fleet_tls), store.tokens, core.clock, lambda who: make(who=who))

@@ -76,8 +76,12 @@ class Streams(Protocol):
         size: tuple[int, int] | None = None,
         escaped: Callable[[str], None] | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
+        hangs_up: bool = False,
     ) -> ExecStream:
         """Run a command; the last chunk is `exit`. With `tty` all its output is `stdout`; `size`: its rows and columns.
+
+        Closing its stream kills all its processes. With `hangs_up` it sends SIGHUP to those of its session instead, as
+        a lost terminal does, and may wait for a reader without end.
 
         Past `timeout_seconds` all its processes are killed (exit 124). `escaped` is called, from any thread, if
         processes are left then that may belong to the command, without proof. `prepared` is called just before the
@@ -174,6 +178,10 @@ class FileWork(Protocol):
     def receive(self) -> bytes: ...
     def result(self) -> Mapping[str, Any]: ...
     def close(self) -> None: ...
+
+    def hand_over(self) -> tuple[int, int]:
+        """Return the descriptors of its input and output, without frames (`sftp`). They are the caller's."""
+        ...
 
 
 class Files(Protocol):

@@ -692,6 +692,7 @@ class FakeEngine:
         size: tuple[int, int] | None = None,
         escaped: Callable[[str], None] | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
+        hangs_up: bool = False,
     ) -> Stream:
         box = self._reachable(container_id)
         if box.state is not State.RUNNING:

@@ -37,6 +37,7 @@ _SELF = (
     PREFIX,
     f"{PREFIX}/auth/whoami",
     f"{PREFIX}/auth/can-i",
+    f"{PREFIX}/ssh",
 )
 _OWN_RULES = ("/mcp", "/mcp/servers")  # each tool, or server, authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")

@@ -212,6 +212,8 @@ def _stream(scope: Scope) -> str:
     query = QueryParams(scope.get("query_string", b""))
     if scope["type"] == "websocket" and route.endswith("/exec"):
         return "exec"
+    if scope["type"] == "websocket" and route.endswith("/ssh"):
+        return "ssh"
     if route.endswith("/logs") and query.get("follow") in _TRUE:
         return "logs"
     path = str(scope.get("path", ""))

@@ -26,13 +26,14 @@ from controller.service.objects import serialize
 from controller.service.watch.hub import MOST_WATCHES
 
 REQUESTS: Final = "requests"
-_LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|mcp|logs|files|portforward|proxy)(/.*)?")
+_LASTING = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/(exec|mcp|logs|files|portforward|proxy|ssh)(/.*)?")
 _LASTING_NAMES = {
     "exec": "commands",
     "logs": "logs",
     "files": "file operations",
     "portforward": "connections to ports",
     "proxy": "connections to ports",
+    "ssh": "SSH connections",
     "watch": "watches",
     "mcp": "MCP requests",
 }

@@ -48,6 +48,7 @@ class Request:
     stdin: bool
     tty: bool
     size: tuple[int, int] | None = None
+    hangs_up: bool = False
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     since_ticks: int = field(default_factory=ticks_now)
 
@@ -150,10 +151,16 @@ class Exec:
         return not state.get("Pid") and not state.get("Running")
 
     def abandon(self) -> None:
-        """Kill it after its reader has disconnected; else such commands would use up the sandbox's pids."""
+        """Kill it after its reader has disconnected; else such commands would use up the sandbox's pids.
+
+        One that hangs up gets what the loss of a terminal means; what has left its session runs on.
+        """
         self._settled = True
         if not self._timed_out and not self._left:
-            self._kill(self._leader())
+            if self._request.hangs_up:
+                self._killer.hang_up(self._target(self._leader()))
+            else:
+                self._kill(self._leader())
         self._end()
 
     def resize(self, rows: int, columns: int) -> None:

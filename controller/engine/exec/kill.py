@@ -75,6 +75,14 @@ class Killer:
             time.sleep(_PAUSE_SECONDS)
         return not own
 
+    def hang_up(self, target: Target) -> None:
+        """Send SIGHUP to the processes of the command's session, stopped ones too. Others of the command run on."""
+        with contextlib.suppress(Unreadable):
+            for process in self._processes(target):
+                if target.leader and process.session == target.leader and process.started >= target.since_ticks:
+                    kill(process, self._cgroups.proc, signal.SIGHUP)
+                    kill(process, self._cgroups.proc, signal.SIGCONT)
+
     def alive(self, target: Target) -> bool:
         """Tell whether any of the command's processes still runs, as far as they can be read."""
         try:
@@ -148,13 +156,13 @@ class Killer:
         return frozenset()
 
 
-def kill(process: Process, proc: Path) -> bool:
-    """Kill it, unless its pid was reused."""
+def kill(process: Process, proc: Path, number: signal.Signals = signal.SIGKILL) -> bool:
+    """Kill it, or send it another signal, unless its pid was reused."""
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(process.pid)
         try:
             if process_of(proc, process.pid) == process:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                signal.pidfd_send_signal(handle, number)
                 return True
         finally:
             os.close(handle)

@@ -187,12 +187,15 @@ class DockerStreams:
         size: tuple[int, int] | None = None,
         escaped: Escaped | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
+        hangs_up: bool = False,
     ) -> ExecStream:
         init_pid = self._init_pid(container_id)
         command = portable(command)
         if tty and size is not None and self._is_sized_inside(container_id, init_pid):
             command = sized(command, size)
-        asked = Request(container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty, size)
+        asked = Request(
+            container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty, size, hangs_up
+        )
         with self._pause_guard.command(container_id):
             exec_id = self._create(container_id, asked.body())
             if prepared is not None:
@@ -212,7 +215,7 @@ class DockerStreams:
         _relay(
             wire,
             stream.queue,
-            max_wait_seconds=_STALL_SECONDS,
+            max_wait_seconds=None if hangs_up else _STALL_SECONDS,
             last=running.last_chunks,
             left=running.abandon,
             chunks=partial(_begun, running, self._image(container_id), tty),

@@ -156,6 +156,17 @@ class Worker:
         except (OSError, ValueError):
             return b""
 
+    def hand_over(self) -> tuple[int, int]:
+        """See ports.FileWork. Raises FileError once it has ended."""
+        try:
+            with self._using[0], self._using[1]:
+                copies = (os.dup(self._in.fileno()), os.dup(self._out.fileno()))
+                self._in.close()
+                self._out.close()
+        except (OSError, ValueError):
+            raise FileError("CutOff", _ENDED) from None
+        return copies
+
     def result(self) -> dict[str, Any]:
         """Return the worker's next result: the metadata before its data, if any; then the outcome at the end.
 

@@ -16,6 +16,7 @@ from controller.archive.names import DEPTH
 from controller.archive.pack import Piece, Span, contents, pack, pack_file
 from controller.archive.tar import FAILED, PIECE_BYTES, Reader, note
 from controller.archive.unpack import AtomicFile, Rules, unpack
+from controller.engine.files import sftp
 from controller.engine.files.results import Result, TooLarge
 from controller.engine.files.sandbox_root import (
     NotAFile,
@@ -29,7 +30,9 @@ from controller.engine.files.sandbox_root import (
 
 _LIST_BYTES = 2 << 20  # of names and link targets; as JSON they may be six times as long
 _PASSWD_BYTES = 1 << 18
-_PASSWD_UID, _PASSWD_HOME = 2, 5  # its fields
+_PASSWD_UID, _PASSWD_HOME, _PASSWD_SHELL = 2, 5, 6  # its fields
+_SHELLS = ("/bin/bash", "/bin/sh")  # of a user without an entry
+_NO_SHELLS = ("nologin", "false")
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symlink"}
 
 
@@ -263,7 +266,40 @@ def unpack_(job: Job) -> Result:
     return {"files": done.files, "bytes": done.bytes, "leftOut": done.left_out, "leftOutCount": done.left_out_count}
 
 
+def login(job: Job) -> Result:
+    """Return the shell and the home of the sandbox's user; the shell is empty if the image has none."""
+    entry = _passwd_entry(job.root)
+    named = entry[_PASSWD_SHELL] if entry else ""
+    shells = (each for each in (named, *_SHELLS) if each and each.rpartition("/")[2] not in _NO_SHELLS)
+    return {
+        "shell": next((each for each in shells if _is_program(job.root, each)), ""),
+        "home": str(job.ask.get("home") or (entry[_PASSWD_HOME] if entry else "") or "/"),
+        "name": entry[0] if entry else "",
+    }
+
+
+def _is_program(root: int, path: str) -> bool:
+    """Tell whether a path leads to a regular file that somebody may execute."""
+    try:
+        fd = open_path(root, path.encode("utf-8", "surrogateescape"), os.O_PATH)
+    except OSError:
+        return False
+    try:
+        mode = os.fstat(fd).st_mode
+    finally:
+        os.close(fd)
+    return stat.S_ISREG(mode) and bool(mode & 0o111)
+
+
+def sftp_(job: Job) -> Result:
+    """Answer SFTP until the input ends."""
+    sftp.serve(job.root, job.ask, job.read, job.write, home(job.root, job.ask))
+    return {}
+
+
 OPERATIONS: dict[str, Callable[[Job], Result]] = {
+    "sftp": sftp_,
+    "login": login,
     "stat": stat_,
     "list": list_,
     "mkdir": mkdir,
@@ -280,6 +316,12 @@ def home(root: int, ask: Result) -> str:
     """Return the home of the sandbox's user as its commands have it: its HOME, else that of /etc/passwd, else `/`."""
     if ask.get("home"):
         return str(ask["home"])
+    entry = _passwd_entry(root)
+    return (entry[_PASSWD_HOME] if entry else "") or "/"
+
+
+def _passwd_entry(root: int) -> list[str] | None:
+    """Return the fields of the sandbox's user in /etc/passwd; None without an entry."""
     with suppress(OSError, NotAFile):
         fd = open_file(root, b"/etc/passwd")
         try:
@@ -287,9 +329,9 @@ def home(root: int, ask: Result) -> str:
         finally:
             os.close(fd)
         for fields in (line.split(":") for line in text.split("\n")):
-            if len(fields) > _PASSWD_HOME and fields[_PASSWD_UID] == str(os.getuid()):
-                return fields[_PASSWD_HOME] or "/"
-    return "/"
+            if len(fields) > _PASSWD_SHELL and fields[_PASSWD_UID] == str(os.getuid()):
+                return fields
+    return None
 
 
 def _open_parent(root: int, folder: bytes, *, create: bool = False) -> int:

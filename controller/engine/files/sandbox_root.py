@@ -45,9 +45,12 @@ def clean(path: str, working_dir: str = "/") -> bytes:
     return b"/" + (base + b"/" + name).lstrip(b"/")
 
 
-def open_path(root: int, path: bytes, flags: int) -> int:
-    """Open an existing path. Links and `..` stay within the root, magic links fail. Raises OSError."""
-    how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _IN_ROOT)
+def open_path(root: int, path: bytes, flags: int, mode: int = 0) -> int:
+    """Open a path; with O_CREAT, `mode` is that of a new file. Links and `..` stay within the root, magic links fail.
+
+    Raises OSError.
+    """
+    how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode, _NO_MAGICLINKS | _IN_ROOT)
     for _ in range(_TRIES):
         fd = int(_libc.syscall(_OPENAT2, root, path, how, len(how)))
         if fd >= 0:
@@ -68,8 +71,11 @@ def open_folder(root: int, path: bytes) -> int:
     return fd
 
 
-def open_file(root: int, path: bytes, *, follow: bool = True) -> int:
-    """Open a regular file for reading; others are only checked (O_PATH), never opened. Raises OSError, NotAFile."""
+def open_file(root: int, path: bytes, *, follow: bool = True, reads: bool = True) -> int:
+    """Open a regular file for reading; others are only checked (O_PATH), never opened. Raises OSError, NotAFile.
+
+    Not `reads`: the path alone, which may be reopened by its descriptor.
+    """
     seen = open_path(root, path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
     try:
         mode = os.fstat(seen).st_mode
@@ -81,6 +87,8 @@ def open_file(root: int, path: bytes, *, follow: bool = True) -> int:
         if why:
             raise NotAFile("NotAFile", f"{why}; use exec for it")
         # Reopen the checked file by its descriptor: its name may lead elsewhere by now.
+        if not reads:
+            return os.dup(seen)
         return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     finally:
         os.close(seen)

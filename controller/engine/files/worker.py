@@ -31,7 +31,7 @@ _CAPABILITY_V3 = 0x20080522
 _FRAME_BYTES = 4 << 20
 _EXIT_MILLISECONDS = 1000
 _SECONDS = 60  # for operations without data, which don't end with their client's connection
-_TRANSFERS = ("read", "write", "pack", "unpack")
+_TRANSFERS = ("read", "write", "pack", "unpack", "sftp")
 
 
 class Frames:
@@ -124,6 +124,10 @@ def _json_of(value: Any) -> str:
     return repr(value) if isinstance(value, (int, float)) else encode_basestring_ascii(str(value))
 
 
+def _stdin(count: int) -> bytes:
+    return os.read(0, count)
+
+
 def put(data: bytes) -> None:
     """Output data."""
     write_all(1, data)
@@ -152,7 +156,8 @@ def main() -> int:
         end_with(process)
         if ask["op"] not in _TRANSFERS:
             signal.alarm(_SECONDS)  # a sandbox may add files for as long as we list or remove them
-        job = Job(root, ask, frames.read, put, lambda words: say({"head": words}), draw)
+        read = frames.read if ask["op"] != "sftp" else _stdin  # its client's bytes come without frames
+        job = Job(root, ask, read, put, lambda words: say({"head": words}), draw)
         return OPERATIONS[ask["op"]](job)
 
     said = outcome(work)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "move", "pack", "unpack"]
+Operation = Literal["stat", "list", "mkdir", "remove", "read", "write", "move", "pack", "unpack", "login", "sftp"]
 # Operations that send data in, and read-only ones.
 TAKES = frozenset[Operation](("write", "unpack"))
-READ_OPERATIONS = frozenset[Operation](("stat", "list", "read", "pack"))
+READ_OPERATIONS = frozenset[Operation](("stat", "list", "read", "pack", "login"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,12 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_api_requests_in_flight", "Requests in progress.", at_start=0),
     gauge(
         "paddock_api_streams",
-        "Open streams (logs, exec, cp, watch).",
+        "Open streams (logs, exec, cp, watch, ssh).",
         ("kind",),
-        values={"kind": ("logs", "exec", "cp", "watch")},
+        values={"kind": ("logs", "exec", "cp", "watch", "ssh")},
         at_start=0,
     ),
+    counter("paddock_ssh_connections_total", "SSH connections to sandboxes."),
     counter(
         "paddock_api_auth_failures_total",
         "Refused for authentication or authorization.",

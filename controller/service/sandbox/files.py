@@ -70,6 +70,11 @@ class Work:
         """Return the operation's result (see ports.FileWork). Raises ServiceError."""
         return dict(self._translated(self._work.result))
 
+    def hand_over(self) -> tuple[int, int]:
+        """Return the descriptors of its input and output, which are the caller's (see ports.FileWork)."""
+        descriptors: tuple[int, int] = self._translated(self._work.hand_over)
+        return descriptors
+
     def close(self) -> None:
         """End it. Any thread may call it, repeatedly."""
         try:

@@ -101,12 +101,14 @@ class SandboxStreams:
         tty: bool = False,
         size: tuple[int, int] | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
+        hangs_up: bool = False,
     ) -> Callable[[], TrackedStream]:
         """Run a command in the sandbox; the last chunk is `exit`. A sandbox suspended as idle is started for it.
 
         `env` may name secrets of the namespace; only the command gets their values. `prepared` makes the
         stream a DetachableExec: it is called with its reference just before the command starts. `size` are the rows and
         columns that a terminal (`tty`) begins with.
+        `hangs_up`: closing the stream ends the command as a lost terminal does, and does not kill it.
         Without `timeout_seconds` the template's or the host's limit applies; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
@@ -118,10 +120,10 @@ class SandboxStreams:
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         options: dict[str, Any] = {"env": self.variables(obj, env or {}), "working_dir": working_dir}
         options["timeout_seconds"] = limit
-        whole = _whole(stdin) if not (tty or user or prepared) else None
+        whole = _whole(stdin) if not (tty or user or prepared or hangs_up) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
         forget_record: Callable[[], None] = lambda: None  # noqa: E731
-        if prepared is None and self._attached is not None:
+        if prepared is None and self._attached is not None and not hangs_up:
             prepared, forget_record = self._attached.recorder(obj, command, limit, tty=tty)
 
         def start(found: Container) -> ExecStream:
@@ -130,6 +132,7 @@ class SandboxStreams:
                 return quick
             more: dict[str, Any] = {"user": user, "stdin": stdin, "tty": tty, "escaped": escaped}
             more |= ({"prepared": prepared} if prepared else {}) | ({"size": size} if tty and size else {})
+            more |= {"hangs_up": True} if hangs_up else {}
             return self._streams.exec(found.id, command, **options, **more)
 
         def open_() -> TrackedStream:

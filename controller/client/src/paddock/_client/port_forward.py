@@ -13,12 +13,15 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from paddock._client.connection import full_path
 from paddock._client.errors import ClientError
 from paddock._client.handshake import open_socket, protocol, upgrade
 from paddock._client.server import Server
 from paddock._client.splice import Pipe, can_splice
+
+_T = TypeVar("_T", bound="FramedConnection")
 
 _PROTOCOL, _RAW = "portforward.paddock", "raw.portforward.paddock"
 _LENGTH = struct.Struct(">I")
@@ -37,32 +40,20 @@ _MISDIRECTED = (
 _SEND_TIMEOUT = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
 
 
-class PortConnection:
-    """One connection to a port of a sandbox; one thread may send while another receives. Close it from any thread.
+class FramedConnection:
+    """A WebSocket after its handshake; one thread may send while another receives. Close it from any thread.
 
     `raw`: lengths instead of frames.
     """
 
-    def __init__(self, server: Server, path: str, port: int) -> None:
-        """Raises Unreachable, and Refused: no listener, sandbox not running, or too many connections."""
-        self._pid = os.getpid()
-        self._sock = open_socket(server)
-        offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
-        try:
-            target = f"{full_path(path)}/portforward?port={port}"
-            file, headers = upgrade(self._sock, server, target, offered)
-        except BaseException:
-            self._sock.close()
-            raise
-        self.raw = protocol(headers) == _RAW
-        self._file = io.BufferedReader(file, 1 if self.raw else _PIECE_BYTES)  # 1: no read-ahead
+    def __init__(self, sock: socket.socket, *, raw: bool = False) -> None:
+        self._pid, self._sock, self.raw = os.getpid(), sock, raw
+        self._file = io.BufferedReader(sock.makefile("rb", buffering=0), 1 if raw else _PIECE_BYTES)  # 1: no read-ahead
         self._sock.settimeout(None)
-        if self.raw:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._sending = threading.Lock()
         self._unread = 0  # bytes of the current data frame
 
-    def __enter__(self) -> "PortConnection":
+    def __enter__(self: _T) -> _T:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,6 +177,24 @@ class PortConnection:
                         self._sock.sendall(rest)
         except OSError as error:
             raise ClientError(f"the connection broke: {error.strerror or error}") from error
+
+
+class PortConnection(FramedConnection):
+    """One connection to a port of a sandbox."""
+
+    def __init__(self, server: Server, path: str, port: int) -> None:
+        """Raises Unreachable, and Refused: no listener, sandbox not running, or too many connections."""
+        sock = open_socket(server)
+        offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
+        try:
+            _, headers = upgrade(sock, server, f"{full_path(path)}/portforward?port={port}", offered)
+        except BaseException:
+            sock.close()
+            raise
+        raw = protocol(headers) == _RAW
+        super().__init__(sock, raw=raw)
+        if raw:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
 
 
 def open_port(server: Server, path: str, port: int) -> PortConnection:

@@ -1,0 +1,1 @@
+"""SSH to sandboxes, over the API."""

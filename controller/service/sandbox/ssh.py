@@ -1,0 +1,54 @@
+"""SSH connections to sandboxes, as the API knows them: who has come, and to which sandbox."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.kinds.access.access import Caller
+from controller.service import errors
+
+
+@dataclass(frozen=True, slots=True)
+class SshLogin:
+    """An authenticated caller of one sandbox, of that uid. None: Paddock itself."""
+
+    caller: Caller | None
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SshHost:
+    """Identity of this daemon for SSH clients: its instance, its public key, the address of its port ("": none)."""
+
+    instance: str
+    host_key: str
+    address: str = ""
+
+
+class SshFront(Protocol):
+    """The SSH server. Its methods may block."""
+
+    def host(self) -> SshHost:
+        """Return who this is to SSH clients. Raises ServiceUnavailable."""
+        ...
+
+    def serve(self, descriptor: int, login: SshLogin, over: Callable[[], None]) -> Callable[[], None]:
+        """Serve the connection, of which a copy is made. Return what ends it; `over` is called when it has ended.
+
+        Raises ServiceUnavailable.
+        """
+        ...
+
+
+class NoSsh:
+    """The front of a daemon that keeps no host."""
+
+    def host(self) -> SshHost:
+        """Raise ServiceUnavailable."""
+        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")
+
+    def serve(self, _descriptor: int, _login: SshLogin, _over: Callable[[], None]) -> Callable[[], None]:
+        """Raise ServiceUnavailable."""
+        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")

@@ -1,0 +1,169 @@
+"""Supervisor of the SSH process in the daemon: started by the first connection, and anew after it has ended."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from controller.ports import Meter, StreamError
+from controller.processes.channel import ChannelClosed, Message
+from controller.processes.child import Child
+from controller.service import errors
+from controller.service.sandbox.ssh import SshHost, SshLogin
+from controller.ssh.channels import Connection, Opener, SandboxWork
+from controller.ssh.host_key import host_key, public_key
+
+MODULE, NAME = "controller.ssh.process", "ssh front"
+_READY_SECONDS = 15.0
+_SIGNALS = frozenset(
+    ("ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT", "SEGV", "TERM", "USR1", "USR2")
+)
+_log = structlog.get_logger("paddock.ssh")
+
+
+@dataclass(frozen=True, slots=True)
+class SshParts:
+    """Connections of the supervisor to the rest of the daemon. `key_file` holds the host key, `instance` names it."""
+
+    work: SandboxWork
+    meter: Meter
+    key_file: Path
+    instance: str
+
+
+class Supervisor:
+    """service.sandbox.ssh.SshFront. Nothing runs before the first connection; `close` ends all."""
+
+    def __init__(self, parts: SshParts) -> None:
+        self._parts, self._opener = parts, Opener(parts.work)
+        self._lock = threading.Condition()
+        self._child: Child | None = None
+        self._ready = self._stopping = False
+        self._connections: dict[int, Connection] = {}
+        self._number = 0
+
+    def host(self) -> SshHost:
+        """See SshFront."""
+        return SshHost(self._parts.instance, public_key(self._key()))
+
+    def serve(self, descriptor: int, login: SshLogin, over: Callable[[], None]) -> Callable[[], None]:
+        """See SshFront."""
+        with self._lock:
+            child = self._started()
+            self._number += 1
+            number = self._number
+            self._connections[number] = Connection(login, over)
+        try:
+            child.send({"type": "serve", "connection": number}, [descriptor])
+        except ChannelClosed:
+            self._ended(number)
+            raise errors.ServiceUnavailable("the SSH front has ended; connect again") from None
+        self._parts.meter.count("paddock_ssh_connections_total")
+
+        def end() -> None:
+            with suppress(ChannelClosed):
+                child.send({"type": "end", "connection": number})
+            self._ended(number)
+
+        return end
+
+    @property
+    def pid(self) -> int:
+        """Process id of the SSH process; 0: it does not run."""
+        child = self._child
+        return child.pid if child is not None else 0
+
+    def close(self) -> None:
+        """End the process, and all connections."""
+        with self._lock:
+            self._stopping = True
+            child, self._child, self._ready = self._child, None, False
+        if child is not None:
+            child.stop()
+        self._end_all()
+
+    def _key(self) -> str:
+        try:
+            return host_key(self._parts.key_file)
+        except (OSError, ValueError) as error:
+            message = f"the SSH host key {self._parts.key_file} can't be used: {error}; remove it, a new one is made"
+            raise errors.ServiceUnavailable(message) from error
+
+    def _started(self) -> Child:
+        """Return the running process, with the lock held. Raises ServiceUnavailable."""
+        if self._child is None and not self._stopping:
+            self._ready, key = False, self._key()
+            try:
+                self._child = Child(MODULE, NAME, self._take, self._gone)
+                self._child.send({"type": "config", "key": key})
+            except (OSError, ChannelClosed) as error:
+                raise errors.ServiceUnavailable(f"the SSH front can't be started: {error}; try again") from error
+        self._lock.wait_for(lambda: self._ready or self._child is None, _READY_SECONDS)
+        child = self._child
+        if child is None or not self._ready:
+            raise errors.ServiceUnavailable("the SSH front does not start; the daemon's log says why, try again")
+        return child
+
+    def _gone(self, child: Child) -> None:
+        with self._lock:
+            if self._child is not child:
+                return
+            self._child, self._ready = None, False
+            self._lock.notify_all()
+        if not self._stopping:
+            _log.warning("ssh front ended; the next connection starts it again")
+        self._end_all()
+
+    def _end_all(self) -> None:
+        for number in list(self._connections):
+            self._ended(number)
+
+    def _ended(self, number: int) -> None:
+        connection = self._connections.pop(number, None)
+        if connection is not None:
+            connection.close()
+
+    def _take(self, child: Child, message: Message) -> None:
+        """Take a message of the process."""
+        type_ = message["type"]
+        if type_ == "ready":
+            with self._lock:
+                self._ready = self._child is child
+                self._lock.notify_all()
+            return
+        connection = self._connections.get(int(message["connection"]))
+        if connection is None:  # it has ended meanwhile
+            return
+        match type_:
+            case "open":
+                number = int(message["number"])
+
+                def answer(outcome: Mapping[str, Any], descriptors: tuple[int, ...]) -> None:
+                    with suppress(ChannelClosed):
+                        child.send({"type": "answer", "number": number, **outcome}, descriptors)
+                    if outcome:
+                        connection.release(number)
+
+                self._opener.open(connection, number, message, answer)
+            case "closed":
+                threading.Thread(target=connection.release, args=(int(message["number"]),), daemon=True).start()
+            case "resize" | "signal":
+                threading.Thread(target=_control, args=(connection, message), daemon=True).start()
+            case "ended":
+                threading.Thread(target=self._ended, args=(int(message["connection"]),), daemon=True).start()
+
+
+def _control(connection: Connection, message: Message) -> None:
+    """Pass a terminal's new size, or a signal, to the command."""
+    channel = connection.channels.get(int(message["number"]))
+    if channel is None:
+        return
+    with suppress(StreamError, ValueError):
+        if message["type"] == "resize":
+            channel.resize(int(message["rows"]), int(message["columns"]))
+        elif channel.control is not None and message["name"] in _SIGNALS:
+            channel.control.signal(str(message["name"]))
