@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from controller.kinds.common.chunk import Chunk
 from controller.ports import ExecStream, StreamError
-from controller.service.errors import ServiceError
 from controller.ssh.frames import EXIT, FAILED, HEAD, STDERR, STDOUT
 
 _PIECE_BYTES = 1 << 16
@@ -84,6 +83,6 @@ class CommandStreams:
             self._sock.sendall(HEAD.pack(kind, len(data)) + data)
 
 
-def refusal_text(error: ServiceError | StreamError) -> str:
+def refusal_text(error: Exception) -> str:
     """Return an error as one line."""
     return " ".join(str(error).split())

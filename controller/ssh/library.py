@@ -3,7 +3,7 @@
 import ctypes.util
 
 _find_library = ctypes.util.find_library
-ctypes.util.find_library = lambda _name: None
+ctypes.util.find_library = lambda name: None  # noqa: ARG005
 try:
     import asyncssh as asyncssh
 finally:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import socket
 import time
-from functools import partial
 from typing import Annotated
 
 import anyio
@@ -106,13 +105,8 @@ async def _handed_over(websocket: WebSocket, link: ClientTransport, front: SshFr
 async def _serve(websocket: WebSocket, front: SshFront, login: SshLogin, descriptor: int) -> None:
     """Have the connection served until it ends, or the caller's right to it does."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
-
-    def ended() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(over.set)
-
     try:
-        end = await run_in_threadpool(front.serve, descriptor, login, ended)
+        end = await run_in_threadpool(front.serve, descriptor, login, lambda: _set(loop, over))
     except ServiceError as error:
         _log.warning("ssh connection not served", error=str(error))
         return
@@ -125,6 +119,11 @@ async def _serve(websocket: WebSocket, front: SshFront, login: SshLogin, descrip
         await asyncio.gather(*waiting, return_exceptions=True)
         with anyio.CancelScope(shield=True):
             await run_in_threadpool(end)
+
+
+def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(event.set)
 
 
 async def _relayed(websocket: WebSocket, front: SshFront, login: SshLogin) -> None:
@@ -140,9 +139,7 @@ async def _relayed(websocket: WebSocket, front: SshFront, login: SshLogin) -> No
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         try:
-            end = await run_in_threadpool(
-                front.serve, theirs.fileno(), login, partial(loop.call_soon_threadsafe, over.set)
-            )
+            end = await run_in_threadpool(front.serve, theirs.fileno(), login, lambda: _set(loop, over))
         except ServiceError as error:
             await websocket.close(1011, str(error)[:120])
             return

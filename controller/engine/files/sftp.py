@@ -363,8 +363,8 @@ class Server:
             info = os.statvfs(f"/proc/self/fd/{fd}")
         finally:
             os.close(fd)
-        values = (info.f_bsize, info.f_frsize, info.f_blocks, info.f_bfree, info.f_bavail, info.f_files)
-        values += (info.f_ffree, info.f_favail, info.f_fsid, info.f_flag & 3, info.f_namemax)
+        values = [info.f_bsize, info.f_frsize, info.f_blocks, info.f_bfree, info.f_bavail, info.f_files]
+        values += [info.f_ffree, info.f_favail, info.f_fsid, info.f_flag & 3, info.f_namemax]
         packed = struct.pack(">11Q", *(value & 0xFFFF_FFFF_FFFF_FFFF for value in values))
         return _packet(EXTENDED_REPLY, number, packed)
 
