@@ -34,8 +34,9 @@ class _SshGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group("ssh", cls=_SshGroup, subcommand_metavar="NAME [SSH OPTIONS] [-- COMMAND]")
-def ssh_() -> None:
+@click.group("ssh", cls=_SshGroup, subcommand_metavar="NAME [SSH OPTIONS] [-- COMMAND]", invoke_without_command=True)
+@click.pass_context
+def ssh_(ctx: click.Context) -> None:
     """Work in a sandbox by SSH: a shell, a command, ports (-L, -D); after `setup` also scp, sftp, rsync, git and IDEs.
 
     It runs `ssh` with the daemon as its way to the sandbox, which needs no sshd and no network. Options before `--` are
@@ -47,6 +48,8 @@ def ssh_() -> None:
     paddock ssh quickstart -N -L 8080:localhost:80
     paddock ssh setup && scp notes.txt quickstart.paddock:
     """
+    if ctx.invoked_subcommand is None:
+        say(ctx.get_help())
 
 
 @ssh_.command("connect", hidden=True, context_settings={"ignore_unknown_options": True, "help_option_names": []})
