@@ -71,6 +71,8 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             daemon_socket=read_socket_facts(str(settings.socket)),
             store=store,
             host=settings.host_name,
+            hibernation_bytes=settings.hibernation_bytes,
+            hibernate_to_plain_disk=settings.hibernate_to_plain_disk,
             version=build_of({"paddock": {"version": VERSION, "build": build_hash()}}),
             cluster=_ask_scheduler(settings),
             certificate_days=_certificate_days(settings, clock.now()),

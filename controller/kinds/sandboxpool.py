@@ -23,6 +23,11 @@ class SandboxPoolSpec(Model):
     """The container of its members, by the name of a SandboxTemplate of the same namespace."""
     warm_replicas: Replicas = 1
     """Number of warm members."""
+    warm_state: Literal["Running", "Hibernated"] = "Running"
+    """State of a warm member. Hibernated: once it is ready, it is frozen with its memory in swap, and costs a few MiB.
+
+    A claim wakes it. Where the host can't hibernate, it runs.
+    """
     max_replicas: Annotated[Whole | None, Field(ge=1, le=10_000)] = None
     """Maximum of warm and claimed members together, over all hosts. Default: none."""
     startup_deadline_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 30

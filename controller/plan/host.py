@@ -99,7 +99,7 @@ def _wakes(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
         return Withheld(pressure.REASON, f"{snapshot.pressure.words()}: none is woken until it has recovered")
     if builder.waking is None:
         builder.waking = hibernation.count_waking(snapshot)
-    if builder.waking >= hibernation.WAKES_AT_ONCE:
+    if builder.waking >= hibernation.wakes_at_once(snapshot.observed.facts.cpus):
         return Withheld(WAKE_QUEUED, f"{builder.waking} others are being woken just now")
     builder.waking += 1
     return None

@@ -140,6 +140,17 @@ def test_without_an_engine_it_freezes_the_cgroup_and_thaws_that_again(folder: Pa
     wait_for("it is thawed", lambda: Path(files[0]).read_text().strip() == files[2])
 
 
+def test_without_an_engine_what_was_paused_stays_so(folder: Path, container: str) -> None:
+    files = freezer(Cgroups(), container, pid(container))
+    docker("pause", container)
+    watch = Watch(folder)
+    for deadline, now in ((100.0, 100.0), (200.0, 150.0)):
+        text = {"deadline": deadline, "engine": f"unix://{folder}/no.sock", "containers": {container: files}}
+        (folder / FILE).write_text(json.dumps(text))
+        watch.look(now)
+    assert Path(files[0]).read_text().strip() == files[1]
+
+
 def test_a_file_that_is_gone_or_broken_ends_it(folder: Path) -> None:
     watch = Watch(folder)
     assert not watch.look(1.0)

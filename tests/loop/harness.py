@@ -16,6 +16,7 @@ from typing import Any
 from controller.kinds.base import Model
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
+from controller.kinds.observed.swap import UNKNOWN_ABILITY
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
@@ -25,6 +26,7 @@ from controller.kinds.registry import Kind, discover
 from controller.loop.activity import ActivityLog
 from controller.loop.clock_jump import ClockJump
 from controller.loop.reconcile_pass import ReconcilePass
+from controller.loop.tasks.hibernation import HibernationWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
@@ -166,6 +168,7 @@ class LoopHarness:
         self.most_annotation_bytes = 0  # as the next
         self.most_objects = 0  # of a namespace without a bound of its own; takes effect with the next `daemon()`
         self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
+        self.hibernates = False  # the host can, as `engine.hibernation` has it
         self.wake: Callable[[], None] = lambda: None
         self.before: Callable[[Action], None] = lambda _action: None  # called before each action, as the egress audit
         self.watch: Callable[[bool], None] = lambda _after: None  # of the daemons' steps, see Fuse
@@ -245,6 +248,9 @@ class LoopHarness:
             clock_jumped=ClockJump(self.clock, ticks=self.ticks).jumped,
             layers=lambda: self.layers,
             place=self.place,
+            hibernation=HibernationWatch(
+                lambda _: self.engine.hibernation if self.hibernates else UNKNOWN_ABILITY, self.clock
+            ),
         )
 
     def pass_with(self, workers: Workers, **settings: Any) -> ReconcilePass:

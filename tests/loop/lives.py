@@ -140,6 +140,12 @@ def _idler(house: CrashingHouse, name: str, **lifecycle: Any) -> None:
     house.apply(name, lifecycle={"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5, **lifecycle})
 
 
+def _sleeper(house: CrashingHouse, name: str, **spec: Any) -> None:
+    house.hibernates = True
+    lifecycle = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5, "suspendAfterSeconds": 600}
+    house.apply(name, lifecycle=lifecycle, **{"runState": "Running", **spec})
+
+
 def _finite(house: CrashingHouse, name: str, **lifecycle: Any) -> None:
     lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 20, "shutdownGracePeriodSeconds": 5, **lifecycle}
     house.apply(name, restartPolicy="Never", lifecycle=lifecycle)
@@ -194,6 +200,20 @@ LIVES: Mapping[str, tuple[Step, ...]] = {
         lambda house: _idler(house, "other", onIdle="Delete") if house.get("done") is None else None,
         lambda house: house.settle(seconds=130),
         _used,
+    ),
+    "idleness and a person hibernate, use wakes, and a restart loses": (
+        lambda house: _sleeper(house, "web"),
+        lambda house: house.settle(seconds=70),
+        _used,
+        lambda house: _sleeper(house, "web", runState="Hibernated"),
+        lambda house: house.settle(seconds=5),
+        lambda house: house.engine.unpause(house.container_name("web")),
+        lambda house: _sleeper(house, "web"),
+        lambda house: house.settle(seconds=70),
+        lambda house: house.engine.restart(),
+        lambda house: house.engine.observe_now(full=True) and None,
+        _used,
+        lambda house: house.settle(seconds=2000),
     ),
     "a quota is waited for, grown, shrunk, and grown into": (
         lambda house: house.put("Quota", "main", hard={"memory": "100Mi"}),

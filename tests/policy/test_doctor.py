@@ -24,6 +24,7 @@ from controller.kinds.observed.doctor import (
 )
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.observed.pressure import HostUse, Supply
+from controller.kinds.observed.swap import HostSwap, SwapDevice
 from controller.policy.host.doctor import judge
 from controller.ports.scheduler import SchedulerProblem
 
@@ -101,6 +102,14 @@ def folder(name: str, **more: Any) -> DoctorFacts:
 
 def not_well(facts: DoctorFacts) -> list[Finding]:
     return [each for each in judge(facts) if each.grade is not Severity.OK]
+
+
+def test_swap_that_keeps_memory_on_a_plain_disk() -> None:
+    plain = SwapDevice("/dev/sda2", "Plain", 8 << 30, 0)
+    (finding,) = not_well(kernel(swap=HostSwap((plain,))))
+    assert (finding.check, "not encrypted" in finding.found) == ("hibernation", True)
+    assert not_well(replace(kernel(swap=HostSwap((plain,))), hibernate_to_plain_disk=True)) == []
+    assert not_well(replace(kernel(swap=HostSwap((plain,))), hibernation_bytes=0)) == []
 
 
 def test_a_healthy_host() -> None:

@@ -162,8 +162,9 @@ class Watch:
             if _pause(engine, container) in _ALREADY:
                 return True
         with contextlib.suppress(OSError):
-            Path(files[0]).write_text(files[1])
-            self._by_cgroup[container] = files
+            if Path(files[0]).read_text().strip() != files[1]:  # else it was paused or hibernated before, and stays so
+                Path(files[0]).write_text(files[1])
+                self._by_cgroup[container] = files
             return True
         return False
 

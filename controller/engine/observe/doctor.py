@@ -26,6 +26,7 @@ from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.mounts.host_folders import system_folder_of
 from controller.engine.usage.host import HostGauge
+from controller.engine.usage.swap import SwapGauge
 from controller.kinds.common import labels as own
 from controller.kinds.observed.doctor import EngineFacts, FolderFacts, KernelFacts, SocketFacts, VolumeFacts
 from controller.kinds.runtime.user_ids import SHARED_ID
@@ -127,6 +128,7 @@ def read_kernel_facts(
         use=gauge.read(root_dir),
         state_disk=state.disk,
         state_inodes=state.inodes,
+        swap=SwapGauge(root).read(),
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from controller.kinds.host import NAME
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.observed.pressure import HostUse, Supply
+from controller.kinds.observed.swap import HostSwap
 
 
 class Severity(StrEnum):
@@ -70,6 +71,7 @@ class KernelFacts:
     use: HostUse = field(default_factory=lambda: HostUse(0.0))
     state_disk: Supply = field(default_factory=Supply)
     state_inodes: Supply = field(default_factory=Supply)
+    swap: HostSwap = field(default_factory=HostSwap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ class DoctorFacts:
     come from the settings, as `host`, the name of this one. `user_ids_held` are users of this host with ids in that
     range. `builds_run`: image builds may have commands (RUN). `version` is that of this program. `cluster` is None
     without a scheduler of many hosts. `certificate_days` are left of the certificate for other hosts (None: there
-    is none). Without `keeps_sandboxes` the daemon only answers for the sandboxes of others, and has no engine.
+    is none). `hibernation_bytes` and `hibernate_to_plain_disk` are those settings. Without `keeps_sandboxes` the daemon
+    only answers for the sandboxes of others, and has no engine.
     """
 
     local: bool
@@ -228,3 +231,5 @@ class DoctorFacts:
     certificate_days: float | None = None
     keeps_sandboxes: bool = True
     builds_run: bool = False
+    hibernation_bytes: int | None = None
+    hibernate_to_plain_disk: bool = False

@@ -115,7 +115,7 @@ def _verdict(context: ReconcileContext, decision: Decision) -> str:
         return "Acting"
     if decision.reason == "Refused" or (decision.memory.failure and decision.memory.failure.terminal):
         return "Refused"
-    rests = decision.finished or decision.reason in ("", "Suspended", "Paused")
+    rests = decision.finished or decision.reason in ("", "Suspended", "Paused", "Hibernated")
     return "AsAsked" if rests and decision.until is None else "Waiting"
 
 
@@ -162,6 +162,9 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
     if container.state is not State.UNKNOWN:
         whose = "shared with every sandbox that has it" if user_ids.shares(context) else "its own"
         yield "user", f"{user_ids.shown(container)} ({whose})"
+    if container.frozen_memory is not None:
+        resident, swapped = container.frozen_memory.resident_bytes, container.frozen_memory.swapped_bytes
+        yield "memory", f"{format_bytes(resident)} in memory, {format_bytes(swapped)} in swap"
     yield "network", ", ".join(container.networks) or "none at all"
     yield from agent.seen(context, container)
     yield from models.seen(context)
@@ -189,6 +192,11 @@ def _remembered(memory: InstanceState, now: float) -> Iterator[tuple[str, str]]:
     for what, failure in (("failed call", memory.failure), ("failed resize", memory.resize)):
         if failure is not None:
             yield what, f"{failure.reason}, {failure.count} in a row: {failure.message}"
+    if memory.hibernation is not None:
+        yield "hibernation", f"{memory.hibernation.phase}, {_ago(now, memory.hibernation.at)}"
+    if memory.wake_seconds:
+        start = f"; its last start took {memory.start_seconds:.3f} s" if memory.start_seconds else ""
+        yield "last wake", f"the engine took {memory.wake_seconds:.3f} s{start}"
     if memory.asked_to_stop[0] and memory.asked_to_stop == memory.run:
         yield "asked to stop", _ago(now, memory.asked_to_stop_at)
 

@@ -66,7 +66,12 @@ def member_spec(pool: Pool) -> SandboxSpec | None:
         shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
         startup_deadline_seconds=pool.spec.startup_deadline_seconds,
     )
-    return SandboxSpec(template_ref=pool.spec.template_ref, lifecycle=lifecycle, priority=pool.spec.priority)
+    return SandboxSpec(
+        template_ref=pool.spec.template_ref,
+        lifecycle=lifecycle,
+        priority=pool.spec.priority,
+        run_state=pool.spec.warm_state,
+    )
 
 
 def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
@@ -113,11 +118,19 @@ def is_ready(instance: Instance, container: Container | None, wanted: Rendered |
         and not instance.memory.insecure[2]
         and container is not None
         and wanted is not None
-        and container.state is State.RUNNING
+        and (container.state is State.RUNNING or is_hibernated(instance, container))
         and container.limits is not None
         and not container.unrecorded
         and probes.passed(wanted.probes, instance.memory)
     )
+
+
+def is_hibernated(instance: Instance, container: Container | None) -> bool:
+    """Return True if a member's container is frozen with its memory in swap: a claim wakes it."""
+    hibernation = instance.memory.hibernation
+    if container is None or hibernation is None or container.state is not State.PAUSED:
+        return False
+    return hibernation.phase == "Hibernated" and hibernation.run == (container.id, container.started_at)
 
 
 def member_of(

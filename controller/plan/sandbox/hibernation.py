@@ -24,7 +24,7 @@ LOST_MESSAGE = (
     "its memory was lost while it was hibernated: its container ended, as in a restart of the host or the engine; the "
     "next use starts it"
 )
-WAKES_AT_ONCE = 4  # as many as the workers for what somebody waits for
+_MOST_WAKES = 8
 _LOOK_AGAIN_SECONDS = 30.0
 _TRIES = 3
 
@@ -90,7 +90,7 @@ def keep(context: ReconcileContext, container: Container, rendered: Rendered) ->
         if context.activity is not None and context.activity.open:
             return Decision(memory, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
         if not _is_possible(context):
-            return _unable(context)
+            return _unable(context) if context.obj.kind == "Sandbox" else Decision(memory)  # a warm member runs then
     why = "runState is Hibernated" if not idle.asleep(context) else idle.stop_reason(context)[1]
     action = HibernateContainer(context.obj.uid, container.name, container.id, why)
     memory = replace(memory, hibernation=Hibernation(run_of(container), context.now))
@@ -152,6 +152,11 @@ def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
     if before is None or before.phase == "Lost" or after.hibernation is None or after.hibernation.phase != "Lost":
         return None
     return context.event("HibernationLost", LOST_MESSAGE, warning=True)
+
+
+def wakes_at_once(cpus: int) -> int:
+    """Return how many sandboxes are woken at once: half of the processors, so that the others' work goes on."""
+    return min(_MOST_WAKES, max(1, cpus // 2))
 
 
 def count_waking(snapshot: Snapshot) -> int:

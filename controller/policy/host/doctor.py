@@ -7,6 +7,7 @@ from controller.kinds.observed.pressure import Supply
 from controller.kinds.runtime.engine_api import untried
 from controller.kinds.runtime.images import BUILD_PIDS
 from controller.kinds.runtime.user_ids import MAPPED_IDS, SHARED_ID
+from controller.policy.host import hibernation
 from controller.policy.host.doctor_cluster import certificate, cluster
 from controller.policy.host.doctor_fleet import fleet
 from controller.policy.host.doctor_folders import folders
@@ -37,6 +38,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
         checks += [
             _cgroups,
             _swap,
+            _hibernation,
             _storage,
             _disk_quota,
             _seccomp,
@@ -122,6 +124,19 @@ def _swap(facts: DoctorFacts) -> Findings:
     meaning = "a sandbox may use swap beyond its limit of memory"
     action = "boot with swapaccount=1 on the kernel's command line, or use no swap"
     yield _warning("swap", "the kernel does not limit swap", meaning, action)
+
+
+def _hibernation(facts: DoctorFacts) -> Findings:
+    if not facts.local:
+        return
+    ability = hibernation.judge(facts.kernel.swap, facts.hibernation_bytes, to_plain_disk=facts.hibernate_to_plain_disk)
+    if ability.available:
+        yield _ok("hibernation", f"idle sandboxes are hibernated: {ability.message}")
+    elif ability.reason in ("Disabled", "NoSwap"):
+        yield _ok("hibernation", f"idle sandboxes are suspended, not hibernated: {ability.message}")
+    else:
+        meaning = "idle sandboxes are suspended, and their processes end"
+        yield _warning("hibernation", ability.message, meaning, f"give the host safe swap: {hibernation.SETUP}")
 
 
 def _storage(facts: DoctorFacts) -> Findings:

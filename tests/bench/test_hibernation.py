@@ -1,0 +1,168 @@
+"""Hibernation: the cost of a sandbox that sleeps, how soon it answers, and a neighbour beside a crowd of wakes.
+
+The baselines of the same run: the same sandboxes awake, an unpause, a cold start, and the neighbour at rest. Set
+PADDOCK_BENCH_HIBERNATED for another number of sandboxes.
+"""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from controller.engine.kernel.cgroups import Cgroups, folder_of
+from paddock import Paddock
+from tests.daemon import RunningDaemon, docker, running, wait_for
+from tests.zram import zram_swap
+
+pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(1800)]
+COUNT = int(os.environ.get("PADDOCK_BENCH_HIBERNATED", "40"))
+MEBIBYTES, ROUNDS = 100, 12
+# Real data of Python: dictionaries, strings and numbers.
+PROGRAM = """
+import json, sqlite3, asyncio, http.server, time
+rows, text = [], "the quick brown fox jumps over the lazy dog "
+while True:
+    usage = int(open("/proc/self/statm").read().split()[1]) * 4096
+    if usage > %d << 20: break
+    for n in range(2000):
+        rows.append({"id": n, "name": f"user-{n}", "tags": ["a", str(n)], "about": text[n %% 40:] + str(n * 7919)})
+while True: time.sleep(1)
+"""
+SANDBOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %s}
+spec:
+  template: {image: "paddock/python:1", command: [python3, -c, %s]}
+  resources: {limits: {memory: 256Mi, cpu: '1', pids: 32}}
+  lifecycle: {shutdownGracePeriodSeconds: 0, idleTimeoutSeconds: 86400}
+"""
+SLEEPS = "import time; time.sleep(1000000)"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    settings = {"PADDOCK_HIBERNATION_BYTES": str(64 << 30), "PADDOCK_PRESSURE_SCALE": "0"}
+    with zram_swap("16G"), running(tmp_path_factory.mktemp("daemon"), **settings) as made:
+        yield made
+
+
+def apply(daemon: RunningDaemon, *names: str, program: str = PROGRAM % MEBIBYTES) -> None:
+    daemon.apply("---".join(SANDBOX % (name, json.dumps(program)) for name in names))
+    wanted = [f"sandbox/{name}" for name in names]
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=600s", *wanted, seconds=700)
+
+
+def usage_bytes(daemon: RunningDaemon, name: str) -> int:
+    id_ = daemon.get(name)["status"]["instanceRef"]["containerID"]
+    pid = docker("inspect", id_, "--format", "{{.State.Pid}}")
+    memory = folder_of(Cgroups().folders(Path(f"/proc/{pid}/cgroup").read_text(), id_), "memory")
+    return int(Path(memory.path, "memory.usage_in_bytes" if memory.version == 1 else "memory.current").read_text())
+
+
+def available_mebibytes() -> float:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+def reason(daemon: RunningDaemon, name: str) -> str:
+    return str(daemon.condition(name, "Ready").get("reason"))
+
+
+def set_state(daemon: RunningDaemon, state: str, *names: str) -> None:
+    daemon.paddock("set", "run-state", *(f"sandbox/{name}" for name in names), state, seconds=300)
+    wait_for(f"all are {state}", lambda: all(reason(daemon, name) == state for name in names), 600)
+
+
+def exec_seconds(daemon: RunningDaemon, name: str) -> float:
+    with Paddock(f"unix://{daemon.socket}") as client:
+        begun = time.perf_counter()
+        assert client.sandboxes.get(name).exec(["true"]).exit_code == 0
+        return time.perf_counter() - begun
+
+
+def p(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def test_cost_and_wakes_of_hibernated_sandboxes(daemon: RunningDaemon) -> None:
+    names = [f"sleeper-{index}" for index in range(COUNT)]
+    apply(daemon, "neighbour", program=SLEEPS)
+    before = available_mebibytes()
+    for index in range(0, COUNT, 20):
+        apply(daemon, *names[index : index + 20])
+    wait_for("all have their data", lambda: all(usage_bytes(daemon, name) > MEBIBYTES * 7 << 17 for name in names), 900)
+    awake = [usage_bytes(daemon, name) / 2**20 for name in names]
+    cost_awake = (before - available_mebibytes()) / COUNT
+    begun = time.perf_counter()
+    set_state(daemon, "Hibernated", *names)
+    took = time.perf_counter() - begun
+    resident = [usage_bytes(daemon, name) / 2**20 for name in names]
+    cost = (before - available_mebibytes()) / COUNT
+    print(
+        f"\n{COUNT} sandboxes: awake {statistics.mean(awake):.0f} MiB each, hibernated {statistics.mean(resident):.2f}"
+        f" (max {max(resident):.2f}), in {took / COUNT:.2f} s each"
+    )
+    print(f"host's cost: awake {cost_awake:.1f} MiB, hibernated {cost:.1f} MiB each, {cost / cost_awake:.2f} of it")
+    at_rest = [exec_seconds(daemon, "neighbour") for _ in range(60)]
+    beside: list[float] = []
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(1) as pool:
+        words = ("set", "run-state", *(f"sandbox/{name}" for name in names), "Running")
+        asked = pool.submit(daemon.paddock, *words, seconds=300)
+        while not asked.done() or any(reason(daemon, name) != "Running" for name in names):
+            beside.append(exec_seconds(daemon, "neighbour"))
+    took = time.perf_counter() - begun
+    daemon.paddock("set", "run-state", *(f"sandbox/{name}" for name in names), "Hibernated", seconds=300)
+    wait_for("all sleep again", lambda: all(reason(daemon, name) == "Hibernated" for name in names), 600)
+    with ThreadPoolExecutor(COUNT) as pool:
+        waited = list(pool.map(lambda name: exec_seconds(daemon, name), names))
+    ratio = p(beside, 0.95) / p(at_rest, 0.95)
+    print(
+        f"{COUNT} wakes in {took:.1f} s; exec p95 of a neighbour {p(at_rest, 0.95) * 1000:.0f} ms at rest,"
+        f" {p(beside, 0.95) * 1000:.0f} ms beside ({ratio:.1f} x)"
+    )
+    print(f"{COUNT} execs that wake at once: p50 {p(waited, 0.5):.2f} s, max {max(waited):.2f} s")
+    daemon.paddock("delete", "sandboxes", "--all", "--timeout=300s", seconds=400)
+    assert statistics.mean(resident) < 4
+    assert cost < 0.5 * cost_awake
+
+
+def test_wake_against_unpause_and_start(daemon: RunningDaemon) -> None:
+    apply(daemon, "one")
+    wait_for("it has its data", lambda: usage_bytes(daemon, "one") > MEBIBYTES * 7 << 17, 300)
+    seconds: dict[str, list[float]] = {"unpause": [], "wake": [], "start": []}
+    for _ in range(ROUNDS):
+        set_state(daemon, "Hibernated", "one")
+        seconds["wake"].append(exec_seconds(daemon, "one"))
+        set_state(daemon, "Paused", "one")
+        begun = time.perf_counter()
+        resume(daemon, "one")
+        exec_seconds(daemon, "one")
+        seconds["unpause"].append(time.perf_counter() - begun)
+    for _ in range(ROUNDS // 2):
+        set_state(daemon, "Suspended", "one")
+        begun = time.perf_counter()
+        resume(daemon, "one")
+        with Paddock(f"unix://{daemon.socket}") as client:
+            client.sandboxes.get("one").wait_until("Ready")
+        exec_seconds(daemon, "one")
+        seconds["start"].append(time.perf_counter() - begun)
+    found = {name: p(values, 0.5) for name, values in seconds.items()}
+    shown = ", ".join(f"{name} p50 {value * 1000:.0f} ms" for name, value in found.items())
+    print(
+        f"\nto the first result of an exec: {shown}; wake {found['wake'] / found['unpause']:.2f} of an unpause,"
+        f" {found['wake'] / found['start']:.2f} of a start"
+    )
+    assert found["wake"] < 2 * found["unpause"]
+    assert found["wake"] < found["start"]
+
+
+def resume(daemon: RunningDaemon, name: str) -> None:
+    with Paddock(f"unix://{daemon.socket}") as client:
+        client.sandboxes.get(name).patch({"spec": {"runState": "Running"}})

@@ -1,0 +1,199 @@
+"""Hibernation over a real store and the fake engine: who hibernates, who wakes, and what both wait for."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controller.kinds.observed.observed import State
+from controller.kinds.observed.swap import HibernationAbility
+from controller.kinds.planning.action import HibernateContainer, UpdateLimits, WakeContainer
+from controller.kinds.planning.outcome import NOT_HIBERNATED, Transient
+from controller.service.objects.apply import Source
+from tests.contract.store_worlds import World
+from tests.loop.harness import LoopHarness
+from tests.loop.test_idle import Exec, opened, state
+
+IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
+SMALL = {"limits": {"memory": "64Mi", "cpu": "100m", "pids": 16}}
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[LoopHarness]:
+    made = LoopHarness(world.store())
+    made.engine.at_rest = made.hibernates = True
+    yield made
+    made.close()
+
+
+def hibernated(house: LoopHarness, *names: str, **spec: Any) -> None:
+    """Sandboxes that idleness hibernated."""
+    for name in names:
+        house.apply(name, lifecycle=IDLE, **spec)
+    house.settle(seconds=0)
+    house.settle(seconds=70)
+    for name in names:
+        assert (state(house, name), house.condition(name, "Ready")) == (State.PAUSED, "False Hibernated")
+
+
+def count(house: LoopHarness, kind: type) -> int:
+    return sum(isinstance(each, kind) for each in house.engine.calls)
+
+
+def reserved(house: LoopHarness, name: str) -> tuple[int, int]:
+    record = next(each for each in house.store.instances() if each.parent_name == name)
+    return record.reserves.cpu_millicores, record.reserves.memory_bytes
+
+
+def test_two_execs_at_once_wake_it_once(house: LoopHarness) -> None:
+    hibernated(house, "web")
+    before = house.engine.box(house.container_name("web")).started_at
+    both = [Exec(house), Exec(house)]
+    assert [each.turns_until_open().output() for each in both] == [[b"hello\n", b"0"]] * 2
+    assert (count(house, HibernateContainer), count(house, WakeContainer)) == (1, 1)
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.engine.box(house.container_name("web")).started_at == before
+    house.settle(seconds=70)
+    assert house.condition("web", "Ready") == "False Hibernated"
+
+
+def test_memory_and_cpu_are_given_back(house: LoopHarness) -> None:
+    hibernated(house, "web", resources=SMALL)
+    assert reserved(house, "web") == (0, 0)
+    Exec(house).turns_until_open().output()
+    house.settle(seconds=0)
+    assert reserved(house, "web") == (100, 64 << 20)
+
+
+def test_a_wake_waits_for_capacity_before_new_sandboxes(house: LoopHarness) -> None:
+    hibernated(house, "web", resources=SMALL)
+    house.apply("other", resources=SMALL)
+    house.settle(seconds=0)
+    put(house, "Quota", "main", {"hard": {"memory": "100Mi"}})
+    house.apply("new", resources=SMALL)
+    refused = Exec(house).turns_until_open()
+    assert "hibernated, and waits to be woken: quota default/main" in str(refused.error)
+    found = house.get("web")
+    assert found is not None
+    house.activity.begin(found.uid, asks=True)
+    house.settle(seconds=0)
+    assert (state(house), house.condition("web", "Scheduled")) == (State.PAUSED, "False QuotaExceeded")
+    house.delete("other")
+    house.settle(seconds=20)
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.condition("new", "Scheduled") == "False QuotaExceeded"
+
+
+def test_few_are_woken_at_once(house: LoopHarness) -> None:
+    names = [f"web-{number}" for number in range(10)]
+    hibernated(house, *names)
+    for name in names:
+        found = house.get(name)
+        assert found is not None
+        house.activity.begin(found.uid, asks=True)
+    decided = house.run_pass()
+    assert sum(isinstance(each, WakeContainer) for group in decided.groups for each in group.actions) == 2
+    assert house.condition("web-9", "Scheduled") == "False WakeQueued"
+    house.settle(seconds=0)
+    assert {house.condition(name, "Ready") for name in names} == {"True Running"}
+
+
+def test_a_use_of_what_a_person_hibernated_resumes_it(house: LoopHarness) -> None:
+    house.apply("web", runState="Hibernated", lifecycle=IDLE)
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "False Hibernated"
+    assert Exec(house).turns_until_open().output() == [b"hello\n", b"0"]
+    found = house.get("web")
+    assert found is not None
+    assert found.spec["runState"] == "Running"
+
+
+def test_a_person_waits_for_a_command_to_end(house: LoopHarness) -> None:
+    house.apply("web", lifecycle=IDLE)
+    house.settle(seconds=0)
+    stream = opened(house)()
+    house.apply("web", runState="Hibernated", lifecycle=IDLE)
+    house.settle(seconds=10)
+    assert (state(house), house.condition("web", "Ready")) == (State.RUNNING, "False Hibernating")
+    list(stream)
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "False Hibernated"
+
+
+def test_limits_change_once_it_is_awake(house: LoopHarness) -> None:
+    house.apply("web", runState="Hibernated", lifecycle=IDLE, resources=SMALL)
+    house.settle(seconds=0)
+    house.apply(
+        "web", runState="Hibernated", lifecycle=IDLE, resources={"limits": {**SMALL["limits"], "memory": "32Mi"}}
+    )
+    house.settle(seconds=10)
+    assert house.condition("web", "Resized") == "False Deferred"
+    assert count(house, UpdateLimits) == 0
+    Exec(house).turns_until_open()
+    house.settle(seconds=0)
+    assert house.condition("web", "Resized") == "True InForce"
+
+
+def test_a_pause_by_a_person_stays_a_pause(house: LoopHarness) -> None:
+    house.apply("web", runState="Paused", lifecycle=IDLE)
+    house.settle(seconds=500)
+    assert house.condition("web", "Ready") == "False Paused"
+    assert count(house, HibernateContainer) == 0
+
+
+def test_a_host_that_can_not_lets_it_run(house: LoopHarness) -> None:
+    house.engine.hibernation = HibernationAbility(False, "NoSwap", "the host has no active swap")
+    house.apply("web", runState="Hibernated", lifecycle=IDLE)
+    house.settle(seconds=0)
+    assert (state(house), house.condition("web", "Ready")) == (State.RUNNING, "False HibernationUnavailable")
+    house.engine.hibernation = HibernationAbility(True, "CompressedMemory")
+    house.settle(seconds=40)
+    assert house.condition("web", "Ready") == "False Hibernated"
+
+
+def test_one_that_can_not_be_hibernated_is_suspended(house: LoopHarness) -> None:
+    house.engine.fail_next(HibernateContainer, *[Transient(NOT_HIBERNATED, "no")] * 3)
+    house.apply("web", lifecycle=IDLE)
+    house.settle(seconds=0)
+    house.settle(seconds=100)
+    assert house.condition("web", "Suspended") == "True IdleReaped"
+
+
+def test_a_restart_of_the_engine_loses_it_in_words(house: LoopHarness) -> None:
+    hibernated(house, "web")
+    house.engine.restart()
+    house.engine.observe_now(full=True)
+    house.settle(seconds=10)
+    assert (state(house), house.condition("web", "Suspended")) == (State.EXITED, "True IdleReaped")
+    assert [each.reason for each in house.store.events(name="web")].count("HibernationLost") == 1
+    assert Exec(house).turns_until_open().output() == [b"hello\n", b"0"]
+
+
+def test_warm_members_hibernate_and_a_claim_wakes_one(house: LoopHarness) -> None:
+    house.apply_template("t", image="paddock/test-tiny:1", command=["sleep", "1000000"])
+    pool = {"templateRef": {"name": "t"}, "warmReplicas": 2, "warmState": "Hibernated"}
+    put(house, "SandboxPool", "warm", pool)
+    house.settle(seconds=5)
+    assert {box.state for box in boxes(house)} == {State.PAUSED}
+    found = house.store.get("SandboxPool", "default", "warm")
+    assert found is not None
+    assert found.status["readyReplicas"] == 2
+    assert all(each.reserves.memory_bytes == 0 for each in house.store.instances())
+    house.refer("web", "t")
+    house.settle(seconds=0)
+    assert house.condition("web", "Ready") == "True Running"
+    claimed = house.get("web")
+    assert claimed is not None
+    assert claimed.status["launchType"] == "Warm"
+    assert count(house, WakeContainer) == 1
+
+
+def boxes(house: LoopHarness) -> list[Any]:
+    return [each for group in house.engine.observe().containers.values() for each in group]
+
+
+def put(house: LoopHarness, kind: str, name: str, spec: dict[str, Any]) -> None:
+    document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    house.services.apply.apply([Source("test", json.dumps(document))])
