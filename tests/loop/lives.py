@@ -201,7 +201,7 @@ LIVES: Mapping[str, tuple[Step, ...]] = {
         lambda house: house.settle(seconds=130),
         _used,
     ),
-    "idleness and a person hibernate, use wakes, and a restart loses": (
+    "idleness and a person hibernate, use wakes, and a kill loses": (
         lambda house: _sleeper(house, "web"),
         lambda house: house.settle(seconds=70),
         _used,
@@ -210,8 +210,7 @@ LIVES: Mapping[str, tuple[Step, ...]] = {
         lambda house: house.engine.unpause(house.container_name("web")),
         lambda house: _sleeper(house, "web"),
         lambda house: house.settle(seconds=70),
-        lambda house: house.engine.restart(),
-        lambda house: house.engine.observe_now(full=True) and None,
+        lambda house: house.engine.kill(house.container_name("web")),
         _used,
         lambda house: house.settle(seconds=2000),
     ),

@@ -491,7 +491,7 @@ TOOLS = (
         name="docker.container.exec",
         title="Run a command in a sandbox",
         description="Run a command in a sandbox to its end, and return its output and exit code. A command that ends"
-        f" with an error is no error of this tool. A sandbox suspended as idle is started first. {_UNTRUSTED}",
+        f" with an error is no error of this tool. A sandbox that sleeps as idle is woken first. {_UNTRUSTED}",
         arguments=ExecArguments,
         result=ExecOutput,
         run=exec_,
