@@ -186,7 +186,7 @@ class _Checked(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectTimeout(f"the name `{host}` could not be resolved in time") from error
         except OSError as error:
             raise httpcore.ConnectError(f"the name `{host}` can't be resolved") from error
-        addresses = list(dict.fromkeys(str(info[4][0]) for info in address_infos))
+        addresses = list(dict.fromkeys(str(address_info[4][0]) for address_info in address_infos))
         permitted = [address for address in addresses if self._target.private or is_public(address)]
         if addresses and not permitted:
             message = f"`{host}` resolves to {addresses[0]}, which is no public address; the setting provider_hosts"

@@ -18,7 +18,7 @@ def run(code: str, *arguments: str) -> tuple[Values, "subprocess.CompletedProces
 
 
 def output(values: Values, pieces: Iterable[bytes]) -> bytes:
-    return b"".join(map(values.output, pieces)) + values.rest()
+    return b"".join(map(values.output, pieces)) + values.flush()
 
 
 @pytest.mark.parametrize(

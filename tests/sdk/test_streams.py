@@ -35,11 +35,11 @@ def test_lines_end_at_line_feeds_alone(parts: list[str], size: int) -> None:
     splitter = LineSplitter()
     found = [line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])]
     expected = [each.removesuffix("\r") for each in "".join(parts).split("\n")]
-    assert found + splitter.rest() == (expected if expected[-1] else expected[:-1])
+    assert found + splitter.flush() == (expected if expected[-1] else expected[:-1])
 
 
 def test_an_endless_line_comes_in_parts() -> None:
     splitter, piece = LineSplitter(), b"x" * (1 << 20)
     found = [line for _ in range(40) for line in splitter.feed(piece)]
     assert [len(each) for each in found] == [MAX_LINE_BYTES + len(piece)] * 2
-    assert len(splitter.rest()[0]) == 40 * len(piece) - sum(map(len, found))
+    assert len(splitter.flush()[0]) == 40 * len(piece) - sum(map(len, found))

@@ -72,7 +72,7 @@ def current_context() -> None:
 def use_context(name: str) -> None:
     """Make a context the current one."""
     contexts = stored.load_contexts()
-    contexts.named(name)
+    contexts.find(name)
     stored.save_contexts(replace(contexts, current=name))
     say(f"context {name} is now current")
 
@@ -108,7 +108,7 @@ def set_context(name: str, token_stdin: bool, use: bool, **parts: Any) -> None:
 def delete_context(name: str) -> None:
     """Remove a context, and the token file that `--token-stdin` made."""
     contexts = stored.load_contexts()
-    context = contexts.named(name)
+    context = contexts.find(name)
     stored.save_contexts(contexts.without(name))
     own_file = _token_file(name)
     if context.token_file == str(own_file):

@@ -24,8 +24,8 @@ def grade(paddock: Paddock, program: str) -> str:
     solved, trouble = 0, ""
     with paddock.sandboxes.create(cpu="500m", memory="64Mi", pids=32, lifetime=300) as sandbox:
         sandbox.files.write("program.py", program)
-        for given, expected in CASES:
-            result = sandbox.exec(["python3", "program.py"], stdin=given, timeout=3, max_output_bytes=10_000)
+        for case_input, expected in CASES:
+            result = sandbox.exec(["python3", "program.py"], stdin=case_input, timeout=3, max_output_bytes=10_000)
             if result.timed_out:
                 trouble = ", out of time"
                 break  # it would be so again

@@ -128,9 +128,9 @@ def __getattr__(name: str) -> Any:
         return VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = found
-    return found
+    exported = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = exported
+    return exported
 
 
 def __dir__() -> list[str]:

@@ -83,14 +83,14 @@ class Result:
     @property
     def table(self) -> Mapping[str, Any] | None:
         """Columns of a data frame as lists, dates as ISO 8601; None of anything else, or of one that is large."""
-        found = self.data.get(_DATA)
-        return found if isinstance(found, dict) else None
+        columns = self.data.get(_DATA)
+        return columns if isinstance(columns, dict) else None
 
     @property
     def chart(self) -> Mapping[str, Any] | None:
         """Data of a matplotlib chart, where the image has e2b-charts."""
-        found = self.data.get(_CHART)
-        return found if isinstance(found, dict) else None
+        chart_data = self.data.get(_CHART)
+        return chart_data if isinstance(chart_data, dict) else None
 
     @property
     def formats(self) -> list[str]:
@@ -111,12 +111,12 @@ class Result:
         return frame(markup) if markup else None
 
     def _text(self, mime: str) -> str | None:
-        found = self.data.get(mime)
-        return found if isinstance(found, str) else None
+        text = self.data.get(mime)
+        return text if isinstance(text, str) else None
 
     def _bytes(self, mime: str) -> bytes | None:
-        found = self.data.get(mime)
-        return base64.b64decode(found) if isinstance(found, str) else None
+        encoded = self.data.get(mime)
+        return base64.b64decode(encoded) if isinstance(encoded, str) else None
 
 
 def frame(markup: str) -> str:
@@ -259,20 +259,20 @@ class Collector:
         code = done["code"] if done.get("code") is not None else done["exitCode"]
         if code is None or status in ("timeout", "interrupted"):
             code = _EXIT_CODES[status]
-        kept = self._kept.result(code, timed_out=status == "timeout")
+        outcome = self._kept.result(code, timed_out=status == "timeout")
         error = self._error
-        trace = f"{error}\n" if error is not None and not (error.name == "ExitCode" and kept.stderr) else ""
+        trace = f"{error}\n" if error is not None and not (error.name == "ExitCode" and outcome.stderr) else ""
         main = [result.text for result in self._results if result.main]
         return Execution(
             code,
-            kept.stdout,
-            kept.stderr + trace,
+            outcome.stdout,
+            outcome.stderr + trace,
             done["seconds"],
-            kept.truncated or bool(self._notices),
-            kept.timed_out,
+            outcome.truncated or bool(self._notices),
+            outcome.timed_out,
             main[-1] if main else None,
             results=tuple(self._results),
-            logs=Logs(kept.stdout, kept.stderr),
+            logs=Logs(outcome.stdout, outcome.stderr),
             error=error,
             stateful=True,
             state_lost=done["stateLost"],
@@ -285,7 +285,7 @@ class Collector:
 
 def language_of_context(name: str) -> str | None:
     """Return the language of contexts that a name stands for; None: they have none of it."""
-    found = {"node": "javascript", "js": "javascript", "py": "python", "python3": "python"}.get(
+    language = {"node": "javascript", "js": "javascript", "py": "python", "python3": "python"}.get(
         name.lower(), name.lower()
     )
-    return found if found in LANGUAGES else None
+    return language if language in LANGUAGES else None

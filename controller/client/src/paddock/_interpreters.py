@@ -19,8 +19,10 @@ def language_of(name: str) -> str:
 
 def interpreter(language: str) -> tuple[str, ...]:
     """Return the command of a language. Raises ValueError for an unknown one."""
-    found = _BY_LANGUAGE.get(language_of(language))
-    if found is None:
-        known = ", ".join(_BY_LANGUAGE)
-        raise ValueError(f"run_code: unknown language {language!r}; use one of {known}, or `exec` with its interpreter")
-    return found
+    command = _BY_LANGUAGE.get(language_of(language))
+    if command is None:
+        languages = ", ".join(_BY_LANGUAGE)
+        raise ValueError(
+            f"run_code: unknown language {language!r}; use one of {languages}, or `exec` with its interpreter"
+        )
+    return command

@@ -66,7 +66,7 @@ class Values:
         self._kept += data
         at = self._kept.find(self.mark)
         if at < 0:
-            at = self._begun()
+            at = self._mark_start()
             return self._take(at)
         begin = at + len(self.mark)
         size, end, _ = self._kept[begin : begin + 20].partition(b"\0")
@@ -77,11 +77,11 @@ class Values:
             return self._take(len(self._kept))
         return self._take(at)
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """Return the output that was kept back at the end of stdout."""
         return self._take(len(self._kept))
 
-    def _begun(self) -> int:
+    def _mark_start(self) -> int:
         """Return where a mark may have begun whose end has not come yet."""
         for size in range(min(len(self.mark), len(self._kept)), 0, -1):
             if self._kept.endswith(self.mark[:size]):
@@ -89,6 +89,6 @@ class Values:
         return len(self._kept)
 
     def _take(self, count: int) -> bytes:
-        taken = bytes(self._kept[:count])
+        piece = bytes(self._kept[:count])
         del self._kept[:count]
-        return taken
+        return piece

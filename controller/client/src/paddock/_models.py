@@ -78,9 +78,11 @@ class CommandFailed(ClientError):
     """A command ended with another exit code than 0; `result` has its output."""
 
     def __init__(self, result: CommandResult) -> None:
-        ended = "the command timed out" if result.timed_out else f"the command failed with exit code {result.exit_code}"
+        outcome = (
+            "the command timed out" if result.timed_out else f"the command failed with exit code {result.exit_code}"
+        )
         output = (result.stderr.strip() or result.stdout.strip())[-_SHOWN_CHARACTERS:]
-        super().__init__(f"{ended}: {output}" if output else ended)
+        super().__init__(f"{outcome}: {output}" if output else outcome)
         self.result = result
 
 
@@ -218,9 +220,9 @@ class Decoder:
         return Output(stream, self._streams[stream].decode(data), data)
 
 
-def metrics_of(found: Mapping[str, Any]) -> Metrics:
+def metrics_of(document: Mapping[str, Any]) -> Metrics:
     """Return the usage in a SandboxMetrics."""
-    usage = found["usage"]
+    usage = document["usage"]
     return Metrics(
         cpu_percent=usage["cpuPercent"],
         memory_bytes=usage["memoryUsageBytes"],
@@ -233,57 +235,57 @@ def metrics_of(found: Mapping[str, Any]) -> Metrics:
         uptime_seconds=usage["uptimeSeconds"],
         cpu_limit_percent=usage.get("cpuLimitPercent"),
         processes_limit=usage.get("processesLimit"),
-        name=found["metadata"]["name"],
-        host=found.get("host") or "",
+        name=document["metadata"]["name"],
+        host=document.get("host") or "",
     )
 
 
-def metrics_list_of(found: Mapping[str, Any]) -> MetricsList:
+def metrics_list_of(document: Mapping[str, Any]) -> MetricsList:
     """Return the usages in a SandboxMetricsList."""
-    missing = {each["host"]: each["message"] for each in found.get("missing") or ()}
-    return MetricsList([metrics_of(each) for each in found["items"]], missing)
+    missing = {host["host"]: host["message"] for host in document.get("missing") or ()}
+    return MetricsList([metrics_of(entry) for entry in document["items"]], missing)
 
 
-def change_of(found: Mapping[str, Any]) -> Change:
+def change_of(outcome: Mapping[str, Any]) -> Change:
     """Return one item of an ApplyResult."""
-    return Change(found["kind"], found["metadata"]["name"], found["result"])
+    return Change(outcome["kind"], outcome["metadata"]["name"], outcome["result"])
 
 
-def condition_of(found: Object, type_: str) -> Mapping[str, Any] | None:
+def condition_of(document: Object, type_: str) -> Mapping[str, Any] | None:
     """Return the condition of that type, whatever its case."""
-    conditions = found.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if str(each["type"]).lower() == type_.lower()), None)
+    conditions = document.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if str(condition["type"]).lower() == type_.lower()), None)
 
 
-def holds(found: Object, type_: str, status: str) -> bool:
+def holds(document: Object, type_: str, status: str) -> bool:
     """Tell if the condition has that status, for the newest generation."""
-    condition = condition_of(found, type_)
+    condition = condition_of(document, type_)
     if condition is None or str(condition["status"]).lower() != status.lower():
         return False
-    return int(condition.get("observedGeneration", 0)) >= int(found["metadata"].get("generation", 0))
+    return int(condition.get("observedGeneration", 0)) >= int(document["metadata"].get("generation", 0))
 
 
-def failure_of(found: Object) -> tuple[str, str] | None:
+def failure_of(document: Object) -> tuple[str, str] | None:
     """Return reason and message of a sandbox that will not become Ready by itself, or None."""
-    ready = condition_of(found, "Ready") or {}
-    if ready.get("reason") in HOPELESS and holds(found, "Ready", "False"):
+    ready = condition_of(document, "Ready") or {}
+    if ready.get("reason") in HOPELESS and holds(document, "Ready", "False"):
         return str(ready["reason"]), str(ready.get("message", ""))
     for type_, status in (("Accepted", "False"), ("Finished", "True")):
-        if holds(found, type_, status):
-            condition = condition_of(found, type_) or {}
+        if holds(document, type_, status):
+            condition = condition_of(document, type_) or {}
             return str(condition.get("reason", type_)), str(condition.get("message", ""))
     return None
 
 
-def is_building(found: Object | None) -> bool:
+def is_building(document: Object | None) -> bool:
     """Return True while an image that the sandbox needs is being built."""
-    ready = condition_of(found, "Ready") if found is not None else None
+    ready = condition_of(document, "Ready") if document is not None else None
     return ready is not None and ready.get("reason") == "ImageBuilding"
 
 
-def obstacle(found: Object, type_: str) -> str:
+def obstacle(document: Object, type_: str) -> str:
     """Describe why a condition does not hold."""
-    condition = condition_of(found, type_)
+    condition = condition_of(document, type_)
     if condition is None:
         return f"it has no condition {type_} yet"
     message = f": {condition['message']}" if condition.get("message") else ""

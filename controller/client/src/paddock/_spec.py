@@ -78,14 +78,14 @@ def document(
     name: str, namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], spec: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return a Sandbox document. `spec` may be a whole document, whose metadata is kept. Without a name it gets one."""
-    whole = spec if "kind" in spec or "spec" in spec else {"spec": spec}
-    metadata: dict[str, Any] = {"namespace": namespace, **whole.get("metadata", {})}
+    body = spec if "kind" in spec or "spec" in spec else {"spec": spec}
+    metadata: dict[str, Any] = {"namespace": namespace, **body.get("metadata", {})}
     metadata["name"] = name or metadata.get("name") or new_name()
     if labels:
         metadata["labels"] = {**metadata.get("labels", {}), **labels}
     if annotations:
         metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
-    return {"apiVersion": API_VERSION, "kind": "Sandbox", **whole, "metadata": metadata}
+    return {"apiVersion": API_VERSION, "kind": "Sandbox", **body, "metadata": metadata}
 
 
 def spec_of(options: SandboxOptions, pool_template: str = "") -> dict[str, Any]:
@@ -114,16 +114,16 @@ def spec_of(options: SandboxOptions, pool_template: str = "") -> dict[str, Any]:
 
 
 def _check(options: SandboxOptions) -> None:
-    known = SandboxOptions.__annotations__
-    faults = [f"unknown option `{each}`" for each in options if each not in known]
-    sources = [each for each in ("template", "image", "pool") if options.get(each)]
+    known_options = SandboxOptions.__annotations__
+    faults = [f"unknown option `{option}`" for option in options if option not in known_options]
+    sources = [source for source in ("template", "image", "pool") if options.get(source)]
     if len(sources) > 1:
-        faults.append(f"{' and '.join(f'`{each}`' for each in sources)} exclude each other; give one")
+        faults.append(f"{' and '.join(f'`{source}`' for source in sources)} exclude each other; give one")
     if sources and sources[0] != "image":
         faults += [
-            f"`{each}` is part of a container, which `{sources[0]}` defines; change the template, or use `image`"
-            for each in _IN_TEMPLATE
-            if each in options
+            f"`{option}` is part of a container, which `{sources[0]}` defines; change the template, or use `image`"
+            for option in _IN_TEMPLATE
+            if option in options
         ]
     if options.get("allowed_hosts") and options.get("level") == _ISOLATED:
         faults.append(
@@ -139,31 +139,31 @@ def _check(options: SandboxOptions) -> None:
 
 
 def _template(options: SandboxOptions) -> dict[str, Any]:
-    found: dict[str, Any] = {"image": options.get("image", DEFAULT_IMAGE), "command": list(_SLEEP)}
+    template: dict[str, Any] = {"image": options.get("image", DEFAULT_IMAGE), "command": list(_SLEEP)}
     if options.get("agent", True) and options.get("pids", _AGENT_PIDS) >= _AGENT_PIDS:
-        found["agent"] = {}
+        template["agent"] = {}
     if "command" in options:
-        found["command"] = list(options["command"])
+        template["command"] = list(options["command"])
     # A secret goes into commands only: everybody who may inspect the container reads its own variables.
     plain = {name: value for name, value in options.get("env", {}).items() if not isinstance(value, Secret)}
     if plain:
-        found["env"] = [{"name": name, "value": value} for name, value in plain.items()]
+        template["env"] = [{"name": name, "value": value} for name, value in plain.items()]
     if "volumes" in options:
-        found["volumes"] = [dict(each) for each in options["volumes"]]
-    return found
+        template["volumes"] = [dict(volume) for volume in options["volumes"]]
+    return template
 
 
 def _lifecycle(options: SandboxOptions) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    lifecycle: dict[str, Any] = {}
     if "idle_timeout" in options:
-        found["idleTimeoutSeconds"] = _seconds(options["idle_timeout"])
+        lifecycle["idleTimeoutSeconds"] = _seconds(options["idle_timeout"])
     if "on_idle" in options:
-        found["onIdle"] = options["on_idle"]
+        lifecycle["onIdle"] = options["on_idle"]
     if "keep_running" in options:
-        found["keepRunning"] = options["keep_running"]
+        lifecycle["keepRunning"] = options["keep_running"]
     if "lifetime" in options:
-        found |= _lifetime(options["lifetime"])
-    return found
+        lifecycle |= _lifetime(options["lifetime"])
+    return lifecycle
 
 
 def lifetime_from(now: float, sandbox: Mapping[str, Any], seconds: float) -> dict[str, Any]:

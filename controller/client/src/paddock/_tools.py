@@ -21,7 +21,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
             command: The line, such as `ls -l /tmp | head`.
 
         """
-        return _told(sandbox.run(command, timeout=timeout))
+        return _as_text(sandbox.run(command, timeout=timeout))
 
     def run_python(code: str) -> str:
         """Run a Python program in a new interpreter in the sandbox. Returns its exit code and output.
@@ -30,7 +30,7 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
             code: The program; it prints what you want to see, or ends in an expression with that value.
 
         """
-        return _told(sandbox.run_code(code, timeout=timeout))
+        return _as_text(sandbox.run_code(code, timeout=timeout))
 
     def read_file(path: str) -> str:
         """Read a text file of the sandbox.
@@ -59,10 +59,10 @@ def functions(sandbox: Sandbox, *, timeout: float = 120.0) -> Sequence[Callable[
             path: Path of the folder; a relative one starts where commands run.
 
         """
-        found = sandbox.files.list(path)
-        return _cut("\n".join(each.name + ("/" if each.type == "folder" else "") for each in found))
+        entries = sandbox.files.list(path)
+        return _cut("\n".join(entry.name + ("/" if entry.type == "folder" else "") for entry in entries))
 
-    return tuple(_telling(each) for each in (run_command, run_python, read_file, write_file, list_files))
+    return tuple(_telling(function) for function in (run_command, run_python, read_file, write_file, list_files))
 
 
 def _telling(function: Callable[..., str]) -> Callable[..., str]:
@@ -78,10 +78,10 @@ def _telling(function: Callable[..., str]) -> Callable[..., str]:
     return call
 
 
-def _told(result: CommandResult) -> str:
-    ended = "timed out" if result.timed_out else f"exit code {result.exit_code}"
+def _as_text(result: CommandResult) -> str:
+    outcome = "timed out" if result.timed_out else f"exit code {result.exit_code}"
     parts = [
-        ended,
+        outcome,
         *(
             f"{name}:\n{text}"
             for name, text in (("stdout", result.stdout), ("stderr", result.stderr), ("value", result.value))

@@ -180,7 +180,7 @@ class Filesystem:
 
     def list(self, path: str) -> builtins.list[EntryInfo]:
         """List a folder."""
-        return [_entry(f"{path.rstrip('/')}/{each.name}", each) for each in self._files.list(path)]
+        return [_entry(f"{path.rstrip('/')}/{entry.name}", entry) for entry in self._files.list(path)]
 
     def exists(self, path: str) -> bool:
         """Tell if something exists at the path."""
@@ -243,10 +243,10 @@ class Execution:
 class Sandbox:
     """A sandbox with E2B's names."""
 
-    def __init__(self, paddock: Paddock, sandbox: PaddockSandbox, *, own: bool = False) -> None:
-        """`own`: the client is this object's, and is closed when the sandbox is killed."""
+    def __init__(self, paddock: Paddock, sandbox: PaddockSandbox, *, owns_client: bool = False) -> None:
+        """`owns_client`: the client is this object's, and is closed when the sandbox is killed."""
         self._paddock, self._sandbox = paddock, sandbox
-        self._own, self._killed = own, False
+        self._own, self._killed = owns_client, False
         self._previews: dict[int, Forward] = {}
         self.commands, self.files = Commands(sandbox), Filesystem(sandbox)
 
@@ -268,8 +268,8 @@ class Sandbox:
         options = SandboxOptions(env=envs or {}, lifetime=lifetime, keep_running=True)
         options |= SandboxOptions(image=source) if image else SandboxOptions(template=source)
         with _closed_on_error(client, paddock is None):
-            made = client.sandboxes.create(labels=labels, **options)
-        return cls(client, made, own=paddock is None)
+            created = client.sandboxes.create(labels=labels, **options)
+        return cls(client, created, owns_client=paddock is None)
 
     @classmethod
     def connect(cls, sandbox_id: str, paddock: Paddock | None = None, timeout: int | None = None) -> "Sandbox":
@@ -279,13 +279,13 @@ class Sandbox:
         """
         client = paddock or Paddock()
         with _closed_on_error(client, paddock is None):
-            found = client.sandboxes.get(sandbox_id)
-            if found.object["spec"].get("runState", "Running") != "Running":
-                found.resume()
+            sandbox = client.sandboxes.get(sandbox_id)
+            if sandbox.object["spec"].get("runState", "Running") != "Running":
+                sandbox.resume()
             # A sandbox that others created has a lifetime only if it is asked for.
-            if timeout is not None or _LABEL in found.object["metadata"].get("labels", {}):
-                found.set_lifetime(DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout, shorten=False)
-        return cls(client, found, own=paddock is None)
+            if timeout is not None or _LABEL in sandbox.object["metadata"].get("labels", {}):
+                sandbox.set_lifetime(DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout, shorten=False)
+        return cls(client, sandbox, owns_client=paddock is None)
 
     def __enter__(self) -> "Sandbox":
         return self
@@ -303,27 +303,27 @@ class Sandbox:
         if self._killed:
             return False
         try:
-            found = self._sandbox.refresh()
+            current = self._sandbox.refresh()
         except NotFound:
             return False
-        return found.ready and found.phase != "Terminating"
+        return current.ready and current.phase != "Terminating"
 
     def kill(self) -> bool:
         """Delete it; False if it was gone."""
-        for each in self._previews.values():
-            each.close()
+        for preview in self._previews.values():
+            preview.close()
         self._previews.clear()
         if self._killed:
             return False
-        found = True
+        is_deleted = True
         try:
             self._sandbox.delete()
         except NotFound:
-            found = False
+            is_deleted = False
         self._killed = True
         if self._own:
             self._paddock.close()
-        return found
+        return is_deleted
 
     def set_timeout(self, timeout: int) -> None:
         """Let it live for so many seconds from now."""
@@ -375,15 +375,17 @@ def _checked(done: _models.CommandResult) -> CommandResult:
     return result
 
 
-def _entry(path: str, found: FileInfo) -> EntryInfo:
-    return EntryInfo(path.rpartition("/")[2], path, "dir" if found.type == "folder" else found.type, found.size)
+def _entry(path: str, file_info: FileInfo) -> EntryInfo:
+    return EntryInfo(
+        path.rpartition("/")[2], path, "dir" if file_info.type == "folder" else file_info.type, file_info.size
+    )
 
 
 @contextlib.contextmanager
-def _closed_on_error(client: Paddock, own: bool) -> Iterator[None]:
+def _closed_on_error(client: Paddock, owns_client: bool) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if own:
+        if owns_client:
             client.close()
         raise

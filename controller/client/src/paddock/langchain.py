@@ -16,4 +16,6 @@ from paddock._tools import functions
 
 def sandbox_tools(sandbox: Sandbox, *, timeout: float = 120.0) -> list[BaseTool]:
     """Return tools that act in the sandbox; `timeout` is that of each command, in seconds."""
-    return [StructuredTool.from_function(each, parse_docstring=True) for each in functions(sandbox, timeout=timeout)]
+    return [
+        StructuredTool.from_function(function, parse_docstring=True) for function in functions(sandbox, timeout=timeout)
+    ]

@@ -17,4 +17,4 @@ from paddock._tools import functions
 
 def sandbox_tools(sandbox: Sandbox, *, timeout: float = 120.0) -> list[Tool]:
     """Return tools that act in the sandbox; `timeout` is that of each command, in seconds."""
-    return [function_tool(each) for each in functions(sandbox, timeout=timeout)]
+    return [function_tool(function) for function in functions(sandbox, timeout=timeout)]

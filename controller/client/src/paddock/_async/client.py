@@ -42,9 +42,9 @@ class AsyncPaddock:
         token: str = "",
         ca_file: str = "",
     ) -> None:
-        found = chosen_server(server, context=context, namespace=namespace, token=token, ca_file=ca_file)
-        self.namespace = found.namespace
-        self._transport = AsyncTransport(found.server)
+        chosen = chosen_server(server, context=context, namespace=namespace, token=token, ca_file=ca_file)
+        self.namespace = chosen.namespace
+        self._transport = AsyncTransport(chosen.server)
 
     async def __aenter__(self) -> "AsyncPaddock":
         return self
@@ -95,7 +95,7 @@ class AsyncPaddock:
         await paddock.apply(Path("specs/quickstart.yaml"))
         """
         body = {"documents": [_document(spec)], "namespace": self.namespace}
-        return [change_of(each) for each in (await self._transport.request("POST", "apply", json=body))["items"]]
+        return [change_of(outcome) for outcome in (await self._transport.request("POST", "apply", json=body))["items"]]
 
     async def is_docker_available(self) -> bool:
         """Tell if sandboxes can run: the daemon answers, and reaches its container engine and its store."""
@@ -145,16 +145,16 @@ class AsyncSandboxes:
             sandbox = await paddock.sandboxes.create(spec={"templateRef": {"name": "python"}, "priority": 5})
         """
         if spec is not None and options:
-            given = ", ".join(f"`{each}`" for each in options)
-            raise TypeError(f"create: `spec` and {given} exclude each other; put all into the spec")
+            option_names = ", ".join(f"`{option}`" for option in options)
+            raise TypeError(f"create: `spec` and {option_names} exclude each other; put all into the spec")
         env: Mapping[str, str] = options.get("env", {})
         if spec is None:
             spec = spec_of(options, await self._template_of(options.get("pool", "")))
-        asked = document(name, self._namespace, labels or {}, annotations or {}, spec)
-        found = await self._objects.create(asked)
-        metadata = found["metadata"]
+        manifest = document(name, self._namespace, labels or {}, annotations or {}, spec)
+        created = await self._objects.create(manifest)
+        metadata = created["metadata"]
         sandbox = AsyncSandbox(
-            self._transport, metadata.get("namespace", self._namespace), metadata["name"], found=found, env=env
+            self._transport, metadata.get("namespace", self._namespace), metadata["name"], document=created, env=env
         )
         if wait:
             try:
@@ -166,12 +166,12 @@ class AsyncSandboxes:
 
     async def get(self, name: str) -> AsyncSandbox:
         """Return an existing sandbox. Raises NotFound."""
-        found = await self._objects.get(name)
-        return self._handle(found)
+        existing = await self._objects.get(name)
+        return self._handle(existing)
 
     async def list(self, *, selector: str = "") -> list[AsyncSandbox]:
         """List the sandboxes; `selector` by label (`app=web,tier!=db`)."""
-        return [self._handle(each) for each in await self._objects.list(selector=selector)]
+        return [self._handle(existing) for existing in await self._objects.list(selector=selector)]
 
     async def metrics(self) -> MetricsList:
         """Measure the use of CPU, memory, network, disk and processes of all running ones, on all hosts."""
@@ -182,14 +182,14 @@ class AsyncSandboxes:
         """Delete a sandbox; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""
         await self._objects.delete(name, wait=wait, timeout=timeout)
 
-    def _handle(self, found: Object) -> AsyncSandbox:
-        return AsyncSandbox(self._transport, self._namespace, found["metadata"]["name"], found=found)
+    def _handle(self, existing: Object) -> AsyncSandbox:
+        return AsyncSandbox(self._transport, self._namespace, existing["metadata"]["name"], document=existing)
 
     async def _template_of(self, pool: str) -> str:
         if not pool:
             return ""
-        found = await AsyncObjects(self._transport, self._namespace, "sandboxpools").get(pool)
-        return str(found["spec"]["templateRef"]["name"])
+        pool_object = await AsyncObjects(self._transport, self._namespace, "sandboxpools").get(pool)
+        return str(pool_object["spec"]["templateRef"]["name"])
 
 
 async def _remove(sandbox: AsyncSandbox) -> None:
@@ -205,5 +205,5 @@ def _document(spec: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
     if isinstance(spec, str):
         return {"file": "request", "text": spec}
     items = [spec] if isinstance(spec, Mapping) else list(spec)
-    whole = ({"apiVersion": API_VERSION, **each} for each in items)
-    return {"file": "", "text": "\n---\n".join(json.dumps(each) for each in whole)}
+    documents = ({"apiVersion": API_VERSION, **fields} for fields in items)
+    return {"file": "", "text": "\n---\n".join(json.dumps(entry) for entry in documents)}

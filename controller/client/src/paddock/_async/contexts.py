@@ -72,8 +72,8 @@ class AsyncContext:
 
     async def interrupt(self) -> bool:
         """Interrupt what runs; after 4 seconds it is killed, and its state is lost. False: nothing runs."""
-        found = await self._transport.request("POST", f"{self._path}/{segment(self.name)}/interrupt")
-        return bool(found["interrupted"])
+        answer = await self._transport.request("POST", f"{self._path}/{segment(self.name)}/interrupt")
+        return bool(answer["interrupted"])
 
     async def restart(self) -> "AsyncContext":
         """Begin with a new interpreter; all that the old one started ends."""
@@ -88,8 +88,8 @@ class AsyncContext:
     async def fork(self, name: str = "", *, force: bool = False) -> "AsyncContext":
         """Return a copy with all its state. Conflict names what forbids one, unless `force`."""
         body = {"name": name, "force": force}
-        found = await self._transport.request("POST", f"{self._path}/{segment(self.name)}/fork", json=body)
-        return AsyncContext(self._transport, self._path, found, self._env)
+        forked = await self._transport.request("POST", f"{self._path}/{segment(self.name)}/fork", json=body)
+        return AsyncContext(self._transport, self._path, forked, self._env)
 
     async def delete(self) -> None:
         """End it, and all that it started."""
@@ -100,7 +100,9 @@ class AsyncContexts:
     """The code contexts of a sandbox."""
 
     def __init__(self, transport: AsyncTransport, path: str, env: Mapping[str, str] | None = None) -> None:
-        self._transport, self._path, self._env = transport, f"{path}/contexts", dict(env or {})
+        self._transport = transport
+        self._path = f"{path}/contexts"
+        self._env = dict(env or {})
 
     async def create(
         self, language: str = "python", *, name: str = "", cwd: str = "", env: Mapping[str, str] | None = None
@@ -108,18 +110,18 @@ class AsyncContexts:
         """Start an interpreter. Without a name it gets one; without `cwd` it starts in the working folder."""
         variables = {**self._env, **(env or {})}
         body = {"language": language, "name": name, "cwd": cwd, "env": variables}
-        found = await self._transport.request("POST", self._path, json=body)
-        return AsyncContext(self._transport, self._path, found, self._env)
+        created = await self._transport.request("POST", self._path, json=body)
+        return AsyncContext(self._transport, self._path, created, self._env)
 
     async def list(self) -> list[AsyncContext]:
         """List the contexts."""
-        found = await self._transport.request("GET", self._path)
-        return [AsyncContext(self._transport, self._path, each, self._env) for each in found["items"]]
+        page = await self._transport.request("GET", self._path)
+        return [AsyncContext(self._transport, self._path, entry, self._env) for entry in page["items"]]
 
     async def get(self, name: str) -> AsyncContext:
         """Return a context. Raises NotFound."""
-        found = await self._transport.request("GET", f"{self._path}/{segment(name)}")
-        return AsyncContext(self._transport, self._path, found, self._env)
+        existing = await self._transport.request("GET", f"{self._path}/{segment(name)}")
+        return AsyncContext(self._transport, self._path, existing, self._env)
 
     async def fork(self, name: str, copy: str = "", *, force: bool = False) -> AsyncContext:
         """Return a copy of a context with all its state."""

@@ -30,48 +30,48 @@ class AsyncObjects:
 
     async def list(self, *, selector: str = "") -> list[dict[str, Any]]:
         """List the objects; `selector` by label (`app=web,tier!=db`). They are read in pages."""
-        found: list[dict[str, Any]] = []
-        async for items, _ in self._pages(_given(labelSelector=selector)):
-            found += items
-        return found
+        objects: list[dict[str, Any]] = []
+        async for items, _ in self._pages(_non_empty(labelSelector=selector)):
+            objects += items
+        return objects
 
     async def _pages(self, query: Mapping[str, str]) -> AsyncIterator[tuple[Sequence[dict[str, Any]], str]]:
         """Yield the items of each page of a list, and the revision that a watch of the whole list begins at."""
         # The newest so many are all that a limit of events means.
-        asked = dict(query) if self.plural == _EVENTS else {**query, "limit": str(_PAGE)}
+        page_query = dict(query) if self.plural == _EVENTS else {**query, "limit": str(_PAGE)}
         while True:
-            found = await self._transport.request("GET", self._path(), params=asked)
-            yield found["items"], found["metadata"].get("resourceVersion", "")
-            if not found["metadata"].get("continue"):
+            page = await self._transport.request("GET", self._path(), params=page_query)
+            yield page["items"], page["metadata"].get("resourceVersion", "")
+            if not page["metadata"].get("continue"):
                 return
-            asked["continue"] = found["metadata"]["continue"]
+            page_query["continue"] = page["metadata"]["continue"]
 
     async def get(self, name: str) -> dict[str, Any]:
         """Return one object. Raises NotFound."""
-        found: dict[str, Any] = await self._transport.request("GET", self._path(name))
-        return found
+        document: dict[str, Any] = await self._transport.request("GET", self._path(name))
+        return document
 
     async def create(self, document: Mapping[str, Any] | str) -> dict[str, Any]:
         """Create an object from a document, or from its YAML text. Raises AlreadyExists, Invalid."""
         if isinstance(document, str):
-            found = await self._transport.request("POST", self._path(), text=document, content_type=_YAML)
+            answer = await self._transport.request("POST", self._path(), text=document, content_type=_YAML)
         else:
-            found = await self._transport.request("POST", self._path(), json=document)
-        created: dict[str, Any] = found
+            answer = await self._transport.request("POST", self._path(), json=document)
+        created: dict[str, Any] = answer
         return created
 
     async def patch(self, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of an object by a merge patch: None removes a field, a list is replaced as a whole."""
-        found: dict[str, Any] = await self._transport.request(
+        patched: dict[str, Any] = await self._transport.request(
             "PATCH", self._path(name), json=change, content_type=_MERGE
         )
-        return found
+        return patched
 
     async def delete(self, name: str, *, wait: bool = False, timeout: float = 60.0) -> None:
         """Request the deletion of an object; `wait`: until it is gone. Raises NotFound, WaitTimedOut."""
         await self._transport.request("DELETE", self._path(name))
         if wait:
-            await self.wait(name, lambda found: found is None, timeout=timeout, reason=lambda _: "it still exists")
+            await self.wait(name, lambda current: current is None, timeout=timeout, reason=lambda _: "it still exists")
 
     async def watch(
         self, *, name: str = "", selector: str = "", timeout: float | None = None
@@ -82,13 +82,13 @@ class AsyncObjects:
         twice.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        chosen = _given(labelSelector=selector, fieldSelector=f"metadata.name={name}" if name else "")
+        chosen = _non_empty(labelSelector=selector, fieldSelector=f"metadata.name={name}" if name else "")
         revision = ""
-        while (left := _left(deadline)) > 0:
+        while (seconds_left := _seconds_left(deadline)) > 0:
             if not revision:
                 async for items, listed in self._pages(chosen):
-                    for each in items:
-                        yield WatchEvent("ADDED", each)
+                    for existing in items:
+                        yield WatchEvent("ADDED", existing)
                     revision = listed or "0"
                 continue
             query = {
@@ -98,13 +98,13 @@ class AsyncObjects:
                 "resourceVersion": revision,
             }
             try:
-                async with self._transport.lines(self._path(), query, left) as lines:
+                async with self._transport.lines(self._path(), query, seconds_left) as lines:
                     async for line in lines:
-                        type_, found = _event(line)
-                        revision = found.get("metadata", {}).get("resourceVersion", revision)
+                        type_, document = _event(line)
+                        revision = document.get("metadata", {}).get("resourceVersion", revision)
                         if type_ in _TYPES:
-                            yield WatchEvent(type_, found)
-                        if _left(deadline) <= 0:
+                            yield WatchEvent(type_, document)
+                        if _seconds_left(deadline) <= 0:
                             return
             except Expired:
                 revision = ""
@@ -128,19 +128,19 @@ class AsyncObjects:
         last: Object | None = None
         while True:
             query = {"fieldSelector": f"metadata.name={name}"}
-            found = await self._transport.request("GET", self._path(), params=query)
-            last = next(iter(found["items"]), None)
+            page = await self._transport.request("GET", self._path(), params=query)
+            last = next(iter(page["items"]), None)
             if done(last):
                 return last
             query |= {"watch": "true", "allowWatchBookmarks": "true"}
-            query["resourceVersion"] = found["metadata"]["resourceVersion"]
-            left = deadline - time.monotonic()
-            if left <= 0 and goes_on(last):
-                deadline, left = time.monotonic() + timeout, timeout
-            if left <= 0:
+            query["resourceVersion"] = page["metadata"]["resourceVersion"]
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0 and goes_on(last):
+                deadline, seconds_left = time.monotonic() + timeout, timeout
+            if seconds_left <= 0:
                 raise WaitTimedOut(f"{self.plural}/{name}: not reached within {timeout:g} s: {reason(last)}")
             try:
-                async with self._transport.lines(self._path(), query, left) as lines:
+                async with self._transport.lines(self._path(), query, seconds_left) as lines:
                     async for line in lines:
                         type_, changed = _event(line)
                         if type_ in _TYPES:
@@ -158,15 +158,15 @@ class AsyncObjects:
 
 
 def _event(line: str) -> tuple[str, dict[str, Any]]:
-    found = json_.loads(line)
-    if found["type"] == "ERROR":
-        raise refusal(found["object"], int(found["object"].get("code", 500)))
-    return found["type"], found["object"]
+    event = json_.loads(line)
+    if event["type"] == "ERROR":
+        raise refusal(event["object"], int(event["object"].get("code", 500)))
+    return event["type"], event["object"]
 
 
-def _left(deadline: float | None) -> float:
+def _seconds_left(deadline: float | None) -> float:
     return float("inf") if deadline is None else deadline - time.monotonic()
 
 
-def _given(**params: str) -> dict[str, str]:
+def _non_empty(**params: str) -> dict[str, str]:
     return {key: value for key, value in params.items() if value}

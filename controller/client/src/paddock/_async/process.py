@@ -70,10 +70,10 @@ class AsyncProcess:
 
         Of each stream at most `max_output_bytes` are kept: head and tail.
         """
-        kept = KeptStreams(max_output_bytes)
+        streams = KeptStreams(max_output_bytes)
         async for output in self:
-            kept.add(output.stream, output.data)
-        return kept.result(self.exit_code or 0, timed_out=self.timed_out, duration_seconds=self.duration_seconds)
+            streams.add(output.stream, output.data)
+        return streams.result(self.exit_code or 0, timed_out=self.timed_out, duration_seconds=self.duration_seconds)
 
     async def write(self, data: str | bytes) -> bool:
         """Write to stdin, for a command started with `stdin=True`. False: it has ended."""
@@ -132,10 +132,10 @@ class AsyncBackgroundCommand:
         await server.kill()
     """
 
-    def __init__(self, transport: AsyncTransport, sandbox_path: str, found: Mapping[str, Any]) -> None:
+    def __init__(self, transport: AsyncTransport, sandbox_path: str, document: Mapping[str, Any]) -> None:
         self._transport, self._sandbox_path = transport, sandbox_path
-        self.id: str = found["id"]
-        self._found = found
+        self.id: str = document["id"]
+        self._found = document
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.state}>"

@@ -64,14 +64,14 @@ class AsyncSandbox:
         namespace: str,
         name: str,
         *,
-        found: Object | None = None,
+        document: Object | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.namespace, self.name = namespace, name
         self.env = dict(env or {})
         self._transport = transport
         self._objects = AsyncObjects(transport, namespace, _PLURAL)
-        self._found: Object = found or {}
+        self._found: Object = document or {}
         self._path = f"namespaces/{segment(namespace)}/{_PLURAL}/{segment(name)}"
 
     async def __aenter__(self) -> "AsyncSandbox":
@@ -135,9 +135,9 @@ class AsyncSandbox:
         A start after `suspend` begins the time anew.
         """
         now = await self._transport.daemon_time()
-        found = (await self.refresh()).object
-        lifecycle = lifetime_from(now, found, seconds)
-        if not shorten and lifecycle["activeDeadlineSeconds"] <= deadline_seconds(found):
+        current = (await self.refresh()).object
+        lifecycle = lifetime_from(now, current, seconds)
+        if not shorten and lifecycle["activeDeadlineSeconds"] <= deadline_seconds(current):
             return self
         return await self.patch({"spec": {"lifecycle": lifecycle}})
 
@@ -179,23 +179,23 @@ class AsyncSandbox:
         Raises SandboxFailed when it was refused or has ended, NotFound when it is gone, WaitTimedOut.
 
             await sandbox.wait_until("Ready")
-            await sandbox.wait_until(lambda found: found["status"].get("restartCount", 0) > 0)
+            await sandbox.wait_until(lambda sandbox: sandbox["status"].get("restartCount", 0) > 0)
         """
         name = condition if isinstance(condition, str) else ""
 
-        def done(found: Object | None) -> bool:
-            if found is None:
+        def done(current: Object | None) -> bool:
+            if current is None:
                 raise NotFound(f"sandboxes/{self.name}: not found; it was deleted", "NotFound", 404)
-            self._found = found
-            if holds(found, name, status) if isinstance(condition, str) else condition(found):
+            self._found = current
+            if holds(current, name, status) if isinstance(condition, str) else condition(current):
                 return True
-            failure = failure_of(found) if name.lower() == "ready" and status == "True" else None
+            failure = failure_of(current) if name.lower() == "ready" and status == "True" else None
             if failure is not None:
                 raise SandboxFailed(f"sandboxes/{self.name}: failed: {failure[0]}: {failure[1]}", failure[0])
             return False
 
-        def reason(found: Object | None) -> str:
-            return "it does not exist" if found is None else obstacle(found, name or "Ready")
+        def reason(current: Object | None) -> str:
+            return "it does not exist" if current is None else obstacle(current, name or "Ready")
 
         limit, goes_on = (_READY_SECONDS, is_building) if timeout is None else (timeout, lambda _: False)
         await self._objects.wait(self.name, done, timeout=limit, reason=reason, goes_on=goes_on)
@@ -315,10 +315,10 @@ class AsyncSandbox:
             assert (await sandbox.run_code("x * 7")).text == "42"
         """
         code = checked_code(code)
-        kept = None if fresh or args or cwd else language_of_context(language)
-        if kept is not None and isinstance(code, str) and len(code) <= _MOST_CODE:
+        context_language = None if fresh or args or cwd else language_of_context(language)
+        if context_language is not None and isinstance(code, str) and len(code) <= _MOST_CODE:
             variables = as_json({**self.env, **(env or {})})
-            body = {"code": code, "language": kept, "env": variables, "timeoutSeconds": timeout}
+            body = {"code": code, "language": context_language, "env": variables, "timeoutSeconds": timeout}
             callbacks = (on_stdout, on_stderr, on_result, on_error)
             path = f"{self._path}/contexts/execute"
             try:
@@ -368,7 +368,7 @@ class AsyncSandbox:
                 async for output in process:
                     print(output.text, end="")
         """
-        query = [("command", each) for each in _argv(command, "start")]
+        query = [("command", argument) for argument in _argv(command, "start")]
         query += as_query({**self.env, **(env or {})})
         query += [("stdin", "true")] if stdin else []
         query += [("tty", "true")] if tty else []
@@ -388,14 +388,14 @@ class AsyncSandbox:
 
         server = await sandbox.background("python3 -m http.server 8000")
         """
-        asked = {
+        request = {
             "command": _argv(command, "background"),
             "env": as_json({**self.env, **(env or {})}),
             "workingDir": cwd,
             "timeoutSeconds": timeout,
         }
-        found = await self._transport.request("POST", f"{self._path}/execs", json=asked)
-        return AsyncBackgroundCommand(self._transport, self._path, found)
+        started = await self._transport.request("POST", f"{self._path}/execs", json=request)
+        return AsyncBackgroundCommand(self._transport, self._path, started)
 
     async def run_task(
         self,
@@ -415,21 +415,21 @@ class AsyncSandbox:
 
         done = await sandbox.run_task("fix the test", tools=["exec"], provider="anthropic", model="claude-x")
         """
-        asked = {
+        request = {
             **({"command": list(command)} if command else {}),
             **({"copyOut": copy_out} if copy_out else {}),
             **({"context": context, "tools": list(tools), "provider": provider, "model": model} if context else {}),
             "timeoutSeconds": timeout,
         }
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
-        found = await self._transport.request("POST", f"{self._path}/run", json=asked, headers=headers)
+        task = await self._transport.request("POST", f"{self._path}/run", json=request, headers=headers)
         names = ("success", "output", "error", "files", "metrics", "run")
-        return TaskResult(**{name: found[name] for name in names})
+        return TaskResult(**{name: task[name] for name in names})
 
     async def background_commands(self) -> list[AsyncBackgroundCommand]:
         """List the background commands, oldest first."""
-        found = await self._transport.request("GET", f"{self._path}/execs")
-        return [AsyncBackgroundCommand(self._transport, self._path, each) for each in found["items"]]
+        page = await self._transport.request("GET", f"{self._path}/execs")
+        return [AsyncBackgroundCommand(self._transport, self._path, entry) for entry in page["items"]]
 
     async def _run(
         self,
@@ -444,13 +444,13 @@ class AsyncSandbox:
         max_output_bytes: int,
         values: Values | None = None,
     ) -> CommandResult:
-        raw, kept = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
+        raw, streams = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
-            result = await self._collected(command, env, cwd, raw, timeout, kept, values)
+            result = await self._collected(command, env, cwd, raw, timeout, streams, values)
         else:
             process = await self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
             async with process:
-                result = await self._streamed(process, raw, callbacks, kept, values)
+                result = await self._streamed(process, raw, callbacks, streams, values)
         return result.check() if check else result
 
     async def _collected(
@@ -460,10 +460,10 @@ class AsyncSandbox:
         cwd: str,
         stdin: bytes,
         timeout: float | None,
-        kept: KeptStreams,
+        streams: KeptStreams,
         values: Values | None,
     ) -> CommandResult:
-        asked = {
+        request = {
             "command": command,
             "env": as_json({**self.env, **(env or {})}),
             "workingDir": cwd,
@@ -471,11 +471,11 @@ class AsyncSandbox:
             "encoding": "base64",
             "timeoutSeconds": timeout,
         }
-        done = await self._transport.request("POST", f"{self._path}/exec", json=asked)
+        done = await self._transport.request("POST", f"{self._path}/exec", json=request)
         for stream in ("stdout", "stderr"):
             data = base64.b64decode(done[stream])
-            kept.add(stream, values.output(data) + values.rest() if values and stream == "stdout" else data)
-        return kept.result(
+            streams.add(stream, values.output(data) + values.flush() if values and stream == "stdout" else data)
+        return streams.result(
             done["exitCode"],
             timed_out=done["timedOut"],
             duration_seconds=done["durationSeconds"],
@@ -488,28 +488,28 @@ class AsyncSandbox:
         process: AsyncProcess,
         stdin: bytes,
         callbacks: tuple[TextCallback | None, TextCallback | None],
-        kept: KeptStreams,
+        streams: KeptStreams,
         values: Values | None,
     ) -> CommandResult:
-        told, decoder = dict(zip(("stdout", "stderr"), callbacks, strict=True)), Decoder()
+        callback_by_stream, decoder = dict(zip(("stdout", "stderr"), callbacks, strict=True)), Decoder()
 
         async def take(stream: str, data: bytes) -> None:
-            kept.add(stream, data)
-            await tell(told[stream], decoder.output(stream, data).text)
+            streams.add(stream, data)
+            await tell(callback_by_stream[stream], decoder.output(stream, data).text)
 
         async def read() -> None:
             async for output in process:
                 filtered = values is not None and output.stream == "stdout"
                 await take(output.stream, values.output(output.data) if values and filtered else output.data)
             if values:
-                await take("stdout", values.rest())
+                await take("stdout", values.flush())
 
         if stdin:
             async with beside(process.feed, stdin):
                 await read()
         else:
             await read()
-        return kept.result(
+        return streams.result(
             process.exit_code or 0,
             timed_out=process.timed_out,
             duration_seconds=process.duration_seconds,
@@ -619,18 +619,18 @@ def _has_no_contexts(error: Refused) -> bool:
     return older or error.has_cause("NoContexts", "spec.template.agent")
 
 
-def _is_paused(found: Object) -> bool:
-    return (condition_of(found, "Ready") or {}).get("reason") == "Paused"
+def _is_paused(document: Object) -> bool:
+    return (condition_of(document, "Ready") or {}).get("reason") == "Paused"
 
 
-def _is_hibernated(found: Object) -> bool:
-    return (condition_of(found, "Ready") or {}).get("reason") == "Hibernated"
+def _is_hibernated(document: Object) -> bool:
+    return (condition_of(document, "Ready") or {}).get("reason") == "Hibernated"
 
 
 def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:
-    given = {
+    parameters = {
         "tailLines": "" if tail is None else str(tail),
         "sinceSeconds": "" if since is None else f"{since:g}",
         "timestamps": "true" if timestamps else "",
     }
-    return {key: value for key, value in given.items() if value}
+    return {key: value for key, value in parameters.items() if value}

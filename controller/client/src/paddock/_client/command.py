@@ -14,9 +14,9 @@ def checked_command(command: Sequence[str], method: str) -> list[str]:
     """
     if isinstance(command, str):
         line = command if len(command) <= _SHOWN_CHARACTERS else command[: _SHOWN_CHARACTERS - 3] + "..."
-        shown = json.dumps(["sh", "-c", line], ensure_ascii=False)
+        example = json.dumps(["sh", "-c", line], ensure_ascii=False)
         raise TypeError(
-            f"{method}: the command must be a list of strings, not one string; write {method}({shown}) for a shell's"
+            f"{method}: the command must be a list of strings, not one string; write {method}({example}) for a shell's"
             f' line, or {method}(["PROGRAM", "ARGUMENT"]) for a program'
         )
     if isinstance(command, bytes | bytearray | memoryview):
@@ -27,7 +27,7 @@ def checked_command(command: Sequence[str], method: str) -> list[str]:
             f' {method}(["PROGRAM", "ARGUMENT"])'
         )
     argv = list(command)
-    wrong = [f"item {at} is {type(each).__name__}" for at, each in enumerate(argv) if not isinstance(each, str)]
+    wrong = [f"item {at} is {type(word).__name__}" for at, word in enumerate(argv) if not isinstance(word, str)]
     if wrong:
         raise TypeError(
             f"{method}: the command must be a list of strings; {', '.join(wrong[:5])}; convert with str(...)"
@@ -59,9 +59,15 @@ class Secret(str):
 
 def as_json(env: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the variables for a request body."""
-    return {name: {"secret": str(each)} if isinstance(each, Secret) else each for name, each in (env or {}).items()}
+    return {
+        name: {"secret": str(variable)} if isinstance(variable, Secret) else variable
+        for name, variable in (env or {}).items()
+    }
 
 
 def as_query(env: Mapping[str, str] | None) -> list[tuple[str, str]]:
     """Return the variables for a query string."""
-    return [("secret" if isinstance(each, Secret) else "env", f"{name}={each}") for name, each in (env or {}).items()]
+    return [
+        ("secret" if isinstance(variable, Secret) else "env", f"{name}={variable}")
+        for name, variable in (env or {}).items()
+    ]

@@ -84,11 +84,11 @@ class Connection:
     def list(self, path: str, *, table: bool = False, **params: str) -> Any:
         """Return a whole list of a stored kind, read in pages: no answer of the daemon grows with the store."""
         name = "rows" if table else "items"
-        whole = self.get(path, table=table, limit=_PAGE, **params)
-        while rest := whole["metadata"].get("continue"):
-            page = self.get(path, table=table, limit=_PAGE, **{**params, "continue": rest})
-            whole = {**whole, "metadata": page["metadata"], name: whole[name] + page[name]}
-        return whole
+        listing = self.get(path, table=table, limit=_PAGE, **params)
+        while token := listing["metadata"].get("continue"):
+            page = self.get(path, table=table, limit=_PAGE, **{**params, "continue": token})
+            listing = {**listing, "metadata": page["metadata"], name: listing[name] + page[name]}
+        return listing
 
     @contextmanager
     def stream(
@@ -169,8 +169,8 @@ class _ProxyAuth(httpx.Auth):
         self.base, self._headers = base, headers
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        same = (request.url.scheme, request.url.netloc) == (self.base.scheme, self.base.netloc)
-        if not same or not request.url.raw_path.startswith(self.base.raw_path):
+        is_daemon = (request.url.scheme, request.url.netloc) == (self.base.scheme, self.base.netloc)
+        if not is_daemon or not request.url.raw_path.startswith(self.base.raw_path):
             raise ClientError(f"{request.url}: not below {self.base}; use a client of your own for other addresses")
         request.headers.update(self._headers)
         yield request
@@ -188,21 +188,23 @@ class LineSplitter:
 
     def feed(self, piece: bytes) -> list[str]:
         """Return the lines that this piece ends."""
-        first, *others = piece.split(b"\n")
+        first, *line_starts = piece.split(b"\n")
         self._add(first)
-        found = []
-        for each in others:
-            found += self.rest(empty=True)
-            self._add(each)
-        return found + (self.rest() if self._held > MAX_LINE_BYTES else [])
+        lines = []
+        for line_start in line_starts:
+            lines += self.flush(empty=True)
+            self._add(line_start)
+        return lines + (self.flush() if self._held > MAX_LINE_BYTES else [])
 
-    def _add(self, part: bytes) -> None:
-        self._parts.append(part)
-        self._held += len(part)
+    def _add(self, piece: bytes) -> None:
+        self._parts.append(piece)
+        self._held += len(piece)
 
-    def rest(self, *, empty: bool = False) -> list[str]:
+    def flush(self, *, empty: bool = False) -> list[str]:
         """Return the last line, if there is one without an end."""
-        line, self._parts, self._held = b"".join(self._parts), [], 0
+        line = b"".join(self._parts)
+        self._parts = []
+        self._held = 0
         return [line.removesuffix(b"\r").decode(errors="replace")] if line or empty else []
 
 
@@ -210,7 +212,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
     lines = LineSplitter()
     for piece in pieces:
         yield from lines.feed(piece)
-    yield from lines.rest()
+    yield from lines.flush()
 
 
 @contextmanager
@@ -331,8 +333,8 @@ class RetryingTransport(httpx.BaseTransport):
         self._inner, self._sleep = inner, sleep
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        same = isinstance(request.stream, httpx.ByteStream)
-        for _ in range(MAX_RETRIES if same else 0):
+        is_repeatable = isinstance(request.stream, httpx.ByteStream)
+        for _ in range(MAX_RETRIES if is_repeatable else 0):
             answer = self._sent(request)
             answer.request = request
             wait = retry_seconds(answer)
@@ -343,9 +345,9 @@ class RetryingTransport(httpx.BaseTransport):
         return self._sent(request)
 
     def _sent(self, request: httpx.Request) -> httpx.Response:
-        with logged(request.method, request.url.raw_path.decode("latin-1")) as found:
+        with logged(request.method, request.url.raw_path.decode("latin-1")) as log_entry:
             answer = self._inner.handle_request(request)
-            found.status = answer.status_code
+            log_entry.status = answer.status_code
         return answer
 
     def close(self) -> None:
@@ -355,7 +357,7 @@ class RetryingTransport(httpx.BaseTransport):
 def retry_seconds(answer: httpx.Response) -> float | None:
     """Return the wait that the daemon asks for before a retry; None: don't retry."""
     value = answer.headers.get("Retry-After", "")
-    refused = answer.status_code == 429 or (answer.status_code == 503 and answer.request.method in ("GET", "HEAD"))
-    if not refused or not value.isdecimal() or float(value) > _MAX_WAIT_SECONDS:
+    may_retry = answer.status_code == 429 or (answer.status_code == 503 and answer.request.method in ("GET", "HEAD"))
+    if not may_retry or not value.isdecimal() or float(value) > _MAX_WAIT_SECONDS:
         return None
     return float(value)

@@ -59,40 +59,41 @@ class Contexts:
     items: tuple[Context, ...] = ()
     current: str = ""
 
-    def named(self, name: str) -> Context:
+    def find(self, name: str) -> Context:
         """Return the context of that name. Raises ClientError."""
-        found = next((each for each in self.items if each.name == name), None)
-        if found is None:
-            known = ", ".join(each.name for each in self.items) or "none"
-            raise ClientError(f"context {name}: not found in {config_file()}; known contexts: {known}")
-        return found
+        context = next((context for context in self.items if context.name == name), None)
+        if context is None:
+            known_names = ", ".join(context.name for context in self.items) or "none"
+            raise ClientError(f"context {name}: not found in {config_file()}; known contexts: {known_names}")
+        return context
 
     def put(self, context: Context) -> "Contexts":
         """Return the contexts with this one added or replaced."""
-        names = [each.name for each in self.items]
+        names = [context.name for context in self.items]
         if context.name in names:
-            items = tuple(context if each.name == context.name else each for each in self.items)
+            items = tuple(context if existing.name == context.name else existing for existing in self.items)
         else:
             items = (*self.items, context)
         return replace(self, items=items)
 
     def without(self, name: str) -> "Contexts":
         """Return the contexts without that one. Raises ClientError if it is missing."""
-        self.named(name)
+        self.find(name)
         return Contexts(
-            tuple(each for each in self.items if each.name != name), "" if self.current == name else self.current
+            tuple(context for context in self.items if context.name != name),
+            "" if self.current == name else self.current,
         )
 
     def as_toml(self) -> str:
         """Return the text of the file."""
         head = f"current = {json.dumps(self.current, ensure_ascii=False)}\n" if self.current else ""
-        return "\n".join(each for each in (head, *(each.as_toml() for each in self.items)) if each)
+        return "\n".join(section for section in (head, *(context.as_toml() for context in self.items)) if section)
 
 
 def config_file() -> Path:
     """Return the path of the file: PADDOCK_CONFIG, else below XDG_CONFIG_HOME or `~/.config`."""
-    if given := os.environ.get("PADDOCK_CONFIG"):
-        return Path(given).expanduser()
+    if configured := os.environ.get("PADDOCK_CONFIG"):
+        return Path(configured).expanduser()
     base = os.environ.get("XDG_CONFIG_HOME")
     if not base and not os.environ.get("HOME"):
         return Path("/nonexistent/paddock/config.toml")  # a service without a home has no contexts
@@ -114,10 +115,10 @@ def load_contexts(file: Path | None = None) -> Contexts:
     import tomllib  # slow to import
 
     try:
-        found = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ClientError(f"{path}: not valid TOML: {error}; correct the file") from error
-    return _parsed(path, found)
+    return _parsed(path, document)
 
 
 def save_contexts(contexts: Contexts, file: Path | None = None) -> None:
@@ -149,29 +150,31 @@ def chosen_context(name: str | None = None) -> Context | None:
         return None
     contexts = load_contexts()
     chosen = chosen or contexts.current
-    return contexts.named(chosen) if chosen else None
+    return contexts.find(chosen) if chosen else None
 
 
-def _parsed(path: Path, found: Mapping[str, Any]) -> Contexts:
-    faults = [f"unknown field `{each}`" for each in found if each not in ("current", "contexts")]
-    current, tables = found.get("current", ""), found.get("contexts", [])
+def _parsed(path: Path, document: Mapping[str, Any]) -> Contexts:
+    faults = [f"unknown field `{field_name}`" for field_name in document if field_name not in ("current", "contexts")]
+    current, tables = document.get("current", ""), document.get("contexts", [])
     if not isinstance(current, str):
         faults.append("`current` must be a string")
-    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         faults.append("`contexts` must be tables, written as [[contexts]]")
         tables = []
     items = []
     for at, table in enumerate(tables, start=1):
         place = f"context {table.get('name') or at}"
-        faults += [f"{place}: unknown field `{each}`" for each in table if each not in _FIELDS]
+        faults += [f"{place}: unknown field `{field_name}`" for field_name in table if field_name not in _FIELDS]
         faults += [
             f"{place}: `{key}` must be a string" for key in _FIELDS if key in table and not isinstance(table[key], str)
         ]
         if not table.get("name"):
             faults.append(f"{place}: `name` is missing")
         items.append(Context(**{field: str(table.get(key, "")) for key, field in _FIELDS.items()}))
-    names = [each.name for each in items]
-    faults += [f"context {each}: defined twice" for each in sorted({name for name in names if names.count(name) > 1})]
+    names = [context.name for context in items]
+    faults += [
+        f"context {duplicate}: defined twice" for duplicate in sorted({name for name in names if names.count(name) > 1})
+    ]
     if isinstance(current, str) and current and current not in names:
         faults.append(f"the current context {current} is not defined")
     if faults:

@@ -53,8 +53,10 @@ def read_private(file: str) -> str:
     """Return the token in a file that only its owner may read. Raises ClientError."""
     try:
         with Path(file).expanduser().open() as opened:
-            if others := stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & 0o077:
-                raise ClientError(f"{file}: others may read the token (mode bits {others:03o}); run `chmod 600 {file}`")
+            if foreign_bits := stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & 0o077:
+                raise ClientError(
+                    f"{file}: others may read the token (mode bits {foreign_bits:03o}); run `chmod 600 {file}`"
+                )
             return opened.read(_MAX_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ClientError(f"{file}: can't read the token ({error}); check the context's tokenFile") from error

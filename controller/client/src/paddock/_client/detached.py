@@ -35,18 +35,18 @@ def start(
     timeout_seconds: float | None = None,
 ) -> DetachedExec:
     """Start a command in the sandbox at `path`. Raises Refused, and TypeError if the command is not a list."""
-    asked = {
+    request = {
         "command": checked_command(command, "detach"),
         "env": as_json(env),
         "workingDir": working_dir,
         "timeoutSeconds": timeout_seconds,
     }
-    return _read(connection.request("POST", f"{path}/execs", json=asked))
+    return _read(connection.request("POST", f"{path}/execs", json=request))
 
 
 def every(connection: Connection, path: str) -> Sequence[DetachedExec]:
     """List the detached commands, oldest first."""
-    return [_read(each) for each in connection.get(f"{path}/execs")["items"]]
+    return [_read(entry) for entry in connection.get(f"{path}/execs")["items"]]
 
 
 def log(connection: Connection, path: str, id_: str) -> bytes:
@@ -60,14 +60,14 @@ def kill(connection: Connection, path: str, id_: str) -> DetachedExec:
     return _read(connection.request("POST", f"{path}/execs/{segment(id_)}/kill"))
 
 
-def _read(found: Mapping[str, Any]) -> DetachedExec:
+def _read(entry: Mapping[str, Any]) -> DetachedExec:
     return DetachedExec(
-        id=found["id"],
-        command=tuple(found["command"]),
-        state=found["state"],
-        started_time=found["startedTime"],
-        finished_time=found.get("finishedTime", ""),
-        exit_code=found.get("exitCode"),
-        message=found.get("message", ""),
-        omitted_bytes=found.get("omittedBytes", 0),
+        id=entry["id"],
+        command=tuple(entry["command"]),
+        state=entry["state"],
+        started_time=entry["startedTime"],
+        finished_time=entry.get("finishedTime", ""),
+        exit_code=entry.get("exitCode"),
+        message=entry.get("message", ""),
+        omitted_bytes=entry.get("omittedBytes", 0),
     )

@@ -40,11 +40,13 @@ class Refused(ClientError):
 
     def __init__(self, message: str, reason: str = "", code: int = 0, causes: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(message)
-        self.reason, self.code, self.causes = reason, code, tuple(causes)
+        self.reason = reason
+        self.code = code
+        self.causes = tuple(causes)
 
     def has_cause(self, reason: str, field: str) -> bool:
         """Tell if the daemon gave this cause."""
-        return any((each.get("reason"), each.get("field")) == (reason, field) for each in self.causes)
+        return any((cause.get("reason"), cause.get("field")) == (reason, field) for cause in self.causes)
 
 
 class BadRequest(Refused):
@@ -107,7 +109,7 @@ def refusal(body: Any, code: int) -> Refused:
         return Refused(f"the server answered {code} without a Paddock status; check --server", code=code)
     details = body.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
-    named = [each for each in causes if isinstance(each, dict)] if isinstance(causes, list) else []
+    cause_list = [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
     reason = str(body.get("reason", ""))
     class_ = _BY_REASON.get(reason, Refused)
-    return class_(str(body.get("message", f"the server answered {code}")), reason, code, named)
+    return class_(str(body.get("message", f"the server answered {code}")), reason, code, cause_list)

@@ -116,7 +116,7 @@ class Running(Iterator[Output]):
         If the iterable fails, the command is killed: partial input must not look complete.
         """
         try:
-            if all(self.write(each) for each in pieces):
+            if all(self.write(piece) for piece in pieces):
                 self.end_of_input()
         except BaseException:
             self.close()
@@ -147,7 +147,7 @@ def start(
     timeout_seconds: float | None = None,
 ) -> Running:
     """Start a command in the sandbox at `path`. Raises Refused, and TypeError if the command is not a list."""
-    query = [("command", each) for each in checked_command(command, "start")]
+    query = [("command", argument) for argument in checked_command(command, "start")]
     query += as_query(env)
     query += [("stdin", "true")] if stdin else []
     query += [("tty", "true")] if tty else []
@@ -168,7 +168,7 @@ def run(
     timeout_seconds: float | None = None,
 ) -> Completed:
     """Run a command in the sandbox at `path` to its end. Raises Refused, and TypeError if the command is not a list."""
-    asked = {
+    request = {
         "command": checked_command(command, "exec"),
         "env": as_json(env),
         "workingDir": working_dir,
@@ -176,7 +176,7 @@ def run(
         "encoding": "base64",
         "timeoutSeconds": timeout_seconds,
     }
-    done = connection.request("POST", f"{path}/exec", json=asked)
+    done = connection.request("POST", f"{path}/exec", json=request)
     return Completed(
         exit_code=done["exitCode"],
         stdout=base64.b64decode(done["stdout"]),
@@ -200,4 +200,4 @@ def exit_code_of(status: Any) -> int:
 def causes_of(status: Any) -> dict[str, str]:
     """Return the messages by reason."""
     causes = (status or {}).get("details", {}).get("causes", [])
-    return {str(each.get("reason")): str(each.get("message")) for each in causes}
+    return {str(cause.get("reason")): str(cause.get("message")) for cause in causes}

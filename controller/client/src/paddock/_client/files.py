@@ -80,7 +80,7 @@ class Files:
 
     def entries(self, path: str = ".", *, limit: int = 1000) -> list[FileInfo]:
         """List a folder by name, at most `limit` entries (10,000 at most)."""
-        return [_info(each) for each in self._ask("GET", "/list", {"path": path, "limit": str(limit)})["items"]]
+        return [_info(entry) for entry in self._ask("GET", "/list", {"path": path, "limit": str(limit)})["items"]]
 
     def mkdir(self, path: str, *, parents: bool = False) -> FileInfo:
         """Create a folder; `parents`: create missing parents, and accept an existing folder."""
@@ -137,9 +137,9 @@ class Files:
                 raise ClientError("the server's response is not Paddock's; check --server") from error
 
 
-def _info(found: dict[str, Any]) -> FileInfo:
-    known = {key: found[key] for key in FileInfo.__dataclass_fields__ if key in found}
-    return FileInfo(**{**known, "mode": int(found["mode"], 8)})
+def _info(entry: dict[str, Any]) -> FileInfo:
+    fields = {key: entry[key] for key in FileInfo.__dataclass_fields__ if key in entry}
+    return FileInfo(**{**fields, "mode": int(entry["mode"], 8)})
 
 
 def _left_out(messages: list[str], count: int) -> list[str]:
@@ -180,14 +180,14 @@ def _pull(
     max_entries: int,
 ) -> list[str]:
     """Implement Files.pull."""
-    found = files.stat(path, follow=follow)
+    source = files.stat(path, follow=follow)
     content = folder_of_content(path)
-    name = found.name if path.rstrip("/") == "~" else path.rstrip("/").rpartition("/")[2]
+    name = source.name if path.rstrip("/") == "~" else path.rstrip("/").rpartition("/")[2]
     if name == "..":
         raise ClientError(f"{path}: `..` is not a name; name the folder itself")
-    with _target(target, "." if content else name, found, bool(content)) as (folder, top):
-        asked = content or path.rstrip("/")
-        with files.archive(asked, top=top, follow=follow) as answer:
+    with _target(target, "." if content else name, source, bool(content)) as (folder, top):
+        archive_path = content or path.rstrip("/")
+        with files.archive(archive_path, top=top, follow=follow) as answer:
             # Only the copied tree below the target folder is the sandbox's: links stay within it.
             below = 0 if top == "." else 1
             rules = Rules(below, max_bytes, max_entries, progress or (lambda _count: None))
@@ -204,8 +204,8 @@ def _pull(
 
 def folder_of_content(path: str) -> str:
     """Return the folder, with a slash at its end, whose content the path stands for, as `/app/.`; "" for others."""
-    whole = not path.rstrip("/") or path == "." or path.endswith("/.")
-    return (path.removesuffix(".") or "./") if whole else ""
+    is_content = not path.rstrip("/") or path == "." or path.endswith("/.")
+    return (path.removesuffix(".") or "./") if is_content else ""
 
 
 def _source(source: str, *, follow: bool) -> tuple[str, str, str]:
@@ -226,10 +226,10 @@ def _is_folder(fd: int, name: str, source: str) -> bool:
 
 def _place(files: Files, path: str, name: str, *, is_folder: bool) -> tuple[str, str]:
     """Return the folder in the sandbox to unpack into, and the source's name there."""
-    there = files.find(path)
-    if there is not None and there.type == "folder":
+    existing = files.find(path)
+    if existing is not None and existing.type == "folder":
         return path, name
-    if there is not None and is_folder:
+    if existing is not None and is_folder:
         raise ClientError(f"{path}: not a folder in the sandbox; a folder can't replace a file")
     folder, slash, called = path.rpartition("/")
     if name == "." or called in ("", ".", ".."):
@@ -238,14 +238,14 @@ def _place(files: Files, path: str, name: str, *, is_folder: bool) -> tuple[str,
 
 
 @contextmanager
-def _target(target: str, name: str, found: FileInfo, contents: bool) -> Iterator[tuple[int, str]]:
+def _target(target: str, name: str, source: FileInfo, contents: bool) -> Iterator[tuple[int, str]]:
     """Open the local folder to unpack into; yield it with the source's name there."""
     if os.path.isdir(target):
         folder, called = target, name
-    elif os.path.lexists(target) and found.type == "folder":
+    elif os.path.lexists(target) and source.type == "folder":
         raise ClientError(f"{target}: not a folder; a folder can't replace a file")
     elif contents:
-        folder, called = _made(target), "."
+        folder, called = _make_folder(target), "."
     else:
         folder, called = os.path.split(target)
         if not called:
@@ -260,7 +260,7 @@ def _target(target: str, name: str, found: FileInfo, contents: bool) -> Iterator
         os.close(fd)
 
 
-def _made(folder: str) -> str:
+def _make_folder(folder: str) -> str:
     try:
         os.mkdir(folder)
     except OSError as error:

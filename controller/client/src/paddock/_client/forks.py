@@ -26,7 +26,7 @@ class PerProcess(Generic[T]):
         value = self._values.get(pid)
         if value is None:
             value = self._values.setdefault(pid, self._create())  # one of two threads that create it wins
-            for inherited in [each for each in self._values if each != pid]:
+            for inherited in [other_pid for other_pid in self._values if other_pid != pid]:
                 self._values.pop(inherited, None)
         return value
 

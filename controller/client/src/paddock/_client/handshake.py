@@ -46,16 +46,16 @@ def upgrade(
     """
     key = base64.b64encode(os.urandom(16))
     host = urlsplit(server.url).netloc
-    own = "".join(f"{name}: {value}\r\n" for name, value in authorization(server).items())
+    own_headers = "".join(f"{name}: {value}\r\n" for name, value in authorization(server).items())
     try:
-        with logged("WebSocket", target) as found:
+        with logged("WebSocket", target) as log_entry:
             sock.sendall(
                 f"GET {target} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n"
-                f"{own}Sec-WebSocket-Protocol: {', '.join(offered)}\r\n\r\n".encode("latin-1")
+                f"{own_headers}Sec-WebSocket-Protocol: {', '.join(offered)}\r\n\r\n".encode("latin-1")
             )
             file = sock.makefile("rb", buffering=0)
-            status = found.status = _status(file.readline(_CONTROL_BYTES))
+            status = log_entry.status = _status(file.readline(_CONTROL_BYTES))
         headers = http.client.parse_headers(file)
         if status != 101:
             size = headers.get("Content-Length", "0")
@@ -75,10 +75,10 @@ def protocol(headers: http.client.HTTPMessage) -> str:
 
 
 def _status(line: bytes) -> int:
-    words = line.split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+    fields = line.split(b" ", 2)
+    if len(fields) < 2 or not fields[0].startswith(b"HTTP/1.") or not fields[1].isdigit():
         raise http.client.BadStatusLine(line.decode("latin-1"))
-    return int(words[1])
+    return int(fields[1])
 
 
 def _json(body: bytes) -> object:

@@ -29,13 +29,13 @@ class Images:
 
     def list(self) -> list[dict[str, Any]]:
         """Return the images that you may use. Raises Refused."""
-        found: list[dict[str, Any]] = self.of_hosts()["items"]
-        return found
+        images: list[dict[str, Any]] = self.of_hosts()["items"]
+        return images
 
     def of_hosts(self) -> dict[str, Any]:
         """Return the images that you may use as `items`, and `missing` hosts if there are several. Raises Refused."""
-        found: dict[str, Any] = self._connection.get("images")
-        return found
+        answer: dict[str, Any] = self._connection.get("images")
+        return answer
 
     def pull(self, image: str, progress: Progress = lambda _: None, *, host: str = "") -> dict[str, Any]:
         """Pull an image; return it. Raises Refused, ClientError."""
@@ -43,8 +43,8 @@ class Images:
 
     def pulling(self) -> Sequence[dict[str, Any]]:
         """Return the pulls in progress that sandboxes wait for: `image`, `currentBytes`, `totalBytes`."""
-        found: Sequence[dict[str, Any]] = self._connection.get("images/pulling")["items"]
-        return found
+        pulls: Sequence[dict[str, Any]] = self._connection.get("images/pulling")["items"]
+        return pulls
 
     def push(self, image: str, progress: Progress = lambda _: None, *, host: str = "") -> dict[str, Any]:
         """Push an image to the registry in its name; return it. Raises Refused, ClientError."""
@@ -84,9 +84,9 @@ def _at(host: str) -> list[tuple[str, str]]:
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
+    remainder = b""
     for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, remainder = (remainder + piece).split(b"\n")
         yield from lines
 
 
@@ -104,19 +104,23 @@ def _packed(folder: str) -> Iterator[bytes]:
             if not ignored.leaves_out(path):
                 yield from _entry(top / path, path)
         if not ignored.exceptions:  # else one of them may bring back what is below
-            folders[:] = [each for each in folders if not ignored.leaves_out(f"{inside}/{each}".removeprefix("./"))]
+            folders[:] = [
+                folder_name
+                for folder_name in folders
+                if not ignored.leaves_out(f"{inside}/{folder_name}".removeprefix("./"))
+            ]
     yield END
 
 
 def _entry(file: Path, name: str) -> Iterator[bytes]:
-    found, shown = file.lstat(), os.fsencode(name)
-    if stat.S_ISLNK(found.st_mode):
-        yield header(Entry(shown, "link", mode=0o777, target=os.fsencode(os.readlink(file))))
-    elif stat.S_ISDIR(found.st_mode):
-        yield header(Entry(shown, "folder", mode=stat.S_IMODE(found.st_mode)))
-    elif stat.S_ISREG(found.st_mode):
+    file_stat, packed_name = file.lstat(), os.fsencode(name)
+    if stat.S_ISLNK(file_stat.st_mode):
+        yield header(Entry(packed_name, "link", mode=0o777, target=os.fsencode(os.readlink(file))))
+    elif stat.S_ISDIR(file_stat.st_mode):
+        yield header(Entry(packed_name, "folder", mode=stat.S_IMODE(file_stat.st_mode)))
+    elif stat.S_ISREG(file_stat.st_mode):
         data = file.read_bytes()
-        yield header(Entry(shown, "file", len(data), stat.S_IMODE(found.st_mode)))
+        yield header(Entry(packed_name, "file", len(data), stat.S_IMODE(file_stat.st_mode)))
         yield data + padding(len(data))
 
 
@@ -137,19 +141,19 @@ class Ignored:
 
     def leaves_out(self, path: str) -> bool:
         """Return True if this path, relative to the folder, is left out."""
-        found = False
+        is_out = False
         for pattern, out in self._rules:
             if pattern.fullmatch(path):
-                found = out
-        return found
+                is_out = out
+        return is_out
 
 
 def _matcher(pattern: str) -> re.Pattern[str]:
     """Return a pattern that matches the path itself, and all below it."""
-    found = ""
+    expression = ""
     for piece in re.findall(r"\*\*/?|\*|\?|.", pattern):
         if piece.startswith("**"):
-            found += "(?:.*/)?" if piece.endswith("/") else ".*"
+            expression += "(?:.*/)?" if piece.endswith("/") else ".*"
         else:
-            found += {"*": "[^/]*", "?": "[^/]"}.get(piece, re.escape(piece))
-    return re.compile(f"{found}(?:/.*)?", re.DOTALL)
+            expression += {"*": "[^/]*", "?": "[^/]"}.get(piece, re.escape(piece))
+    return re.compile(f"{expression}(?:/.*)?", re.DOTALL)

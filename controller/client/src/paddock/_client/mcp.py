@@ -54,8 +54,8 @@ def endpoint(
         place = f"/apis/{API_VERSION}/namespaces/{quote(namespace or 'default', safe='')}"
         return f"{place}/sandboxes/{quote(sandbox, safe='')}{PATH}"
     query = {"names": names, "namespace": namespace, "readOnly": "true" if read_only else "", "toolset": toolset}
-    given = {name: value for name, value in query.items() if value}
-    return f"{PATH}?{urlencode(given)}" if given else PATH
+    parameters = {name: value for name, value in query.items() if value}
+    return f"{PATH}?{urlencode(parameters)}" if parameters else PATH
 
 
 def server_endpoint(name: str, namespace: str) -> str:
@@ -87,7 +87,9 @@ class Exchange:
     def __init__(
         self, server: Server, path: str, message: Mapping[str, Any], version: str, connection: str = ""
     ) -> None:
-        self._server, self._path, self._id = server, path, message.get("id")
+        self._server = server
+        self._path = path
+        self._id = message.get("id")
         self._body = json.dumps(message).encode()
         self._headers = {**_headers(message, version), **authorization(server)}
         self._headers |= {_CONNECTION_HEADER: connection} if connection else {}
@@ -105,9 +107,9 @@ class Exchange:
                 answer = self._send()
                 wait = _retry_seconds(answer) if attempt < _MOST_RETRIES else None
                 if wait is None:
-                    for each in _read(answer):
-                        unnamed = "error" in each and each.get("id") is None
-                        yield {**each, "id": self._id} if unnamed else each
+                    for message in _read(answer):
+                        unnamed = "error" in message and message.get("id") is None
+                        yield {**message, "id": self._id} if unnamed else message
                     return
                 answer.read()
             except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:  # also: closed meanwhile
@@ -158,7 +160,10 @@ class Hold:
         headers: Mapping[str, str] | None = None,
         again: Callable[[], None] = lambda: None,
     ) -> None:
-        self._server, self._path, self._receive, self._headers = server, path, receive, headers or {}
+        self._server = server
+        self._path = path
+        self._receive = receive
+        self._headers = headers or {}
         self._again, self._was_held = again, False
         self.name = secrets.token_hex(16)
         self._ended = threading.Event()
@@ -184,8 +189,8 @@ class Hold:
                         if self._was_held:
                             threading.Thread(target=self._again, name="mcp again", daemon=True).start()
                         self._was_held = True
-                        for each in filter(None, map(_message, _events(answer))):
-                            self._receive(each)
+                        for message in filter(None, map(_message, _events(answer))):
+                            self._receive(message)
             if self._connection is not None:
                 self._connection.close()
             self._ended.wait(1.0)
@@ -220,8 +225,8 @@ class Bridge:
         """Cancel what runs."""
         with self._lock:
             running = list(self._running.values())
-        for each in running:
-            each.close()
+        for exchange in running:
+            exchange.close()
         if self._hold is not None:
             self._hold.close()
 
@@ -256,11 +261,11 @@ class Bridge:
             self._refuse(message["id"], _FAILED, error.message)
             return
         with self._lock:
-            full, taken = self._relays >= _MOST_REQUESTS, key in self._running
-            if not full and not taken:
+            full, in_use = self._relays >= _MOST_REQUESTS, key in self._running
+            if not full and not in_use:
                 self._running[key] = exchange
                 self._relays += 1
-        if full or taken:
+        if full or in_use:
             why = (
                 f"{_MOST_REQUESTS} requests are in flight; wait for some"
                 if full
@@ -274,13 +279,13 @@ class Bridge:
         """Relay the answer. Its id is free before the client has it: that may use it again at once."""
         answered, failure = False, "the daemon ended the connection before its answer; try again"
         try:
-            for each in exchange.messages():
-                if not answered and "method" not in each and json.dumps(each.get("id")) == key:
+            for reply in exchange.messages():
+                if not answered and "method" not in reply and json.dumps(reply.get("id")) == key:
                     answered = True
                     self._release(key)
-                    self._note_lasting(message, each)
-                self._note_version(message, each)
-                self._send(each)
+                    self._note_lasting(message, reply)
+                self._note_version(message, reply)
+                self._send(reply)
         except ClientError as error:
             failure = error.message
         try:
@@ -334,9 +339,9 @@ class Bridge:
         """Return the version for the header: a modern message names it; an older one is that of `initialize`."""
         params = message.get("params")
         meta = params.get("_meta") if isinstance(params, dict) else None
-        named = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-        if isinstance(named, str):
-            return named
+        version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if isinstance(version, str):
+            return version
         return "" if message["method"] == "initialize" else self._negotiated
 
     def _note_version(self, message: Message, answer: Message) -> None:
@@ -356,40 +361,43 @@ class Bridge:
 def _connect(server: Server) -> http.client.HTTPConnection:
     """Return a connection to the daemon. Raises ClientError."""
     if server.socket:
-        made = http.client.HTTPConnection("paddock")
-        made.sock, made.auto_open = dial(server), 0  # once closed, it must not dial a host of that name
-        return made
+        local_connection = http.client.HTTPConnection("paddock")
+        local_connection.sock, local_connection.auto_open = (
+            dial(server),
+            0,
+        )  # once closed, it must not dial a host of that name
+        return local_connection
     parts = urlsplit(server.url)
     host, port = parts.hostname or "", parts.port
     secure = parts.scheme == "https"
     if secure:
-        found: http.client.HTTPConnection = http.client.HTTPSConnection(
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
             host, port, context=trusted(server), timeout=_CONNECT_SECONDS
         )
     else:
-        found = http.client.HTTPConnection(host, port, timeout=_CONNECT_SECONDS)
+        connection = http.client.HTTPConnection(host, port, timeout=_CONNECT_SECONDS)
     try:
-        found.connect()
+        connection.connect()
     except OSError as error:
         raise unreachable(server, error.strerror or str(error)) from error
-    found.auto_open = 0
-    found.sock.settimeout(None)  # a command may be silent for hours
-    return found
+    connection.auto_open = 0
+    connection.sock.settimeout(None)  # a command may be silent for hours
+    return connection
 
 
 def _headers(message: Mapping[str, Any], version: str) -> dict[str, str]:
-    made = {
+    headers = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
         "User-Agent": f"paddock/{VERSION}",
     }
     if not version:
-        return made
-    made["MCP-Protocol-Version"] = _field(version)
-    made["Mcp-Method"] = _field(message["method"])
+        return headers
+    headers["MCP-Protocol-Version"] = _field(version)
+    headers["Mcp-Method"] = _field(message["method"])
     params = message.get("params")
     name = params.get(_NAMED_BY.get(message["method"], "")) if isinstance(params, dict) else None
-    return made | ({"Mcp-Name": _field(name)} if isinstance(name, str) else {})
+    return headers | ({"Mcp-Name": _field(name)} if isinstance(name, str) else {})
 
 
 def _field(value: str) -> str:
@@ -425,26 +433,26 @@ def _read(answer: http.client.HTTPResponse) -> Iterator[Message]:
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     """Yield the data of each server-sent event. Raises ClientError for one over the limit."""
-    data, left = list[bytes](), _MOST_ANSWER_BYTES
-    while line := answer.readline(left + 1):
-        if len(line) > left:
+    data, bytes_left = list[bytes](), _MOST_ANSWER_BYTES
+    while line := answer.readline(bytes_left + 1):
+        if len(line) > bytes_left:
             raise ClientError(_TOO_LARGE)
         line = line.rstrip(b"\r\n")
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
-            left -= len(line) + 1
+            bytes_left -= len(line) + 1
         elif not line:
             if data:
                 yield b"\n".join(data)
-            data, left = [], _MOST_ANSWER_BYTES
+            data, bytes_left = [], _MOST_ANSWER_BYTES
 
 
 def _message(body: bytes) -> Message | None:
     try:
-        found = json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and found.get("jsonrpc") == "2.0" else None
+    return message if isinstance(message, dict) and message.get("jsonrpc") == "2.0" else None
 
 
 def _reason(body: bytes, status: int) -> str:

@@ -41,8 +41,8 @@ class Paddock:
 
     def get(self, plural: str, name: str) -> dict[str, Any]:
         """Return one object, such as `get("sandboxes", "quickstart")`. Refused (reason NotFound) if missing."""
-        found: dict[str, Any] = self.connection.get(f"{self._path(plural)}/{segment(name)}")
-        return found
+        document: dict[str, Any] = self.connection.get(f"{self._path(plural)}/{segment(name)}")
+        return document
 
     def list(self, plural: str, *, selector: str = "") -> list[dict[str, Any]]:
         """List the objects of a kind in the namespace; `selector` by label (`app=web,tier!=db`)."""

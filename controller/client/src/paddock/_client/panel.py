@@ -69,20 +69,20 @@ class _Head:
 
     def get(self, name: str) -> str:
         """Return the value of a header, empty without it. Raises _Refused if there are several."""
-        found = [value for each, value in self.headers if each == name]
-        if len(found) > 1:
-            raise _Refused(400, f"{name}: the header is there {len(found)} times; send it once")
-        return found[0] if found else ""
+        texts = [value for header_name, value in self.headers if header_name == name]
+        if len(texts) > 1:
+            raise _Refused(400, f"{name}: the header is there {len(texts)} times; send it once")
+        return texts[0] if texts else ""
 
     @property
     def token(self) -> str:
         """The session that the page sent, as a header or, for a WebSocket, as a subprotocol."""
-        scheme, _, given = self.get("authorization").partition(" ")
+        scheme, _, token = self.get("authorization").partition(" ")
         if scheme.lower() == "bearer":
-            return given.strip()
-        for each in _offered(self.get("sec-websocket-protocol")):
-            if each.startswith(_SUBPROTOCOL):
-                return _decoded(each.removeprefix(_SUBPROTOCOL))
+            return token.strip()
+        for offer in _offered(self.get("sec-websocket-protocol")):
+            if offer.startswith(_SUBPROTOCOL):
+                return _decoded(offer.removeprefix(_SUBPROTOCOL))
         return ""
 
 
@@ -135,8 +135,8 @@ class PanelRelay:
         """End the relay, its connections and its previews."""
         if not self._loop.is_closed():
             self._do(self._stop())
-            for each in self._previews.values():
-                each.close()
+            for preview in self._previews.values():
+                preview.close()
             self._end()
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -146,10 +146,10 @@ class PanelRelay:
         self._server.close()
         for _ in range(_STEPS):  # a task that is cancelled before its first step would leave its connection open
             await asyncio.sleep(0)
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            for each in others:
-                each.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -252,8 +252,8 @@ class PanelRelay:
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for each in tasks:
-                    each.cancel()
+                for task in tasks:
+                    task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             below.close()
@@ -279,26 +279,26 @@ async def _head(reader: asyncio.StreamReader) -> _Head:
     except asyncio.LimitOverrunError as error:
         raise _Refused(400, f"the head of the request is over {_HEAD_BYTES >> 10} KiB") from error
     first, *lines = data[:-4].decode("latin-1").split("\r\n")
-    words = first.split(" ")
+    fields = first.split(" ")
     if (
-        len(words) != 3
-        or not words[1].startswith("/")
-        or words[2] != "HTTP/1.1"
+        len(fields) != 3
+        or not fields[1].startswith("/")
+        or fields[2] != "HTTP/1.1"
         or "\n" in data[:-4].decode("latin-1").replace("\r\n", "")
     ):
         raise _Refused(400, "the request is not HTTP/1.1")
     headers = []
-    for each in lines:
-        name, colon, value = each.partition(":")
+    for line in lines:
+        name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip() or "\r" in value:
             raise _Refused(400, "a header of the request is malformed")
         headers.append((name.lower(), value.strip(" \t")))
-    return _Head(words[0], words[1], tuple(headers))
+    return _Head(fields[0], fields[1], tuple(headers))
 
 
 def _of_file(head: _Head) -> _Head:
     """Return the request for a file of the panel, without a body or anything else that its sender could add."""
-    return _Head(head.method, head.target, tuple(each for each in head.headers if each[0] in _OF_FILES))
+    return _Head(head.method, head.target, tuple(header for header in head.headers if header[0] in _OF_FILES))
 
 
 def _rewritten(head: _Head, host: str, identity: dict[str, str]) -> bytes:
@@ -310,7 +310,7 @@ def _rewritten(head: _Head, host: str, identity: dict[str, str]) -> bytes:
         if name in _DROPPED or name.startswith(("sec-fetch-", "sec-ch-")) or (name == "upgrade" and not upgraded):
             continue
         if name == "sec-websocket-protocol":
-            value = ", ".join(each for each in _offered(value) if not each.startswith(_SUBPROTOCOL))
+            value = ", ".join(offer for offer in _offered(value) if not offer.startswith(_SUBPROTOCOL))
         if value or name != "sec-websocket-protocol":
             lines.append(f"{name}: {value}")
     lines += [f"{name}: {value}" for name, value in identity.items()]
@@ -318,7 +318,7 @@ def _rewritten(head: _Head, host: str, identity: dict[str, str]) -> bytes:
 
 
 def _offered(value: str) -> list[str]:
-    return [each.strip() for each in value.split(",") if each.strip()]
+    return [offer.strip() for offer in value.split(",") if offer.strip()]
 
 
 def _decoded(text: str) -> str:

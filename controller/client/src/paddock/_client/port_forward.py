@@ -164,17 +164,17 @@ class FramedConnection:
         size = len(data)
         head = struct.pack(">BB", 0x80 | kind, 0x80 | size) if size < 126 else b""
         if size >= 126:
-            short = size < 1 << 16
-            head = struct.pack(">BBH" if short else ">BBQ", 0x80 | kind, 0x80 | (126 if short else 127), size)
+            is_short = size < 1 << 16
+            head = struct.pack(">BBH" if is_short else ">BBQ", 0x80 | kind, 0x80 | (126 if is_short else 127), size)
         self._write(head + mask, _masking()(data, mask))
 
     def _write(self, head: bytes, data: bytes) -> None:
         try:
             with self._sending:
                 sent = self._sock.sendmsg([head, data])
-                for rest in (head[sent:], memoryview(data)[max(0, sent - len(head)) :]):
-                    if rest:  # an empty send fails once the daemon has closed, as it may after `end`
-                        self._sock.sendall(rest)
+                for piece in (head[sent:], memoryview(data)[max(0, sent - len(head)) :]):
+                    if piece:  # an empty send fails once the daemon has closed, as it may after `end`
+                        self._sock.sendall(piece)
         except OSError as error:
             raise ClientError(f"the connection broke: {error.strerror or error}") from error
 
@@ -257,8 +257,8 @@ class Forwarding:
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        for each in links:
-            each()
+        for end_link in links:
+            end_link()
         self._thread.join()
 
     def _accept(self) -> None:
@@ -270,8 +270,8 @@ class Forwarding:
             threading.Thread(target=self._relay, args=(sock,), name="port-forward", daemon=True).start()
 
     def _relay(self, sock: socket.socket) -> None:
-        with contextlib.ExitStack() as held:
-            held.callback(sock.close)
+        with contextlib.ExitStack() as stack:
+            stack.callback(sock.close)
             _break_at_close(sock, True)
             head = _request_head(sock) if self.host else b""
             if self.host and not _is_to(head, f"{self.host}:{self.port}"):
@@ -280,7 +280,7 @@ class Forwarding:
                     sock.sendall(_MISDIRECTED if head else b"")
                 return
             try:
-                link = held.enter_context(self._open(self.remote))
+                link = stack.enter_context(self._open(self.remote))
             except ClientError as error:
                 self._failed(f"port {self.remote}: {error.message}")
                 return
@@ -294,7 +294,7 @@ class Forwarding:
                 if self._closed:
                     return
                 self._links.add(end)
-            held.callback(self._links.discard, end)
+            stack.callback(self._links.discard, end)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
             out = threading.Thread(target=_send_all, args=(sock, link, head), name="port-forward", daemon=True)
@@ -337,7 +337,7 @@ def _request_head(sock: socket.socket) -> bytes:
 def _is_to(data: bytes, host: str) -> bool:
     """Tell if a request is to that host, and to no other."""
     lines = data.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")[1:]
-    parts = (each.partition(b":") for each in lines)
+    parts = (line.partition(b":") for line in lines)
     return [value.strip() for name, _, value in parts if name.strip() == b"host"] == [host.encode()]
 
 

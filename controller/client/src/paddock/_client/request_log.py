@@ -17,9 +17,9 @@ class Answered:
 @contextmanager
 def logged(method: str, target: str) -> Iterator[Answered]:
     """Log one request at its end, which is when its status is known. A streamed body comes later."""
-    found, began = Answered(), time.monotonic()
+    answered, started_at = Answered(), time.monotonic()
     try:
-        yield found
+        yield answered
     finally:
-        took = (time.monotonic() - began) * 1000
-        _log.debug("%s %s %s in %.0f ms", method, target, found.status or "failed", took)
+        took = (time.monotonic() - started_at) * 1000
+        _log.debug("%s %s %s in %.0f ms", method, target, answered.status or "failed", took)

@@ -135,8 +135,8 @@ class Sandbox:
 
     def inspect(self) -> Mapping[str, Any]:
         """Return the container as the engine reports it, and Paddock's record of it."""
-        found: Mapping[str, Any] = self.connection.get(f"{self.path}/inspect")
-        return found
+        inspection: Mapping[str, Any] = self.connection.get(f"{self.path}/inspect")
+        return inspection
 
     def execs(self) -> Sequence[DetachedExec]:
         """List the detached commands, oldest first."""
@@ -175,6 +175,6 @@ class Sandbox:
             "previous": "true" if previous else "",
             "egress": "true" if egress else "",
         }
-        given = {key: value for key, value in options.items() if value}
-        with self.connection.stream(f"{self.path}/logs", given, warn=warn) as pieces:
+        parameters = {key: value for key, value in options.items() if value}
+        with self.connection.stream(f"{self.path}/logs", parameters, warn=warn) as pieces:
             yield pieces

@@ -42,15 +42,15 @@ class Server:
         return f"unix://{self.socket}" if self.socket else self.url
 
 
-def locate(given: str | None, *, context: str | None = None) -> Server:
-    """Return the daemon of `given` or `context`, else of the environment, else of the current context, else a socket.
+def locate(named_address: str | None, *, context: str | None = None) -> Server:
+    """Return the daemon of `named_address` or `context`, else of the environment, the current context, or a socket.
 
     Raises BadAddress for a malformed address, and ClientError for a missing context or a bad file of contexts.
     """
-    if given and context:
+    if named_address and context:
         raise ClientError("a server and a context exclude each other; name one")
-    if given:
-        return parse_address(given)
+    if named_address:
+        return parse_address(named_address)
     if context is None:
         for variable in ("PADDOCK_SERVER", "PADDOCK_SOCKET"):
             if address := os.environ.get(variable):
@@ -63,8 +63,8 @@ def locate(given: str | None, *, context: str | None = None) -> Server:
             ca_file=chosen.ca_file,
         )
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    own = Path(runtime) / "paddock.sock" if runtime else None
-    return parse_address(str(own) if own is not None and _is_ours(own) else _SYSTEM_SOCKET)
+    own_socket = Path(runtime) / "paddock.sock" if runtime else None
+    return parse_address(str(own_socket) if own_socket is not None and _is_ours(own_socket) else _SYSTEM_SOCKET)
 
 
 def _is_ours(path: Path) -> bool:
@@ -77,25 +77,27 @@ def _is_ours(path: Path) -> bool:
 
 def dial(server: Server) -> socket.socket:
     """Connect to the daemon's Unix socket. Raises Unreachable."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.connect(server.socket)
+        sock.connect(server.socket)
     except PermissionError as error:
-        made.close()
+        sock.close()
         message = f"no permission to use {server.socket}; run this as root, or as a member of the group that owns it"
         raise Unreachable(message) from error
     except OSError as error:
-        made.close()
+        sock.close()
         raise unreachable(server, error.strerror or str(error)) from error
-    return made
+    return sock
 
 
 def unreachable(server: Server, why: str) -> Unreachable:
     """Return the error for a daemon that does not answer, or whose certificate the handled exception refuses."""
-    refused = next((each for each in _causes(sys.exception()) if isinstance(each, ssl.SSLCertVerificationError)), None)
-    if refused is not None:
-        remedy = _REMEDIES.get(refused.verify_code, _UNKNOWN_AUTHORITY)
-        return Unreachable(f"{server}: its certificate is not trusted ({refused.verify_message}); {remedy}")
+    certificate_error = next(
+        (cause for cause in _causes(sys.exception()) if isinstance(cause, ssl.SSLCertVerificationError)), None
+    )
+    if certificate_error is not None:
+        remedy = _REMEDIES.get(certificate_error.verify_code, _UNKNOWN_AUTHORITY)
+        return Unreachable(f"{server}: its certificate is not trusted ({certificate_error.verify_message}); {remedy}")
     return Unreachable(f"no Paddock daemon answers at {server} ({why}); start it with `make up` or `paddock serve`")
 
 

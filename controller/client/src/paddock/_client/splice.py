@@ -16,12 +16,12 @@ def can_splice() -> bool:
     """Tell if this system supports splice; tried once."""
     if not hasattr(os, "splice"):
         return False
-    ours, theirs = socket.socketpair()
+    ours, peer_end = socket.socketpair()
     try:
-        with ours, theirs, Pipe() as pipe:
-            theirs.sendall(b"x")
+        with ours, peer_end, Pipe() as pipe:
+            peer_end.sendall(b"x")
             pipe.drain(ours, pipe.fill(ours))
-            return theirs.recv(1) == b"x"
+            return peer_end.recv(1) == b"x"
     except OSError:
         return False
 

@@ -88,12 +88,12 @@ def exchange(
             if body is not None:
                 link.putheader("Content-Type", "application/octet-stream")
                 link.putheader("Transfer-Encoding", "chunked")
-            with logged(method, target) as found:
+            with logged(method, target) as log_entry:
                 link.endheaders()
                 if body is not None:
                     _send(link, body)
                 response = link.getresponse()
-                found.status = response.status
+                log_entry.status = response.status
             if response.status >= 400:
                 raise refusal(_json(response.read()), response.status)
         except (OSError, http.client.HTTPException) as error:

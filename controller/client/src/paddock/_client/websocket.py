@@ -89,20 +89,20 @@ class WebSocket:
             if self._closed:
                 work.close()
                 raise ConnectionClosedError(None, None)
-            asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asked.result()
+            return future.result()
         except CancelledError:
             raise ConnectionClosedError(None, None) from None
         except BaseException:
-            asked.cancel()
+            future.cancel()
             raise
 
     def _end(self) -> None:
         with self._calling:
             self._closed = True
-            ended = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
-        ended.result()
+            future = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
+        future.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -117,17 +117,17 @@ async def _drain(connection: ClientConnection, unread: deque[bytes | str]) -> No
 
 async def _cancel_all() -> None:
     """Cancel all other tasks of this loop."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def open_websocket(
     server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], *, protocol: str
 ) -> WebSocket:
     """Open a WebSocket at `path` (relative to the API version). Raises Unreachable and Refused."""
-    url, sock, options = _asked(server, path, query, protocol)
+    url, sock, options = _websocket_options(server, path, query, protocol)
     with _translated(server, path):
         return WebSocket(_opened(url, sock=sock, proxy=None, **options))
 
@@ -136,25 +136,25 @@ async def connect_websocket(
     server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], *, protocol: str
 ) -> ClientConnection:
     """Open a WebSocket in the running event loop. Raises Unreachable and Refused."""
-    url, sock, options = _asked(server, path, query, protocol)
+    url, sock, options = _websocket_options(server, path, query, protocol)
     with _translated(server, path):
         return await _opened(url, sock=sock, proxy=None, **options)
 
 
 @contextmanager
 def _translated(server: Server, path: str) -> Iterator[None]:
-    with logged("WebSocket", full_path(path)) as found:  # without its query, which has values of variables
+    with logged("WebSocket", full_path(path)) as log_entry:  # without its query, which has values of variables
         try:
             yield
-            found.status = 101
+            log_entry.status = 101
         except InvalidStatus as error:
-            found.status = error.response.status_code
-            raise refusal(json_or_none(error.response.body), found.status) from error
+            log_entry.status = error.response.status_code
+            raise refusal(json_or_none(error.response.body), log_entry.status) from error
         except (OSError, InvalidHandshake) as error:
             raise unreachable(server, str(error)) from error
 
 
-def _asked(
+def _websocket_options(
     server: Server, path: str, query: Sequence[tuple[str, str]] | Mapping[str, str], protocol: str
 ) -> tuple[str, socket.socket | None, dict[str, Any]]:
     """Return address, socket and options of a WebSocket."""
@@ -171,9 +171,9 @@ def _asked(
 
 
 async def _opened(url: str, **options: Any) -> ClientConnection:
-    made = await connect(url, **options)
-    made.transport.max_size = _READ_BYTES  # type: ignore[attr-defined] # how much is read at once
-    return made
+    connection = await connect(url, **options)
+    connection.transport.max_size = _READ_BYTES  # type: ignore[attr-defined] # how much is read at once
+    return connection
 
 
 def json_or_none(body: bytes | bytearray | None) -> Any:

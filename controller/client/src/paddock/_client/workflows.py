@@ -37,31 +37,31 @@ class WorkflowRuns:
             "metadata": {"name": name, "namespace": self.namespace},
             "spec": dict(spec),
         }
-        found: Mapping[str, Any] = self.connection.request("POST", self._all, json=document)
-        return found
+        created: Mapping[str, Any] = self.connection.request("POST", self._all, json=document)
+        return created
 
     def get(self, name: str) -> Mapping[str, Any]:
         """Return a run."""
-        found: Mapping[str, Any] = self.connection.get(self._one(name))
-        return found
+        run: Mapping[str, Any] = self.connection.get(self._run_path(name))
+        return run
 
     def cancel(self, name: str) -> Mapping[str, Any]:
         """Cancel a run: its stages are stopped, and its `finally` stages done. Return it; one that ended is refused."""
         change = {"spec": {"runState": "Cancelled"}}
-        path, type_ = self._one(name), "application/merge-patch+json"
-        found: Mapping[str, Any] = self.connection.request("PATCH", path, json=change, content_type=type_)
-        return found
+        path, type_ = self._run_path(name), "application/merge-patch+json"
+        cancelled: Mapping[str, Any] = self.connection.request("PATCH", path, json=change, content_type=type_)
+        return cancelled
 
     def log(self, name: str, stage: str, *, attempt: int | None = None, offset: int = 0) -> bytes:
         """Return the output of a stage from that byte on."""
         params = {"stage": stage, "offset": str(offset)} | ({"attempt": str(attempt)} if attempt else {})
-        with self.connection.stream(f"{self._one(name)}/logs", params) as pieces:
+        with self.connection.stream(f"{self._run_path(name)}/logs", params) as pieces:
             return b"".join(pieces)
 
     def artifacts(self, name: str) -> list[Mapping[str, Any]]:
         """Return the artifacts of a run, each with its name, size and files."""
-        found: list[Mapping[str, Any]] = self.connection.get(f"{self._one(name)}/artifacts")["items"]
-        return found
+        artifacts: list[Mapping[str, Any]] = self.connection.get(f"{self._run_path(name)}/artifacts")["items"]
+        return artifacts
 
     def download(self, name: str, artifact: str, folder: Path) -> int:
         """Unpack an artifact into a folder, which is created; return the number of files. Raises ClientError.
@@ -71,14 +71,14 @@ class WorkflowRuns:
         folder.mkdir(parents=True, exist_ok=True)
         top = os.open(folder, _OPEN)
         try:
-            with self.connection.stream(f"{self._one(name)}/artifacts/{segment(artifact)}", {}) as pieces:
-                rest = b""
+            with self.connection.stream(f"{self._run_path(name)}/artifacts/{segment(artifact)}", {}) as pieces:
+                remainder = b""
 
                 def read(count: int) -> bytes:
-                    nonlocal rest
-                    rest = rest or next(pieces, b"")
-                    given, rest = rest[:count], rest[count:]
-                    return given
+                    nonlocal remainder
+                    remainder = remainder or next(pieces, b"")
+                    piece, remainder = remainder[:count], remainder[count:]
+                    return piece
 
                 return unpack(Reader(read), top, Rules(modes=_MODES)).files
         except (TarError, Unsafe) as error:
@@ -92,5 +92,5 @@ class WorkflowRuns:
     def _all(self) -> str:
         return f"namespaces/{segment(self.namespace)}/workflowruns"
 
-    def _one(self, name: str) -> str:
+    def _run_path(self, name: str) -> str:
         return f"{self._all}/{segment(name)}"

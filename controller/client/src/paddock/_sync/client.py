@@ -43,9 +43,9 @@ class Paddock:
         token: str = "",
         ca_file: str = "",
     ) -> None:
-        found = chosen_server(server, context=context, namespace=namespace, token=token, ca_file=ca_file)
-        self.namespace = found.namespace
-        self._transport = Transport(found.server)
+        chosen = chosen_server(server, context=context, namespace=namespace, token=token, ca_file=ca_file)
+        self.namespace = chosen.namespace
+        self._transport = Transport(chosen.server)
 
     def __enter__(self) -> "Paddock":
         return self
@@ -96,7 +96,7 @@ class Paddock:
         paddock.apply(Path("specs/quickstart.yaml"))
         """
         body = {"documents": [_document(spec)], "namespace": self.namespace}
-        return [change_of(each) for each in (self._transport.request("POST", "apply", json=body))["items"]]
+        return [change_of(outcome) for outcome in (self._transport.request("POST", "apply", json=body))["items"]]
 
     def is_docker_available(self) -> bool:
         """Tell if sandboxes can run: the daemon answers, and reaches its container engine and its store."""
@@ -145,16 +145,16 @@ class Sandboxes:
             sandbox = paddock.sandboxes.create(spec={"templateRef": {"name": "python"}, "priority": 5})
         """
         if spec is not None and options:
-            given = ", ".join(f"`{each}`" for each in options)
-            raise TypeError(f"create: `spec` and {given} exclude each other; put all into the spec")
+            option_names = ", ".join(f"`{option}`" for option in options)
+            raise TypeError(f"create: `spec` and {option_names} exclude each other; put all into the spec")
         env: Mapping[str, str] = options.get("env", {})
         if spec is None:
             spec = spec_of(options, self._template_of(options.get("pool", "")))
-        asked = document(name, self._namespace, labels or {}, annotations or {}, spec)
-        found = self._objects.create(asked)
-        metadata = found["metadata"]
+        manifest = document(name, self._namespace, labels or {}, annotations or {}, spec)
+        created = self._objects.create(manifest)
+        metadata = created["metadata"]
         sandbox = Sandbox(
-            self._transport, metadata.get("namespace", self._namespace), metadata["name"], found=found, env=env
+            self._transport, metadata.get("namespace", self._namespace), metadata["name"], document=created, env=env
         )
         if wait:
             try:
@@ -166,12 +166,12 @@ class Sandboxes:
 
     def get(self, name: str) -> Sandbox:
         """Return an existing sandbox. Raises NotFound."""
-        found = self._objects.get(name)
-        return self._handle(found)
+        existing = self._objects.get(name)
+        return self._handle(existing)
 
     def list(self, *, selector: str = "") -> list[Sandbox]:
         """List the sandboxes; `selector` by label (`app=web,tier!=db`)."""
-        return [self._handle(each) for each in self._objects.list(selector=selector)]
+        return [self._handle(existing) for existing in self._objects.list(selector=selector)]
 
     def metrics(self) -> MetricsList:
         """Measure the use of CPU, memory, network, disk and processes of all running ones, on all hosts."""
@@ -182,14 +182,14 @@ class Sandboxes:
         """Delete a sandbox; `wait`: until its container is gone. Raises NotFound, WaitTimedOut."""
         self._objects.delete(name, wait=wait, timeout=timeout)
 
-    def _handle(self, found: Object) -> Sandbox:
-        return Sandbox(self._transport, self._namespace, found["metadata"]["name"], found=found)
+    def _handle(self, existing: Object) -> Sandbox:
+        return Sandbox(self._transport, self._namespace, existing["metadata"]["name"], document=existing)
 
     def _template_of(self, pool: str) -> str:
         if not pool:
             return ""
-        found = Objects(self._transport, self._namespace, "sandboxpools").get(pool)
-        return str(found["spec"]["templateRef"]["name"])
+        pool_object = Objects(self._transport, self._namespace, "sandboxpools").get(pool)
+        return str(pool_object["spec"]["templateRef"]["name"])
 
 
 def _remove(sandbox: Sandbox) -> None:
@@ -205,5 +205,5 @@ def _document(spec: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
     if isinstance(spec, str):
         return {"file": "request", "text": spec}
     items = [spec] if isinstance(spec, Mapping) else list(spec)
-    whole = ({"apiVersion": API_VERSION, **each} for each in items)
-    return {"file": "", "text": "\n---\n".join(json.dumps(each) for each in whole)}
+    documents = ({"apiVersion": API_VERSION, **fields} for fields in items)
+    return {"file": "", "text": "\n---\n".join(json.dumps(entry) for entry in documents)}

@@ -73,8 +73,8 @@ class Context:
 
     def interrupt(self) -> bool:
         """Interrupt what runs; after 4 seconds it is killed, and its state is lost. False: nothing runs."""
-        found = self._transport.request("POST", f"{self._path}/{segment(self.name)}/interrupt")
-        return bool(found["interrupted"])
+        answer = self._transport.request("POST", f"{self._path}/{segment(self.name)}/interrupt")
+        return bool(answer["interrupted"])
 
     def restart(self) -> "Context":
         """Begin with a new interpreter; all that the old one started ends."""
@@ -89,8 +89,8 @@ class Context:
     def fork(self, name: str = "", *, force: bool = False) -> "Context":
         """Return a copy with all its state. Conflict names what forbids one, unless `force`."""
         body = {"name": name, "force": force}
-        found = self._transport.request("POST", f"{self._path}/{segment(self.name)}/fork", json=body)
-        return Context(self._transport, self._path, found, self._env)
+        forked = self._transport.request("POST", f"{self._path}/{segment(self.name)}/fork", json=body)
+        return Context(self._transport, self._path, forked, self._env)
 
     def delete(self) -> None:
         """End it, and all that it started."""
@@ -101,7 +101,9 @@ class Contexts:
     """The code contexts of a sandbox."""
 
     def __init__(self, transport: Transport, path: str, env: Mapping[str, str] | None = None) -> None:
-        self._transport, self._path, self._env = transport, f"{path}/contexts", dict(env or {})
+        self._transport = transport
+        self._path = f"{path}/contexts"
+        self._env = dict(env or {})
 
     def create(
         self, language: str = "python", *, name: str = "", cwd: str = "", env: Mapping[str, str] | None = None
@@ -109,18 +111,18 @@ class Contexts:
         """Start an interpreter. Without a name it gets one; without `cwd` it starts in the working folder."""
         variables = {**self._env, **(env or {})}
         body = {"language": language, "name": name, "cwd": cwd, "env": variables}
-        found = self._transport.request("POST", self._path, json=body)
-        return Context(self._transport, self._path, found, self._env)
+        created = self._transport.request("POST", self._path, json=body)
+        return Context(self._transport, self._path, created, self._env)
 
     def list(self) -> list[Context]:
         """List the contexts."""
-        found = self._transport.request("GET", self._path)
-        return [Context(self._transport, self._path, each, self._env) for each in found["items"]]
+        page = self._transport.request("GET", self._path)
+        return [Context(self._transport, self._path, entry, self._env) for entry in page["items"]]
 
     def get(self, name: str) -> Context:
         """Return a context. Raises NotFound."""
-        found = self._transport.request("GET", f"{self._path}/{segment(name)}")
-        return Context(self._transport, self._path, found, self._env)
+        existing = self._transport.request("GET", f"{self._path}/{segment(name)}")
+        return Context(self._transport, self._path, existing, self._env)
 
     def fork(self, name: str, copy: str = "", *, force: bool = False) -> Context:
         """Return a copy of a context with all its state."""

@@ -31,46 +31,46 @@ class Objects:
 
     def list(self, *, selector: str = "") -> list[dict[str, Any]]:
         """List the objects; `selector` by label (`app=web,tier!=db`). They are read in pages."""
-        found: list[dict[str, Any]] = []
-        for items, _ in self._pages(_given(labelSelector=selector)):
-            found += items
-        return found
+        objects: list[dict[str, Any]] = []
+        for items, _ in self._pages(_non_empty(labelSelector=selector)):
+            objects += items
+        return objects
 
     def _pages(self, query: Mapping[str, str]) -> Iterator[tuple[Sequence[dict[str, Any]], str]]:
         """Yield the items of each page of a list, and the revision that a watch of the whole list begins at."""
         # The newest so many are all that a limit of events means.
-        asked = dict(query) if self.plural == _EVENTS else {**query, "limit": str(_PAGE)}
+        page_query = dict(query) if self.plural == _EVENTS else {**query, "limit": str(_PAGE)}
         while True:
-            found = self._transport.request("GET", self._path(), params=asked)
-            yield found["items"], found["metadata"].get("resourceVersion", "")
-            if not found["metadata"].get("continue"):
+            page = self._transport.request("GET", self._path(), params=page_query)
+            yield page["items"], page["metadata"].get("resourceVersion", "")
+            if not page["metadata"].get("continue"):
                 return
-            asked["continue"] = found["metadata"]["continue"]
+            page_query["continue"] = page["metadata"]["continue"]
 
     def get(self, name: str) -> dict[str, Any]:
         """Return one object. Raises NotFound."""
-        found: dict[str, Any] = self._transport.request("GET", self._path(name))
-        return found
+        document: dict[str, Any] = self._transport.request("GET", self._path(name))
+        return document
 
     def create(self, document: Mapping[str, Any] | str) -> dict[str, Any]:
         """Create an object from a document, or from its YAML text. Raises AlreadyExists, Invalid."""
         if isinstance(document, str):
-            found = self._transport.request("POST", self._path(), text=document, content_type=_YAML)
+            answer = self._transport.request("POST", self._path(), text=document, content_type=_YAML)
         else:
-            found = self._transport.request("POST", self._path(), json=document)
-        created: dict[str, Any] = found
+            answer = self._transport.request("POST", self._path(), json=document)
+        created: dict[str, Any] = answer
         return created
 
     def patch(self, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of an object by a merge patch: None removes a field, a list is replaced as a whole."""
-        found: dict[str, Any] = self._transport.request("PATCH", self._path(name), json=change, content_type=_MERGE)
-        return found
+        patched: dict[str, Any] = self._transport.request("PATCH", self._path(name), json=change, content_type=_MERGE)
+        return patched
 
     def delete(self, name: str, *, wait: bool = False, timeout: float = 60.0) -> None:
         """Request the deletion of an object; `wait`: until it is gone. Raises NotFound, WaitTimedOut."""
         self._transport.request("DELETE", self._path(name))
         if wait:
-            self.wait(name, lambda found: found is None, timeout=timeout, reason=lambda _: "it still exists")
+            self.wait(name, lambda current: current is None, timeout=timeout, reason=lambda _: "it still exists")
 
     def watch(self, *, name: str = "", selector: str = "", timeout: float | None = None) -> Iterator[WatchEvent]:
         """Yield the existing objects as ADDED, then every change, until `timeout` seconds are over.
@@ -79,13 +79,13 @@ class Objects:
         twice.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        chosen = _given(labelSelector=selector, fieldSelector=f"metadata.name={name}" if name else "")
+        chosen = _non_empty(labelSelector=selector, fieldSelector=f"metadata.name={name}" if name else "")
         revision = ""
-        while (left := _left(deadline)) > 0:
+        while (seconds_left := _seconds_left(deadline)) > 0:
             if not revision:
                 for items, listed in self._pages(chosen):
-                    for each in items:
-                        yield WatchEvent("ADDED", each)
+                    for existing in items:
+                        yield WatchEvent("ADDED", existing)
                     revision = listed or "0"
                 continue
             query = {
@@ -95,13 +95,13 @@ class Objects:
                 "resourceVersion": revision,
             }
             try:
-                with self._transport.lines(self._path(), query, left) as lines:
+                with self._transport.lines(self._path(), query, seconds_left) as lines:
                     for line in lines:
-                        type_, found = _event(line)
-                        revision = found.get("metadata", {}).get("resourceVersion", revision)
+                        type_, document = _event(line)
+                        revision = document.get("metadata", {}).get("resourceVersion", revision)
                         if type_ in _TYPES:
-                            yield WatchEvent(type_, found)
-                        if _left(deadline) <= 0:
+                            yield WatchEvent(type_, document)
+                        if _seconds_left(deadline) <= 0:
                             return
             except Expired:
                 revision = ""
@@ -125,19 +125,19 @@ class Objects:
         last: Object | None = None
         while True:
             query = {"fieldSelector": f"metadata.name={name}"}
-            found = self._transport.request("GET", self._path(), params=query)
-            last = next(iter(found["items"]), None)
+            page = self._transport.request("GET", self._path(), params=query)
+            last = next(iter(page["items"]), None)
             if done(last):
                 return last
             query |= {"watch": "true", "allowWatchBookmarks": "true"}
-            query["resourceVersion"] = found["metadata"]["resourceVersion"]
-            left = deadline - time.monotonic()
-            if left <= 0 and goes_on(last):
-                deadline, left = time.monotonic() + timeout, timeout
-            if left <= 0:
+            query["resourceVersion"] = page["metadata"]["resourceVersion"]
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0 and goes_on(last):
+                deadline, seconds_left = time.monotonic() + timeout, timeout
+            if seconds_left <= 0:
                 raise WaitTimedOut(f"{self.plural}/{name}: not reached within {timeout:g} s: {reason(last)}")
             try:
-                with self._transport.lines(self._path(), query, left) as lines:
+                with self._transport.lines(self._path(), query, seconds_left) as lines:
                     for line in lines:
                         type_, changed = _event(line)
                         if type_ in _TYPES:
@@ -155,15 +155,15 @@ class Objects:
 
 
 def _event(line: str) -> tuple[str, dict[str, Any]]:
-    found = json_.loads(line)
-    if found["type"] == "ERROR":
-        raise refusal(found["object"], int(found["object"].get("code", 500)))
-    return found["type"], found["object"]
+    event = json_.loads(line)
+    if event["type"] == "ERROR":
+        raise refusal(event["object"], int(event["object"].get("code", 500)))
+    return event["type"], event["object"]
 
 
-def _left(deadline: float | None) -> float:
+def _seconds_left(deadline: float | None) -> float:
     return float("inf") if deadline is None else deadline - time.monotonic()
 
 
-def _given(**params: str) -> dict[str, str]:
+def _non_empty(**params: str) -> dict[str, str]:
     return {key: value for key, value in params.items() if value}

@@ -120,8 +120,8 @@ class RetryingAsyncTransport(httpx.AsyncBaseTransport):
         self._inner, self._sleep = inner, sleep
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        same = isinstance(request.stream, httpx.ByteStream)
-        for _ in range(MAX_RETRIES if same else 0):
+        is_repeatable = isinstance(request.stream, httpx.ByteStream)
+        for _ in range(MAX_RETRIES if is_repeatable else 0):
             answer = await self._sent(request)
             answer.request = request
             wait = retry_seconds(answer)
@@ -132,9 +132,9 @@ class RetryingAsyncTransport(httpx.AsyncBaseTransport):
         return await self._sent(request)
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
-        with logged(request.method, request.url.raw_path.decode("latin-1")) as found:
+        with logged(request.method, request.url.raw_path.decode("latin-1")) as log_entry:
             answer = await self._inner.handle_async_request(request)
-            found.status = answer.status_code
+            log_entry.status = answer.status_code
         return answer
 
     async def aclose(self) -> None:
@@ -252,7 +252,7 @@ class AsyncTransport:
             async for piece in self._until(end, answer.aiter_bytes()):
                 for line in lines.feed(piece):
                     yield line
-            for line in lines.rest():
+            for line in lines.flush():
                 yield line
 
     async def _until(self, end: float, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -137,8 +137,8 @@ def beside(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> 
     """Run a function at the same time as the body, and wait for it at the end."""
     thread = threading.Thread(target=function, args=args, kwargs=kwargs, name="paddock-stdin", daemon=True)
     thread.start()
-    with contextlib.ExitStack() as held:
-        held.callback(thread.join)
+    with contextlib.ExitStack() as stack:
+        stack.callback(thread.join)
         yield
 
 
