@@ -68,7 +68,9 @@ def header(entry: Entry) -> bytes:
     extended = _extended(b"x", records) if records else b""
     mtime = min(max(entry.mtime, 0), _OCTAL_MAX)
     size = min(entry.size, _OCTAL_MAX)
-    return extended + _block(name[:100], _FLAGS[entry.type], size, entry.mode, mtime, entry.target[:100])
+    return extended + _block(
+        name[:100], _FLAGS[entry.type], size, mode=entry.mode, mtime=mtime, target=entry.target[:100]
+    )
 
 
 def note(keyword: bytes, text: bytes) -> bytes:
@@ -83,7 +85,7 @@ def padding(size: int) -> bytes:
 
 def _extended(flag: bytes, records: dict[bytes, bytes]) -> bytes:
     data = b"".join(_record(key, value) for key, value in records.items())
-    return _block(b"././@PaxHeader", flag, len(data), 0o644, 0, b"") + data + padding(len(data))
+    return _block(b"././@PaxHeader", flag, len(data), mode=0o644, mtime=0, target=b"") + data + padding(len(data))
 
 
 def _record(key: bytes, value: bytes) -> bytes:
@@ -199,7 +201,7 @@ def _completed(flag: bytes, entry: Entry, overrides: dict[bytes, bytes]) -> Entr
         raise TarError("an entry has a negative size")
     mtime = _decimal(overrides[b"mtime"]) if b"mtime" in overrides else entry.mtime
     target = overrides.get(b"linkpath", entry.target)
-    return Entry(name, type_, size if type_ == "file" else 0, entry.mode, mtime, target)
+    return Entry(name, type_, size=size if type_ == "file" else 0, mode=entry.mode, mtime=mtime, target=target)
 
 
 def _overrides(flag: bytes, data: bytes) -> dict[bytes, bytes]:

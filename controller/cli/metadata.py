@@ -48,7 +48,7 @@ def change_metadata(ctx: click.Context, field: MetadataField, request: MetadataR
     for target, before in read:
         after: Mapping[str, Any] = before
         if changes:
-            after = _change(client, target, before, changes, field, request)
+            after = _change(client, target, before, changes=changes, field=field, request=request)
         if request.listing:
             _list(target, after, field, single=len(read) == 1)
 

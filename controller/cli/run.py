@@ -329,7 +329,10 @@ def _exit_code(client: Client, namespace: str, name: str) -> int:
         finished = condition_of(obj, "Suspended")
         return bool(end) or (finished is not None and finished["status"] == "True")
 
-    if until(client, _SANDBOXES, namespace, [name], is_ended, time.monotonic() + _END_SECONDS) or not end:
+    if (
+        until(client, _SANDBOXES, namespace, names=[name], done=is_ended, deadline=time.monotonic() + _END_SECONDS)
+        or not end
+    ):
         raise CliError(f"sandbox {name} did not end with its log; see `paddock why {name}`")
     if end.get("reason") == "DeadlineExceeded":
         note("error: command timed out and was killed; set another limit with --timeout, or 0 for none")
@@ -486,9 +489,9 @@ def _wait(
         return False
 
     with waiting_for(f"sandbox {name}") as waiting, pulls_shown(client, waiting):
-        late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + limit)
+        late = until(client, _SANDBOXES, namespace, names=[name], done=ready, deadline=time.monotonic() + limit)
         while late and seconds is None and last.counts:
-            late = until(client, _SANDBOXES, namespace, [name], ready, time.monotonic() + limit)
+            late = until(client, _SANDBOXES, namespace, names=[name], done=ready, deadline=time.monotonic() + limit)
     if late:
         raise CliError(f"the sandbox was not Ready within {limit:g} s: {last.message}; raise --wait")
 

@@ -278,7 +278,7 @@ def until(
     pending, outage = list(dict.fromkeys(names)), Outage(deadline)
     while pending:
         try:
-            pending = _until(client, resource, place, pending, done, deadline, outage)
+            pending = _until(client, resource, place, pending=pending, done=done, deadline=deadline, outage=outage)
             break
         except ClientError as error:
             outage.pause(error)

@@ -73,7 +73,9 @@ class Tree:
             path = path[:-1]
         if at_key and path and (parent := self.find(path[:-1])) is not None and parent.fields:
             node = parent.fields[str(path[-1])][0]
-        return Problem(self.file, node.line, node.column, field_text(written_path), message, reason)
+        return Problem(
+            self.file, node.line, column=node.column, field=field_text(written_path), message=message, reason=reason
+        )
 
     def _as_written(self, path: Path) -> Path:
         """Return a path with the names that the user wrote."""

@@ -165,7 +165,9 @@ class Gateway:
             raise Refused(405, f"{scope['method']} is not served at /v1{route}; use POST")
         body = await self._bodies.read(headers, receive)
         try:
-            await self._exchange(listener, user, sources, route, headers, body, receive, send)
+            await self._exchange(
+                listener, user, sources, route=route, headers=headers, body=body, receive=receive, send=send
+            )
         finally:
             self._bodies.release(len(body))
 
@@ -213,7 +215,7 @@ class Gateway:
             message = f"{target.subject}: {error}; try again in {error.retry_after} s"
             raise Refused(429, message, retry_after=error.retry_after) from error
         self._report_due(target)
-        exchange = Exchange(listener, user, target, route, request["model"], reservation)
+        exchange = Exchange(listener, user, target=target, route=route, model=request["model"], reservation=reservation)
         self._running.add(exchange)
         try:
             work = self._pass_on(exchange, headers, body, send, is_stream=request.get("stream") is True)

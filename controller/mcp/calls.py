@@ -101,7 +101,14 @@ class Calls:
                 )
             else:
                 arguments = validated(tool.arguments, raw_arguments)
-            call = Call(self._services, options.namespace, progress, options.size_bytes, self._outputs, self._is_here)
+            call = Call(
+                self._services,
+                options.namespace,
+                progress,
+                size_bytes=options.size_bytes,
+                outputs=self._outputs,
+                is_here=self._is_here,
+            )
             try:
                 return fitted(tool, await tool.run(call, arguments)), "ok"
             except NotFound as error:

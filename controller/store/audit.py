@@ -304,7 +304,9 @@ def _verified(connection: Connection, writer: str) -> ChainReport:
     end = _end(connection, writer)
     if end is None:
         entry_count = sum(1 for _ in _all(connection, writer))
-        return ChainReport(writer, entry_count, 0, 0, GENESIS, "the end of the chain is missing")
+        return ChainReport(
+            writer, entry_count, pruned=0, last_id=0, last_hash=GENESIS, problem="the end of the chain is missing"
+        )
     written_id, written_hash, last_id, last_hash = end
     pruned_id = last_id
     count = 0
@@ -323,7 +325,16 @@ def _verified(connection: Connection, writer: str) -> ChainReport:
         elif entry_hash(entry, last_hash) != entry.hash:
             problem = f"entry {entry.id} was changed, or an entry before it was removed"
         if problem:
-            return ChainReport(writer, count, pruned_id, last_id, last_hash, problem, thinned, last_at)
+            return ChainReport(
+                writer=writer,
+                entries=count,
+                pruned=pruned_id,
+                last_id=last_id,
+                last_hash=last_hash,
+                problem=problem,
+                thinned=thinned,
+                last_at=last_at,
+            )
         if entry.actor == OWN and entry.verb == THIN:
             pruned += entry.detail["entries"]
         last_id = entry.id
@@ -334,7 +345,16 @@ def _verified(connection: Connection, writer: str) -> ChainReport:
         problem = f"the log ends at entry {last_id}, and {written_id} were written"
     elif thinned > pruned:  # bridges are not hashed themselves; the numbers of dropped entries are
         problem = f"{thinned - pruned} entries were removed without a pruning entry"
-    return ChainReport(writer, count, pruned_id, last_id, last_hash, problem, thinned, last_at)
+    return ChainReport(
+        writer=writer,
+        entries=count,
+        pruned=pruned_id,
+        last_id=last_id,
+        last_hash=last_hash,
+        problem=problem,
+        thinned=thinned,
+        last_at=last_at,
+    )
 
 
 def _all(connection: Connection, writer: str) -> Iterator[AuditEntry]:

@@ -106,7 +106,9 @@ class PostgresDatabase(Database):
             return row_leases(connection)
 
     def follow(self, store: str, writer: str, wake: Wake, heard: Heard) -> Callable[[], None]:
-        follower = Follower(self._engine, store, writer, wake, heard, self._engine.dialect.loaded_dbapi.Error)
+        follower = Follower(
+            self._engine, store, writer=writer, wake=wake, heard=heard, lost=self._engine.dialect.loaded_dbapi.Error
+        )
         self._followers.append(follower)
         return follower.end
 

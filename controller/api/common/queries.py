@@ -96,7 +96,16 @@ async def list_query(
     """Return the query. FastAPI fills the parameters. Raises BadRequest for a watch that a client waits on in vain."""
     if watch and initial:
         raise errors.BadRequest("sendInitialEvents: not served; list, then watch from the list's resourceVersion")
-    return ListQuery(labels, fields, watch, int(since or 0), bookmarks, seconds, limit, continue_token)
+    return ListQuery(
+        labels=labels,
+        fields=fields,
+        watch=watch,
+        since=int(since or 0),
+        bookmarks=bookmarks,
+        seconds=seconds,
+        limit=limit,
+        continue_token=continue_token,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,12 @@ class Forwarding:
         refuse = partial(_failed_call, connection) if by_mcp else errors.answer
         return Elsewhere(
             ForwardedResponse(
-                self, _subject(access_request), location, connection, partial(self._again, access_request), refuse
+                self,
+                _subject(access_request),
+                location=location,
+                connection=connection,
+                locate=partial(self._again, access_request),
+                refuse=refuse,
             )
         )
 

@@ -198,7 +198,7 @@ class KindHandlers:
             if is_plain:
                 texts.keep_list(whole_list, revision, body)
 
-        parts = Parts(self._kind, objects, texts, namespace, query, version)
+        parts = Parts(self._kind, objects, texts, namespace=namespace, query=query, version=version)
         return await answer(parts, request.state.answer, known_body, keep)
 
     def _create(self, services: Services, namespace: str, body: bytes, agent: str, file: str) -> JSONResponse:

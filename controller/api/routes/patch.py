@@ -72,7 +72,7 @@ class PatchHandlers:
         agent: Agent = "",
     ) -> JSONResponse:
         """Change parts of an object; with `metadata.resourceVersion` in the patch, only if it is unchanged since."""
-        return await self._answer(services, parsing, request, (namespace, name), dry_run, agent)
+        return await self._answer(services, parsing, request, key=(namespace, name), dry_run=dry_run, agent=agent)
 
     async def of_host(
         self,
@@ -84,7 +84,7 @@ class PatchHandlers:
         agent: Agent = "",
     ) -> JSONResponse:
         """Change parts of an object; with `metadata.resourceVersion` in the patch, only if it is unchanged since."""
-        return await self._answer(services, parsing, request, ("", name), dry_run, agent)
+        return await self._answer(services, parsing, request, key=("", name), dry_run=dry_run, agent=agent)
 
     async def _answer(
         self,

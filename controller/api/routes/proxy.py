@@ -78,7 +78,7 @@ async def proxy_path(
     the connection to the program.
     """
     del path  # as it was sent, it is in the scope
-    return await proxy(services, bounds, request, namespace, name, port)
+    return await proxy(services, bounds, request, namespace=namespace, name=name, port=port)
 
 
 for _method in _DESCRIBED:
@@ -127,7 +127,14 @@ def _program_request(connection: HTTPConnection, method: str, port: str) -> Prog
     target = (match[2] or b"/") + (b"?" + query if query else b"")
     secure = connection.scope["scheme"] in ("https", "wss")
     headers = connection.scope["headers"]
-    return ProgramRequest(method, int(port), match[1].decode("ascii"), target, headers, "https" if secure else "http")
+    return ProgramRequest(
+        method,
+        int(port),
+        prefix=match[1].decode("ascii"),
+        target=target,
+        headers=headers,
+        scheme="https" if secure else "http",
+    )
 
 
 async def _opened(services: Services, bounds: PortForwarding, namespace: str, name: str, port: int) -> Forwarded:

@@ -133,8 +133,15 @@ def router(kind: Kind) -> APIRouter:
     handlers = (EventHandlers if kind.name == "Event" else ReadOnlyHandlers)(kind)
     many, dependencies = collection(kind)
     if kind.namespaced:
-        _add_list(routes, kind, handlers, f"/{kind.plural}", [], f"list{kind.name}ForAllNamespaces")
-    _add_list(routes, kind, handlers, many, dependencies, f"list{kind.name}")
+        _add_list(
+            routes,
+            kind,
+            handlers,
+            path=f"/{kind.plural}",
+            dependencies=[],
+            operation_id=f"list{kind.name}ForAllNamespaces",
+        )
+    _add_list(routes, kind, handlers, path=many, dependencies=dependencies, operation_id=f"list{kind.name}")
     _add_object(routes, kind, handlers, f"{many}/{{name}}", dependencies)
     return routes
 

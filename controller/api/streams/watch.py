@@ -50,7 +50,14 @@ class WatchStreams:
         signal.watch = watch
         lasts = min(self._longest_seconds, seconds or self._longest_seconds)
         earlier = partial(anyio.to_thread.run_sync, self._watches.earlier, watch, limiter=self._limiter)
-        lines = _Lines(watch, signal, encode, earlier, partial(self._watches.bookmark, watch), lasts)
+        lines = _Lines(
+            watch,
+            signal,
+            encode=encode,
+            earlier=earlier,
+            bookmark=partial(self._watches.bookmark, watch),
+            seconds=lasts,
+        )
         return WatchResponse(lines.read(), signal, watch)
 
 

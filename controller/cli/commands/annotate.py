@@ -38,5 +38,15 @@ def annotate_(
     field = MetadataField("annotations", "annotated", "annotated")
     place = namespace or DEFAULT_NAMESPACE
     change_metadata(
-        ctx, field, MetadataRequest(what, place, selector, everything, overwrite, listing, dry_run == "server")
+        ctx,
+        field,
+        MetadataRequest(
+            what,
+            place,
+            selector=selector,
+            everything=everything,
+            overwrite=overwrite,
+            listing=listing,
+            dry_run=dry_run == "server",
+        ),
     )

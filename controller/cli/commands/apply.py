@@ -135,7 +135,7 @@ def _wait(client: "Client", items: Sequence[Any], timeout: float) -> None:
                     waiting.report(f"sandbox {name}", obstacle.reason, obstacle.message, counts=obstacle.counts)
                 return (place, name) in reached
 
-            late += until(client, resource, place, names, done, deadline)
+            late += until(client, resource, place, names=names, done=done, deadline=deadline)
     if late:
         raise CliError(
             f"{len(reached)}/{count} Ready within {timeout:g} s; not: {', '.join(late)}; see `paddock why NAME`"

@@ -118,7 +118,9 @@ def delete_(
     for target, where in _users_first(pairs):
         if grace is not None:
             _shorten(client, target, where, selector, grace)
-        _delete(client, target, where, _query(ctx, selector, cascade, host), deletions, refusals)
+        _delete(
+            client, target, where, query=_query(ctx, selector, cascade, host), deletions=deletions, refusals=refusals
+        )
     if not deletions and not refusals:
         note("No resources found.")
     failures = [refusal for refusal in refusals if not (ignore_not_found and refusal.reason == "NotFound")]
@@ -261,7 +263,7 @@ def _wait(client: Client, deletions: Sequence[_Deletion], timeout: float) -> Non
             return True
 
         for (resource, place), uids in groups.items():
-            until(client, resource, place, uids, partial(is_gone, resource, place, uids), deadline)
+            until(client, resource, place, names=uids, done=partial(is_gone, resource, place, uids), deadline=deadline)
     if pending:
         names = ", ".join(f"{resource.word(name)} ({why})" for (resource, _, name), why in pending.items())
         raise CliError(f"timed out after {timeout:g} s; not deleted yet: {names}; see `paddock describe`")

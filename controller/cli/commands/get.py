@@ -94,16 +94,16 @@ def get_(
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
     targets = Kinds(client).targets(what)
     request = GetRequest(
-        client,
-        targets,
-        place,
-        selector,
-        fields,
-        output,
-        not no_headers,
-        sort,
-        show_labels,
-        tuple(label for title_list in titles for label in title_list.split(",") if label),
+        client=client,
+        targets=targets,
+        place=place,
+        selector=selector,
+        fields=fields,
+        output=output,
+        header=not no_headers,
+        sort=sort,
+        labels=show_labels,
+        label_columns=tuple(label for title_list in titles for label in title_list.split(",") if label),
         prefixed=tuple(what) == (ALL,),
     )
     if not request.of_all and (everywhere or selector or fields):

@@ -104,7 +104,7 @@ def _wait_until_empty(client: Client, name: str, timeout: float) -> None:
         return host is not None and last == _EMPTY
 
     with waiting_for(f"host {name}") as waiting:
-        late = until(client, _HOSTS, "", [name], empty, time.monotonic() + timeout)
+        late = until(client, _HOSTS, "", names=[name], done=empty, deadline=time.monotonic() + timeout)
     if late:
         raise CliError(f"host {name}: {last}, after {timeout:g} s; stop or delete them (`paddock get sandboxes -A`)")
     say(f"{_HOSTS.word(name)} {_EMPTY}")

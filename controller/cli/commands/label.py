@@ -38,5 +38,15 @@ def label_(
     field = MetadataField("labels", "labeled", "unlabeled")
     place = namespace or DEFAULT_NAMESPACE
     change_metadata(
-        ctx, field, MetadataRequest(what, place, selector, everything, overwrite, listing, dry_run == "server")
+        ctx,
+        field,
+        MetadataRequest(
+            what,
+            place,
+            selector=selector,
+            everything=everything,
+            overwrite=overwrite,
+            listing=listing,
+            dry_run=dry_run == "server",
+        ),
     )

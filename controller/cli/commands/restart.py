@@ -58,10 +58,10 @@ def restart(client: Client, names: Sequence[str], place: str, selector: str, tim
             except Refused:
                 stopped.remove(name)
                 raise
-        _wait(client, place, chosen, Condition("Suspended"), deadline, timeout)
+        _wait(client, place, chosen, condition=Condition("Suspended"), deadline=deadline, timeout=timeout)
     finally:
         _start(client, place, stopped)
-    _wait(client, place, chosen, Condition("Ready"), deadline, timeout)
+    _wait(client, place, chosen, condition=Condition("Ready"), deadline=deadline, timeout=timeout)
     for name in chosen:
         say(f"{_SANDBOXES.word(name)} restarted")
 
@@ -92,5 +92,5 @@ def _wait(
     def done(_name: str, obj: Object | None) -> bool:
         return condition.reached(obj)
 
-    if late := until(client, _SANDBOXES, place, names, done, deadline):
+    if late := until(client, _SANDBOXES, place, names=names, done=done, deadline=deadline):
         raise CliError(f"not {condition} within {timeout:g} s: {', '.join(late)}; see `paddock why NAME`")

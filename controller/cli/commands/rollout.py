@@ -47,7 +47,7 @@ def status(ctx: click.Context, what: Sequence[str], namespace: str | None, timeo
     if not all(target.names for target in targets):
         raise click.UsageError("name the objects to wait for, such as sandbox/quickstart")
     for target in targets:
-        if late := until(client, target.resource, place, target.names, done, deadline):
+        if late := until(client, target.resource, place, names=target.names, done=done, deadline=deadline):
             raise CliError(f"not Ready within {timeout:g} s: {', '.join(late)}; see `paddock describe`")
         for name in target.names:
             say(f"{target.resource.word(name)} successfully rolled out")

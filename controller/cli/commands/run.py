@@ -147,10 +147,25 @@ def run_(ctx: click.Context, /, command: Sequence[str], namespace: str | None, *
     seconds = options["wait_seconds"]
     timeout = options["timeout"]
     if options["detach"]:
-        click.echo(run.start_detached(ctx, place, request, job, env, seconds, timeout, rm=options["rm"]))
+        click.echo(
+            run.start_detached(
+                ctx, place, request, job=job, env=env, seconds=seconds, timeout_seconds=timeout, rm=options["rm"]
+            )
+        )
         return
     if job.is_images_own:
-        ctx.exit(run.run_main(ctx, place, request, job, env, seconds, timeout, raw_output=options["raw"]))
+        ctx.exit(
+            run.run_main(
+                ctx,
+                place,
+                request,
+                job=job,
+                env=env,
+                seconds=seconds,
+                timeout_seconds=timeout,
+                raw_output=options["raw"],
+            )
+        )
     with run.temporary_sandbox(ctx, place, request, seconds) as sandbox:
         streams = {"with_stdin": options["with_stdin"], "tty": options["tty"], "raw_output": options["raw"]}
         exit_code = run.run_job(job, sandbox, env, timeout_seconds=timeout, working_dir=options["workdir"], **streams)

@@ -53,7 +53,9 @@ def wait_(
     with waiting_for(label) as waiting, pulls_shown(client, waiting):
         for resource, names in names_by_resource.items():
             done = partial(_done, client, resource, place, goal, waiting)
-            late += [(resource, name) for name in until(client, resource, place, names, done, deadline)]
+            late += [
+                (resource, name) for name in until(client, resource, place, names=names, done=done, deadline=deadline)
+            ]
     if late:
         reasons = [f"{resource.word(name)}: {_why(client, resource, place, name, goal)}" for resource, name in late]
         raise CliError(f"timed out after {timeout:g} s\n" + "\n".join(reasons))

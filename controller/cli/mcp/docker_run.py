@@ -79,7 +79,14 @@ def parse(args: Sequence[str], env: Mapping[str, str]) -> DockerRun | None:
     if not remaining:
         return None
     return DockerRun(
-        remaining[0], entrypoint, tuple(remaining[1:]), variables, tuple(unset), network, tuple(limits), folder
+        image=remaining[0],
+        entrypoint=entrypoint,
+        args=tuple(remaining[1:]),
+        env=variables,
+        unset=tuple(unset),
+        network=network,
+        limits=tuple(limits),
+        folder=folder,
     )
 
 

@@ -68,9 +68,9 @@ def template_of(
         pod,
         PATH,
         ("containers", "volumes", *OF_SANDBOX, "securityContext", "runtimeClassName"),
-        _OF_POD,
-        _HARMLESS_OF_POD,
-        _REFUSED_OF_POD,
+        noted=_OF_POD,
+        harmless=_HARMLESS_OF_POD,
+        remedies=_REFUSED_OF_POD,
     )
     containers = subject.tables(pod, "containers", PATH)
     if len(containers) != 1:
@@ -109,7 +109,9 @@ def _check_ports(subject: Subject, container: Json, at: str) -> None:
         listens = "nothing listens on the host by itself; use `paddock port-forward`"
         remedies = {"hostPort": listens, "hostIP": listens}
         noted = {"protocol": "only tcp is forwarded"}
-        subject.check(port, place, ("name", "containerPort"), noted, {"protocol": "TCP"}, remedies)
+        subject.check(
+            port, place, ("name", "containerPort"), noted=noted, harmless={"protocol": "TCP"}, remedies=remedies
+        )
     if container.get("ports"):
         subject.note(f"{at}.ports", "left out: every port is reached by `paddock port-forward`")
 
@@ -143,7 +145,7 @@ def _security(subject: Subject, pod: Json, container: Json, at: str) -> dict[str
 def _check_context(subject: Subject, context: Json, at: str) -> None:
     harmless = {"privileged": False, "procMount": "Default", "appArmorProfile": {"type": "RuntimeDefault"}}
     translated = (*_USER, "capabilities", "seccompProfile")
-    subject.check(context, at, translated, _OF_CONTEXT, harmless, _REFUSED_OF_CONTEXT)
+    subject.check(context, at, translated, noted=_OF_CONTEXT, harmless=harmless, remedies=_REFUSED_OF_CONTEXT)
     if context.get("allowPrivilegeEscalation"):
         subject.fault(f"{at}.allowPrivilegeEscalation", "is never possible; remove it")
     profile = subject.table(context, "seccompProfile", at).get("type", "RuntimeDefault")

@@ -20,7 +20,14 @@ def read_ports(ports: Element, sandbox: str) -> None:
             if match is None:
                 port.refuse(f'`{text}` is not a port; write "127.0.0.1:8080:80"')
             else:
-                _port(port, sandbox, match["ip"] or "", match["host"] or "", match["port"], match["protocol"] or "tcp")
+                _port(
+                    port,
+                    sandbox,
+                    match["ip"] or "",
+                    host=match["host"] or "",
+                    port=match["port"],
+                    protocol=match["protocol"] or "tcp",
+                )
 
 
 def _long(element: Element, sandbox: str) -> None:
@@ -32,7 +39,14 @@ def _long(element: Element, sandbox: str) -> None:
     if not texts["target"]:
         element.refuse("needs a `target:`")
         return
-    _port(element, sandbox, texts["host_ip"], texts["published"], texts["target"], texts["protocol"] or "tcp")
+    _port(
+        element,
+        sandbox,
+        texts["host_ip"],
+        host=texts["published"],
+        port=texts["target"],
+        protocol=texts["protocol"] or "tcp",
+    )
 
 
 def _port(element: Element, sandbox: str, address: str, host: str, port: str, protocol: str) -> None:

@@ -65,7 +65,7 @@ class ImageKeeper:
             _log.warning("image pruning postponed", reason=str(error))
             return None
         specs = [record.spec for record in stored] + [record.status.get(INSTALLED, {}) for record in stored]
-        return prune(images, snapshot, specs, self._since, self._rules, runtimes)
+        return prune(images, snapshot, specs, before=self._since, rules=self._rules, runtimes=runtimes)
 
     def _report(self, what: str, refusal: str) -> None:
         if refusal:

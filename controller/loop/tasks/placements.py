@@ -195,7 +195,14 @@ class PlacementKeeper:
         quota = self._quota(policy, pools)
         images = plan.image_places(self._desired.hosts.now.values(), self._away, self._anywhere(records))
         placement_plan = plan.placements(
-            sandboxes.values(), policy, records, pools, losses, self._settled, quota, images
+            sandboxes.values(),
+            policy,
+            records,
+            pools=pools,
+            losses=losses,
+            settled=self._settled,
+            quota=quota,
+            images=images,
         )
         self._known_refusals, self._refused = self._refused, {}
         refusals = {uid: wait for uid, wait in self._known_refusals.items() if uid in placement_plan.waits}
@@ -253,7 +260,13 @@ class PlacementKeeper:
             parts = spread.parts_of(pool, pools)
             lacking = shortages.get(pool.obj.uid, "")
             status = spread.spread_status(
-                pool, parts, records, refusal, self._reserved_amount(pool), self._clock.now(), lacking
+                pool,
+                parts,
+                records,
+                refused=refusal,
+                used=self._reserved_amount(pool),
+                now=self._clock.now(),
+                lacking=lacking,
             )
             if status != pool.obj.status:
                 statuses.append(StatusWrite(pool.obj.ref, status))

@@ -57,7 +57,7 @@ def counter(
     aliases: Words = _NO_WORDS,
     detail: bool = False,
 ) -> Family:
-    return Family(name, "counter", text, labels, unit, values, detail=detail, aliases=aliases)
+    return Family(name, "counter", help=text, labels=labels, unit=unit, values=values, detail=detail, aliases=aliases)
 
 
 def gauge(
@@ -70,10 +70,10 @@ def gauge(
     detail: bool = False,
     at_start: float | None = None,
 ) -> Family:
-    return Family(name, "gauge", text, labels, unit, values, detail=detail, at_start=at_start)
+    return Family(name, "gauge", help=text, labels=labels, unit=unit, values=values, detail=detail, at_start=at_start)
 
 
 def histogram(
     name: str, text: str, labels: tuple[str, ...] = (), *, buckets: tuple[float, ...], values: Values = _OPEN
 ) -> Family:
-    return Family(name, "histogram", text, labels, "seconds", values, buckets)
+    return Family(name, "histogram", help=text, labels=labels, unit="seconds", values=values, buckets=buckets)

@@ -94,14 +94,14 @@ def placement_of(service: Mapping[str, Any]) -> Placement:
     labels, resources = spec["Labels"], spec["TaskTemplate"].get("Resources", {})
     reserved = resources.get("Reservations", {})
     return Placement(
-        labels[UID],
-        int(labels[BINDING]),
-        int(reserved.get("MemoryBytes", 0)),
-        int(reserved.get("NanoCPUs", 0)) // _NANOS_PER_MILLICORE,
-        json.loads(labels.get(SELECTOR, "{}")),
-        labels.get(HOST, ""),
-        bool(spec["Mode"]["Replicated"].get("Replicas", 0)),
-        {key: value for key, value in labels.items() if key not in _OURS},
+        uid=labels[UID],
+        binding=int(labels[BINDING]),
+        memory_bytes=int(reserved.get("MemoryBytes", 0)),
+        cpu_millicores=int(reserved.get("NanoCPUs", 0)) // _NANOS_PER_MILLICORE,
+        node_selector=json.loads(labels.get(SELECTOR, "{}")),
+        host=labels.get(HOST, ""),
+        running=bool(spec["Mode"]["Replicated"].get("Replicas", 0)),
+        labels={key: value for key, value in labels.items() if key not in _OURS},
     )
 
 
@@ -159,16 +159,18 @@ def host_of(node: Mapping[str, Any]) -> SchedulerHost:
     labels, description = node["Spec"].get("Labels") or {}, node.get("Description", {})
     resources, status = description.get("Resources", {}), node["Status"]
     return SchedulerHost(
-        node["ID"],
-        host_name(node),
-        status.get("Addr", ""),
-        _liveness(node),
-        Availability(node["Spec"]["Availability"]),
-        labels.get(FIT) == "true",
-        {_selector_key(key): "" if value == _EMPTY else value for key, value in labels.items() if _selector_key(key)},
-        int(resources.get("NanoCPUs", 0)) // _NANOS_PER_MILLICORE,
-        int(resources.get("MemoryBytes", 0)),
-        status.get("Message", ""),
+        id=node["ID"],
+        name=host_name(node),
+        address=status.get("Addr", ""),
+        liveness=_liveness(node),
+        availability=Availability(node["Spec"]["Availability"]),
+        fit=labels.get(FIT) == "true",
+        labels={
+            _selector_key(key): "" if value == _EMPTY else value for key, value in labels.items() if _selector_key(key)
+        },
+        cpu_millicores=int(resources.get("NanoCPUs", 0)) // _NANOS_PER_MILLICORE,
+        memory_bytes=int(resources.get("MemoryBytes", 0)),
+        message=status.get("Message", ""),
     )
 
 

@@ -205,7 +205,15 @@ class KeptStreams:
         """Return the result of the ended command. `truncated`: some output had been left out before."""
         out, err = self._streams["stdout"], self._streams["stderr"]
         truncated = truncated or bool(out.omitted_bytes or err.omitted_bytes)
-        return CommandResult(exit_code, out.text, err.text, duration_seconds, truncated, timed_out, value)
+        return CommandResult(
+            exit_code,
+            out.text,
+            stderr=err.text,
+            duration_seconds=duration_seconds,
+            truncated=truncated,
+            timed_out=timed_out,
+            value=value,
+        )
 
 
 class Decoder:

@@ -446,7 +446,9 @@ class AsyncSandbox:
     ) -> CommandResult:
         raw, streams = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
-            result = await self._collected(command, env, cwd, raw, timeout, streams, values)
+            result = await self._collected(
+                command, env, cwd, stdin=raw, timeout=timeout, streams=streams, values=values
+            )
         else:
             process = await self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
             async with process:

@@ -51,7 +51,7 @@ class Sandbox:
         `host`: relay only HTTP requests to that name. `failed` is called, from any thread, with a message for each
         connection that failed.
         """
-        return Forwarding(self.connect, remote, local, address, failed, host)
+        return Forwarding(self.connect, remote, local=local, address=address, failed=failed, host=host)
 
     def start(
         self,

@@ -444,7 +444,7 @@ class Sandbox:
     ) -> CommandResult:
         raw, streams = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
-            result = self._collected(command, env, cwd, raw, timeout, streams, values)
+            result = self._collected(command, env, cwd, stdin=raw, timeout=timeout, streams=streams, values=values)
         else:
             process = self.start(command, env=env, cwd=cwd, stdin=bool(raw), timeout=timeout)
             with process:
