@@ -228,9 +228,9 @@ def local_transport(websocket: WebSocket, protocol: str) -> ClientTransport | No
 async def hand_over(websocket: WebSocket, link: ClientTransport, protocol: str, carrier: Carrier) -> bool:
     """Accept the WebSocket and give its socket to the carrier. Return False if the client disconnected."""
     link.pause_reading()  # bytes after the handshake are not the WebSocket's
-    before = link.written
+    before = link.bytes_written
     await websocket.accept(subprotocol=protocol)
-    if link.written == before:
+    if link.bytes_written == before:
         return False
     if link.get_write_buffer_size():  # the carrier's bytes would overtake it
         link.abort()
