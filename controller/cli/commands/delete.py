@@ -118,9 +118,7 @@ def delete_(
     for target, where in _users_first(pairs):
         if grace is not None:
             _shorten(client, target, where, selector, grace)
-        _delete(
-            client, target, where, query=_query(ctx, selector, cascade, host), deletions=deletions, refusals=refusals
-        )
+        deletions += _delete(client, target, where, _query(ctx, selector, cascade, host), refusals)
     if not deletions and not refusals:
         note("No resources found.")
     failures = [refusal for refusal in refusals if not (ignore_not_found and refusal.reason == "NotFound")]
@@ -227,10 +225,8 @@ def _in_files(kinds: Kinds, texts: Sequence[Mapping[str, str]], namespace: str |
     return pairs
 
 
-def _delete(
-    client: Client, target: Target, place: str, query: Query, deletions: list[_Deletion], refusals: list[Refused]
-) -> None:
-    """Request the deletion of a target's objects; a refusal does not stop the others."""
+def _delete(client: Client, target: Target, place: str, query: Query, refusals: list[Refused]) -> list[_Deletion]:
+    """Request the deletion of a target's objects, and return them; a refusal does not stop the others."""
     resource = target.resource
     objects: list[Object] = []
     for name in target.names or ("",):
@@ -240,10 +236,12 @@ def _delete(
             refusals.append(error)
         else:
             objects += [answer] if target.names else answer["items"]
+    deletions: list[_Deletion] = []
     for entry in objects:
         metadata = entry["metadata"]
         say(f'{resource.singular}.paddock "{metadata["name"]}" deleted')
         deletions.append(_Deletion(resource, place, metadata["name"], metadata["uid"]))
+    return deletions
 
 
 def _wait(client: Client, deletions: Sequence[_Deletion], timeout: float) -> None:
