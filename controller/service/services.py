@@ -455,5 +455,12 @@ def make_runs(
         workers=workers,
         meter=SandboxMeter(objects, host.engine, host.usage),
     )
-    bridge = Bridge(objects=objects, write=Write(pipeline), files=run_files, commands=commands, place=pipeline.place)
+    bridge = Bridge(
+        objects=objects,
+        write=Write(pipeline),
+        files=run_files,
+        commands=commands,
+        sandbox_files=files,
+        place=pipeline.place,
+    )
     return stages, Runs(objects, run_files, commands), bridge

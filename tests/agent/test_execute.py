@@ -33,6 +33,14 @@ def test_a_tool_use_runs_its_tools_in_order(agent: Running) -> None:
     assert answer["result"][3]["result"]["stdout"] == "1"
 
 
+def test_arguments_in_one_string_are_split_as_a_shell_does(agent: Running) -> None:
+    command = {"command": "printf", "args": "'%s|' 'two words' three"}
+    answer = agent.request("POST", "/mcp/execute", {"tool": "exec", "parameters": command})[1]
+    assert (answer["success"], answer["output"]) == (True, "two words|three|")
+    answer = agent.request("POST", "/mcp/execute", {"tool": "exec", "parameters": {**command, "args": "'open"}})[1]
+    assert (answer["success"], answer["error"]) == (False, "args: no closing quotation; close it, or send a list")
+
+
 def test_the_first_failure_is_the_last_step(agent: Running) -> None:
     tools = [
         {"tool": "file.read", "parameters": {"path": "none"}},

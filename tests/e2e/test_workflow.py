@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,7 @@ def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
         answers = list(pool.map(ask, range(8)))
     assert all(each == answers[0] for each in answers)
     assert (answers[0]["success"], answers[0]["output"], answers[0]["error"]) == (True, "x\n", None)
+    assert answers[0]["files"] == [{"path": "count", "size": 2, "sha256": sha256(b"x\n").hexdigest()}]
     metrics = answers[0]["metrics"]
     assert metrics["durationSeconds"] > 0
     assert metrics["cpuSeconds"] > 0
@@ -185,6 +187,7 @@ def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
         assert refused.value.code == 422
         failed = made.request("POST", path, json={"command": ["sh", "-c", "exit 4"], "copyOut": "/workspace"})
         assert (failed["success"], failed["error"], failed["files"]) == (False, "exit code 4", [])
+        assert made.request("POST", path, json={"command": ["true"]})["files"] == [], "nothing was changed"
         again = made.request("POST", path, json={"command": ["true"], "copyOut": "/workspace"})
         assert [each["path"] for each in again["files"]] == ["count"], again["error"]
 

@@ -142,7 +142,12 @@ def test_logs_and_long_files_are_cut_and_linked(mcp: Mcp, running: World) -> Non
     text = "".join(f"{number}\n" for number in range(20_000))
     mcp.data("docker.file.write", {**where, "content": text})
     part = mcp.data("docker.file.read", where)
-    assert (len(part["content"]), part["nextOffset"]) == (32 << 10, 32 << 10)
+    assert (part["nextOffset"], part["exact"]) == (16 << 10, False)
+    assert part["omittedBytes"] == len(text) - (32 << 10)
+    mark = f"\n[... {part['omittedBytes']} bytes left out; the next part begins at offset {16 << 10} ...]\n"
+    assert part["content"] == f"{text[: 16 << 10]}{mark}{text[-(16 << 10) :]}"
+    next_ = mcp.data("docker.file.read", {**where, "offset": part["nextOffset"]})
+    assert (next_["content"], next_["exact"]) == (text[16 << 10 : 48 << 10], True)
     assert mcp.do("read_resource", part["resource"]).contents[0].text == text
     end = mcp.data("docker.file.read", {**where, "offset": -12})
     assert (end["content"], end["nextOffset"]) == ("19998\n19999\n", None)

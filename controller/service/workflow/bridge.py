@@ -4,7 +4,7 @@ import hashlib
 import json
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,9 @@ from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
-from controller.service.workflow.files import RunFiles, RunKey
+from controller.service.sandbox.files import SandboxFiles
+from controller.service.workflow.changes import changed_files
+from controller.service.workflow.files import ArtifactFile, RunFiles, RunKey
 from controller.service.workflow.stages import Commands, stage_id
 from controller.version import API_VERSION
 
@@ -25,6 +27,7 @@ _KEPT_SECONDS = 86_400
 _WRITTEN_BY = "bridge"
 _SPARE_SECONDS = 120.0
 _PIECE_SECONDS = 0.25
+_ROUNDED_SECONDS = 1.0  # the end of a run is a whole second
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,17 @@ class Bridge:
     """The use-case. Raises ServiceError."""
 
     def __init__(
-        self, *, objects: Objects, write: Write, files: RunFiles, commands: Commands, place: Place = ALONE
+        self,
+        *,
+        objects: Objects,
+        write: Write,
+        files: RunFiles,
+        commands: Commands,
+        sandbox_files: SandboxFiles | None = None,
+        place: Place = ALONE,
     ) -> None:
+        """Without `sandbox_files` an answer has the copied files alone, and not those that were changed."""
+        self._sandbox_files = sandbox_files
         self._objects, self._write, self._files, self._commands = objects, write, files, commands
         self._place = place
         self.finished = Finished()
@@ -86,7 +98,7 @@ class Bridge:
                 raise errors.Invalid(
                     f"Idempotency-Key `{key}` was used for another request in namespace `{namespace}`; use a new key"
                 ) from None
-        return self._answer(self._until_finished(found, asked), asked)
+        return self._answer(self._until_finished(found, asked), sandbox, asked)
 
     def _until_finished(self, found: StoredObject, asked: BridgeRequest) -> Run:
         left = asked.timeout_seconds + _SPARE_SECONDS
@@ -106,7 +118,7 @@ class Bridge:
             raise errors.Conflict(f"workflowrun `{found.name}`: this version can't read it; use a new key")
         return run
 
-    def _answer(self, run: Run, asked: BridgeRequest) -> dict[str, Any]:
+    def _answer(self, run: Run, sandbox: str, asked: BridgeRequest) -> dict[str, Any]:
         if run.progress.host not in ("", self._place.host):
             words = f"workflowrun `{run.obj.name}` was done on host `{run.progress.host}`, and its sandbox is not there"
             raise errors.Conflict(f"{words}; read it by its name (`paddock workflow logs`), or use a new key")
@@ -115,13 +127,13 @@ class Bridge:
         lines = self._files.transcript(key, STAGE, stage.attempt) if not asked.command else []
         last = next((each["text"] for each in reversed(lines) if each["role"] == "assistant"), "")
         output = self._commands.output(stage_id(run.uid, STAGE, stage.attempt)).decode("utf-8", "replace")
-        kept = self._files.artifacts(key)
+        files = self._changed(run, sandbox, asked)
         end = self._files.end_of(key, STAGE, stage.attempt) or StageEnd("Cancelled")
         good = run.progress.phase == "Succeeded"
         return {
             "success": good,
             "output": output if asked.command else last,
-            "files": [asdict(each) for artifact in kept for each in artifact.files],
+            "files": [asdict(file) for file in files],
             "metrics": {
                 "durationSeconds": round(max(0.0, run.progress.finished_at - run.progress.started_at), 3),
                 "cpuSeconds": None if end.cpu_seconds is None else round(end.cpu_seconds, 3),
@@ -133,6 +145,14 @@ class Bridge:
             "error": None if good else stage.message or run.progress.message,
             "run": run.obj.name,
         }
+
+    def _changed(self, run: Run, sandbox: str, asked: BridgeRequest) -> Sequence[ArtifactFile]:
+        """Return the copied files, if a folder was to be copied; else those that the stage changed."""
+        if asked.copy_out or self._sandbox_files is None:
+            artifacts = self._files.artifacts(RunKey(run.obj.namespace, run.uid))
+            return [file for artifact in artifacts for file in artifact.files]
+        since, until = run.obj.created_at, run.progress.finished_at + _ROUNDED_SECONDS
+        return changed_files(self._sandbox_files, run.obj.namespace, sandbox, since, until)
 
 
 def _check(asked: BridgeRequest) -> None:

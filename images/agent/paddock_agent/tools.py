@@ -51,6 +51,22 @@ def _flag(description: str, default: bool = False) -> Schema:
 
 
 _WORDS: Schema = {"type": "array", "items": {"type": "string"}}
+_ARGUMENTS: Schema = {"anyOf": [_WORDS, {"type": "string"}]}  # a string is split as a shell splits it
+
+
+def _words(arguments: dict[str, Any]) -> list[str]:
+    """Return the words of `args`. Raises ToolError."""
+    given: str | list[str] = arguments.get("args", [])
+    if not isinstance(given, str):
+        return given
+    import shlex  # few callers need its memory
+
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise ToolError(f"args: {str(error).lower()}; close it, or send a list") from error
+
+
 _PATH = _text("Path in the workspace, relative to its root or absolute below it")
 _RUN: Schema = {
     "timeout_s": _number(
@@ -189,7 +205,7 @@ class Tools:
                 "anyOf": [_WORDS, {"type": "string"}],
                 "description": "Program and arguments; or a program with args; or, without args, a line for /bin/sh",
             },
-            "args": {**_WORDS, "description": "Arguments, if command is a text"},
+            "args": {**_ARGUMENTS, "description": "Arguments, if command is a text"},
             **_RUN,
             "stdin": _text("Text for the standard input; without it, it is empty", nul=True),
             "stdin_base64": _text("The same as base64"),
@@ -392,12 +408,12 @@ class Tools:
         ]
 
     def _project_tools(self) -> list[Tool]:
-        more = {"args": {**_WORDS, "description": "More arguments for the command"}, **_RUN}
+        more = {"args": {**_ARGUMENTS, "description": "More arguments for the command"}, **_RUN}
         arguments = {
             "operation": _text(
                 "Operation, as status; allowed are: " + (", ".join(git.operations(self._settings.git)) or "none")
             ),
-            "args": {**_WORDS, "description": "Its arguments; options come from a list"},
+            "args": {**_ARGUMENTS, "description": "Its arguments; options come from a list"},
             "author": _text("Author of a commit: Name <name@example.org>"),
             **{name: each for name, each in _RUN.items() if name in ("timeout_s", "cwd")},
         }
@@ -421,9 +437,9 @@ class Tools:
         if isinstance(command, str):
             if not command.strip():
                 raise ToolError("command: is empty")
-            words = [command, *arguments["args"]] if "args" in arguments else ["/bin/sh", "-c", command]
+            words = [command, *_words(arguments)] if "args" in arguments else ["/bin/sh", "-c", command]
         else:
-            words = command + arguments.get("args", [])
+            words = command + _words(arguments)
         if not words[0]:
             raise ToolError("command: the program's name is empty")
         stdin = arguments.get("stdin", "")
@@ -438,13 +454,13 @@ class Tools:
             command: list[str] = getattr(self._settings, what)
             if not command:
                 raise ToolError(f"this sandbox has no {what} command: set `template.agent.{what}`")
-            return self._run(command + arguments.get("args", []), arguments, call)
+            return self._run(command + _words(arguments), arguments, call)
 
         return handle
 
     def _git(self, arguments: dict[str, Any], call: Call) -> Reply | None:
         setting = self._settings.git
-        words = git.command(setting, arguments["operation"], arguments.get("args", []))
+        words = git.command(setting, arguments["operation"], _words(arguments))
         environment = git.environment(setting, arguments.get("author"))
         return self._run(words, {**arguments, "env": environment}, call)
 
