@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
+.PHONY: help up down clean quick test test-mcp test-e2b check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
 
 ARGS ?=
 PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
@@ -33,6 +33,9 @@ quick: ## the tests of three minutes: no engine, SQLite only, few examples (ARGS
 
 test: ## every test, on a real engine and on both stores (ARGS='tests/plan -k name' for some)
 	@deploy/test.sh $(ARGS)
+
+test-e2b: ## E2B's own clients and agents on them, the newest and of a year ago, and hostile ones (ARGS='-k javascript' for some)
+	@deploy/test.sh --e2b $(ARGS)
 
 test-mcp: ## MCP clients of others against sandboxes: conformance, inspector, agents (ARGS='-k inspector' for some)
 	@deploy/test.sh --mcp $(ARGS)

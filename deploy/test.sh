@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--coverage|--mcp|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--fleet] [pytest's arguments]...
+#   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--fleet] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --coverage runs the same tests as none, some times slower, and ends with the lines of controller/ that none of them runs.
+# --e2b drives E2B's own clients (tests/README.md), in some minutes.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
 # Beside a whole run (no arguments) go deploy/check.sh, and the engine's contract and a smoke test on a newer engine, in a lab
 # of its own, where its packages can be had; --newer is more of that.
@@ -18,6 +19,7 @@ if [ $# -eq 0 ]; then whole=yes; fi
 images=(tiny python egress agent)
 pictures=
 mcp=
+e2b=
 panel=
 fleet=
 v2=
@@ -42,6 +44,12 @@ elif [ "${1:-}" = --mcp ]; then
     export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
     images=(tiny python egress agent model-tiny)
     selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp tests/sdk)
+elif [ "${1:-}" = --e2b ]; then
+    shift
+    e2b=yes
+    export PADDOCK_TEST_E2B=1 PADDOCK_TEST_DOCKER=1
+    images=(tiny python egress agent data)
+    selection=(-n 0 --durations 15 -m e2b tests/e2b_clients)
 elif [ "${1:-}" = --bench ]; then
     shift
     export PADDOCK_BENCH=1
@@ -285,6 +293,16 @@ if [ -n "$mcp" ]; then
     joined "$building" clients
     building=
     step "Driving MCP clients of others"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
+    exit
+fi
+if [ -n "$e2b" ]; then
+    aside clients deploy/e2b-clients.sh
+    building=$aside
+    images/build.sh "${images[@]}"
+    joined "$building" clients
+    building=
+    step "Driving E2B's own clients"
     "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
     exit
 fi

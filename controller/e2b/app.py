@@ -146,7 +146,9 @@ class E2BApp:
 
     async def _place(self, request: Request) -> Workplace:
         target: Target = request.scope["state"][_TARGET]
-        return await on_thread(workplace, self._parts, target.obj)
+        wakes = request.url.path != "/health" and "signature" not in request.query_params
+        obj = await self._control.resume(target.obj) if wakes else target.obj
+        return await on_thread(workplace, self._parts, obj)
 
     def _service(self, call: Call) -> ProcessCalls | FilesystemCalls | WatchCalls:
         if call.path.startswith("/process."):

@@ -106,6 +106,7 @@ class Control:
             metadata.STARTED: f"{now:.3f}",
             metadata.ENDS: f"{now + seconds:.3f}",
             metadata.ON_TIMEOUT: on_timeout(body),
+            **({metadata.AUTO_RESUME: str(seconds)} if resumes(body) else {}),
         }
         lifecycle: dict[str, Any] = {"keepRunning": True}
         if annotations[metadata.ON_TIMEOUT] == "kill":
@@ -172,7 +173,7 @@ class Control:
         """Return a sandbox with its state."""
         obj = await on_thread(self.get, name)
         keeps = obj.annotations.get(metadata.ON_TIMEOUT, "kill") != "kill"
-        lifecycle = {"autoResume": False, "onTimeout": "pause" if keeps else "kill"}
+        lifecycle = {"autoResume": metadata.AUTO_RESUME in obj.annotations, "onTimeout": "pause" if keeps else "kill"}
         return {**self._listed(obj), "lifecycle": lifecycle, "envdAccessToken": self._identity.issue(obj, _caller())}
 
     async def list(self, query: Mapping[str, Sequence[str]]) -> tuple[Sequence[Mapping[str, Any]], str]:
@@ -308,6 +309,16 @@ class Control:
         change["spec"] = {**change["spec"], "runState": "Running"}
         return self._shown(await self._ready(await self._patch(obj, **change)), caller), True
 
+    async def resume(self, obj: StoredObject) -> StoredObject:
+        """Return a paused sandbox once it runs, if it is one that its use resumes; any other as it is."""
+        seconds = obj.annotations.get(metadata.AUTO_RESUME, "")
+        if state_of(obj) != "paused" or not seconds.isdigit():
+            return obj
+        self._parts.require("use", obj.namespace, obj.name, "exec")
+        change = self._ending(obj, min(int(seconds), LONGEST_SECONDS))
+        change["spec"] = {**change["spec"], "runState": "Running"}
+        return await self._ready(await self._patch(obj, **change))
+
     async def update_network(self, name: str, body: Fields) -> None:
         """Narrow what a sandbox may reach."""
         obj = await on_thread(self.get, name)
@@ -402,12 +413,18 @@ def state_of(obj: StoredObject) -> str:
 
 
 def on_timeout(body: Fields) -> str:
-    """Return what a sandbox's time-out does: kill, or pause with or without its memory. Raises NotOffered."""
-    if body.fields("autoResume").flag("enabled", False):
-        raise NotOffered("autoResume: is not offered; connect to a paused sandbox before you use it")
+    """Return what a sandbox's time-out does: kill, or pause with or without its memory."""
     if not body.flag("autoPause", False):
         return "kill"
     return "pause" if body.flag("autoPauseMemory", True) else "suspend"
+
+
+def resumes(body: Fields) -> bool:
+    """Return True if the use of a paused sandbox resumes it. Raises BadRequest where it can't be paused."""
+    enabled = body.fields("autoResume").flag("enabled", False)
+    if enabled and on_timeout(body) != "pause":
+        raise BadRequest("autoResume: needs a time-out that pauses, with its memory; set on_timeout to pause")
+    return enabled
 
 
 def iso(seconds: float) -> str:

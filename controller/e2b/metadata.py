@@ -15,6 +15,7 @@ TOKEN = "paddock.e2b/token"  # noqa: S105 - the id of the creator's token
 STARTED = "paddock.e2b/started"  # Unix seconds from which activeDeadlineSeconds count
 ENDS = "paddock.e2b/ends"  # Unix seconds; none while it is paused
 ON_TIMEOUT = "paddock.e2b/on-timeout"  # kill, pause, or suspend
+AUTO_RESUME = "paddock.e2b/auto-resume"  # seconds that it then has; none: it is not resumed by its use
 _MOST_BYTES = 64 << 10
 
 

@@ -6,8 +6,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from starlette.datastructures import Headers
 
-from controller.e2b.control import namespace_of, on_timeout
-from controller.e2b.errors import NotOffered
+from controller.e2b.control import namespace_of, on_timeout, resumes
 from controller.e2b.fields import Fields
 from controller.e2b.identity import Named, check_host, check_user, named_by
 from controller.e2b.metadata import filter_of, matches
@@ -119,8 +118,9 @@ def test_the_time_out_kills_or_pauses() -> None:
     assert on_timeout(Fields({})) == "kill"
     assert on_timeout(Fields({"autoPause": True})) == "pause"
     assert on_timeout(Fields({"autoPause": True, "autoPauseMemory": False})) == "suspend"
-    with pytest.raises(NotOffered, match="autoResume"):
-        on_timeout(Fields({"autoResume": {"enabled": True}}))
+    assert resumes(Fields({"autoPause": True, "autoResume": {"enabled": True}}))
+    with pytest.raises(BadRequest, match="on_timeout"):
+        resumes(Fields({"autoResume": {"enabled": True}}))
 
 
 @pytest.mark.parametrize(

@@ -225,8 +225,15 @@ def test_a_time_out_deletes_the_sandbox(daemon: RunningDaemon, client: Client) -
 
 
 def test_a_time_out_may_pause(client: Client) -> None:
-    short = client.create(timeout=1, autoPause=True)
-    wait_for("it is paused", lambda: client.control("GET", f"/sandboxes/{short.id}").json()["state"] == "paused")
+    short = client.create(timeout=1, autoPause=True, autoResume={"enabled": True})
+
+    def is_paused() -> bool:
+        return bool(client.control("GET", f"/sandboxes/{short.id}").json()["state"] == "paused")
+
+    wait_for("it is paused", is_paused)
+    assert short.http.get("/health", headers=short.headers).status_code == 502
+    assert short.run("echo resumed")[0] == "resumed\n"
+    wait_for("it is paused again", is_paused)
     connected = client.control("POST", f"/sandboxes/{short.id}/resume", {"timeout": 60})
     assert (connected.status_code, short.run("echo back")[0]) == (201, "back\n")
     assert client.control("POST", f"/sandboxes/{short.id}/pause", {"memory": False}).status_code == 204

@@ -1,0 +1,79 @@
+"""Checks of a program: each is one call of a client, printed as a line of JSON with its result."""
+
+import inspect
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+
+class Checks:
+    """Runs checks; `end` exits with 1 if one failed."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def check(self, name: str, call: Callable[[], Any]) -> Any:
+        """Run one check; a failure is printed, and the next one runs."""
+        began = time.monotonic()
+        try:
+            value = call()
+        except BaseException as error:
+            self._failed(name, error)
+            return None
+        self._passed(name, began)
+        return value
+
+    async def acheck(self, name: str, call: Callable[[], Any]) -> Any:
+        """Run one check whose call may be awaited."""
+        began = time.monotonic()
+        try:
+            value = call()
+            if inspect.isawaitable(value):
+                value = await value
+        except BaseException as error:
+            self._failed(name, error)
+            return None
+        self._passed(name, began)
+        return value
+
+    def _passed(self, name: str, began: float) -> None:
+        print(json.dumps({"check": name, "ok": True, "seconds": round(time.monotonic() - began, 3)}), flush=True)
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        self.failed += 1
+        lines = traceback.format_exception(error)
+        print(json.dumps({"check": name, "ok": False, "error": "".join(lines)[-3000:]}), flush=True)
+
+    def end(self) -> None:
+        """Exit."""
+        sys.exit(1 if self.failed else 0)
+
+
+def same(value: Any, expected: Any) -> None:
+    """Fail unless both are equal."""
+    assert value == expected, f"{value!r} is not {expected!r}"
+
+
+def raises(error: type[BaseException], call: Callable[[], Any], *texts: str) -> BaseException:
+    """Return the error that the call raises; fail if it raises none, or another."""
+    try:
+        value = call()
+    except error as caught:
+        for text in texts:
+            assert text in str(caught), f"{text!r} is not in {caught}"
+        return caught
+    raise AssertionError(f"no {error.__name__}: {value!r}")
+
+
+async def araises(error: type[BaseException], awaited: Any, *texts: str) -> BaseException:
+    """Return the error that is raised while this is awaited."""
+    try:
+        value = await awaited
+    except error as caught:
+        for text in texts:
+            assert text in str(caught), f"{text!r} is not in {caught}"
+        return caught
+    raise AssertionError(f"no {error.__name__}: {value!r}")
