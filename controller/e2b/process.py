@@ -163,6 +163,8 @@ class ProcessCalls:
                 if process is None:
                     raise BadRequest("the first message must be `start`, with the process")
                 await self._put(process, message.fields("data"))
+            elif "keepalive" not in message:
+                raise BadRequest("a message must have `start`, `data` or `keepalive`")
         return {}
 
     async def send_signal(self, place: Workplace, message: Fields) -> Mapping[str, Any]:

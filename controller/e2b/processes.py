@@ -282,7 +282,7 @@ class Processes:
                 return process
         raise NotFound(
             f"process with {f'tag {tag[:60]}' if tag else f'pid {pid}'} not found: it has ended, or the daemon was"
-            " restarted since (`paddock execs NAME` lists what runs on)"
+            " restarted since: that ends a command, or `paddock execs NAME` lists it"
         )
 
     def close(self) -> None:

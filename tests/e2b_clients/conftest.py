@@ -1,4 +1,4 @@
-"""A daemon for E2B's own clients, and the clients: deploy/e2b-clients.sh installs the newest, and those of a year ago."""
+"""A daemon for E2B's own clients, and the clients, which deploy/e2b-clients.sh installs."""
 
 import json
 import os

@@ -1,6 +1,7 @@
 """Every public method of E2B's Python SDK that waits, once."""
 
 import asyncio
+import contextlib
 import time
 
 from checks import Checks, araises, same
@@ -51,10 +52,8 @@ async def main() -> None:
             size=PtySize(rows=20, cols=90), on_data=lambda data: output.append(bytes(data)), timeout=20
         )
         await box.pty.send_stdin(handle.pid, b"stty size; exit\n")
-        try:
+        with contextlib.suppress(CommandExitException):
             await handle.wait()
-        except CommandExitException:
-            pass
         assert b"20 90" in b"".join(output), output
 
     async def at_once() -> None:

@@ -62,9 +62,7 @@ def raises(error: type[BaseException], call: Callable[[], Any], *texts: str) -> 
     try:
         value = call()
     except error as caught:
-        for text in texts:
-            assert text in str(caught), f"{text!r} is not in {caught}"
-        return caught
+        return _with(caught, texts)
     raise AssertionError(f"no {error.__name__}: {value!r}")
 
 
@@ -73,7 +71,11 @@ async def araises(error: type[BaseException], awaited: Any, *texts: str) -> Base
     try:
         value = await awaited
     except error as caught:
-        for text in texts:
-            assert text in str(caught), f"{text!r} is not in {caught}"
-        return caught
+        return _with(caught, texts)
     raise AssertionError(f"no {error.__name__}: {value!r}")
+
+
+def _with(error: BaseException, texts: tuple[str, ...]) -> BaseException:
+    for text in texts:
+        assert text in str(error), f"{text!r} is not in {error}"
+    return error

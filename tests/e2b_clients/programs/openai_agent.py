@@ -19,12 +19,11 @@ class Scripted(Model):
     def __init__(self) -> None:
         self.tools: list[str] = []
 
-    async def get_response(self, system_instructions: Any, input: Any, *rest: Any, **more: Any) -> ModelResponse:
-        items = [
-            item if isinstance(item, dict) else item.model_dump() for item in ([] if isinstance(input, str) else input)
-        ]
+    async def get_response(self, *rest: Any, **more: Any) -> ModelResponse:
+        history = more.get("input", rest[1] if len(rest) > 1 else "")
+        items = [item if isinstance(item, dict) else item.model_dump() for item in history if not isinstance(item, str)]
         outputs = [item["output"] for item in items if item.get("type") == "function_call_output"]
-        tools = more.get("tools") or (rest[1] if len(rest) > 1 else [])
+        tools = more.get("tools") or rest[3]
         self.tools = [tool.name for tool in tools]
         output: list[Any]
         if not outputs:
