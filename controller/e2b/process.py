@@ -224,8 +224,7 @@ def _signal(process: Process, name: str) -> None:
 
 
 def _resize(process: Process, rows: int, columns: int) -> None:
-    assert process.stream is not None
-    _translated(partial(process.stream.resize, rows, columns))
+    _translated(partial(process.resize, rows, columns))
 
 
 def _translated(do: Callable[[], None]) -> None:

@@ -27,6 +27,7 @@ _POLL_SECONDS = 5.0
 _MOST_READERS = 16  # of one command
 _STDIN_PIECES, _STDIN_SECONDS = 16, 30.0
 _FIRST_PID = 1 << 16
+_BEGIN_SECONDS = 1.0
 _MOST_ENDED, _JUST_SECONDS = 1000, 5.0
 Event = Mapping[str, Any]
 _log = structlog.get_logger("paddock.e2b")
@@ -141,6 +142,7 @@ class Process:
     readers: list[Reader] = field(default_factory=list)
     stream: TrackedStream | None = None
     killed: str = ""  # the signal that ended it
+    begun: threading.Event = field(default_factory=threading.Event)  # it has written something, or has ended
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _last: Event | ServiceError | None = None
 
@@ -176,6 +178,7 @@ class Process:
             _log.exception("command reader failed")
             last = ServiceUnavailable(f"internal error: {type(error).__name__}")
         finally:
+            self.begun.set()
             if self.stdin is not None:
                 self.stdin.abandon()
         with self._lock:
@@ -196,6 +199,7 @@ class Process:
                     return end_event(-1, f"signal: {self.killed}")
                 return end_event(code, f"exit status {code}")
             elif chunk.data:
+                self.begun.set()
                 self._emit(self._data(chunk), len(chunk.data))
         return end_event(-1, f"signal: {self.killed or 'killed'}")
 
@@ -209,6 +213,15 @@ class Process:
         for reader in readers:
             if not reader.offer(event, size, self.pause_seconds):
                 self.leave(reader)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Set the size of its terminal. May block. Raises StreamError.
+
+        Some engines set the first size from inside, a moment after the start: it must not come later than this one.
+        """
+        self.begun.wait(_BEGIN_SECONDS)
+        if self.stream is not None:
+            self.stream.resize(rows, columns)
 
     def signal(self, name: str) -> None:
         """Send it a signal; KILL ends all of its processes. May block. Raises StreamError."""

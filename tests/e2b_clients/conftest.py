@@ -64,6 +64,23 @@ def printed(daemon: RunningDaemon, namespace: str = "default") -> dict[str, str]
     return dict(json.loads(daemon.paddock("e2b", "env", "-n", namespace, "-o", "json").stdout))
 
 
+def certificate(folder: Path) -> tuple[Path, Path, Path]:
+    """Return a certificate for the domain in that folder, its key, and the authority that signed it."""
+    cert, key, authority, own = (folder / name for name in ("cert.pem", "key.pem", "ca.pem", "ca.key"))
+    names = folder / "names"
+    names.write_text("subjectAltName=DNS:e2b.localhost,DNS:*.e2b.localhost\nbasicConstraints=critical,CA:FALSE\n")
+    new = "openssl req -newkey rsa:2048 -nodes -subj"
+    for command in (
+        f"{new} /CN=authority -x509 -days 2 -keyout {own} -out {authority}",
+        f"{new} /CN=paddock -keyout {key} -out {folder / 'request'}",
+        f"openssl x509 -req -days 2 -in {folder / 'request'} -CA {authority} -CAkey {own} -CAcreateserial"
+        f" -extfile {names} -out {cert}",
+    ):
+        subprocess.run(command.split(), check=True, capture_output=True)
+    key.chmod(0o600)
+    return cert, key, authority
+
+
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("e2b") / "state"
@@ -86,11 +103,7 @@ def run(variables: dict[str, str]) -> Runner:
 def run_by_domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     """Clients that know no E2B_SANDBOX_URL: host names PORT-ID.DOMAIN, over TLS, with an authority of our own."""
     folder = tmp_path_factory.mktemp("domain")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    names = "subjectAltName=DNS:e2b.localhost,DNS:*.e2b.localhost"
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=paddock"]
-    subprocess.run([*new, "-addext", names, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    key.chmod(0o600)
+    cert, key, authority = certificate(folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -108,7 +121,7 @@ def run_by_domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
             {
                 "E2B_DOMAIN": domain,
                 "E2B_API_KEY": key_of_api,
-                "SSL_CERT_FILE": str(cert),
-                "NODE_EXTRA_CA_CERTS": str(cert),
+                "SSL_CERT_FILE": str(authority),
+                "NODE_EXTRA_CA_CERTS": str(authority),
             }
         )

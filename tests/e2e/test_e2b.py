@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import struct
 import time
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ from controller.e2b.frames import END, frame
 from controller.e2b.signature import Operation, SignedUrl, signature
 from tests.daemon import RunningDaemon, running, wait_for
 
-pytestmark = pytest.mark.docker
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.skipif("PADDOCK_TEST_FOREIGN" in os.environ, reason="this protocol serves the sandboxes of its host"),
+]
 STREAM = "application/connect+json"
 
 

@@ -38,12 +38,6 @@ def test_a_framework_calls_the_tools(daemon: RunningDaemon, tmp_path: Path, fram
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_a_program_for_e2b_runs(daemon: RunningDaemon, tmp_path: Path) -> None:
-    program = str(PROGRAMS / "e2b_program.py")
-    done = run("python", program, cwd=tmp_path, PADDOCK_SERVER=f"unix://{daemon.socket}")
-    assert done.returncode == 0, done.stderr[-4000:]
-
-
 def test_redocly_finds_no_error(description: Path, tmp_path: Path) -> None:
     words = ("lint", str(description), "--format", "stylish")
     done = run("node", str(FETCHED / "node/node_modules/@redocly/cli/bin/cli.js"), *words, cwd=tmp_path)

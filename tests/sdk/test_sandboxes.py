@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from paddock import AsyncPaddock, CommandFailed, Invalid, NotFound, Paddock, Sandbox, SandboxFailed, WaitTimedOut
-from paddock.e2b import Sandbox as E2BSandbox
 from tests.daemon import RunningDaemon, docker, running, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
@@ -342,18 +341,3 @@ def test_twenty_sandboxes_at_once(daemon: RunningDaemon) -> None:
     began = time.monotonic()
     assert asyncio.run(all_()) == [str(each**2) for each in range(20)]
     assert time.monotonic() > began
-
-
-def test_a_pause_of_e2b_keeps_files_and_memory(paddock: Paddock) -> None:
-    with E2BSandbox.create(timeout=600, paddock=paddock) as sandbox:
-        sandbox.files.write("/tmp/kept", "in memory")
-        handle = sandbox.commands.run("read line; echo got $line", background=True, stdin=True, timeout=0)
-        sandbox.pause()
-        assert not sandbox.is_running()
-        assert "activeDeadlineSeconds" not in paddock.sandboxes.get(sandbox.sandbox_id).object["spec"]["lifecycle"]
-        again = E2BSandbox.connect(sandbox.sandbox_id, paddock=paddock)
-        assert again.files.read("/tmp/kept") == "in memory"
-        handle.send_stdin("it\n")
-        assert handle.wait().stdout == "got it\n"
-        again.set_timeout(1)
-        wait_for("it is gone", lambda: not paddock.sandboxes.list(selector="paddock.e2b=true"))
