@@ -395,6 +395,11 @@ class Settings(BaseSettings):
     volumes_per_namespace_bytes: int = Field(
         default=10 << 30, ge=0, description="total size in bytes of one namespace's volumes; 0: no volumes"
     )
+    suspend_files_bytes: int = Field(
+        default=1 << 30,
+        ge=0,
+        description="size in bytes of one sandbox's files in memory that a suspension saves; one with more runs on",
+    )
     artifacts_per_namespace_bytes: int = Field(
         default=1 << 30,
         ge=0,

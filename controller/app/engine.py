@@ -27,6 +27,7 @@ from controller.engine.kernel.package_hosts import (
 )
 from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.mounts.credentials import CredentialFiles
+from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import Volumes
 from controller.engine.usage.swap import SwapGauge
@@ -65,6 +66,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         host_roots=settings.host_roots,
         mounts_dir=settings.mounts_dir,
         secrets=secrets,
+        saved=SavedFolders(settings.state_dir / "files", most_bytes=settings.suspend_files_bytes),
         volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
         users_dir=settings.state_dir.absolute() / "users",
         authorities_dir=settings.state_dir.absolute() / "host-ca" if settings.host_ca == "auto" else None,
@@ -138,6 +140,7 @@ def make_policy(settings: Settings) -> Policy:
         models_port=settings.models_port,
         user_ids=_user_ids(settings),
         scheduler=settings.scheduler,
+        holds_memory=settings.docker_host.startswith("unix:") and not os.geteuid(),
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))
     defaults = partial(default_addresses, ask_image=partial(_ask_image, settings))

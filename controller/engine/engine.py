@@ -28,6 +28,7 @@ from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.host_authorities import HostAuthorities
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
+from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.engine.observe.canary import DockerCanary
@@ -71,7 +72,8 @@ class DockerEngine:
     `users_dir` (None: there are none). `builds_dir` is for the builds of Paddock's own images (None: none are built),
     and `authorities_dir` for the file of the host's authorities that sandboxes trust, too (None: they do not). `images`
     say which registries may be at addresses that are not public, and `resolve` returns those of a name. `hibernation`
-    judges the host's swap before each hibernation. Raises ValueError for a bad address.
+    judges the host's swap before each hibernation. `saved` are the files in memory of suspended sandboxes. Raises
+    ValueError for a bad address.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class DockerEngine:
         builds_dir: Path | None = None,
         authorities_dir: Path | None = None,
         credentials: CredentialFiles | None = None,
+        saved: SavedFolders | None = None,
         images: ImageRules = ANY_IMAGE,
         resolve: Resolve = resolve_addresses,
         hibernation: Callable[[int], HibernationAbility] = lambda _: UNKNOWN_ABILITY,
@@ -101,8 +104,7 @@ class DockerEngine:
         meter = meter or NullMeter()
         self._instance_id, self._hibernation = instance_id, hibernation
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
-        self._view = View(clock)
-        self._cgroups = Cgroups()
+        self._view, self._cgroups = View(clock), Cgroups()
         self._networks = Networks(instance_id, self._client, self._view, firewall)
         self._mounts = HostMounts(
             instance_id,
@@ -112,6 +114,7 @@ class DockerEngine:
             secrets=secrets,
             volumes=volumes,
             credentials=credentials,
+            saved=saved,
         )
         self._agents = AgentRuntimes(self._client, self._view)
         self._accounts = Accounts(users_dir, base_url) if users_dir else None
@@ -125,8 +128,7 @@ class DockerEngine:
         self._inspector = Inspector(self._observer, self._view, self._background, same_clock=same_clock)
         self._events = self._make_event_streams(meter, pauses_seconds, gpus)
         self._streams = DockerStreams(instance_id, self._client, self._cgroups, self._known, self._observer)
-        self._probes = DockerProbes(self._streams)
-        self.canary = DockerCanary(instance_id, self._client)
+        self._probes, self.canary = DockerProbes(self._streams), DockerCanary(instance_id, self._client)
         self._files, self._ports = DockerFiles(self._cgroups), DockerPorts()
         agents = DockerPorts(ipv4_only=True)  # an agent listens there; what listens on ::1 alone is none
         self._agent_connections = AgentConnections(agents, Killer(self._cgroups))
@@ -293,7 +295,7 @@ class DockerEngine:
 
     def act(self, action: Action) -> Outcome:
         outcome = self._actor.act(action)
-        if isinstance(action, RemoveContainer) and isinstance(outcome, Ok):
+        if isinstance(action, RemoveContainer) and not action.replaced and isinstance(outcome, Ok):
             self._release(action.uid)
         return outcome
 

@@ -331,6 +331,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
         models=bool(spec.models),
         owned_ids=policy.own_ids(),
+        holds_memory=policy.holds_memory,
     )
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)

@@ -61,7 +61,8 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
         "network_range", "guard_lost", "canary_seconds", "package_sources", "package_hosts", "local_network", "peers",
     ),
     "Data": (
-        "host_roots", "mounts_dir", "secrets_dir", "volumes_per_namespace_bytes", "artifacts_per_namespace_bytes",
+        "host_roots", "mounts_dir", "secrets_dir", "volumes_per_namespace_bytes", "suspend_files_bytes",
+        "artifacts_per_namespace_bytes",
         "objects_per_namespace", "annotations_per_namespace_bytes",
     ),
     "Commands, files and ports": (

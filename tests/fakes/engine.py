@@ -66,12 +66,29 @@ from controller.kinds.planning.action import (
     UpdateLimits,
     WakeContainer,
 )
-from controller.kinds.planning.outcome import NOT_HIBERNATED, Ok, Outcome, Terminal, Transient, Waiting
+from controller.kinds.planning.outcome import (
+    FILES_NOT_SAVED,
+    FILES_TOO_LARGE,
+    NOT_HIBERNATED,
+    Ok,
+    Outcome,
+    Terminal,
+    Transient,
+    Waiting,
+)
 from controller.kinds.runtime import agent as agents
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.kinds.runtime.disk import DiskAbility
-from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
+from controller.kinds.runtime.mount import (
+    BindMounts,
+    CheckFiles,
+    Mount,
+    RemoveFiles,
+    RemoveVolumes,
+    SavedFiles,
+    SaveFiles,
+)
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.runtime.probe import ProbeResult, Watch
 from controller.kinds.volume import HostVolume
@@ -140,6 +157,7 @@ class Box:
     output: list[tuple[float, Chunk]] = field(default_factory=list)
     config: ContainerConfig | None = None
     mounts: tuple[Mount, ...] = ()
+    keeps: bool = False  # its files in memory outlive it
     cgroups_lost: bool = False
     limits_unread: bool = False
     stop_signal: str = ""
@@ -176,8 +194,8 @@ class Box:
             error=self.error,
             out_of_band=self.out_of_band,
             inside=self._inside() if self.state in _LIVE else None,
-            slots=tuple(each.path for each in self.config.slots) if self.config else (),
-            bound=() if self.unrecorded else bound_of(self.mounts),
+            slots=tuple(each.path for each in self.config.mount_points) if self.config else (),
+            bound=() if self.unrecorded else bound_of(self.mounts, self.keeps),
             unrecorded=self.unrecorded,
             revision=int(self.labels.get(own.REVISION, "0")),
             storage_bytes=self.config.storage_bytes if self.config else 0,
@@ -289,6 +307,10 @@ class FakeEngine:
         self.networks: dict[str, Network] = {}
         self._foreign_subnets: set[str] = set()
         self.places: dict[str, dict[str, Mount]] = {}  # by uid: what is bound where
+        self.in_memory: dict[str, dict[str, str]] = {}  # by uid: a text for each folder that is held in memory
+        self.saved_files: dict[str, dict[str, str]] = {}  # the same on disk
+        self.keeping: set[str] = set()  # uids whose files in memory outlive their container
+        self.too_large: set[str] = set()  # uids whose files can't be saved
         self.secrets: set[str] | None = None  # that are there; None: any
         self.folders: set[str] | None = None  # of this host, that can be bound; None: any
         self.volumes: dict[tuple[str, str], int] = {}  # by namespace and name: how large each is
@@ -316,6 +338,9 @@ class FakeEngine:
             RemoveNetwork: self._remove_network,
             BindMounts: self._bind,
             RemoveVolumes: self._remove_volumes,
+            CheckFiles: self._check_files,
+            SaveFiles: self._save_files,
+            RemoveFiles: self._remove_files,
         }
 
     # ports.Engine
@@ -840,8 +865,12 @@ class FakeEngine:
             return _hands_off(box)
         if not action.container_id:
             self.places[action.uid] = {}
+            held = self.in_memory.pop(action.uid, {}) if action.keep_files else {}
+            saved = self.saved_files.pop(action.uid, {}) if action.keep_files else {}
+            self.in_memory[action.uid] = {**saved, **held}
         if action.uid not in self.places:
             return Transient("MountFailed", f"{action.name}: no such file or directory")
+        (self.keeping.add if action.keep_files else self.keeping.discard)(action.uid)
         for each in action.mounts:
             if each.kind == "host" and self.folders is not None and each.source not in self.folders:
                 return Transient("MountRefused", f"{each.source} does not exist; create the folder, or use another")
@@ -860,9 +889,40 @@ class FakeEngine:
         for each_box in self._boxes.values():
             if self._is_ours(each_box, action.uid):
                 each_box.mounts = tuple(self.places[action.uid].values())
+                each_box.keeps = action.uid in self.keeping
                 each_box.unmounted -= {each.path for each in action.mounts}
                 each_box.unrecorded = each_box.unrecorded and bool(action.container_id)
         return Ok(action.container_id)
+
+    def _check_files(self, action: CheckFiles) -> Outcome:
+        if action.uid in self.too_large:
+            return Transient(FILES_TOO_LARGE, f"{action.name}: its files in memory are too large")
+        return Ok()
+
+    def _save_files(self, action: SaveFiles) -> Outcome:
+        boxes = [each for each in self._boxes.values() if self._is_ours(each, action.uid)]
+        if any(each.state in _LIVE for each in boxes):
+            return Waiting(0.1, "StillRunning", f"{action.name} runs")
+        if action.keep and action.uid in self.too_large:
+            return Transient(FILES_NOT_SAVED, f"{action.name}: its files in memory are too large")
+        files = {**self.saved_files.pop(action.uid, {}), **self.in_memory.pop(action.uid, {})}
+        for each in boxes:
+            each.mounts = tuple(one for one in each.mounts if one.kind in ("host", "volume"))
+        self.places[action.uid] = {each.path: each for box in boxes for each in box.mounts}
+        if not action.keep:
+            return Ok()
+        if files:
+            self.saved_files[action.uid] = files
+        size_bytes = sum(map(len, files.values()))
+        return Ok(saved=SavedFiles(size_bytes, len(files), at=self._clock.now()))
+
+    def _remove_files(self, action: RemoveFiles) -> Outcome:
+        self._forget_files(action.uid)
+        return Ok()
+
+    def _forget_files(self, uid: str) -> None:
+        self.in_memory.pop(uid, None)
+        self.saved_files.pop(uid, None)
 
     def _remove_volumes(self, action: RemoveVolumes) -> Outcome:
         for each in action.volumes:
@@ -1006,8 +1066,9 @@ class FakeEngine:
             if not self._is_ours(box, action.uid):
                 return _hands_off(box)
             self._drop(box)
-            if not any(self._is_ours(each, action.uid) for each in self._boxes.values()):
+            if not action.replaced and not any(self._is_ours(each, action.uid) for each in self._boxes.values()):
                 self.places.pop(action.uid, None)
+                self._forget_files(action.uid)
         return Ok(action.container_id)
 
     # Inside
@@ -1030,6 +1091,7 @@ class FakeEngine:
         box.command, box.gpus, box.gpu_ids = _command(config), config.gpus, config.gpu_ids
         box.networks, box.config = (config.network_mode,), config
         box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
+        box.keeps = labels.get(own.UID, "") in self.keeping
         box.stop_signal = self.stop_signals.get(image_id, "")
         return box
 

@@ -63,8 +63,8 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[
     )
 
 
-def bound_of(mounts: tuple[Mount, ...]) -> tuple[BoundMount, ...]:
-    """Return the host's records of them."""
+def bound_of(mounts: tuple[Mount, ...], keeps: bool = False) -> tuple[BoundMount, ...]:
+    """Return the host's records of them. `keeps`: their files in memory outlive the container."""
     return tuple(
         BoundMount(
             each.path,
@@ -72,6 +72,8 @@ def bound_of(mounts: tuple[Mount, ...]) -> tuple[BoundMount, ...]:
             f"0:1 {each.source}",
             each.read_only,
             size_bytes=each.size_bytes if each.kind == "volume" else 0,
+            kind=each.kind,
+            keeps_files=keeps and each.kind in ("memory", "tmpfs"),
         )
         for each in mounts
     )
@@ -79,7 +81,7 @@ def bound_of(mounts: tuple[Mount, ...]) -> tuple[BoundMount, ...]:
 
 def _places(config: ContainerConfig, bound: tuple[Mount, ...]) -> Iterator[ObservedMount]:
     known = {each.path: each for each in bound}
-    for slot in config.slots:
+    for slot in config.mount_points:
         mount = known.get(slot.path)
         if mount is None:
             size = EMPTY_BYTES
@@ -88,7 +90,10 @@ def _places(config: ContainerConfig, bound: tuple[Mount, ...]) -> Iterator[Obser
             )
         else:
             origin, writable = f"0:1 {mount.source}", not mount.read_only
-            yield ObservedMount(slot.path, "ext4", writable=writable, nosuid=True, nodev=True, origin=origin)
+            kind, size = ("tmpfs", mount.size_bytes) if mount.kind == "tmpfs" else ("ext4", 0)
+            yield ObservedMount(
+                *(slot.path, kind, writable, True, True), noexec=mount.noexec, size_bytes=size, origin=origin
+            )
 
 
 def _mounts(config: ContainerConfig) -> list[ObservedMount]:
@@ -100,7 +105,7 @@ def _mounts(config: ContainerConfig) -> list[ObservedMount]:
         ObservedMount(
             each.path, "tmpfs", writable=True, nosuid=True, nodev=True, noexec=each.noexec, size_bytes=each.size_bytes
         )
-        for each in config.tmpfs
+        for each in (() if config.holds_memory else config.tmpfs)
     ]
     volume = f"8:1 /var/lib/docker/volumes/{volume_name(config.agent)}/_data"
     agent = [ObservedMount(FOLDER, "ext4", writable=False, origin=volume)] if config.agent else []

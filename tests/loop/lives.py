@@ -29,7 +29,7 @@ class CrashingHouse(LoopHarness):
 
     def __init__(self, world: World, store: Any) -> None:
         self.world = world
-        super().__init__(store, policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
+        super().__init__(store, policy=Policy(host_roots=(HostRoot(path="/srv/projects"),), holds_memory=True))
         self.engine.at_rest = True
         self.engine.add_foreign("somebody-elses")
 
@@ -73,7 +73,7 @@ class CrashingHouse(LoopHarness):
             for obj in self.store.list(kind)[0]:
                 self.gone(obj.name, kind)
         self.settle()
-        assert (self.ours(), list(self.store.instances())) == ({}, [])
+        assert (self.ours(), list(self.store.instances()), self.engine.saved_files) == ({}, [], {})
         self.close()
 
     def picture(self) -> Mapping[str, Any]:
@@ -88,6 +88,9 @@ class CrashingHouse(LoopHarness):
         held = self.store.instances()
         seen["instances"] = sorted((each.role, each.reserves.memory_bytes) for each in held)
         boxes = [found for group in self.engine.observe().containers.values() for found in group]
+        names = {obj.uid: obj.name for obj in self.store.list("Sandbox")[0]}
+        places = (("memory", self.engine.in_memory), ("disk", self.engine.saved_files))
+        seen["files"] = sorted((names[uid], place, text) for place, files in places for uid, text in _texts(files))
         seen["bound"] = sorted(each.mount for box in boxes for each in box.bound)
         seen["containers"] = sorted((box.state, box.limits.memory_bytes) for box in boxes if box.limits)
         return seen
@@ -101,6 +104,24 @@ class CrashingHouse(LoopHarness):
         assert all(len(names) == 1 for names in ours.values()), ours
         assert not swept or ours.keys() <= {each.uid for each in self.store.instances()}, "a container without a record"
         assert self.engine.box("somebody-elses").state is State.RUNNING
+
+
+def _texts(files: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
+    return [(uid, each) for uid, texts in files.items() for each in texts.values()]
+
+
+def _write(house: CrashingHouse) -> None:
+    """The sandbox writes a file in memory, unless it did."""
+    sandbox = house.get("web")
+    assert sandbox is not None
+    if not house.picture()["files"] and house.engine.box(house.container_name("web")).state is State.RUNNING:
+        house.engine.in_memory[sandbox.uid]["/tmp"] = "kept"
+
+
+def _remove_by_hand(house: CrashingHouse) -> None:
+    """Somebody removes the container of a suspended sandbox."""
+    if house.engine.exists(house.container_name("web")):
+        house.engine.remove(house.container_name("web"))
 
 
 def _answering(house: CrashingHouse, *, alive: int) -> None:
@@ -213,6 +234,20 @@ LIVES: Mapping[str, tuple[Step, ...]] = {
         lambda house: house.engine.kill(house.container_name("web")),
         _used,
         lambda house: house.settle(seconds=2000),
+    ),
+    "files in memory are saved, put back, carried over and saved again": (
+        lambda house: house.apply("web"),
+        _write,
+        lambda house: house.apply("web", runState="Suspended"),
+        lambda house: house.settle(seconds=20),
+        lambda house: house.apply("web"),
+        lambda house: house.apply("web", template={"env": [{"name": "A", "value": "1"}]}),
+        lambda house: house.meddle("web", "kill"),
+        lambda house: house.apply("web", template={"env": [{"name": "A", "value": "1"}]}, runState="Suspended"),
+        _remove_by_hand,
+        lambda house: house.settle(seconds=20),
+        lambda house: house.apply("web", template={"env": [{"name": "A", "value": "1"}]}),
+        lambda house: house.settle(seconds=20),
     ),
     "a quota is waited for, grown, shrunk, and grown into": (
         lambda house: house.put("Quota", "main", hard={"memory": "100Mi"}),

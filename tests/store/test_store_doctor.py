@@ -1,12 +1,14 @@
 """The store as `paddock doctor` sees it: nothing is made, nothing is migrated."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.store.doctor import inspect_store
 from controller.store.sql_store import SqlStore
+from tests.contract.store_worlds import box, insert
 
 
 @pytest.fixture
@@ -26,6 +28,16 @@ def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
     assert found.schema == found.newest != ""
     with sqlite3.connect(file) as after:
         assert after.execute("SELECT * FROM meta").fetchall() == rows
+
+
+def test_sandboxes_that_discard_are_named(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    store.open()
+    keeps, discards = ({"lifecycle": {"onSuspend": each}} for each in ("KeepFiles", "Discard"))
+    server = replace(box("s", spec=discards), uid="s", labels={"paddock/model-server": "m"})
+    insert(store, replace(box("a", spec=keeps), uid="a"), replace(box("b", spec=discards), uid="b"), server)
+    store.close()
+    assert inspect_store(f"sqlite:///{tmp_path / 'paddock.db'}").discarding == ("default/b",)
 
 
 def test_none_yet_is_not_made(tmp_path: Path) -> None:

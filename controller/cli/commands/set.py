@@ -193,3 +193,17 @@ def run_state(ctx: click.Context, /, what: Sequence[str], **options: Any) -> Non
     """
     object_words, state = _split(what, "Running|Suspended|Paused|Hibernated")
     _run(ctx, object_words, options, "run state", lambda _obj: {"runState": state})
+
+
+@set_.command("on-suspend")
+@click.argument("what", nargs=-1, metavar="KIND/NAME ... KeepFiles|Discard")
+@_options
+@click.pass_context
+def on_suspend(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
+    """Keep or discard files in memory when sandboxes are suspended. Running ones run on.
+
+    \b
+    paddock set on-suspend sandboxes --all KeepFiles
+    """
+    object_words, value = _split(what, "KeepFiles|Discard")
+    _run(ctx, object_words, options, "onSuspend", lambda _obj: {"lifecycle": {"onSuspend": value}})

@@ -55,7 +55,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.outcome import NOT_HIBERNATED, START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.mount import BindMounts, Mount, RemoveVolumes
+from controller.kinds.runtime.mount import BindMounts, CheckFiles, Mount, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.policy.attest.mounted import missing
 from controller.policy.credentials import trusting_host, trusts_host
 from controller.policy.images import remedy
@@ -142,6 +142,9 @@ class Actor:
             RemoveContainer: self._remove,
             BindMounts: self._bind,
             RemoveVolumes: mounts.remove_volumes,
+            CheckFiles: mounts.check_files,
+            SaveFiles: self._save_files,
+            RemoveFiles: mounts.remove_files,
             **others,
         }
 
@@ -208,7 +211,7 @@ class Actor:
                 swappiness=self._view.now.facts.cgroup_version == "1",
                 networked=not {f"/etc/{name}" for name in network_files(config)} & {each["Target"] for each in files},
             )
-            places = self._mounts.sources(action.uid, action.config.slots)
+            places = self._mounts.sources(action.uid, action.config.mount_points)
             body["HostConfig"]["Mounts"] = [*places, *files, *trusted, *([mount_of(runtime)] if runtime else [])]
             body["HostConfig"]["GroupAdd"] = list(checked.groups)
             made = self._client.call(
@@ -426,6 +429,17 @@ class Actor:
                 return Transient("ImageMissing", _no_image(action.image))
             raise
         return self._visible(action) if action.container_id and isinstance(outcome, Ok) else outcome
+
+    def _save_files(self, action: SaveFiles) -> Outcome:
+        """Save, unless the container was started again meanwhile: its files change."""
+        for each in self._view.now.containers.get(action.uid, ()):
+            now = self._now(each.id)
+            if now is not None and now.state in _LIVE:
+                return Waiting(_GONE_RETRY_SECONDS, "StillRunning", f"{action.name} runs; its files are not saved")
+        outcome = self._mounts.save_files(action)
+        for each in self._view.now.containers.get(action.uid, ()):
+            self._now(each.id)
+        return outcome
 
     def _visible(self, action: BindMounts) -> Outcome:
         """Check that the sandbox sees what was bound; what does not reach it by itself is attached inside, too."""

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.kinds.observed.observed import OutOfBandSettings
-from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs
+from controller.kinds.runtime.container import SHARED_FOLDERS, ContainerConfig, Limits, Tmpfs
 from controller.kinds.runtime.models import HOST, with_models
 
 NANO_PER_MILLI = 1_000_000
-# World-writable with the sticky bit, as every system has them; any other folder belongs to the sandbox's user.
-_SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the sandbox
 # An empty file takes no page of a tmpfs, but memory of the kernel's; a file with anything in it takes a page.
 _BYTES_A_FILE, _FEWEST_FILES = 2048, 1024
 
@@ -119,7 +117,7 @@ def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[st
         "CapAdd": list(config.capabilities),
         "SecurityOpt": [*config.security_options, *([f"seccomp={seccomp}"] if seccomp else [])],
         "ReadonlyRootfs": config.read_only_root,
-        "Tmpfs": {each.path: tmpfs_options(each, config.user) for each in config.tmpfs},
+        "Tmpfs": {} if config.holds_memory else {each.path: tmpfs_options(each, config.user) for each in config.tmpfs},
         "ShmSize": config.shm_bytes,
         "NetworkMode": config.network_mode,
         "Dns": list(config.dns),
@@ -213,7 +211,7 @@ def tmpfs_options(mount: Tmpfs, user: str) -> str:
     uid, _, gid = user.partition(":")
     if uid.isdigit():
         options += [f"uid={uid}", f"gid={gid if gid.isdigit() else 0}"]
-    shared = mount.path in _SHARED_FOLDERS or not uid.isdigit()
+    shared = mount.path in SHARED_FOLDERS or not uid.isdigit()
     return ",".join([*options, "mode=1777" if shared else "mode=0755"])
 
 

@@ -45,12 +45,16 @@ def tree_of(fd: int) -> int:
     return _call(_OPEN_TREE, fd, b"", ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH))
 
 
-def tmpfs(flags: int, **options: str) -> int:
-    """Return a new detached tmpfs. `options` as of tmpfs(5): size, uid, gid, mode. Without swap if supported."""
+def tmpfs(flags: int, *, swappable: bool = False, **options: str) -> int:
+    """Return a new detached tmpfs. `options` as of tmpfs(5): size, uid, gid, mode. Without swap if supported.
+
+    `swappable`: it may go to swap with its sandbox's other memory, as far as that may.
+    """
     context = _call(_FSOPEN, b"tmpfs", 1)
     try:
-        with contextlib.suppress(OSError):  # Linux 6.4
-            _call(_FSCONFIG, context, _SET_FLAG, b"noswap", None, 0)
+        if not swappable:
+            with contextlib.suppress(OSError):  # Linux 6.4
+                _call(_FSCONFIG, context, _SET_FLAG, b"noswap", None, 0)
         return _mounted(context, flags, options)
     finally:
         os.close(context)

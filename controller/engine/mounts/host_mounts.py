@@ -3,8 +3,10 @@
     <folder>/<instance>/<uid>/<n>     a shared tmpfs of ours; each mount point has an empty, read-only mount
 
 A mount on top of it is visible in the sandbox at once, and in later runs of the container. Mounts inside never
-propagate back. `bound.json` beside the mount points records the mounts for the next daemon. Without it nothing tells
-which mounts are ours: all of that object is unrecorded until its next start, when all is mounted again.
+propagate back. A folder in memory whose files are kept stays mounted when its container ends, also for the next daemon;
+saved_files.py has them while the sandbox is suspended. `bound.json` beside the mount points records the mounts for the
+next daemon. Without it nothing tells which mounts are ours: all of that object is unrecorded until its next start, when
+all is mounted again.
 """
 
 import contextlib
@@ -16,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import tmpfs_files
@@ -27,11 +29,23 @@ from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.host_folders import Refused, folder_tree
 from controller.engine.mounts.inside_mounts import attach_inside, clone
+from controller.engine.mounts.saved_files import DamagedArchive, DoesNotFit, SavedFolders
 from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.kinds.observed.observed import Container
-from controller.kinds.planning.outcome import Ok, Outcome, Transient
-from controller.kinds.runtime.mount import EMPTY_BYTES, BindMounts, BoundMount, HostRoot, Mount, RemoveVolumes, Slot
+from controller.kinds.planning.outcome import FILES_NOT_SAVED, FILES_TOO_LARGE, Ok, Outcome, Transient
+from controller.kinds.runtime.mount import (
+    EMPTY_BYTES,
+    BindMounts,
+    BoundMount,
+    CheckFiles,
+    HostRoot,
+    Mount,
+    RemoveFiles,
+    RemoveVolumes,
+    SaveFiles,
+    Slot,
+)
 from controller.kinds.runtime.secret import SECRET_MISSING, NoSecret, SecretStamp
 from controller.policy.attest.mounted import resized
 
@@ -42,12 +56,21 @@ _PLAIN = mount_calls.NO_SUID | mount_calls.NO_DEVICES
 _SEALED = _PLAIN | mount_calls.READ_ONLY | mount_calls.NO_EXEC
 _PUBLIC = "authorities"  # readable for everybody inside
 _NOTES, _STAGE = "bound.json", "stage"
+_FOLDERS = ("memory", "tmpfs")  # whose files may be kept
+FILES_NOT_RESTORED = "FilesNotRestored"
 # Overhead of the file system beside a secret; also more than an empty mount point has.
 _ROOM_BYTES = 64 << 10
 # A mount point without a container may belong to one that is just being created.
 _STRAY_SECONDS = 300.0
 # A stopped container may be about to start.
 _RESTING_SECONDS = 60.0
+
+
+class _Owner(NamedTuple):
+    """The sandbox's user. Without `is_number` its image names one that only the image knows."""
+
+    ids: Ids
+    is_number: bool = True
 
 
 class HostMounts:
@@ -63,10 +86,13 @@ class HostMounts:
         secrets: SecretFolder | None = None,
         volumes: Volumes | None = None,
         credentials: CredentialFiles | None = None,
+        saved: SavedFolders | None = None,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Without `saved`, files in memory outlive a stop, but are never saved."""
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
         self._secrets, self._volumes, self._credentials = secrets or SecretFolder(), volumes, credentials
+        self._saved = saved
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
         self.kept = KeptVolumes(volumes, self._namespace)
         # Replaced by the one mounting thread; read by any.
@@ -121,16 +147,99 @@ class HostMounts:
 
     def bind(self, action: BindMounts) -> Outcome:
         """Create the mount points, and mount there. Raises Fault."""
+        trees: dict[str, int] = {}
         try:
             self._known()
             user = self._user(action)
-            return self._namespace.run(lambda: self._bind(action, user))
+            in_place = self._fill(action, user, trees) if action.keep_files and not action.container_id else ()
+            outcome = self._namespace.run(lambda: self._bind(action, user, trees, in_place))
+            if self._saved is not None and not action.container_id and isinstance(outcome, Ok):
+                self._saved.remove(action.uid)  # before the start: so they are never put back over newer ones
+            return outcome
+        except (DamagedArchive, DoesNotFit) as error:
+            return Transient(FILES_NOT_RESTORED, f"{action.name}: {error}")
         except NoSecret as error:
             return Transient(SECRET_MISSING, str(error))
         except (NamespaceUnreachable, Refused) as error:
             return Transient("MountRefused", str(error))
         except OSError as error:
             return Transient("MountFailed", f"{action.name}: {error.strerror or error}")
+        finally:
+            for each in trees.values():
+                os.close(each)
+
+    def check_files(self, action: CheckFiles) -> Outcome:
+        """Check that the files in memory of a sandbox can be saved."""
+        return self._with_folders(action.uid, action.name, FILES_TOO_LARGE, self._check)
+
+    def save_files(self, action: SaveFiles) -> Outcome:
+        """Save the files in memory of a stopped sandbox, and free that memory; without `keep` drop them."""
+
+        def save(folders: Mapping[str, int]) -> Outcome:
+            assert self._saved is not None
+            saved = self._saved.save(action.uid, folders) if folders else self._saved.find(action.uid)
+            self._namespace.run(lambda: self._empty(action.uid))
+            return Ok(saved=saved)
+
+        def drop(_folders: Mapping[str, int]) -> Outcome:
+            assert self._saved is not None
+            self._namespace.run(lambda: self._empty(action.uid))
+            self._saved.remove(action.uid)
+            return Ok()
+
+        return self._with_folders(action.uid, action.name, FILES_NOT_SAVED, save if action.keep else drop)
+
+    def remove_files(self, action: RemoveFiles) -> Outcome:
+        """Remove the files of an object that is deleted, from memory and from disk."""
+        self.release(action.uid)
+        return Ok()
+
+    def _check(self, folders: Mapping[str, int]) -> Outcome:
+        assert self._saved is not None
+        self._saved.check(folders)
+        return Ok()
+
+    def _with_folders(self, uid: str, name: str, reason: str, call: Callable[[Mapping[str, int]], Outcome]) -> Outcome:
+        """Call with the open folders in memory whose files are kept, by path. Its failures get that reason."""
+        if self._saved is None:
+            return Ok()
+        folders: dict[str, int] = {}
+        try:
+            self._known()
+            folders = self._namespace.run(lambda: self._open_folders(uid))
+            return call(folders)
+        except (DoesNotFit, DamagedArchive, NamespaceUnreachable) as error:
+            return Transient(reason, f"{name}: {error}")
+        except OSError as error:
+            return Transient(reason, f"{name}: its files in memory can't be saved: {error.strerror or error}")
+        finally:
+            for each in folders.values():
+                os.close(each)
+
+    def _fill(self, action: BindMounts, user: "_Owner", trees: dict[str, int]) -> tuple[str, ...]:
+        """Add new folders in memory to `trees` with what was saved of them; return those that stay as they are.
+
+        What is in memory, and can't stay (its folder has another size or place now), is saved first.
+        """
+        folders = [each for each in action.mounts if each.kind in _FOLDERS]
+        in_place, others = self._namespace.run(lambda: self._held(action))
+        try:
+            if others and self._saved is not None:
+                self._saved.save(action.uid, others)
+        finally:
+            for each in others.values():
+                os.close(each)
+        for mount in folders:
+            if mount.path in in_place:
+                continue
+            trees[mount.path] = tree = self._tree(action, mount, user)
+            opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=tree)
+            try:
+                if self._saved is not None:
+                    self._saved.restore(action.uid, mount.path, opened)
+            finally:
+                os.close(opened)
+        return in_place
 
     def bind_inside(self, action: BindMounts, container: Container, mounts: Collection[Mount]) -> str:
         """Attach what is mounted at these mount points inside a running container, too; return what went wrong."""
@@ -161,9 +270,14 @@ class HostMounts:
         return Ok()
 
     def release(self, uid: str) -> None:
-        """Remove all mount points of an object; mounts in use end with their last user. Never raises."""
+        """Remove all mount points and saved files of an object. Never raises.
+
+        Mounts in use end with their last user.
+        """
         if uid in {*self._known(), *self._unrecorded}:
             self._release_quietly(uid, self._clear)
+        if self._saved is not None:
+            self._saved.remove(uid)
 
     def _release_quietly(self, uid: str, how: Callable[[str], None]) -> None:
         try:
@@ -175,17 +289,22 @@ class HostMounts:
         """Release the mounts of other objects, and the in-memory mounts of stopped containers. Never raises.
 
         A grace period protects a container that is about to be created or started. Everything is mounted again then.
+        Files that are kept stay in memory until they are saved.
         """
         now, known = self._ticks(), self._known()
+        keeping = {uid for uid, bound in known.items() if any(each.keeps_files for each in bound)}
         self._strays = {uid: self._strays.get(uid, now) for uid in {*known, *self._unrecorded} if uid not in uids}
         resting = {uid for uid, bound in known.items() if uid not in alive and any(each.in_memory for each in bound)}
+        resting -= keeping
         self._resting = {uid: self._resting.get(uid, now) for uid in resting}
         for uid, since in list(self._strays.items()):
-            if now - since > _STRAY_SECONDS:
-                self.release(uid)
+            if now - since > _STRAY_SECONDS and uid in keeping:  # its object may exist, and get a container again
+                self.save_files(SaveFiles(uid, uid, "its container is gone"))
+            elif now - since > _STRAY_SECONDS:
+                self._release_quietly(uid, self._clear)
         for uid, since in list(self._resting.items()):
             if now - since > _RESTING_SECONDS:
-                self._release_quietly(uid, self._empty)
+                self._release_quietly(uid, self._empty_unused)
 
     def _known(self) -> Mapping[str, tuple[BoundMount, ...]]:
         """Return all mounts. Not for the mounting thread, which this may wait for."""
@@ -200,16 +319,18 @@ class HostMounts:
         others = {each: noted for each, noted in (self._bound or {}).items() if each != uid}
         self._bound = others if bound is None else {**others, uid: bound}
 
-    def _user(self, action: BindMounts) -> Ids:
+    def _user(self, action: BindMounts) -> "_Owner":
         """Return the ids of the sandbox's user, as this host has them. Raises Fault, Refused."""
         user, root = action.user or self._images_user(action), self._client.first_ids
         uid, _, gid = user.partition(":")
         if user in ("", "0", "root"):
-            return Ids(*root)
+            return _Owner(Ids(*root), is_number=uid.isdigit())
         if uid.isdigit() and gid.isdigit():
-            return Ids(root[0] + int(uid), root[1] + int(gid))
-        if all(each.kind == _PUBLIC for each in action.mounts):
-            return Ids(0, 0)
+            return _Owner(Ids(root[0] + int(uid), root[1] + int(gid)))
+        if uid.isdigit() and all(each.kind in (_PUBLIC, "tmpfs") for each in action.mounts):
+            return _Owner(Ids(root[0] + int(uid), root[1]))
+        if all(each.kind in (_PUBLIC, "tmpfs") for each in action.mounts):
+            return _Owner(Ids(*root), is_number=False)
         raise Refused(f"the sandbox's user `{user}` has no known ids; set spec.template.user to `uid:gid`")
 
     def _images_user(self, action: BindMounts) -> str:
@@ -218,9 +339,9 @@ class HostMounts:
 
     # In the engine's mount namespace
 
-    def _bind(self, action: BindMounts, user: Ids) -> Outcome:
+    def _bind(self, action: BindMounts, user: "_Owner", trees: dict[str, int], in_place: Collection[str]) -> Outcome:
         if not action.container_id:
-            self._clear(action.uid)
+            self._clear(action.uid, in_place)
             self._made[action.uid] = self._ticks()
             self._unrecorded -= {action.uid}
         elif action.uid not in (self._bound or {}):
@@ -235,8 +356,12 @@ class HostMounts:
                 continue
             number = next(n for n, slot in enumerate(action.slots) if slot.path == mount.path)
             if _is_there(self._place(action.uid, number), known.get(mount.path), mount):
-                continue  # mounted anew, what is only in memory would be lost
-            known[mount.path] = self._put(action, mount, number, user)
+                if known[mount.path].keeps_files == _keeps(action, mount):
+                    continue  # mounted anew, what is only in memory would be lost
+                known[mount.path] = replace(known[mount.path], keeps_files=_keeps(action, mount))
+            else:
+                tree = trees.pop(mount.path, -1)
+                known[mount.path] = self._put(action, mount, number, user, tree)
             self._write(action.uid, tuple(known.values()))
         return Ok(action.container_id)
 
@@ -245,7 +370,8 @@ class HostMounts:
         self._make_folder()
         (self._folder / action.uid).mkdir(mode=0o755, exist_ok=True)
         lacking = [n for n in range(len(action.slots)) if not _is_mounted(self._place(action.uid, n))]
-        if not all(action.slots[number].file for number in lacking):
+        folders = {each.path for each in action.mounts if each.kind in _FOLDERS}
+        if not all(action.slots[number].file or action.slots[number].path in folders for number in lacking):
             self._maps.prepare()
         for number in lacking:
             place = self._place(action.uid, number)
@@ -259,12 +385,13 @@ class HostMounts:
         if lacking or not action.container_id:
             self._write(action.uid, self._noted(action.uid))
 
-    def _put(self, action: BindMounts, mount: Mount, number: int, user: Ids) -> BoundMount:
-        """Mount at a mount point; an earlier mount is removed first."""
+    def _put(self, action: BindMounts, mount: Mount, number: int, user: "_Owner", tree: int) -> BoundMount:
+        """Mount at a mount point; an earlier mount is removed first. `tree` is the new one, if there is one (-1)."""
         # Before it is read: what changes meanwhile is noticed.
         read_from = self._credentials.stamps(mount, action.namespace) if self._credentials else ()
-        tree = self._tree(action, mount, user)
-        place, begun = self._place(action.uid, number), replace(_begun(mount), read_from=read_from)
+        tree = self._tree(action, mount, user) if tree < 0 else tree
+        place = self._place(action.uid, number)
+        begun = replace(_begun(mount), read_from=read_from, keeps_files=_keeps(action, mount))
         try:
             while not _is_empty(place) and len(_mounted_at(place)) > 1:
                 mount_calls.detach(str(place))
@@ -295,7 +422,8 @@ class HostMounts:
     def _is_current(self, bound: BoundMount) -> bool:
         return self._credentials is None or all(map(self._credentials.is_current, bound.read_from))
 
-    def _tree(self, action: BindMounts, mount: Mount, user: Ids) -> int:
+    def _tree(self, action: BindMounts, mount: Mount, owner: "_Owner") -> int:
+        user = owner.ids
         if mount.kind == "host":
             return folder_tree(mount, action.namespace, self._roots, user, self._maps)
         if mount.kind == "volume":
@@ -310,8 +438,47 @@ class HostMounts:
                 raise Refused("credentials are disabled on this daemon")
             value, mode = self._credentials.content(mount, action.namespace), 0o444 if mount.kind == _PUBLIC else 0o400
             return self._file(action.uid, value, user, len(value) + _ROOM_BYTES, mode)
-        options = {"size": str(mount.size_bytes), "uid": str(user.uid), "gid": str(user.gid), "mode": "0755"}
-        return mount_calls.tmpfs(_PLAIN, nr_inodes=str(tmpfs_files(mount.size_bytes)), **options)
+        open_to_all = mount.sticky or (mount.kind == "tmpfs" and not owner.is_number)
+        options = {"size": str(mount.size_bytes), "uid": str(user.uid), "gid": str(user.gid)}
+        options["mode"] = "1777" if open_to_all else "0755"
+        flags = _PLAIN | (mount_calls.NO_EXEC if mount.noexec else 0)
+        return mount_calls.tmpfs(flags, swappable=True, nr_inodes=str(tmpfs_files(mount.size_bytes)), **options)
+
+    def _held(self, action: BindMounts) -> tuple[tuple[str, ...], dict[str, int]]:
+        """Return the folders in memory that stay where they are, and the others that are there, opened."""
+        mounts = {each.path: each for each in action.mounts}
+        in_place: list[str] = []
+        others: dict[str, int] = {}
+        for number, slot in enumerate(action.slots):
+            bound = next((each for each in self._kept_folders(action.uid) if each.path == slot.path), None)
+            place, mount = self._place(action.uid, number), mounts.get(slot.path)
+            if bound is not None and mount is not None and place.is_dir() and _is_there(place, bound, mount):
+                flags = os.statvfs(place).f_flag
+                if mount.kind == bound.kind and bool(flags & os.ST_NOEXEC) == mount.noexec:
+                    in_place.append(slot.path)
+        for path, opened in self._open_folders(action.uid).items():
+            if path in in_place:
+                os.close(opened)
+            else:
+                others[path] = opened
+        return tuple(in_place), others
+
+    def _kept_folders(self, uid: str) -> tuple[BoundMount, ...]:
+        return tuple(each for each in self._noted(uid) if each.keeps_files and each.identity)
+
+    def _open_folders(self, uid: str) -> dict[str, int]:
+        """Return descriptors of the folders in memory whose files are kept, by path; to be closed by the caller."""
+        folder, opened = self._folder / uid, dict[str, int]()
+        kept = {each.identity: each.path for each in self._kept_folders(uid)}
+        try:
+            for place in folder.iterdir() if kept and folder.is_dir() else ():
+                if place.name.isdigit() and (path := kept.get(_identity(place))):
+                    opened[path] = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            for each in opened.values():
+                os.close(each)
+            raise
+        return opened
 
     def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int, mode: int = 0o400) -> int:
         """Return a detached mount of a single file in a tmpfs, readable for the sandbox's user."""
@@ -336,12 +503,21 @@ class HostMounts:
             mount_calls.detach(str(folder))
             folder.rmdir()
 
-    def _clear(self, uid: str) -> None:
+    def _clear(self, uid: str, in_place: Collection[str] = ()) -> None:
+        """Remove the mounts of an object, but for the folders in memory at these paths."""
         folder = self._folder / uid
+        kept = tuple(each for each in self._kept_folders(uid) if each.path in in_place)
+        stay = {each.identity for each in kept}
+        if kept:
+            self._write(uid, kept)
         for place in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if kept and (place.name == _NOTES or _identity(place) in stay):
+                continue
             for _ in _mounted_at(place):
                 mount_calls.detach(str(place))
             place.rmdir() if place.is_dir() else place.unlink()
+        if kept:
+            return
         with contextlib.suppress(FileNotFoundError):
             folder.rmdir()
         self._note(uid, None)
@@ -350,9 +526,14 @@ class HostMounts:
         if folder.parent.is_dir() and not any(folder.parent.iterdir()):
             self._drop_folder()
 
-    def _empty(self, uid: str) -> None:
+    def _empty_unused(self, uid: str) -> None:
         """Unmount an object's in-memory mounts, unless they were just created."""
-        if self._ticks() - self._made.get(uid, -_RESTING_SECONDS) < _RESTING_SECONDS:
+        if self._ticks() - self._made.get(uid, -_RESTING_SECONDS) >= _RESTING_SECONDS:
+            self._empty(uid)
+
+    def _empty(self, uid: str) -> None:
+        """Unmount an object's in-memory mounts."""
+        if not (self._folder / uid).is_dir():
             return
         kept = [each for each in self._noted(uid) if not each.in_memory]
         for place in (self._folder / uid).iterdir():
@@ -431,10 +612,17 @@ def _is_there(place: Path, bound: BoundMount | None, mount: Mount) -> bool:
     return not _is_empty(place) and _identity(place) == bound.identity
 
 
+def _keeps(action: BindMounts, mount: Mount) -> bool:
+    """Return True if the files of that mount outlive its container."""
+    return action.keep_files and mount.kind in _FOLDERS
+
+
 def _begun(mount: Mount) -> BoundMount:
     size = mount.size_bytes if mount.kind == "volume" else 0
     in_memory = mount.kind not in ("host", "volume")
-    return BoundMount(mount.path, str(mount), "", mount.read_only, in_memory=in_memory, size_bytes=size)
+    return BoundMount(
+        mount.path, str(mount), "", mount.read_only, in_memory=in_memory, size_bytes=size, kind=mount.kind
+    )
 
 
 def _attach(mount: int, place: Path) -> None:

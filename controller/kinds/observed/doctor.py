@@ -149,6 +149,8 @@ class StoreFacts:
     known: bool = True
     hosts: tuple[HostSighting, ...] = ()
     skew_seconds: float | None = None
+    discarding: tuple[str, ...] = ()
+    """Sandboxes (namespace/name) whose suspension loses their files in memory, but for those of model servers."""
 
 
 @dataclass(frozen=True, slots=True)

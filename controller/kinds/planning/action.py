@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.runtime.container import ContainerConfig, Limits
-from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 
 
@@ -231,7 +231,10 @@ class ReadTail:
 
 @dataclass(frozen=True, slots=True)
 class RemoveContainer:
-    """Remove by id, running or not, with its anonymous volumes. A missing container is a success."""
+    """Remove by id, running or not, with its anonymous volumes. A missing container is a success.
+
+    `replaced`: another one is made for the object, and what it has mounted stays until then.
+    """
 
     verb: ClassVar[str] = "remove"
 
@@ -239,6 +242,7 @@ class RemoveContainer:
     name: str
     container_id: str
     why: str
+    replaced: bool = False
 
     def __str__(self) -> str:
         return f"remove {self.name}"
@@ -264,4 +268,7 @@ Action = (
     | RemoveNetwork
     | BindMounts
     | RemoveVolumes
+    | CheckFiles
+    | SaveFiles
+    | RemoveFiles
 )

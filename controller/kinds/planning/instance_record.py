@@ -12,6 +12,7 @@ from typing import Any, Literal
 from controller.kinds.common.log_tail import Tail
 from controller.kinds.observed.activity import StoredUse
 from controller.kinds.runtime.container import Limits
+from controller.kinds.runtime.mount import SavedFiles
 from controller.kinds.runtime.probe import ProbeProgress, probe_progress_from_json
 
 # Why a run came to its end; one list everywhere.
@@ -122,6 +123,7 @@ class InstanceState:
     that of a warm member that hosts other than its own may claim: equal keys are equal containers ("": not ready).
     `hibernation` is that of its container (None: none). `start_seconds` and `wake_seconds` are how long the engine took
     for the last of each (0: not known).
+    `saved` are its files in memory, as the last suspension saved them (None: they are in memory, or there are none).
     """
 
     restarts: int = 0
@@ -166,6 +168,7 @@ class InstanceState:
     hibernation: Hibernation | None = None
     start_seconds: float = 0.0
     wake_seconds: float = 0.0
+    saved: SavedFiles | None = None
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """Return the reason for which probes ended that run; "" if they did not."""
@@ -228,6 +231,8 @@ def state_from_json(data: dict[str, Any]) -> InstanceState:
             kept[name] = tuple(kept[name])
     if kept.get("use") is not None:
         kept["use"] = StoredUse(**kept["use"])
+    if kept.get("saved") is not None:
+        kept["saved"] = SavedFiles(**kept["saved"])
     for name in ("failure", "resize"):
         if kept.get(name) is not None:
             kept[name] = Failure(**_sorted_out(Failure, kept[name]))

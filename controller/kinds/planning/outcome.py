@@ -3,11 +3,14 @@
 from dataclasses import dataclass, field
 
 from controller.kinds.common.log_tail import Tail
+from controller.kinds.runtime.mount import SavedFiles
 
 # Reason of a start that fails because the engine still holds an earlier one, which its own death cut off.
 START_BLOCKED = "StartBlocked"
 # Reason of a hibernation that failed: the sandbox runs on.
 NOT_HIBERNATED = "NotHibernated"
+# Reasons of files in memory that can't be kept: nothing is stopped for them, and nothing that is stopped loses them.
+FILES_TOO_LARGE, FILES_NOT_SAVED = "FilesTooLarge", "FilesNotSaved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +18,14 @@ class Ok:
     """Done, or found done already. `observe()` shows the effect or a later state.
 
     `tail` is the log that was read. `notes` are messages for users. `seconds` is how long it took (0: not measured).
+    `saved` are the files that were saved.
     """
 
     container_id: str = ""
     tail: Tail | None = None
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
+    saved: SavedFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ _MUTABLE = {"mutable": True}
 # Fields added later: a default value is not hashed, so that existing hashes stay the same.
 _ADDED = {"added": True}
 _NEVER = object()
+# World-writable with the sticky bit, as every system has them; any other folder belongs to the sandbox's user.
+SHARED_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 - paths inside the sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,20 @@ class ContainerConfig:
     own_id: int = field(default=0, metadata=_ADDED)  # without `user`, for an image that fits any; 0: there is none
     owned_ids: IdRange | None = field(default=None, metadata=_MUTABLE)  # of one sandbox each: no image's user has one
 
+    # Its folders in memory are mounts of this host's, which outlive a stop; else the engine's, which end with it. How a
+    # container is made is not hashed: of an existing one its `slots` tell.
+    holds_memory: bool = field(default=False, metadata=_MUTABLE)
+
+    @property
+    def memory_mounts(self) -> tuple[Mount, ...]:
+        """The folders in memory that this host mounts; none if the engine does."""
+        return tuple(map(_memory_mount, self.tmpfs)) if self.holds_memory else ()
+
+    @property
+    def mount_points(self) -> tuple[Slot, ...]:
+        """All slots of a new container. Those of folders in memory come last: older containers have none."""
+        return (*self.slots, *(Slot(each.path) for each in self.memory_mounts))
+
     def fields(self) -> dict[str, Any]:
         """Return all fields by name."""
         return {name: getattr(self, name) for name in _names(ContainerConfig)}
@@ -96,6 +112,17 @@ class ContainerConfig:
         """Return the hex digest of the immutable part."""
         kept = ((name, getattr(self, name), added) for name, added in _hashed())
         return stable_hash({name: value for name, value, added in kept if added != value})
+
+
+@cache
+def _memory_mount(folder: Tmpfs) -> Mount:
+    return Mount(
+        folder.path,
+        "tmpfs",
+        size_bytes=folder.size_bytes,
+        noexec=folder.noexec,
+        sticky=folder.path in SHARED_FOLDERS,
+    )
 
 
 @cache

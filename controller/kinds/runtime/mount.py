@@ -45,16 +45,19 @@ class Mount:
     named `source`, as a file. volume: the namespace's volume named `source`, of `size_bytes`. `passing`: it is deleted
     with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": shared). authorities: the
     certificates of those that `source` names. headers, certificate: files of an egress proxy, for its `credentials`.
+    tmpfs: a folder in memory as a template or a level has it, `noexec`, or `sticky` and writable for everybody.
     """
 
     path: str
-    kind: Literal["host", "memory", "secret", "volume", "authorities", "headers", "certificate"]
+    kind: Literal["host", "memory", "secret", "volume", "authorities", "headers", "certificate", "tmpfs"]
     source: str = ""
     read_only: bool = False
     size_bytes: int = 0
     passing: bool = False
     claimed_by: str = ""
     credentials: tuple[HostCredential, ...] = ()
+    noexec: bool = False
+    sticky: bool = False
 
     def __str__(self) -> str:
         how = "read-only" if self.read_only else "read-write"
@@ -67,6 +70,7 @@ class Mount:
             "authorities": f"authorities of {self.source}",
             "headers": f"headers for {hosts}",
             "certificate": f"certificate of {hosts}",
+            "tmpfs": f"tmpfs {format_bytes(self.size_bytes)}",
         }
         return f"{self.path} from {what[self.kind]}"
 
@@ -77,7 +81,8 @@ class BoundMount:
 
     `in_memory`: it uses memory as long as it is mounted. `size_bytes` is a volume's then. `identity` is the folder's
     device and inode, which stay when it is renamed ("": not noted by an older Paddock). `read_from` are the secrets in
-    an egress proxy's headers, as they were; `outdated`: one of them was changed or deleted since.
+    an egress proxy's headers, as they were; `outdated`: one of them was changed or deleted since. `kind` is the mount's
+    ("": not noted by an older Paddock). `keeps_files`: its files in memory outlive the container's stop.
     """
 
     path: str
@@ -89,6 +94,22 @@ class BoundMount:
     identity: str = ""
     read_from: tuple[SecretStamp, ...] = ()
     outdated: bool = False
+    kind: str = ""
+    keeps_files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFiles:
+    """Files in memory of a suspended sandbox, as they are on this host's disk.
+
+    `file_count` are entries of all its folders, `omitted` those that can't be saved (sockets, devices). `at` is the
+    time of the save (Unix seconds).
+    """
+
+    size_bytes: int
+    file_count: int = 0
+    omitted: int = 0
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +117,8 @@ class BindMounts:
     """Create the sandbox's slots, and bind `mounts` there. Without `container_id`: all anew, before it starts.
 
     `user` is the sandbox's; "": that of `image`, or `own_id` if the image fits any user. Files of a folder's owner
-    belong to this user inside.
+    belong to this user inside. `keep_files`: what the sandbox has in memory stays, and what was saved of it is put back
+    before it starts.
     """
 
     verb: ClassVar[str] = "bind"
@@ -111,9 +133,54 @@ class BindMounts:
     why: str
     container_id: str = ""
     own_id: int = 0
+    keep_files: bool = False
 
     def __str__(self) -> str:
         return f"bind {self.name}: " + (", ".join(map(str, self.mounts)) or "nothing yet")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFiles:
+    """Check that all files in memory can be saved, before a sandbox is stopped."""
+
+    verb: ClassVar[str] = "check-files"
+    uid: str
+    name: str
+    container_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"check-files {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFiles:
+    """Save the files in memory of a stopped sandbox, then free that memory. Saved already is a success.
+
+    Without `keep` they are dropped.
+    """
+
+    verb: ClassVar[str] = "save-files"
+    uid: str
+    name: str
+    why: str
+    keep: bool = True
+
+    def __str__(self) -> str:
+        return f"{'save-files' if self.keep else 'drop-files'} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFiles:
+    """Remove the saved files of an object that is deleted. Removed already is a success."""
+
+    verb: ClassVar[str] = "remove-files"
+    uid: str
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"remove-files {self.name}"
 
 
 @dataclass(frozen=True, slots=True)

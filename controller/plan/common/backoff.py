@@ -22,7 +22,7 @@ from controller.kinds.planning.instance_record import Failure, InstanceState
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime import agent
-from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork
 from controller.kinds.runtime.secret import SECRET_MISSING
 from controller.policy.images import has_recipe
@@ -73,6 +73,7 @@ def fold(memory: InstanceState, result: Result, now: float) -> InstanceState:
             memory = replace(memory, reclaimed=True)
         if isinstance(action, CreateContainer) and action.uid == result.uid and isinstance(outcome, Ok):
             memory = replace(memory, container=outcome.container_id)
+        memory = _with_files(memory, action, outcome, result.uid)
         if isinstance(outcome, Ok) and action_uid(action) == result.uid:
             memory = _measured(memory, action, outcome, now)
     return memory
@@ -92,6 +93,19 @@ def _measured(memory: InstanceState, action: Action, outcome: Ok, now: float) ->
     if isinstance(action, WakeContainer) and outcome.seconds:
         return replace(memory, wake_seconds=round(outcome.seconds, 3))
     return memory
+
+
+def _with_files(memory: InstanceState, action: Action, outcome: Outcome, uid: str) -> InstanceState:
+    """Return the state after an action on files in memory."""
+    if isinstance(action, CheckFiles) and not isinstance(outcome, Ok):
+        # Its stop was recorded with the plan, and has not begun.
+        return replace(memory, asked_to_stop=("", 0.0), idled_generation=0, evicted=())
+    if not isinstance(outcome, Ok):
+        return memory
+    if isinstance(action, SaveFiles):
+        return replace(memory, saved=outcome.saved or memory.saved if action.keep else None)
+    started = isinstance(action, BindMounts) and action.uid == uid and not action.container_id
+    return replace(memory, saved=None) if memory.saved and (started or isinstance(action, RemoveFiles)) else memory
 
 
 def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Result, now: float) -> Failure | None:

@@ -23,7 +23,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.snapshot import Result
-from controller.kinds.runtime.mount import BindMounts, RemoveVolumes
+from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
 
 REASONS: dict[type[Action], str] = {
@@ -45,6 +45,8 @@ REASONS: dict[type[Action], str] = {
     RemoveNetwork: "NetworkRemoved",
     BindMounts: "Bound",
     RemoveVolumes: "VolumesRemoved",
+    SaveFiles: "FilesSaved",
+    RemoveFiles: "FilesRemoved",
 }
 
 
@@ -52,8 +54,8 @@ def result_events(obj: StoredObject, result: Result, now: float) -> Iterator[Eve
     """Yield the events of one group of actions that was reported back."""
     replaced = {action.uid for action, _ in result.done if isinstance(action, RemoveContainer)}
     for action, outcome in result.done:
-        if isinstance(outcome, Ok) and isinstance(action, ReadTail):
-            continue  # nothing was changed
+        if isinstance(outcome, Ok) and _is_silent(action):
+            continue  # nothing was changed, or nothing but a part of the start
         if isinstance(outcome, Waiting) and isinstance(action, BuildImage):
             continue  # its beginning was an event, and the condition says how far it is
         if isinstance(outcome, Ok):
@@ -61,6 +63,13 @@ def result_events(obj: StoredObject, result: Result, now: float) -> Iterator[Eve
             yield from (Event(obj.ref, "Normal", "ImageNoted", each, now) for each in outcome.notes)
         else:
             yield Event(obj.ref, "Warning", outcome.reason, f"{action}: {outcome.message}", now)
+
+
+def _is_silent(action: Action) -> bool:
+    """Return True for an action whose success is no news."""
+    if isinstance(action, BindMounts):
+        return not action.container_id and all(each.kind == "tmpfs" for each in action.mounts)
+    return isinstance(action, ReadTail | CheckFiles)
 
 
 def _why(action: Action, replaced: Collection[str]) -> str:

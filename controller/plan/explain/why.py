@@ -129,6 +129,7 @@ def _wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
     if context.spec is not None:
         yield "runState", context.spec.run_state
         yield "restartPolicy", context.spec.restart_policy
+        yield "onSuspend", context.spec.lifecycle.on_suspend
     for each in context.refusals:
         yield f"refused {each.field}", each.message
     if context.rendered is not None:

@@ -106,8 +106,12 @@ def without_used(snapshot: Snapshot) -> Snapshot:
 
 
 def is_used(member: Instance, containers: Iterable[Container]) -> bool:
-    """Return True if one of these is the member's container, under another name or with something mounted."""
-    return any(each.id == member.memory.container and (each.name != member.name or each.bound) for each in containers)
+    """Return True if one of these is the member's container, under another name or with an owner's mount."""
+    return any(
+        each.id == member.memory.container
+        and (each.name != member.name or any(mount.kind != "tmpfs" for mount in each.bound))
+        for each in containers
+    )
 
 
 def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:

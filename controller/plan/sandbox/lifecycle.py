@@ -10,7 +10,7 @@ from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.capacity import pressure
 from controller.plan.common.backoff import waits
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
-from controller.plan.sandbox import disk_limit, hibernation, idle
+from controller.plan.sandbox import disk_limit, files, hibernation, idle
 from controller.plan.sandbox.deaths import was_asked_to_stop
 
 DEADLINE = "DeadlineExceeded"
@@ -57,9 +57,12 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
         )
     found = idle.observe(context)
     context = replace_if_changed(context, memory=found.memory)
-    if found.due:
+    blocked = files.blocked_stop(context) if found.due and _suspends_idle(context) else None
+    if found.due and blocked is None:
         return _reap_idle(context, decide)
     made = _with_deadline(context, decide(context))
+    if blocked is not None and blocked.until is not None:
+        made = made.with_timer(blocked.until)
     made = replace_if_changed(made, sample=found.sample, hold=made.hold or _hold(context, made))
     if found.woken:
         word = "hibernated" if hibernation.is_frozen(context) else "suspended"
@@ -95,6 +98,10 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     event = context.event(reason, f"{message}: {outcome}", warning=evicted)
     reaped = "pressure" if evicted else "idle"
     return replace(made.with_event(event), reaped=reaped, hold=made.hold or _hold(context, made))
+
+
+def _suspends_idle(context: ReconcileContext) -> bool:
+    return hibernation.on_idle(context, pressure.short_of(context)) == "Suspend"
 
 
 def _hold(context: ReconcileContext, made: Decision) -> Run | None:

@@ -12,9 +12,10 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import ContainerConfig
-from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, RemoveVolumes
-from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, RemoveVolumes, Slot
+from controller.kinds.sandbox import SandboxSpec, keeps_files
 from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.sandbox import files
 from controller.policy.attest.mounted import missing, resized
 from controller.policy.mounts import volumes
 from controller.policy.sandbox import Rendered
@@ -23,27 +24,61 @@ REASON = "MountsMissing"
 
 
 def wanted(context: ReconcileContext, rendered: Rendered) -> tuple[Mount, ...]:
-    """Return the mounts to be bound. A pool's member has no owner yet: its mount points stay empty."""
-    return rendered.config.mounts if context.obj.kind == "Sandbox" else ()
+    """Return the mounts of its container, or of the next one if it has none."""
+    return _wanted(context, rendered, context.container)
+
+
+def _wanted(context: ReconcileContext, rendered: Rendered, container: Container | None) -> tuple[Mount, ...]:
+    """Return the mounts of that container (None: of a new one).
+
+    A pool's member has no owner yet: but for its folders in memory its mount points stay empty.
+    """
+    own = rendered.config.mounts if context.obj.kind == "Sandbox" else ()
+    return (*own, *_folders(rendered, container))
+
+
+def _folders(rendered: Rendered, container: Container | None) -> tuple[Mount, ...]:
+    """Return the folders in memory that this host mounts: in an older container the engine does."""
+    folders = rendered.config.memory_mounts
+    return folders if container is None else tuple(each for each in folders if each.path in container.slots)
 
 
 def before_start(
-    context: ReconcileContext, rendered: Rendered, image: str, why: str, user: str = ""
+    context: ReconcileContext, rendered: Rendered, image: str, why: str, container: Container | None = None
 ) -> Iterator[Action]:
     """Bind all mounts again: they are gone after a host reboot, and folders may have been replaced.
 
-    `user` is that of the container, if there is one.
+    `container` is the one to be started; None: a new one.
     """
-    if rendered.config.slots:
-        yield _bind(context, rendered, wanted(context, rendered), image, why, user=user)
+    if rendered.config.slots or _folders(rendered, container):
+        user, mounts = container.user if container else "", _wanted(context, rendered, container)
+        yield _bind(context, rendered, mounts, image, why, container, user=user)
 
 
 def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
-    """Bind the mounts that are missing in a running sandbox."""
+    """Bind the mounts that are missing in a running sandbox, and record whose files are kept."""
     found = absent(context, container, rendered)
-    if found:
-        why = "not bound: " + ", ".join(each.path for each in found)
-        yield _bind(context, rendered, found, container.image_id, why, container.id, container.user)
+    other = tuple(each for each in _rules_changed(context, container, rendered) if each not in found)
+    if found or other:
+        why = "not bound: " + ", ".join(each.path for each in found) if found else "onSuspend changed"
+        mounts, id_ = (*found, *other), container.id
+        yield _bind(context, rendered, mounts, container.image_id, why, container, id_, user=container.user)
+
+
+def _keeps_files(context: ReconcileContext) -> bool:
+    """Return True if its files in memory outlive a stop. Most owners want that of a pool's member, too."""
+    return context.obj.kind != "Sandbox" or keeps_files(context.spec)
+
+
+def _rules_changed(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Mount]:
+    """Yield the folders in memory whose record says otherwise if their files are kept."""
+    if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
+        return
+    keep = _keeps_files(context)
+    bound = {each.path: each for each in files.held_folders(container)}
+    for each in wanted(context, rendered):
+        if each.path in bound and bound[each.path].keeps_files != keep and bound[each.path].mount == str(each):
+            yield each
 
 
 def absent(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
@@ -152,19 +187,22 @@ def _bind(
     mounts: tuple[Mount, ...],
     image: str,
     why: str,
+    container: Container | None,
     container_id: str = "",
     user: str = "",
 ) -> BindMounts:
     config = rendered.config
+    folders = (Slot(each.path) for each in _folders(rendered, container))
     return BindMounts(
         uid=context.obj.uid,
         name=config.name,
         namespace=context.obj.namespace,
         image=image,
         user=config.user or user,
-        slots=config.slots,
+        slots=(*config.slots, *folders),
         mounts=mounts,
         why=why,
         container_id=container_id,
         own_id=config.own_id,
+        keep_files=_keeps_files(context),
     )

@@ -22,7 +22,7 @@ from controller.kinds.planning.action import (
     UnpauseContainer,
 )
 from controller.kinds.planning.instance_record import InstanceState, Termination
-from controller.kinds.sandbox import FINALIZER
+from controller.kinds.sandbox import FINALIZER, keeps_files
 from controller.plan.common.backoff import (
     CALL_LONGEST_SECONDS,
     CRASH_LONGEST_SECONDS,
@@ -37,7 +37,8 @@ from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileC
 from controller.plan.common.renames import renamed
 from controller.plan.network import guard, networks
 from controller.plan.pool import claim_candidates
-from controller.plan.sandbox import attest, deaths, drift, hibernation, lifecycle, mounts, probes
+from controller.plan.sandbox import attest, deaths, drift, files, hibernation, lifecycle, mounts, probes
+from controller.plan.sandbox.deaths import was_asked_to_stop
 from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
 from controller.plan.sandbox.log_tail import read_first
 from controller.plan.sandbox.resize import resize as reconcile_limits
@@ -94,6 +95,8 @@ def reconcile_failure(context: ReconcileContext) -> Decision | None:
     failure = context.memory.failure
     if failure is None or not held(failure, context.obj.generation, context.deleting):
         return None
+    if files.is_of_files(failure.reason):
+        return None  # it holds up the stop or the save alone
     if failure.terminal:
         return Decision(context.memory, failure.reason, f"{failure.message} (waits for a change of the spec)")
     if waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
@@ -124,7 +127,8 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
 def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
     """Return the decision with those events. One that needs nothing forgets the failures on the way there."""
     decision = claim_candidates.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
-    if decision.reason or decision.actions or decision.memory.failure is None:
+    failure = decision.memory.failure
+    if decision.reason or decision.actions or failure is None or files.is_of_files(failure.reason):
         return decision
     return replace(decision, memory=replace(decision.memory, failure=None))
 
@@ -177,9 +181,9 @@ def _delete(context: ReconcileContext) -> Decision:
             context.memory, "Terminating", f"its container is gone; held by {', '.join(context.obj.finalizers)}"
         )
     if not containers:
-        last = tuple(mounts.with_it(context))
+        last = (*files.remove(context), *mounts.with_it(context))
         return Decision(
-            context.memory, "Terminating", "removing its volumes" if last else "gone", last, finalize=not last
+            context.memory, "Terminating", "removing its files and volumes" if last else "gone", last, finalize=not last
         )
     first = containers[0]
     why = "deleted" if context.obj.kind == "Sandbox" else "retired from its pool"
@@ -274,7 +278,9 @@ def _replace(context: ReconcileContext, container: Container, rendered: Rendered
             events = (context.event("Recreating", why),) if waiting.actions else ()
             return replace(waiting, events=events)
     context = replace(context, memory=asked_to_stop(context.memory, container, context.now, "Superseded"))
-    remove = RemoveContainer(context.obj.uid, container.name, container.id, why)
+    # With mount points the next container's own mounts follow, and what is not among them goes then.
+    keep = keeps_files(context.spec) and bool(rendered.config.mount_points)
+    remove = RemoveContainer(context.obj.uid, container.name, container.id, why, replaced=keep)
     return replace(_make(context, rendered, (remove,), why), reason="Recreating")
 
 
@@ -354,16 +360,21 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
 
 def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> Decision:
     if container.state not in ALIVE:
-        return Decision(context.memory, resting.reason, resting.message, finished=resting.finished)
+        stopped = Decision(context.memory, resting.reason, resting.message, finished=resting.finished)
+        return files.save(context, container, stopped)
+    stays = not resting.half and not was_asked_to_stop(container, context.memory)
+    if stays and (blocked := files.blocked_stop(context)) is not None:
+        return blocked
     waiting = stop(context, container, resting.message, resting.stopping, resting.end)
     if waiting is not None:
-        return waiting
+        return files.with_check(context, container, waiting) if stays else waiting
     kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", "its grace period is over")
     actions: tuple[Action, ...] = (kill,)
     if container.state is State.PAUSED:
         actions = (hibernation.thaw(context, container, "to be killed"), kill)
     memory = asked_to_stop(hibernation.waking(context), container, context.now, resting.end)
-    return Decision(memory, resting.stopping, "killing", actions)
+    killed = Decision(memory, resting.stopping, "killing", actions)
+    return files.with_check(context, container, killed) if stays else killed
 
 
 def _start(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
@@ -374,7 +385,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     if ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):
             memory = replace(memory, finished=rendered.template_hash)
-            return _finished(memory, end)
+            return files.save(context, container, _finished(memory, end))
         due = deaths.start_due(end, memory.crashes)
         if waits(context.now, due, CRASH_LONGEST_SECONDS):
             return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
@@ -387,11 +398,16 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         events.append(context.event("Recreating", _BLOCKED, warning=True))
         why = "its start is blocked by one that the engine's death cut off"
         made = _replace(replace(context, memory=memory), container, rendered, why)
-    elif drift.outdated(container, rendered) or lasting or networks.unplugged(context):
+    elif (
+        drift.outdated(container, rendered)
+        or lasting
+        or networks.unplugged(context)
+        or files.is_renewed(context, container, rendered)
+    ):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
         made = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
     else:
-        bound = mounts.before_start(context, rendered, container.image_id, why, container.user)
+        bound = mounts.before_start(context, rendered, container.image_id, why, container)
         actions: list[Action] = [*bound]
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
         if context.spec is not None and context.spec.run_state == "Paused":

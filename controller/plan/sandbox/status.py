@@ -19,6 +19,7 @@ from controller.plan.sandbox import (
     contexts,
     disk_limit,
     drift,
+    files,
     hibernation,
     idle,
     models,
@@ -72,7 +73,7 @@ CONDITIONS = frozenset(
     }
 )
 # Conditions of some sandboxes only.
-OPTIONAL_CONDITIONS = frozenset({agent.TYPE, models.TYPE})
+OPTIONAL_CONDITIONS = frozenset({agent.TYPE, models.TYPE, files.TYPE})
 # Made once: most sandboxes have most of these.
 _ASSIGNED = Condition("Scheduled", "True", "Assigned", "to this host")
 _ADMITTED = Condition("Accepted", "True", "Admitted")
@@ -155,6 +156,7 @@ def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condit
     yield attest.condition(context)
     yield from agent.condition(context)
     yield from models.condition(context)
+    yield from files.condition(context)
     yield _outdated(context)
     yield _suspended(context, decision)
     yield Condition("Finished", "True", decision.reason, decision.message) if decision.finished else _NOT_FINISHED

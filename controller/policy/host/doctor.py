@@ -31,7 +31,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
     """Return every finding, in reading order. Facts that need the engine are left out without it."""
     if not facts.keeps_sandboxes:
         without: tuple[Callable[[DoctorFacts], Findings], ...]
-        without = (_daemon, _clock, _room, _store, fleet, certificate, _daemon_socket)
+        without = (_daemon, _clock, _room, _store, _discards, fleet, certificate, _daemon_socket)
         return tuple(finding for check in without for finding in check(facts))
     checks: list[Callable[[DoctorFacts], Findings]] = [_daemon, _root, _engine]
     if not facts.engine.trouble:
@@ -52,7 +52,8 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _builds,
         ]
     checks += [_guard, _resolvers, _names, _bridges] if facts.local else [_elsewhere]
-    checks += [folders, _clock, _memory, _room, _store, fleet, cluster, certificate, _engine_socket, _daemon_socket]
+    checks += [folders, _clock, _memory, _room, _store, _discards, fleet, cluster, certificate]
+    checks += [_engine_socket, _daemon_socket]
     return tuple(finding for check in checks for finding in check(facts))
 
 
@@ -406,6 +407,18 @@ def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meani
         yield _warning(check, found, meaning, action)
     else:
         yield _problem(check, found, meaning, action)
+
+
+def _discards(facts: DoctorFacts) -> Findings:
+    names = facts.store.discarding
+    if names:
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        yield _warning(
+            "files in memory",
+            f"{len(names)} sandboxes have onSuspend: Discard ({shown})",
+            "a suspension, also one for idleness, loses what they have in /tmp and other folders in memory",
+            "`paddock set on-suspend sandboxes --all KeepFiles -n NAMESPACE` keeps them from now on; or leave it so",
+        )
 
 
 def _store(facts: DoctorFacts) -> Findings:

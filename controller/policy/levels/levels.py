@@ -127,6 +127,7 @@ class Policy:
     are the setting's ids of which each new sandbox gets one of its own (None: they share one). `scheduler` chooses the
     host of a sandbox that names none: single, the only one there is; manual, a person. `elsewhere`: the object is, or
     may come to be, on another host: what that has, and its operator allows there, is judged by its own daemon.
+    `holds_memory`: this host mounts the folders in memory of new containers itself (the engine is on it).
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -150,6 +151,7 @@ class Policy:
     user_ids: IdRange | None = None
     scheduler: Scheduler = "single"
     elsewhere: bool = False
+    holds_memory: bool = False
 
     def own_ids(self) -> IdRange | None:
         """Return the ids of which each sandbox gets one of its own on this engine; None: they share one."""
@@ -162,5 +164,5 @@ class Policy:
         known.append([each.model_dump() for each in self.host_roots])
         known += [self.host, self.confinements]
         known.append(self.exec_max_seconds)
-        known += [self.local_network, self.peers, self.guard_lost, self.gpu_devices, self.user_ids]
+        known += [self.local_network, self.peers, self.guard_lost, self.gpu_devices, self.user_ids, self.holds_memory]
         return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])

@@ -1,0 +1,123 @@
+"""Files in memory of a sandbox across its stops: `lifecycle.onSuspend: KeepFiles`.
+
+This host mounts its folders in memory, so they outlive the container. A suspension checks first that they fit, stops
+the sandbox, saves them, and then frees the memory. The next start puts them back before its first process.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controller.kinds.common.quantity import format_bytes
+from controller.kinds.meta import Condition
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import Action, SignalContainer
+from controller.kinds.planning.outcome import FILES_NOT_SAVED, FILES_TOO_LARGE
+from controller.kinds.runtime.mount import BoundMount, CheckFiles, RemoveFiles, SaveFiles
+from controller.kinds.sandbox import keeps_files
+from controller.plan.common.backoff import CALL_LONGEST_SECONDS, waits
+from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.policy.sandbox import Rendered
+
+TYPE = "FilesKept"
+_IN_MEMORY = ("memory", "tmpfs")
+_DISCARDS = (
+    "lifecycle.onSuspend is Discard: its files in memory are lost when it stops; `paddock set on-suspend` changes that"
+)
+_OLDER = "its container was made before its folders in memory were kept; the next start makes it anew"
+_OLDER_WRITABLE = (
+    "its container was made before its folders in memory were kept; a new container has them, which loses what it wrote"
+    " to its root file system (`paddock restart --recreate`)"
+)
+_ELSEWHERE = "the engine is on another machine, where this daemon can't hold folders in memory"
+
+
+def held_folders(container: Container) -> tuple[BoundMount, ...]:
+    """Return the folders in memory that this host holds for a container."""
+    return tuple(each for each in container.bound if each.kind in _IN_MEMORY and each.origin)
+
+
+def is_older(container: Container, rendered: Rendered) -> bool:
+    """Return True if the engine holds its folders in memory, though this host would in a new container."""
+    folders = {each.path for each in rendered.config.memory_mounts}
+    return bool(folders) and not folders <= set(container.slots)
+
+
+def is_renewed(context: ReconcileContext, container: Container, rendered: Rendered) -> bool:
+    """Return True if the next start makes it anew so that its files are kept: it has nothing that this would lose."""
+    return keeps_files(context.spec) and rendered.config.read_only_root and is_older(container, rendered)
+
+
+def with_check(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
+    """Return the decision to stop a sandbox for longer, with a check before it that its files can be saved."""
+    stops = any(isinstance(each, SignalContainer) for each in decision.actions)
+    if not stops or not keeps_files(context.spec) or not held_folders(container):
+        return decision
+    check = CheckFiles(context.obj.uid, container.name, container.id, "files in memory are kept")
+    return replace(decision, actions=(check, *decision.actions))
+
+
+def blocked_stop(context: ReconcileContext) -> Decision | None:
+    """Return the decision to let a sandbox run on whose files do not fit; None: nothing is known against its stop."""
+    failure = context.memory.failure
+    if failure is None or failure.reason != FILES_TOO_LARGE or not keeps_files(context.spec):
+        return None
+    if failure.generation != context.obj.generation or not waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
+        return None
+    return Decision(context.memory, failure.reason, f"it runs on: {failure.message}", until=failure.retry_at)
+
+
+def save(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
+    """Return the decision for a stopped sandbox, with its files saved, or dropped."""
+    held = held_folders(container)
+    if not held or context.obj.kind != "Sandbox":
+        return decision
+    uid, name, failure = context.obj.uid, container.name, context.memory.failure
+    if not keeps_files(context.spec):
+        if not any(each.keeps_files for each in held):
+            return decision  # its host drops them after a moment
+        return replace(decision, actions=(*decision.actions, SaveFiles(uid, name, "onSuspend is Discard", keep=False)))
+    if (
+        failure is not None
+        and is_of_files(failure.reason)
+        and waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS)
+    ):
+        return replace(decision, until=failure.retry_at)
+    return replace(decision, actions=(*decision.actions, SaveFiles(uid, name, decision.message or decision.reason)))
+
+
+def is_of_files(reason: str) -> bool:
+    """Return True for the reason of a failure that only concerns the saving of files."""
+    return reason in (FILES_TOO_LARGE, FILES_NOT_SAVED)
+
+
+def remove(context: ReconcileContext) -> Iterator[Action]:
+    """Yield the removal of the saved files of a deleted object without a container."""
+    if context.memory.saved is not None:
+        yield RemoveFiles(context.obj.uid, context.obj.name, "deleted")
+
+
+def condition(context: ReconcileContext) -> Iterator[Condition]:
+    """Yield the FilesKept condition of a sandbox with folders in memory."""
+    rendered, container, failure = context.rendered, context.container, context.memory.failure
+    if context.obj.kind != "Sandbox" or rendered is None or context.blind:
+        return
+    if not rendered.config.tmpfs and not any(each.kind == "memory" for each in rendered.config.mounts):
+        return
+    if not keeps_files(context.spec):
+        yield Condition(TYPE, "False", "Discarded", _DISCARDS)
+    elif failure is not None and is_of_files(failure.reason) and failure.generation == context.obj.generation:
+        reason = "TooLarge" if failure.reason == FILES_TOO_LARGE else "NotSaved"
+        yield Condition(TYPE, "False", reason, failure.message)
+    elif not rendered.config.holds_memory:
+        yield Condition(TYPE, "False", "EngineElsewhere", _ELSEWHERE)
+    elif container is not None and is_older(container, rendered):
+        renewed = is_renewed(context, container, rendered)
+        yield Condition(
+            TYPE, "False", "NextStart" if renewed else "NextContainer", _OLDER if renewed else _OLDER_WRITABLE
+        )
+    elif (saved := context.memory.saved) is not None and (container is None or container.state not in ALIVE):
+        omitted = f"; {saved.omitted} sockets and devices are left out" if saved.omitted else ""
+        message = f"{saved.file_count} files of {format_bytes(saved.size_bytes)} are saved on disk{omitted}"
+        yield Condition(TYPE, "True", "Saved", message)
+    else:
+        yield Condition(TYPE, "True", "InMemory", "its files in memory are saved when it is suspended")
