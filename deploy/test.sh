@@ -72,7 +72,7 @@ elif [ "${1:-}" = --v2 ]; then
     v2=yes
     selection=(-n 0 -p no:cacheprovider -p no:schemathesis -o timeout=900 tests/engine/test_engine_witness.py)
     selection+=(tests/engine/test_engine_volumes.py tests/contract/test_mounts_contract.py) # it may do more here: CAP_SYS_RESOURCE
-    selection+=(tests/e2e/test_metrics.py tests/e2e/test_apparmor.py)
+    selection+=(tests/e2e/test_metrics.py tests/e2e/test_apparmor.py tests/contract/test_hibernation_contract.py)
 elif [ "${1:-}" = --compose ]; then
     shift
     export PADDOCK_TEST_COMPOSE=1

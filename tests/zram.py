@@ -16,6 +16,8 @@ _LOCK = Path("/run/lock/paddock-test-zram")
 def zram_swap(size: str = "1G") -> Iterator[None]:
     """Swap on /dev/zram0. Skips where there is none; waits for other tests that use it."""
     if not _DEVICE.exists():
+        subprocess.run(["modprobe", "zram"], check=False, capture_output=True)
+    if not _DEVICE.exists():
         pytest.skip("no /dev/zram0 here: `modprobe zram`")
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -246,6 +246,34 @@ def _host() -> Row:
         "Host and quotas",
         (
             Panel(
+                "Hibernated",
+                "Memory of hibernated sandboxes: what stayed in memory, and what is in swap, before compression.",
+                (
+                    (f"sum(paddock_sandbox_hibernated_resident_bytes{{{BOXES}}})", "in memory"),
+                    (f"sum(paddock_sandbox_hibernated_swapped_bytes{{{BOXES}}})", "in swap"),
+                ),
+                unit="bytes",
+                empty="No sandbox is hibernated",
+            ),
+            Panel(
+                "Wakes",
+                "Time that the engine takes to wake a hibernated sandbox, p50 and p99.",
+                (
+                    (
+                        "histogram_quantile(0.5, sum by (le) (rate(paddock_sandbox_wake_seconds_bucket"
+                        "[$__rate_interval])))",
+                        "p50",
+                    ),
+                    (
+                        "histogram_quantile(0.99, sum by (le) (rate(paddock_sandbox_wake_seconds_bucket"
+                        "[$__rate_interval])))",
+                        "p99",
+                    ),
+                ),
+                unit="s",
+                empty="No sandbox was woken in this time",
+            ),
+            Panel(
                 "Memory reserved",
                 "Sum of memory limits as a share of the quota, of the host and of each namespace.",
                 (

@@ -154,10 +154,11 @@ def _memory() -> Row:
             ),
             Panel(
                 "Memory by type",
-                "Anonymous memory, and page cache including tmpfs.",
+                "Anonymous memory, page cache including tmpfs, and, while it is hibernated, swap.",
                 (
                     (f"paddock_container_memory_rss_bytes{{{BOX}}}", "{{sandbox}} anonymous"),
                     (f"paddock_container_memory_cache_bytes{{{BOX}}}", "{{sandbox}} cache and tmpfs"),
+                    (f"paddock_sandbox_hibernated_swapped_bytes{{{BOX}}}", "{{sandbox}} swap (hibernated)"),
                 ),
                 unit="bytes",
                 stacked=True,

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.page_out import read_in
 from controller.engine.usage.swap import SwapGauge
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.swap import HibernationAbility
@@ -105,6 +107,19 @@ def test_the_next_daemon_sees_where_its_memory_is(world: World) -> None:
     seen = world.only(container.uid).frozen_memory
     world.next_daemon()
     assert world.only(container.uid).frozen_memory == seen
+
+
+@pytest.mark.docker
+def test_swapped_memory_is_read_back_ahead_of_its_use(swap: None) -> None:
+    with docker_world(hibernation=judged) as world:
+        container = box(world.settled())
+        assert isinstance(hibernate(world, container), Ok)
+        assert isinstance(wake(world, container), Ok)
+        read_in(Cgroups(), container.id, container.pid)
+        ok(world.engine.act(PauseContainer(container.uid, container.name, container.id, "a test")))
+        seen = world.only(container.uid).frozen_memory
+        assert seen is not None
+        assert seen.resident_bytes > 8 << 20
 
 
 @pytest.mark.parametrize("kind", ["fake", pytest.param("docker", marks=pytest.mark.docker)])

@@ -1,6 +1,7 @@
 """Hibernation over a real store and the fake engine: who hibernates, who wakes, and what both wait for."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -188,6 +189,22 @@ def test_warm_members_hibernate_and_a_claim_wakes_one(house: LoopHarness) -> Non
     assert claimed is not None
     assert claimed.status["launchType"] == "Warm"
     assert count(house, WakeContainer) == 1
+
+
+def test_opening_a_project_wakes_its_sandbox(house: LoopHarness) -> None:
+    hibernated(house, "web")
+    ready: list[str] = []
+
+    def open_() -> None:
+        ready.append(house.services.projects.open("default", "web", "", 30.0).name)
+
+    thread = threading.Thread(target=open_, daemon=True)
+    thread.start()
+    for _ in range(60):
+        house.settle(seconds=0)
+        thread.join(0.05)
+    assert ready == ["web"]
+    assert house.condition("web", "Ready") == "True Running"
 
 
 def boxes(house: LoopHarness) -> list[Any]:

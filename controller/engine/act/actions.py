@@ -24,7 +24,7 @@ from controller.engine.docker.registries import Registries, RegistryRefused
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.docker.start_errors import in_words
 from controller.engine.kernel.cgroups import Cgroups, Unreadable
-from controller.engine.kernel.page_out import allow_no_swap, page_out
+from controller.engine.kernel.page_out import allow_no_swap, page_out, read_in
 from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.host_authorities import HostAuthorities
 from controller.engine.mounts.host_mounts import HostMounts
@@ -133,7 +133,7 @@ class Actor:
             PauseContainer: self._pause,
             UnpauseContainer: self._unpause,
             HibernateContainer: self._hibernate,
-            WakeContainer: self._unpause,
+            WakeContainer: self._wake,
             UpdateLimits: self._update,
             RenameContainer: self._rename,
             DisconnectNetwork: self._disconnect,
@@ -328,6 +328,13 @@ class Actor:
             lambda api: api.unpause(action.container_id),
             done=lambda now: now is not None and now.state is State.RUNNING,
         )
+
+    def _wake(self, action: WakeContainer) -> Outcome:
+        """Unpause it. From a disk its memory is read back at once: page by page, as it is used, would take long."""
+        outcome = self._unpause(action)
+        if isinstance(outcome, Ok) and self._hibernation(0).reason in ("EncryptedSwap", "PlainSwap"):
+            read_in(self._cgroups, action.container_id, self._observer.known(action.container_id).pid)
+        return outcome
 
     def _rename(self, action: RenameContainer) -> Outcome:
         try:

@@ -5,11 +5,15 @@ swapped pages count in it. cgroup v2: `memory.swap.max` limits new swap only, an
 """
 
 import contextlib
+import ctypes
 import os
+import struct
 
 from controller.engine.kernel.cgroups import Cgroups, Folder, Unreadable, folder_of, pairs, read_at
 from controller.kinds.observed.observed import FrozenMemory
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_PROCESS_MADVISE, _WILLNEED = 440, 3  # the same number on every architecture; Linux 5.10
 _TRIES = 4
 _SHOWN_BYTES = 1 << 20
 _V1_SWAP, _V2_SWAP = ("memory.swappiness", "100", "0"), ("memory.swap.max", "max", "0")
@@ -39,6 +43,26 @@ def allow_no_swap(cgroups: Cgroups, container_id: str, pid: int) -> None:
         name, open_, closed = _V1_SWAP if memory.version == 1 else _V2_SWAP
         if read_at(None, f"{memory.path}/{name}").strip() == open_:
             _write(memory, name, closed)
+
+
+def read_in(cgroups: Cgroups, container_id: str, pid: int) -> None:
+    """Have the kernel read back what is in swap, ahead of its use. A hint: what fails comes back when it is used."""
+    with contextlib.suppress(Unreadable, OSError, ValueError):
+        memory = _memory_folder(cgroups, container_id, pid)
+        for each in read_at(None, f"{memory.path}/cgroup.procs").split():
+            _read_in_process(cgroups, int(each))
+
+
+def _read_in_process(cgroups: Cgroups, pid: int) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        process = os.pidfd_open(pid)
+        try:
+            for line in read_at(None, f"{cgroups.proc}/{pid}/maps").splitlines():
+                start, _, end = line.partition(" ")[0].partition("-")
+                first, last = int(start, 16), int(end, 16)
+                _libc.syscall(_PROCESS_MADVISE, process, struct.pack("NN", first, last - first), 1, _WILLNEED, 0)
+        finally:
+            os.close(process)
 
 
 def read_frozen_memory(cgroups: Cgroups, container_id: str, pid: int) -> FrozenMemory | None:

@@ -14,6 +14,8 @@ from controller.ports import DetachableExec, Engine, ExecStream, NotNow, StreamE
 from controller.service import errors
 
 WAIT_SECONDS = 30.0
+# Ready reasons of what a use wakes.
+SLEEPING = ("IdleReaped", "Evicted", "Hibernated", "Hibernating", "WakeQueued")
 # Ready reasons for which an exec waits; for all others it fails at once.
 _WAKEABLE = (
     *("IdleReaped", "Evicted", "Suspending", "Starting", "Creating", "ImagePulling", "ImageBuilding"),

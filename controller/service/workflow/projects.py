@@ -14,6 +14,7 @@ from controller.service import errors
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.write import Write
+from controller.service.sandbox.activity import SLEEPING
 from controller.version import API_VERSION
 
 _WRITTEN_BY = "project"
@@ -74,9 +75,16 @@ class Projects:
             found = self._create_enforceable(namespace, name, self._spec(namespace, name, template, defaults))
         if found.deleted_at is not None:
             raise errors.Conflict(f"sandbox `{name}` is being deleted; wait until it is gone, then open it again")
-        if found.spec.get("runState", "Running") != "Running" or _ready(found).get("reason") == "IdleReaped":
-            found = self._start(found)
-        return self._until_ready(found, wait_seconds)
+        if found.spec.get("runState", "Running") != "Running":
+            found = self._set(found, "Running")
+        if _ready(found).get("reason") not in SLEEPING:
+            return self._until_ready(found, wait_seconds)
+        self._passes.begin(found.uid, asks=True)
+        self._wake()
+        try:
+            return self._until_ready(found, wait_seconds)
+        finally:
+            self._passes.end(found.uid, asks=True)
 
     def close(self, namespace: str, name: str) -> StoredObject:
         """Suspend the sandbox, unless it is to keep running."""
@@ -138,15 +146,6 @@ class Projects:
             return self._write.create(SANDBOX, namespace, json.dumps(document), written_by=_WRITTEN_BY)
         except errors.AlreadyExists:  # opened by two at once
             return self._objects.get(SANDBOX, namespace, name)
-
-    def _start(self, found: StoredObject) -> StoredObject:
-        """Start a suspended sandbox. One suspended as idle is suspended and resumed in words: a change is use."""
-        if found.spec.get("runState", "Running") == "Running":
-            self._passes.begin(found.uid, asks=True)
-            self._passes.end(found.uid, asks=True)
-            self._wake()
-            return found
-        return self._set(found, "Running")
 
     def _set(self, found: StoredObject, state: str) -> StoredObject:
         change = {"spec": {"runState": state}}
