@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from controller.mcp.names import Style, Toolset
 from controller.mcp.outputs import Outputs
 from controller.mcp.sandboxes import ObjectArguments, existing
 from controller.mcp.text import STREAM_BYTES, for_models, plain, shortened
-from controller.mcp.tool import Call, IsHere, Progress, Tool
+from controller.mcp.tool import Call, IsHere, Picture, Progress, Tool
 from controller.policy.access import decide_tool
 from controller.ports import Meter
 from controller.service.access import access
@@ -26,6 +26,7 @@ from controller.service.services import Services
 MESSAGE_BYTES = 900 << 10  # the official client refuses events over 1 MiB
 OPTIONS_KEY = "paddock.mcp"  # in the scope of a request: the options of its address
 _LEAST_TEXT = 1024
+_PICTURE_BYTES = 256  # of what is around a picture, and of a notice
 _INTERNAL = "internal error; the daemon's log has the details"
 _log = structlog.get_logger("paddock.mcp")
 _Outcome = Literal["ok", "error", "refused", "cancelled"]
@@ -54,6 +55,7 @@ class Answer:
 
     text: str
     data: Mapping[str, Any] | None = None
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -129,8 +131,8 @@ def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
     most = STREAM_BYTES
     while True:
         text = json.dumps(data, ensure_ascii=False)
-        if json_bytes([text, data]) <= MESSAGE_BYTES:
-            return Answer(text, data)
+        if (size := json_bytes([text, data])) <= MESSAGE_BYTES:
+            return _with_pictures(result, data, text, MESSAGE_BYTES - size)
         most //= 2
         if tool.long_texts and most >= _LEAST_TEXT:
             data |= {name: shortened(data[name], most) for name in tool.long_texts} | {"truncated": True}
@@ -140,6 +142,22 @@ def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
             data["items"] = data["items"][:half]
         else:
             raise BadRequest(f"the result of {tool.name} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less")
+
+
+def _with_pictures(result: BaseModel | Mapping[str, Any], data: dict[str, Any], text: str, room_bytes: int) -> Answer:
+    """Return an answer with the pictures of a result that fit; a notice counts those that do not."""
+    offered: Sequence[Picture] = getattr(result, "pictures", ())
+    fitting: list[Picture] = []
+    for picture in offered:
+        room_bytes -= len(picture.data) + _PICTURE_BYTES
+        if room_bytes < 0:
+            break
+        fitting.append(picture)
+    if missing := len(offered) - len(fitting):
+        notice = f"{missing} pictures were left out: an answer has {MESSAGE_BYTES >> 10} KiB; make them smaller"
+        data = {**data, "notices": [*data.get("notices", ()), notice], "truncated": True}
+        text = json.dumps(data, ensure_ascii=False)
+    return Answer(text, data, tuple(fitting))
 
 
 def error_text(error: ServiceError) -> str:

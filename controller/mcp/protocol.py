@@ -102,6 +102,9 @@ class Protocol:
         if answer.data is not None and (uri := answer.data.get(RESOURCE)):
             name = "whole file" if "/files/" in uri else "longer output"
             content.append(types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type="text/plain"))
+        content += [
+            types.ImageContent(type="image", data=picture.data, mime_type=picture.mime) for picture in answer.pictures
+        ]
         structured = None if options.toolset == "basic" else answer.data
         return types.CallToolResult(content=content, structured_content=structured, is_error=answer.is_error)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 
@@ -30,6 +30,13 @@ RESOURCE = "resource"  # the field of a result with the URI of what was left out
 WAIT_SECONDS = 25.0  # below the time-out of common clients
 _POLL_SECONDS = 0.1
 _REPORT_SECONDS = 1.0
+
+
+class Picture(NamedTuple):
+    """A picture beside the text of an answer; `data` is in base64."""
+
+    mime: str
+    data: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,16 @@ def test_code_runs_in_one_call(mcp: Mcp) -> None:
     assert again["stdout"].startswith("kept")
     assert len(again["stdout"]) < (32 << 10) + 64
     assert mcp.do("read_resource", again["resource"]).contents[0].text == "kept" + "y\n" * 50_000
+    chart = "x = 6\nclass Chart:\n    def _repr_png_(self): return b'PNG'\ndisplay(Chart())"
+    shown = mcp.call("code.run", {"code": chart, "id": first["id"]})
+    assert [(block.type, getattr(block, "mime_type", "")) for block in shown.content] == [
+        ("text", ""),
+        ("image", "image/png"),
+    ]
+    assert shown.content[1].data == "UE5H"
+    kept = mcp.data("code.run", {"code": "x * 7", "id": first["id"]})
+    assert (kept["value"], kept["stateful"], "pictures" in kept) == ("42", True, False)
+    assert mcp.data("code.run", {"code": "x", "id": first["id"], "fresh": True})["exitCode"] == 1
     mcp.data("docker.container.remove", {"id": first["id"]})
 
 

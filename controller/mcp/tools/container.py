@@ -253,7 +253,7 @@ async def exec_(call: Call, arguments: ExecArguments) -> ExecOutput:
     program = {"program": arguments.command[0][:_MOST_LETTERS], "arguments": len(arguments.command) - 1}
     record = call.use("use", namespace, name, "exec", **program)
     stdin = arguments.stdin.encode(errors="replace")
-    env = _environment(arguments.env)
+    env = environment_of(arguments.env)
 
     def start() -> TrackedStream:
         record()
@@ -379,7 +379,7 @@ async def _set_run_state(call: Call, arguments: IdArguments, state: str) -> Cont
     return state_of(call, current)
 
 
-def _environment(env: Mapping[str, Any]) -> dict[str, str | SecretRef]:
+def environment_of(env: Mapping[str, Any]) -> dict[str, str | SecretRef]:
     variables: dict[str, str | SecretRef] = {}
     for name, value in env.items():
         if isinstance(value, str):

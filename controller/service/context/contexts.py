@@ -39,6 +39,7 @@ from controller.service.sandbox.agent import AgentTimeout, AgentUnavailable
 from controller.service.sandbox.agent_calls import AgentCalls
 from controller.service.sandbox.streams import SandboxStreams
 
+NO_CONTEXTS = "NoContexts"  # the cause of a refusal by a sandbox that has none
 _ANSWER_BYTES = 1 << 20
 _START_SECONDS = 75.0  # the agent gives an interpreter 60
 _QUICK_SECONDS = 15.0
@@ -433,5 +434,5 @@ def _no_agent(obj: StoredObject) -> errors.Conflict:
 
 def _no_contexts(message: str) -> errors.Conflict:
     """Return the error of a sandbox without contexts; programs know it by its cause."""
-    cause = {"reason": "NoContexts", "field": "spec.template.agent", "message": message}
+    cause = {"reason": NO_CONTEXTS, "field": "spec.template.agent", "message": message}
     return errors.Conflict(message, causes=[cause])
