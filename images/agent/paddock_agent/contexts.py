@@ -50,7 +50,7 @@ _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MIME = re.compile(r"[a-z]+/[a-zA-Z0-9.+-]{1,100}")
 _IMPORTS = "imports"  # name of the execution that loads what a context has from its start
-# An interactive bash says this, having no terminal, whenever a signal has ended a command: at the end of each `yes | head`.
+# An interactive bash without a terminal says this whenever a signal has ended a command, as in `yes | head`.
 _TERMINAL = re.compile(r"(?m)^bash: \[\d+: \d+ \(\d+\)\] tcsetattr: [^\n]*\n")
 _PROGRAMS = {"python": ("python3", "python"), "javascript": ("node", "nodejs"), "bash": ("bash",)}
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS")
