@@ -524,10 +524,10 @@ class Settings(BaseSettings):
     @field_validator("host_roots")
     @classmethod
     def _no_system_folder(cls, value: tuple[HostRoot, ...]) -> tuple[HostRoot, ...]:
-        for each in value:
-            if system_folder(each.path):
+        for entry in value:
+            if system_folder(entry.path):
                 raise ValueError(
-                    f"{each.path} is or contains the system folder {system_folder(each.path)}; choose another"
+                    f"{entry.path} is or contains the system folder {system_folder(entry.path)}; choose another"
                 )
         return value
 
@@ -586,7 +586,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _roles(self) -> "Settings":
-        missing = [each for each in ROLES if each not in self.roles]
+        missing = [role for role in ROLES if role not in self.roles]
         if missing and self.scheduler == "single":
             raise ValueError(
                 "roles: the only host has all of them; leave them out, or set scheduler = manual or swarm (many hosts)"
@@ -659,8 +659,8 @@ class Settings(BaseSettings):
         if not name or not self.metrics_port or is_loopback(name):
             return Reached(self.fleet_address)
         scheme = "https" if self.metrics_tls_cert_file else "http"
-        shown = f"[{name}]" if ":" in name else name
-        return Reached(self.fleet_address, f"{scheme}://{shown}:{self.metrics_port}/metrics")
+        shown_host = f"[{name}]" if ":" in name else name
+        return Reached(self.fleet_address, f"{scheme}://{shown_host}:{self.metrics_port}/metrics")
 
     def exec_rules(self) -> ExecRules:
         """Return the limits of commands."""
@@ -710,7 +710,7 @@ def load_settings(path: str | None = None) -> Settings:
         values = _read(file) if path or file.exists() else {}
         return Settings(**values)
     except ValidationError as error:
-        reasons = [f"{'.'.join(str(p) for p in each['loc'])}: {each['msg']}" for each in error.errors()]
+        reasons = [f"{'.'.join(str(p) for p in fault['loc'])}: {fault['msg']}" for fault in error.errors()]
         raise SettingsError(f"settings ({file} and PADDOCK_* variables): " + "; ".join(reasons)) from error
 
 

@@ -105,8 +105,8 @@ def start_listeners(
     def ready() -> list[tuple[str, str]]:
         planned_on = core.last()
         blind = engine.observe().blind or (planned_on.observed.blind if planned_on else "")
-        own = [("engine", blind)] if settings.is_host else []
-        return [("store", store.ping()), *own, ("loop", reconcile_loop.failure)]
+        engine_check = [("engine", blind)] if settings.is_host else []
+        return [("store", store.ping()), *engine_check, ("loop", reconcile_loop.failure)]
 
     sessions.start()
     services.mcp_installs.start()

@@ -71,7 +71,7 @@ def _make_state_folder(state_dir: Path) -> None:
         raise CannotStart(f"{state_dir}: {error.strerror}; set PADDOCK_STATE_DIR to a folder you may write") from error
     mode = stat.S_IMODE(state_dir.stat().st_mode)
     if mode & _OTHERS_WRITE:
-        words = "users other than its owner may write there, and so become root by it"
-        raise CannotStart(f"{state_dir}: mode {mode:04o}, {words}; `chmod 700 {state_dir}`, and check its contents")
+        remedy = "users other than its owner may write there, and so become root by it"
+        raise CannotStart(f"{state_dir}: mode {mode:04o}, {remedy}; `chmod 700 {state_dir}`, and check its contents")
     if mode & _OTHERS_READ:
         _log.warning("state folder readable for others; chmod 700 it", folder=str(state_dir), mode=f"{mode:04o}")

@@ -84,13 +84,13 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             pressure_scale=settings.pressure_scale,
             allowed_runtimes=settings.runtimes,
             gpu_devices=settings.gpu_devices,
-            host_roots=tuple(read_folder_facts(each.path, maps=True) for each in settings.host_roots),
+            host_roots=tuple(read_folder_facts(host_root.path, maps=True) for host_root in settings.host_roots),
             state=read_folder_facts(str(settings.state_dir)),
             secrets=read_folder_facts(str(settings.secrets_dir)),
             mounts=read_folder_facts(str(settings.mounts_dir)),
             volumes=read_volume_facts(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
             user_ids=settings.sandbox_ids,
-            user_ids_held=read_overlaps(own) if (own := settings.user_ids()) else (),
+            user_ids_held=read_overlaps(user_ids) if (user_ids := settings.user_ids()) else (),
             keeps_sandboxes=settings.is_host,
             builds_run=settings.image_build == "run",
         )
@@ -108,16 +108,18 @@ def _inspect_store(settings: Settings, clock: Clock) -> StoreFacts:
     """Return the state of the store; of many hosts, with those that don't answer this one."""
     if settings.scheduler == "single":
         return inspect_store(settings.database())
-    found = inspect_store(settings.database(), clock)
-    alive = [OtherHost(each.name, each.address) for each in found.hosts if each.is_alive]
-    others = [each for each in alive if each.name != settings.host_name]
-    if not others:
-        return found
+    store_facts = inspect_store(settings.database(), clock)
+    alive = [OtherHost(host.name, host.address) for host in store_facts.hosts if host.is_alive]
+    other_hosts = [host for host in alive if host.name != settings.host_name]
+    if not other_hosts:
+        return store_facts
     try:
-        silent = unreachable(make_fleet_tls(settings), settings.host_name, others)
+        silent = unreachable(make_fleet_tls(settings), settings.host_name, other_hosts)
     except FleetFilesError as error:
-        silent = {each.name: str(error) for each in others}
-    return replace(found, hosts=tuple(replace(each, unreachable=silent.get(each.name, "")) for each in found.hosts))
+        silent = {host.name: str(error) for host in other_hosts}
+    return replace(
+        store_facts, hosts=tuple(replace(host, unreachable=silent.get(host.name, "")) for host in store_facts.hosts)
+    )
 
 
 def _ask_scheduler(settings: Settings) -> ClusterFacts | None:
@@ -127,7 +129,7 @@ def _ask_scheduler(settings: Settings) -> ClusterFacts | None:
     scheduler = SwarmScheduler(settings.docker_host, "", timeout_seconds=settings.engine_timeout_seconds)
     try:
         scheduler.ping()
-        nodes = [NodeSighting(each.name, _UP[each.liveness], each.message) for each in scheduler.hosts()]
+        nodes = [NodeSighting(host.name, _UP[host.liveness], host.message) for host in scheduler.hosts()]
         heartbeat = scheduler.heartbeat_seconds()
     except SchedulerError as error:
         return ClusterFacts(settings.scheduler, reason=error.problem.value, trouble=str(error))
@@ -157,9 +159,9 @@ class _Unix(http.client.HTTPConnection):
 
 def _by_lease(store: StoreFacts, host: str) -> DaemonFacts:
     """Return the state of a daemon that only other daemons can ask: it is in the store."""
-    alive = any(each.name == host and each.is_alive for each in store.hosts)
-    words = "running: it holds the lease of its host" if alive else "no daemon holds the lease of this host"
-    return DaemonFacts(alive, alive, words)
+    alive = any(sighting.name == host and sighting.is_alive for sighting in store.hosts)
+    state_text = "running: it holds the lease of its host" if alive else "no daemon holds the lease of this host"
+    return DaemonFacts(alive, alive, state_text)
 
 
 def _ask_daemon(path: str) -> DaemonFacts:
@@ -168,7 +170,7 @@ def _ask_daemon(path: str) -> DaemonFacts:
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        words = "; ".join(answer.read(4096).decode("utf-8", "replace").split("\n")).strip("; ")
+        answer_text = "; ".join(answer.read(4096).decode("utf-8", "replace").split("\n")).strip("; ")
     except TimeoutError:
         return DaemonFacts(True, False, f"the daemon at {path} does not answer within {_TIMEOUT_SECONDS:.0f} s")
     except (OSError, http.client.HTTPException) as error:
@@ -177,4 +179,4 @@ def _ask_daemon(path: str) -> DaemonFacts:
     finally:
         connection.close()
     ready = answer.status == 200
-    return DaemonFacts(True, ready, f"running and ready ({path})" if ready else f"not ready: {words}")
+    return DaemonFacts(True, ready, f"running and ready ({path})" if ready else f"not ready: {answer_text}")

@@ -164,22 +164,28 @@ def _image_rules(settings: Settings) -> ImageRules:
 
 def _user_ids(settings: Settings) -> IdRange | None:
     """Return the ids for sandboxes. Raises CannotStart if a user of this host has one of them."""
-    own = settings.user_ids()
-    if own is not None and settings.is_host and (held := read_overlaps(own)):
-        shown = ", ".join(held[:_SHOWN]) + (f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else "")
-        raise CannotStart(f"sandbox_ids: {own} has ids of this host's users ({shown}); choose another range")
-    return own
+    user_ids = settings.user_ids()
+    if user_ids is not None and settings.is_host and (overlaps := read_overlaps(user_ids)):
+        overlap_list = ", ".join(overlaps[:_SHOWN]) + (
+            f" and {len(overlaps) - _SHOWN} more" if len(overlaps) > _SHOWN else ""
+        )
+        raise CannotStart(
+            f"sandbox_ids: {user_ids} has ids of this host's users ({overlap_list}); choose another range"
+        )
+    return user_ids
 
 
 def make_install_rules(settings: Settings, instance_id: str) -> InstallRules:
     """Return the rules of installs: from the registries of the settings, else from those of this host."""
-    rules, found, sources = settings.install_rules(), read_registries(), settings.package_sources
-    npm, pypi = found.npm if "npm" in sources else "", found.pypi if "pip" in sources else ""
+    rules = settings.install_rules()
+    registries = read_registries()
+    sources = settings.package_sources
+    npm, pypi = registries.npm if "npm" in sources else "", registries.pypi if "pip" in sources else ""
     registries = Registries(rules.registries.npm or npm, rules.registries.pypi or pypi)
     return replace(rules, registries=registries, instance_id=instance_id)
 
 
 def _authority(folder: Path) -> "Authority":
     """Return the certificate authority. Most daemons need none, and not its cryptography library."""
-    made: Authority = importlib.import_module("controller.engine.mounts.authority").Authority(folder)
-    return made
+    authority: Authority = importlib.import_module("controller.engine.mounts.authority").Authority(folder)
+    return authority

@@ -182,7 +182,10 @@ def _make_pass(
     egress: EgressAudit,
     schedule: Schedule,
 ) -> ReconcilePass:
-    core, store, engine, settings = host.core, host.store, host.engine, host.core.settings
+    core = host.core
+    store = host.store
+    engine = host.engine
+    settings = host.core.settings
     prober = Prober(engine.probes, clock=core.clock, wake=core.waker.wake)
     core.undo.callback(prober.stop)
     lineage = StoreLineage(lineage_file(settings), store.instance_id)

@@ -59,15 +59,15 @@ def without_collection() -> Iterator[None]:
 @contextmanager
 def without_importing(*packages: str) -> Iterator[None]:
     """Let imports in this context miss these packages, which others use only if they are installed."""
-    hidden = [each for each in packages if each not in sys.modules]
+    hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: it can't be imported
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Unable to find acceptable character detection")  # requests'
             yield
     finally:
-        for each in hidden:
-            del sys.modules[each]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def freeze_objects() -> None:

@@ -29,7 +29,7 @@ def make_placements(core: Core, fleet: Fleet, policy: Policy, loop: LoopParts) -
         policy,
         core.clock,
         core.waker.wake,
-        step_aside=fleet.rest,
+        step_aside=fleet.step_aside,
     )
     loop.reconcile_pass.placements = keeper
     core.undo.callback(keeper.stop)

@@ -40,31 +40,33 @@ def set_secret(settings: Settings, namespace: str, name: str, value: bytes, use:
     if use != "providers":
         if hosts:
             raise CannotStart(f"secret {name}: --host is for keys of providers; leave it out for --for {use}")
-        return _written(settings, lambda: secrets.write(folder, name, value))
+        return _save(settings, lambda: secrets.write(folder, name, value))
 
     def write() -> bool:
         bound = _valid(hosts) or secrets.hosts(folder, name) or _earlier(settings, namespace, name)
         if not bound:
-            words = "a provider's key is sent to hosts that are named with it alone"
-            raise CannotStart(f"secret {name}: {words}; add --host with that of the provider's URL")
+            remedy = "a provider's key is sent to hosts that are named with it alone"
+            raise CannotStart(f"secret {name}: {remedy}; add --host with that of the provider's URL")
         secrets.bind(folder, name, ())  # neither key is ever sent to a host of the other one
         is_new = secrets.write(folder, name, value)
         secrets.bind(folder, name, bound)
         return is_new
 
-    return _written(settings, write)
+    return _save(settings, write)
 
 
 def bind_secret(settings: Settings, namespace: str, name: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
     """Name the hosts of a provider's key in place of those before, and return them. Raises CannotStart."""
-    folder, secrets, bound = _folder(namespace, "providers"), SecretFolder(settings.secrets_dir), _valid(hosts)
+    folder = _folder(namespace, "providers")
+    secrets = SecretFolder(settings.secrets_dir)
+    bound = _valid(hosts)
 
     def write() -> tuple[str, ...]:
         secrets.read(folder, name)
         secrets.bind(folder, name, bound)
         return bound
 
-    return _written(settings, write)
+    return _save(settings, write)
 
 
 def delete_secret(settings: Settings, namespace: str, name: str, use: str) -> None:
@@ -72,17 +74,19 @@ def delete_secret(settings: Settings, namespace: str, name: str, use: str) -> No
     try:
         SecretFolder(settings.secrets_dir).remove(_folder(namespace, use), name)
     except (NoSecret, OSError) as error:
-        raise CannotStart(_words(error, settings)) from error
+        raise CannotStart(_message(error, settings)) from error
 
 
 def list_secrets(settings: Settings, namespace: str | None) -> list[Listed]:
     """Return the secrets of a namespace (None: of all), without their values. Raises CannotStart."""
     folder = SecretFolder(settings.secrets_dir)
     try:
-        found = [_listed(settings, folder, each, *one) for each in folder.namespaces() for one in folder.names(each)]
+        listings = [
+            _listed(settings, folder, space, *name) for space in folder.namespaces() for name in folder.names(space)
+        ]
     except (NoSecret, OSError) as error:
-        raise CannotStart(_words(error, settings)) from error
-    return [each for each in found if namespace in (None, each.namespace)]
+        raise CannotStart(_message(error, settings)) from error
+    return [listing for listing in listings if namespace in (None, listing.namespace)]
 
 
 def _listed(settings: Settings, secrets: SecretFolder, folder: str, name: str, changed_at: float) -> Listed:
@@ -98,25 +102,25 @@ def _earlier(settings: Settings, namespace: str, name: str) -> tuple[str, ...]:
 
 def _valid(hosts: tuple[str, ...]) -> tuple[str, ...]:
     """Return hosts as host:port. Raises CannotStart."""
-    bound = [host_of(each) for each in hosts]
+    bound = [host_of(host) for host in hosts]
     if wrong := [text for text, host in zip(hosts, bound, strict=True) if host is None]:
         raise CannotStart(f"--host {', '.join(wrong)}: not a valid HOST[:PORT]; write it as api.example.org")
     return tuple(dict.fromkeys(host for host in bound if host is not None))
 
 
-def _written(settings: Settings, write: Callable[[], _Result]) -> _Result:
+def _save(settings: Settings, write: Callable[[], _Result]) -> _Result:
     try:
         return write()
     except (NoSecret, OSError) as error:
-        raise CannotStart(_words(error, settings)) from error
+        raise CannotStart(_message(error, settings)) from error
 
 
 def _folder(namespace: str, use: str) -> str:
     if use in ("providers", "sandboxes"):
         return providers_folder(namespace) if use == "providers" else namespace
     if not _HOST.fullmatch(use):
-        words = "it is none of `providers` and `sandboxes`, nor a whole host name in lower case"
-        raise CannotStart(f"--for {use}: {words}; write one, such as api.example.org")
+        remedy = "it is none of `providers` and `sandboxes`, nor a whole host name in lower case"
+        raise CannotStart(f"--for {use}: {remedy}; write one, such as api.example.org")
     return credentials_folder(namespace, use)
 
 
@@ -129,7 +133,7 @@ def _use(folder: str) -> tuple[str, str]:
     return folder.removesuffix(end), "providers" if folder.endswith(end) else "sandboxes"
 
 
-def _words(error: Exception, settings: Settings) -> str:
+def _message(error: Exception, settings: Settings) -> str:
     if isinstance(error, PermissionError):
         return f"{error.filename or settings.secrets_dir}: only root may do this; run it with sudo, on the host itself"
     return str(error)

@@ -51,13 +51,13 @@ def open_store(
 class Fleet:
     """This host among those of its store. What the holder of the lease `fleet` writes goes to `store`.
 
-    On a single host both are the host's own. `rest` leaves that lease to another host for a while.
+    On a single host both are the host's own. `step_aside` leaves that lease to another host for a while.
     """
 
     place: Place
     store: SqlStore
     may_act: Callable[[], bool]
-    rest: Callable[[], None] = lambda: None
+    step_aside: Callable[[], None] = lambda: None
 
 
 def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
@@ -72,8 +72,8 @@ def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
         return Fleet(
             Place(settings.place, default, _never, alone=False, keeps_sandboxes=settings.is_host), store, _never
         )
-    taken = SqlStore(settings.database(), meter=core.meter).lease(LEADING, holder=lease.holder)
-    shared, role = store.writing_as(taken), FleetRole(taken, core.waker.wake)
+    leading_lease = SqlStore(settings.database(), meter=core.meter).lease(LEADING, holder=lease.holder)
+    shared, role = store.writing_as(leading_lease), FleetRole(leading_lease, core.waker.wake)
     core.undo.callback(role.stop)
     role.start()
     core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
