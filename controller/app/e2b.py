@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from controller.api.middleware.authenticate import refuse
+from controller.api.middleware.limits import RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
@@ -78,7 +79,9 @@ def _application(
     parts = Parts(
         services, identify, store.tokens, core.clock, rules, locations.is_here if locations is not None else None
     )
-    return Trace(E2BApp(parts, partial(_pass_on, services), partial(_limited, services, load)))
+    return Trace(
+        RequestMetrics(E2BApp(parts, partial(_pass_on, services), partial(_limited, services, load)), core.meter)
+    )
 
 
 async def _pass_on(

@@ -28,7 +28,9 @@ from controller.e2b.parts import ENVD_PORT, INTERPRETER_PORT, Parts, load_key, o
 from controller.e2b.process import ProcessCalls
 from controller.e2b.processes import Processes
 from controller.e2b.signature import AccessTokens
+from controller.e2b.snapshots import Snapshots
 from controller.e2b.streaming import Stream
+from controller.e2b.templates import Templates
 from controller.e2b.watch import WatchCalls
 from controller.e2b.workplace import Workplace, workplace
 from controller.kinds.access.access import Caller
@@ -62,6 +64,8 @@ class E2BApp:
         files = FileWork(parts)
         rules = parts.services.sandbox_streams.rules
         self._control = Control(parts, self._identity, variables)
+        self._snapshot_calls = Snapshots(parts, self._control, variables)
+        self._template_catalog = Templates(parts)
         self._process = ProcessCalls(parts, Processes(rules.pause_seconds), variables)
         self._filesystem, self._files = FilesystemCalls(files), FilesCalls(files)
         self._interpreter = InterpreterCalls(parts, variables)
@@ -130,6 +134,7 @@ class E2BApp:
         shown = errors.unary if call.form in ("unary", "stream") else errors.answer
 
         async def handler(request: Request) -> Response:
+            request.scope["route"] = call  # the metrics' label is its path
             try:
                 if request.scope["state"].get(_TARGET) is not None:
                     check_user(user_of(request.headers))
@@ -259,6 +264,32 @@ class E2BApp:
     async def _metrics(self, call: Call, request: Request) -> Response:
         del call
         return JSONResponse(await self._control.metrics(request.path_params["id"]))
+
+    async def _templates(self, call: Call, request: Request) -> Response:
+        del request
+        return JSONResponse(await on_thread(getattr(self._template_catalog, call.name)))
+
+    async def _template(self, call: Call, request: Request) -> Response:
+        return JSONResponse(await on_thread(getattr(self._template_catalog, call.name), request.path_params["id"]))
+
+    async def _delete_template(self, call: Call, request: Request) -> Response:
+        del call
+        await on_thread(self._snapshot_calls.delete, request.path_params["id"])
+        return Response(status_code=204)
+
+    async def _fork(self, call: Call, request: Request) -> Response:
+        del call
+        return JSONResponse(await self._snapshot_calls.fork(request.path_params["id"], await _fields(request)), 201)
+
+    async def _snapshot(self, call: Call, request: Request) -> Response:
+        del call
+        return JSONResponse(await self._snapshot_calls.create(request.path_params["id"], await _fields(request)), 201)
+
+    async def _snapshots(self, call: Call, request: Request) -> Response:
+        del call
+        query = request.query_params
+        items, token = await self._snapshot_calls.list(lambda name: query.get(name, ""))
+        return JSONResponse(items, headers={"x-next-token": token} if token else None)
 
     async def _refused(self, call: Call, request: Request) -> Response:
         del request

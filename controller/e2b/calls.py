@@ -29,7 +29,10 @@ _WATCH = "listings are compared four times a second: what comes and goes between
 _LANGUAGES = "python, javascript and bash, if the image has them; others are refused"
 _BUILDS = "template builds are not offered; build an image, and name it as the template"
 _VOLUMES = "volumes are not offered in this protocol; name a SandboxTemplate with `volumes:` as the template"
-_SNAPSHOTS = "snapshots are not offered yet; copy files out by `files.read`, or keep the sandbox paused"
+_SECRETS = "secrets are not offered in this protocol; `paddock secret set NAME` keeps one, which a template names"
+_LOGS = "logs are not offered in this protocol; `paddock logs NAME` shows them"
+_DELETE = "deletes snapshots only; a template is deleted by `paddock delete`"
+_SNAPSHOTS = "files at one instant; processes and memory are not copied"
 
 CALLS: Sequence[Call] = (
     Call("control", "POST", "/v2/sandboxes", "create", client="Sandbox.create"),
@@ -46,14 +49,24 @@ CALLS: Sequence[Call] = (
     Call("control", "POST", _ID + "/resume", "connect", client="Sandbox.resume"),
     Call("control", "GET", _ID + "/metrics", "metrics", client="get_metrics"),
     Call("control", "PUT", _ID + "/network", "network", client="update_network"),
-    Call("control", "POST", _ID + "/fork", "refused", client="fork", difference=_SNAPSHOTS),
-    Call("control", "POST", _ID + "/snapshots", "refused", client="create_snapshot", difference=_SNAPSHOTS),
-    Call("control", "GET", "/snapshots", "refused", client="list_snapshots", difference=_SNAPSHOTS),
+    Call("control", "POST", _ID + "/fork", "fork", client="fork", difference=_SNAPSHOTS),
+    Call("control", "POST", _ID + "/snapshots", "snapshot", client="create_snapshot", difference=_SNAPSHOTS),
+    Call("control", "GET", "/snapshots", "snapshots", client="list_snapshots"),
+    Call("control", "GET", "/templates", "templates", "list", "Template.list"),
+    Call("control", "GET", "/v2/templates", "templates", "list", "Template.list"),
+    Call("control", "GET", "/default-templates", "templates", "list"),
+    Call("control", "GET", "/templates/aliases/{id:path}", "template", "alias", "Template.exists"),
+    Call("control", "GET", "/templates/{id}", "template", "get"),
+    Call("control", "DELETE", "/templates/{id:path}", "delete_template", client="delete_snapshot", difference=_DELETE),
     Call("control", "POST", "/v3/templates", "refused", client="Template.build", difference=_BUILDS),
     Call("control", "POST", "/v2/templates", "refused", client="Template.build", difference=_BUILDS),
     Call("control", "POST", "/templates", "refused", client="Template.build", difference=_BUILDS),
     Call("control", "POST", "/volumes", "refused", client="Volume.create", difference=_VOLUMES),
     Call("control", "GET", "/volumes", "refused", client="Volume.list", difference=_VOLUMES),
+    Call("control", "POST", "/secrets", "refused", client="Secret.create", difference=_SECRETS),
+    Call("control", "GET", "/secrets", "refused", client="Secret.list", difference=_SECRETS),
+    Call("control", "GET", _ID + "/logs", "refused", difference=_LOGS),
+    Call("control", "GET", "/v2/sandboxes/{id}/logs", "refused", difference=_LOGS),
     Call("envd", "GET", "/health", "health", client="is_running"),
     Call("envd", "GET", "/files", "download", client="files.read, download_url"),
     Call("envd", "POST", "/files", "upload", client="files.write, files.write_files, upload_url"),

@@ -101,7 +101,7 @@ class Control:
         now = self._parts.clock.now()
         annotations = {
             metadata.METADATA: metadata.encoded(body.text_map("metadata")),
-            metadata.TEMPLATE: template,
+            metadata.TEMPLATE: choice.name,
             metadata.TOKEN: caller.token_id,
             metadata.STARTED: f"{now:.3f}",
             metadata.ENDS: f"{now + seconds:.3f}",

@@ -1,9 +1,11 @@
 """What E2B's templates mean here: a SandboxTemplate or pool of the namespace, or an image."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controller.e2b.metadata import TEMPLATE as TEMPLATE_NAME
 from controller.e2b.parts import Parts
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.sandboxpool import KIND as POOL
@@ -17,14 +19,17 @@ _STRICTEST = STRICTEST.name
 _HOME_SIZE = "256Mi"
 _TMP = {"mountPath": "/tmp", "size": "64Mi"}  # noqa: S108 - in the sandbox
 _SHOWN = 20
+SNAPSHOT = "SandboxSnapshot"  # the kind
+SPEC = "paddock.e2b/spec"  # of a snapshot: what a sandbox of it begins with
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The part of a Sandbox's spec that a template stands for, and its security level."""
+    """The part of a Sandbox's spec that a template stands for, its security level, and its name."""
 
     spec: Mapping[str, Any]
     level: str
+    name: str
 
 
 def chosen(parts: Parts, namespace: str, template: str) -> Chosen:
@@ -41,19 +46,40 @@ def chosen(parts: Parts, namespace: str, template: str) -> Chosen:
         except NotFound:
             continue
         if kind is TEMPLATE:
-            return Chosen({"templateRef": {"name": template}}, str(obj.spec.get("securityLevel") or _STRICTEST))
+            level = str(obj.spec.get("securityLevel") or _STRICTEST)
+            return Chosen({"templateRef": {"name": template}}, level, template)
         name = str(obj.spec["templateRef"]["name"])
         stored = objects.get(TEMPLATE, namespace, name)
         level = str(stored.spec.get("securityLevel") or _STRICTEST)
-        return Chosen({"templateRef": {"name": name}, "poolPolicy": "Prefer"}, level)
+        return Chosen({"templateRef": {"name": name}, "poolPolicy": "Prefer"}, level, template)
+    if (restored := _of_snapshot(parts, namespace, template)) is not None:
+        return restored
     image = parts.rules.templates.get(template) or (template if set(template) & set(":/") else "")
     if image:
-        return Chosen({"template": of_image(image)}, _STRICTEST)
+        return Chosen({"template": of_image(image)}, _STRICTEST, template)
     known = sorted({*parts.rules.templates, *(each.name for each in objects.list(TEMPLATE, namespace).objects)})
     raise NotFound(
         f"template `{template[:100]}` not found; there are {', '.join(known[:_SHOWN]) or 'none'}: name one of them, an"
         f" image with its tag, or apply a SandboxTemplate of this name in the namespace `{namespace}`"
     )
+
+
+def _of_snapshot(parts: Parts, namespace: str, name: str) -> Chosen | None:
+    """Return the spec of a sandbox that begins from a snapshot of this name; None: there is none."""
+    kind = parts.services.registry.by_name(SNAPSHOT)
+    if kind is None or not is_name(name) or not access.may(AccessRequest("get", kind.name, namespace, name)):
+        return None
+    try:
+        obj = parts.services.objects.get(kind, namespace, name)
+        copied = json.loads(obj.annotations.get(SPEC) or "null")
+    except (NotFound, ValueError):
+        return None
+    if not isinstance(copied, dict):
+        return None
+    spec = {**copied, "restoreFrom": {"snapshotRef": {"name": name}}}
+    if "templateRef" in copied:
+        spec["poolPolicy"] = "Never"
+    return Chosen(spec, level_of(parts, namespace, copied), obj.annotations.get(TEMPLATE_NAME) or name)
 
 
 def is_name(text: str) -> bool:
