@@ -173,6 +173,28 @@ class Settings(BaseSettings):
     e2b_tls_key_file: Path | None = Field(
         default=None, description="PEM private key of e2b_tls_cert_file, readable by the daemon alone; default: none"
     )
+    preview_address: str = Field(
+        default="127.0.0.1:9480",
+        description=(
+            "HOST:PORT of the listener for previews of sandboxes' ports, opened with the first link; beyond this "
+            "machine with preview_cert_file; empty: no previews"
+        ),
+    )
+    preview_domain: str = Field(
+        default="",
+        pattern=r"^([a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?(:[0-9]{1,5})?)?$",
+        description=(
+            "domain of the host names PORT--NAME--NAMESPACE.DOMAIN of previews, with its port if that is not 443; not "
+            "the API's own domain; it needs a wildcard record, and https here or at a proxy in front; default: empty, "
+            "localhost with the listener's port"
+        ),
+    )
+    preview_cert_file: Path | None = Field(
+        default=None, description="PEM certificate chain of that listener, for *.preview_domain; default: none"
+    )
+    preview_key_file: Path | None = Field(
+        default=None, description="PEM private key of preview_cert_file, readable by the daemon alone; default: none"
+    )
     e2b_templates: dict[str, str] = Field(
         default={"base": "paddock/python:1", "code-interpreter-v1": "paddock/python:1"},
         max_length=64,
@@ -531,7 +553,7 @@ class Settings(BaseSettings):
                 )
         return value
 
-    @field_validator("e2b_address")
+    @field_validator("e2b_address", "preview_address")
     @classmethod
     def _is_address(cls, value: str) -> str:
         if value:

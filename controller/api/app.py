@@ -20,6 +20,8 @@ from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
 from controller.api.panel.serve import Panel
+from controller.api.preview import routes as preview_routes
+from controller.api.preview.routes import PreviewLinks
 from controller.api.routes import (
     agent,
     apply,
@@ -58,7 +60,21 @@ from controller.service.sandbox.ssh import NoSsh, SshFront
 from controller.service.services import Services
 from controller.version import VERSION
 
-_OF_SANDBOXES = (agent, contexts, files, logs, port_forward, proxy, ssh_routes, detached, inspect, why, attest, usage)
+_OF_SANDBOXES = (
+    agent,
+    contexts,
+    files,
+    logs,
+    port_forward,
+    proxy,
+    ssh_routes,
+    preview_routes,
+    detached,
+    inspect,
+    why,
+    attest,
+    usage,
+)
 
 # Readiness checks by name, each with its current problem ("" for none).
 Ready = Callable[[], Sequence[tuple[str, str]]]
@@ -78,14 +94,14 @@ def create_app(
     forwarding: Forwarding | None = None,
     e2b_url: str = "",
     ssh_front: SshFront | None = None,
+    previews: PreviewLinks | None = None,
 ) -> FastAPI:
     """Return the ASGI application over these use-cases, with routes for each kind of their registry.
 
     `ready` serves /readyz, `examine` the findings of `paddock doctor`. `who` authenticates each request; every listener
-    sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp.
-    `forwarding` passes on requests for sandboxes of other hosts, if there are any. `e2b_url` is that of the
-    listener for clients of E2B.
-    `ssh_front` serves SSH connections. `forwarding` passes on requests for sandboxes of other hosts, if there are any.
+    sets it. By default every caller is Paddock itself. `mcp_app` answers at /mcp. `e2b_url` is that of the listener for
+    clients of E2B. `ssh_front` serves SSH connections, `previews` links to ports. `forwarding` passes on requests for
+    sandboxes of other hosts, if there are any.
     """
     app = copy(routed(services.registry, speaks_mcp=mcp_app is not None))
     app.state, app.user_middleware = State(), []
@@ -99,6 +115,7 @@ def create_app(
     app.state.mcp = mcp_app
     app.state.e2b_url = e2b_url
     app.state.ssh = ssh_front or NoSsh()
+    app.state.previews = previews
     # The last one added is outermost: refused requests are counted as well.
     app.add_middleware(BodyType)
     app.add_middleware(BodyLimit, share=load.share)

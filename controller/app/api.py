@@ -17,6 +17,7 @@ from controller.app.engine import make_install_rules
 from controller.app.errors import CannotStart
 from controller.app.fleet_tls import make_fleet_tls
 from controller.app.loop import LoopParts
+from controller.app.previews import make_previews
 from controller.app.ssh import make_ssh
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
@@ -131,6 +132,7 @@ def start_listeners(
         forwarding=forwarding,
         e2b_url=e2b_url,
         ssh_front=make_ssh(core, services, store.instance_id),
+        previews=make_previews(core, services, store),
     )
     core.undo.callback(services.recorder.flush)
     listeners = Listeners(_listener_rules(settings, fleet_tls), store.tokens, core.clock, lambda who: make(who=who))

@@ -53,6 +53,8 @@ COMMANDS = {
     "ssh": "Work in a sandbox by SSH: shells, files, ports, IDEs.",
     "cp": "Copy files and folders into or out of a sandbox.",
     "port-forward": "Forward local ports to a sandbox.",
+    "open": "Open a port of a sandbox in a browser, by a link that may be passed on.",
+    "code": "Open an editor in a sandbox: VS Code, Cursor, Zed or JetBrains.",
     "image": "List, pull, build and push images of the host.",
     "panel": "Open the web panel in your browser.",
     "explain": "Document the fields of a kind.",

@@ -123,6 +123,11 @@ def setup_(ctx: click.Context, remove: bool, dry_run: bool) -> None:
     say(f"{config} written; try `ssh NAME.{ssh_client.DOMAIN}`")
 
 
+def is_set_up() -> bool:
+    """Return True if `paddock ssh setup` was run by this user."""
+    return (_FOLDER.expanduser() / _CONFIG).exists()
+
+
 def _remove(main: Path, include: str, files: tuple[Path, ...], *, dry_run: bool) -> None:
     lines = main.read_text().splitlines(keepends=True) if main.exists() else []
     others = [line for line in lines if line.rstrip("\n") != include]

@@ -1,14 +1,17 @@
-"""OpenSSH's own client in sandboxes: commands, terminals, files, ports, and what a lost connection means."""
+"""The front door: OpenSSH's own client in sandboxes, and previews of their ports by signed links."""
 
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pexpect
 import pytest
 
@@ -73,7 +76,9 @@ class Client:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_STALL_SECONDS="0.5") as daemon:
+    with running(
+        tmp_path_factory.mktemp("daemon"), PADDOCK_STALL_SECONDS="0.5", PADDOCK_PREVIEW_ADDRESS="127.0.0.1:0"
+    ) as daemon:
         daemon.apply(SANDBOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
         yield Client(daemon, tmp_path_factory.mktemp("home"))
@@ -190,3 +195,137 @@ def test_the_audit_names_caller_and_channels(client: Client) -> None:
     assert {entry["verb"] for entry in ssh} == {"ssh", "exec"}
     assert all(entry["actor"].startswith("root") for entry in ssh)
     assert {entry["detail"].get("via") for entry in ssh if entry["verb"] == "exec"} == {"ssh"}
+
+
+# Previews
+
+_SERVER = """
+import http.server, socketserver, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = (self.path + " " + str(self.headers.get("Cookie")) + " " + str(self.headers.get("Host"))).encode()
+        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
+    def do_POST(self):
+        size = int(self.headers["Content-Length"]); left = size
+        while left: left -= len(self.rfile.read(min(left, 1 << 16)))
+        self.send_response(200); self.send_header("Content-Length", "2"); self.end_headers(); self.wfile.write(b"ok")
+    def log_message(self, *_): pass
+socketserver.ThreadingTCPServer.allow_reuse_address = True
+socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+class Browser:
+    """Requests to the preview listener, by host name, as a browser and a program send them."""
+
+    def __init__(self, daemon: RunningDaemon) -> None:
+        self.daemon = daemon
+
+    def link(self, name: str, port: int, *words: str) -> str:
+        return self.daemon.paddock("open", name, str(port), "--print", *words).stdout.strip()
+
+    def get(self, url: str, **headers: str) -> httpx.Response:
+        parts = urlsplit(url)
+        address = f"http://127.0.0.1:{parts.port}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else "")
+        return httpx.get(address, headers={"Host": parts.netloc, **headers}, timeout=30)
+
+    def cookie(self, link: str) -> str:
+        answer = self.get(link)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/"), answer.text
+        return answer.headers["set-cookie"].partition(";")[0]
+
+
+@pytest.fixture(scope="module")
+def browser(client: Client) -> Browser:
+    for port in (3000, 3001):
+        command = ["exec", "box", "--detach", "--", "python3", "-c", _SERVER, str(port)]
+        client.daemon.paddock(*command)
+    return Browser(client.daemon)
+
+
+def _origin(link: str) -> str:
+    parts = urlsplit(link)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def test_a_link_becomes_a_cookie_of_its_host(browser: Browser) -> None:
+    link = browser.link("box", 3000)
+    assert _origin(link).startswith("http://3000--box--default.localhost:")
+    cookie = browser.cookie(link)
+    wait_for("the program", lambda: browser.get(_origin(link), Cookie=cookie).status_code == 200)
+    answer = browser.get(_origin(link) + "/x?y=1", Cookie=f"a=1; {cookie}")
+    assert answer.text == "/x?y=1 a=1 localhost:3000"
+    token = parse_qs(urlsplit(link).query)["paddock-preview"][0]
+    by_program = browser.get(_origin(link) + "/p", **{"X-Paddock-Preview-Token": token})
+    assert by_program.text == "/p None localhost:3000"
+
+
+def test_what_is_no_right_of_this_host_is_refused(browser: Browser) -> None:
+    link, other = browser.link("box", 3000), browser.link("box", 3001)
+    cookie, token = browser.cookie(link), parse_qs(urlsplit(link).query)["paddock-preview"][0]
+    refusals = {
+        "no link": browser.get(_origin(link)),
+        "another port's cookie": browser.get(_origin(other), Cookie=cookie),
+        "another port's link": browser.get(f"{_origin(other)}/?paddock-preview={token}"),
+        "the link as a cookie": browser.get(_origin(link), Cookie=f"__Host-paddock-preview={token}"),
+        "two cookies": browser.get(_origin(link), Cookie=f"{cookie}; __Host-paddock-preview=x"),
+        "a longer time": browser.get(f"{_origin(link)}/?paddock-preview=9{token}"),
+    }
+    assert {name: answer.status_code for name, answer in refusals.items()} == dict.fromkeys(refusals, 401)
+    sibling = {"Cookie": cookie, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}
+    assert browser.get(_origin(link), **sibling).status_code == 403
+    assert browser.get(_origin(link), **{**sibling, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+    for host in ("localhost", "www.localhost", "3000--box--default.evil.test", "8500--box--default.localhost"):
+        port = urlsplit(link).port
+        address = f"http://127.0.0.1:{port}/apis/paddock/v1alpha1/namespaces/default/sandboxes"
+        assert httpx.get(address, headers={"Host": f"{host}:{port}"}).status_code == 421, host
+
+
+def test_ports_with_more_power_get_no_link(browser: Browser) -> None:
+    for port in ("8500", "8090"):
+        refused = browser.daemon.paddock("open", "box", port, "--print", check=False)
+        assert (refused.returncode, "has no previews" in refused.stderr) == (1, True)
+
+
+def test_a_dead_port_is_a_page_in_words(browser: Browser) -> None:
+    link = browser.link("box", 3999)
+    answer = browser.get(_origin(link), Cookie=browser.cookie(link), Accept="text/html")
+    assert answer.status_code == 502
+    assert "<h1>Nothing answers here</h1>" in answer.text
+
+
+def test_voiding_ends_links_and_open_streams(browser: Browser) -> None:
+    link = browser.link("box", 3000)
+    cookie = browser.cookie(link)
+    parts = urlsplit(link)
+    with socket.create_connection(("127.0.0.1", parts.port)) as upload:
+        head = f"POST / HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: {cookie}\r\nContent-Length: 9999\r\n\r\nx"
+        upload.sendall(head.encode())
+        browser.link("box", 3000, "--void")
+        assert browser.get(_origin(link), Cookie=cookie).status_code == 401
+        upload.settimeout(30)
+        assert upload.recv(65536) == b""
+
+
+def test_a_link_dies_with_its_sandbox(browser: Browser) -> None:
+    spec = SANDBOX.replace("name: box", "name: short")
+    browser.daemon.apply(spec)
+    link = browser.link("short", 3000)
+    cookie = browser.cookie(link)
+    browser.daemon.paddock("delete", "sandbox", "short", "--now")
+    browser.daemon.apply(spec)
+    assert browser.get(_origin(link), Cookie=cookie).status_code == 401
+    assert browser.get(link).status_code == 401
+    assert browser.get(browser.link("short", 3000)).headers["clear-site-data"] == '"cache", "storage"'
+
+
+def test_a_link_dies_with_its_makers_token(browser: Browser) -> None:
+    made = browser.daemon.paddock("token", "create", "maker", "--role", "user", "--namespace", "default", "-o", "json")
+    token = json.loads(made.stdout)["token"]
+    path = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/box/previews"
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(browser.daemon.socket))) as api:
+        sent = api.post(f"http://localhost{path}", json={"port": 3000}, headers={"Authorization": f"Bearer {token}"})
+    link = sent.json()["url"]
+    cookie = browser.cookie(link)
+    browser.daemon.paddock("token", "revoke", "maker")
+    assert browser.get(_origin(link), Cookie=cookie).status_code == 401

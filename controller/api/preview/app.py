@@ -1,0 +1,279 @@
+"""The application of the preview listener. The API is not there: a preview's host name leads to a sandbox's port alone.
+
+Each request is judged by itself: by the link in its query, which is exchanged for a cookie of that host name before the
+program sees anything; by that cookie; or by a header, for programs.
+"""
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
+
+import structlog
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from controller.api.preview.headers import PreviewRequest, cookies_of
+from controller.api.preview.pages import page
+from controller.api.server.peer_credentials import LINK
+from controller.api.streams.proxy import ProxiedResponse, relay_websocket
+from controller.kinds.runtime.preview import (
+    COOKIE,
+    HEADER,
+    PARAMETER,
+    PreviewTarget,
+    PreviewToken,
+    Purpose,
+    is_label,
+    label_of,
+    parse_token,
+    target_of,
+)
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.service.errors import Conflict, NotFound, ServiceError, Unauthorized
+from controller.service.sandbox.port_forward import Forwarded, PortForward
+from controller.service.sandbox.previews import Previews
+from controller.service.sandbox.streams import SandboxStreams
+
+_STALL_SECONDS = 60.0
+_WAKE_SECONDS, _WAKE_PAUSE_SECONDS = 20.0, 0.25
+_CHECK_SECONDS = 2.0  # how late an open stream notices that its link has ended
+_SIBLINGS = ("same-site", "cross-site")
+_log = structlog.get_logger("paddock.api")
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewAddress:
+    """The public address of previews: `https`, a domain, and a port in it unless that is the scheme's."""
+
+    scheme: str
+    domain: str
+
+    def host(self, target: PreviewTarget) -> str:
+        return f"{label_of(target)}.{self.domain}"
+
+    def url(self, target: PreviewTarget, token: str) -> str:
+        """Return the link."""
+        return f"{self.scheme}://{self.host(target)}/?{urlencode({PARAMETER: token})}"
+
+
+class PreviewRefused(Exception):
+    """An answer in place of the program's."""
+
+    def __init__(self, code: int, title: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.title = code, title
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The right of one request: its target, the token it came with, and as what."""
+
+    target: PreviewTarget
+    token: PreviewToken
+    purpose: Purpose
+    uid: str
+
+
+class PreviewApp:
+    """ASGI application over the links and the ports of this host's sandboxes."""
+
+    def __init__(
+        self, previews: Previews, forward: PortForward, streams: SandboxStreams, address: PreviewAddress
+    ) -> None:
+        self._previews, self._forward, self._streams, self._address = previews, forward, streams, address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            return
+        try:
+            answer: ASGIApp = await self._answer(scope)
+        except PreviewRefused as error:
+            answer = page(error.code, error.title, str(error), for_people=_is_for_people(scope))
+        except ServiceError as error:
+            answer = page(error.code, "No preview", str(error), for_people=_is_for_people(scope))
+        if scope["type"] == "websocket" and isinstance(answer, Response):
+            await WebSocket(scope, receive, send).send_denial_response(answer)
+        else:
+            await answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope) -> ASGIApp:
+        """Return what answers this request. Raises PreviewRefused; ServiceError."""
+        headers = Headers(scope=scope)
+        label = self._label(headers)
+        if PARAMETER in _query(scope):
+            return await self._exchanged(scope, headers, label)
+        allowed = await self._allowed(scope, headers, label)
+        link = scope.get("state", {}).get(LINK)
+        if link is not None:
+            link.pause_seconds = _STALL_SECONDS
+        opened = await self._opened(allowed.target)
+        await run_in_threadpool(self._previews.first_use, allowed.target, allowed.uid, allowed.token)
+        return _Relay(self, allowed, opened, self._request(scope, allowed.target))
+
+    def _label(self, headers: Headers) -> str:
+        """Return the label of the host name. Raises PreviewRefused for another host."""
+        hosts = headers.getlist("host")
+        label, _, domain = (hosts[0] if len(hosts) == 1 else "").lower().partition(".")
+        if domain.removesuffix(".") != self._address.domain or not is_label(label):
+            text = "this address belongs to no preview; make a link by `paddock open NAME PORT`"
+            raise PreviewRefused(421, "Misdirected", text)
+        return label
+
+    async def _exchanged(self, scope: Scope, headers: Headers, label: str) -> Response:
+        """Exchange a link for a cookie, and lead to the address without it."""
+        (given, *_), rest = _split_query(scope)
+        is_navigation = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        if not is_navigation or headers.get("sec-fetch-dest", "document") not in ("document", "empty"):
+            raise PreviewRefused(403, "Not here", "a link is opened in a browser; programs send it in a header")
+        token = _token(given)
+        target = _target(label, token)
+        uid = await run_in_threadpool(self._previews.check, "link", token, target)
+        cookie = await run_in_threadpool(self._previews.cookie, token, target, uid)
+        is_first = await run_in_threadpool(self._previews.first_use, target, uid, token)
+        path = scope["raw_path"].decode("latin-1") or "/"
+        answer = RedirectResponse("/" + path.lstrip("/") + (f"?{rest}" if rest else ""), 303)
+        left = max(1, token.expires - int(time.time()))
+        answer.headers["set-cookie"] = f"{COOKIE}={cookie}; Path=/; Max-Age={left}; Secure; HttpOnly; SameSite=Lax"
+        answer.headers["referrer-policy"] = "no-referrer"
+        answer.headers["cache-control"] = "no-store"
+        if is_first:  # what an earlier sandbox of this name left in the browser, such as a service worker
+            answer.headers["clear-site-data"] = '"cache", "storage"'
+        return answer
+
+    async def _allowed(self, scope: Scope, headers: Headers, label: str) -> Pass:
+        """Return the right of a request. Raises PreviewRefused; Unauthorized."""
+        if given := headers.getlist(HEADER):
+            token, purpose = _token(given[0] if len(given) == 1 else ""), "link"
+            target = _target(label, token)
+            return Pass(target, token, "link", await run_in_threadpool(self._previews.check, purpose, token, target))
+        cookies = cookies_of(scope["headers"])
+        if not cookies:
+            raise Unauthorized(
+                f"open the link that you were given, or send its token in the header {HEADER}; whoever may use the"
+                " sandbox makes one by `paddock open NAME PORT`"
+            )
+        self._refuse_siblings(scope, headers)
+        token = _token(cookies[0] if len(cookies) == 1 else "")
+        target = _target(label, token)
+        return Pass(target, token, "cookie", await run_in_threadpool(self._previews.check, "cookie", token, target))
+
+    def _refuse_siblings(self, scope: Scope, headers: Headers) -> None:
+        """Refuse what another page has a browser send with our cookie. Raises PreviewRefused."""
+        method = scope.get("method", "GET")
+        navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate" and scope["type"] == "http"
+        own = f"{self._address.scheme}://{headers['host'].lower().rstrip('.')}"
+        origin = headers.get("origin")
+        is_foreign = origin is not None and origin != own
+        from_sibling = headers.get("sec-fetch-site") in _SIBLINGS and not navigates
+        if from_sibling or (is_foreign and (scope["type"] == "websocket" or method not in ("GET", "HEAD"))):
+            text = "another page asked for this; a preview answers its own pages, and links that people follow"
+            raise PreviewRefused(403, "Not from there", text)
+
+    async def _opened(self, target: PreviewTarget) -> Forwarded:
+        """Connect to the port. After a wake its program may still be starting. Raises PreviewRefused; ServiceError."""
+        try:
+            slept = await run_in_threadpool(self._streams.awake, SANDBOX, target.namespace, target.name) is None
+            until = time.monotonic() + (_WAKE_SECONDS if slept else 0.0)
+            while True:
+                try:
+                    return await run_in_threadpool(
+                        self._forward.open, SANDBOX, target.namespace, target.name, target.port
+                    )
+                except Conflict:
+                    if time.monotonic() >= until:
+                        raise
+                await asyncio.sleep(_WAKE_PAUSE_SECONDS)
+        except NotFound:
+            raise PreviewRefused(404, "No such sandbox", "the sandbox of this preview is gone") from None
+        except Conflict as error:
+            text = f"sandbox {target.name}, port {target.port}: {error}; start the program in the sandbox, then reload"
+            raise PreviewRefused(502, "Nothing answers here", text) from error
+
+    def _request(self, scope: Scope, target: PreviewTarget) -> PreviewRequest:
+        query = scope.get("query_string", b"")
+        path = scope["raw_path"] + (b"?" + query if query else b"")
+        origin = f"{self._address.scheme}://{self._address.host(target)}"
+        method = scope.get("method", "GET")
+        return PreviewRequest(method, target.port, "", path, scope["headers"], self._address.scheme, origin)
+
+    async def until_over(self, allowed: Pass) -> None:
+        """Wait until the right of a request has ended."""
+        with contextlib.suppress(ServiceError):
+            while True:
+                await asyncio.sleep(_CHECK_SECONDS)
+                await run_in_threadpool(self._previews.check, allowed.purpose, allowed.token, allowed.target)
+
+
+class _Relay:
+    """A request or a WebSocket that is passed on. It ends with the link."""
+
+    def __init__(self, app: PreviewApp, allowed: Pass, opened: Forwarded, request: PreviewRequest) -> None:
+        self._app, self._allowed, self._opened, self._request = app, allowed, opened, request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        over, started = asyncio.create_task(self._app.until_over(self._allowed)), False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        async def next_message() -> Message:
+            if not over.done():
+                incoming = asyncio.ensure_future(receive())
+                try:
+                    await asyncio.wait({incoming, over}, return_when=asyncio.FIRST_COMPLETED)
+                    if incoming.done():
+                        return incoming.result()
+                finally:
+                    incoming.cancel()
+            is_http = scope["type"] == "http"
+            return {"type": "http.disconnect"} if is_http else {"type": "websocket.disconnect", "code": 1008}
+
+        try:
+            if scope["type"] == "websocket":
+                await relay_websocket(WebSocket(scope, next_message, watched), self._request, self._opened)
+            else:
+                await ProxiedResponse(self._request, self._opened)(scope, next_message, watched)
+                if over.done() and not started:
+                    answer = page(401, "No preview", "the link has ended", for_people=_is_for_people(scope))
+                    await answer(scope, receive, send)
+        finally:
+            over.cancel()
+            await asyncio.gather(over, return_exceptions=True)
+
+
+def _is_for_people(scope: Scope) -> bool:
+    return scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
+
+
+def _token(text: str) -> PreviewToken:
+    token = parse_token(text)
+    if token is None:
+        raise Unauthorized("the link is damaged; copy all of it, or ask for a new one")
+    return token
+
+
+def _target(label: str, token: PreviewToken) -> PreviewTarget:
+    """Return the target of a host name. Raises Unauthorized if the token is of another."""
+    target = target_of(label) or token.target
+    if target is None or label_of(target) != label:
+        raise Unauthorized("the link is of another address")
+    return target
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
+
+
+def _split_query(scope: Scope) -> tuple[list[str], str]:
+    """Return the values of our parameter, and the query without it, as it was sent."""
+    parts = scope.get("query_string", b"").decode("latin-1").split("&")
+    ours = [part for part in parts if part.partition("=")[0] == PARAMETER]
+    values = [value for part in ours for _, value in parse_qsl(part)]
+    return values or [""], "&".join(part for part in parts if part not in ours)

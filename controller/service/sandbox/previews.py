@@ -1,0 +1,187 @@
+"""Links to ports of sandboxes: made for whoever may use the sandbox, and held by anybody.
+
+A link ends with its expiry, with the sandbox, with its maker's token, and when all links of the sandbox are voided.
+The key of their signatures lies in the state folder, not in the store.
+"""
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.kinds.access.access import AccessRequest
+from controller.kinds.registry import Registry
+from controller.kinds.runtime.preview import (
+    DEFAULT_SECONDS,
+    MOST_SECONDS,
+    PreviewTarget,
+    PreviewToken,
+    Purpose,
+    port_refused,
+    sign,
+)
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.ports import Clock, StoreError, Tokens
+from controller.service import errors
+from controller.service.access import access
+from controller.service.access.audit import Recorder
+from controller.service.objects.objects import Objects
+
+_KEY_BYTES = 32
+_MOST_USED = 4096
+_MOST_SANDBOXES = 20_000
+_USER_OF_HOST = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewLink:
+    """A link. `expires` is Unix seconds."""
+
+    target: PreviewTarget
+    token: str
+    expires: int
+
+
+class Previews:
+    """Makes, checks and voids links. Thread-safe. The folder is made with the first link."""
+
+    def __init__(
+        self,
+        *,
+        objects: Objects,
+        registry: Registry,
+        tokens: Tokens,
+        recorder: Recorder,
+        clock: Clock,
+        folder: Path,
+    ) -> None:
+        self._objects, self._registry, self._tokens = objects, registry, tokens
+        self._recorder, self._clock, self._folder = recorder, clock, folder
+        self._lock = threading.Lock()
+        self._key: bytes | None = None
+        self._used: set[str] = set()
+        self.opened: Callable[[], None] = lambda: None
+        """Called with the first link: it starts the listener. Raises ServiceUnavailable."""
+
+    @property
+    def has_links(self) -> bool:
+        """Return True if a link was ever made."""
+        return (self._folder / "key").exists()
+
+    def create(self, target: PreviewTarget, seconds: int = DEFAULT_SECONDS) -> PreviewLink:
+        """Return a link for the caller, who may use the sandbox. Raises ServiceError."""
+        if reason := port_refused(target.port):
+            raise errors.BadRequest(reason)
+        if not 1 <= seconds <= MOST_SECONDS:
+            raise errors.BadRequest(f"expiresSeconds is from 1 to {MOST_SECONDS} (7 days), not {seconds}")
+        uid = self._objects.get(SANDBOX, target.namespace, target.name).uid
+        caller = access.caller()
+        expires = int(self._clock.now()) + seconds
+        if caller is not None and caller.expires_at is not None:
+            expires = min(expires, int(caller.expires_at))
+        self.opened()
+        maker = caller.token_id if caller is not None and caller.token_id else _USER_OF_HOST
+        token = sign(self._signing_key(), "link", target, uid, self._counter(uid), expires, maker)
+        return PreviewLink(target, token, expires)
+
+    def void(self, namespace: str, name: str) -> None:
+        """End all links of a sandbox. Raises ServiceError."""
+        uid = self._objects.get(SANDBOX, namespace, name).uid
+        with self._lock:
+            state = self._state()
+            state[uid] = {**state.get(uid, {}), "counter": self._counter_of(state, uid) + 1}
+            self._save(state)
+
+    def check(self, purpose: Purpose, token: PreviewToken, target: PreviewTarget) -> str:
+        """Return the uid of the sandbox that the token is of. Raises Unauthorized for one that does not hold."""
+        refused = errors.Unauthorized("the link is not valid for this address, or it has ended; ask for a new one")
+        if port_refused(target.port):
+            raise refused
+        if token.expires <= self._clock.now():
+            raise errors.Unauthorized("the link has expired; ask for a new one, or run `paddock open` again")
+        try:
+            uid = self._objects.get(SANDBOX, target.namespace, target.name).uid
+        except errors.NotFound:
+            raise refused from None
+        key = self._signing_key()
+        expected = sign(key, purpose, target, uid, self._counter(uid), token.expires, token.maker)
+        if not hmac.compare_digest(expected.split(".")[2], token.mac):
+            raise refused
+        if token.maker != _USER_OF_HOST:
+            with errors.translate_store_errors():
+                maker = self._tokens.by_id(token.maker)
+            if maker is None or maker.state(self._clock.now()) != "active":
+                raise errors.Unauthorized("the token that the link was made with has ended; ask for a new link")
+        return uid
+
+    def cookie(self, token: PreviewToken, target: PreviewTarget, uid: str) -> str:
+        """Return the cookie's value for a checked link; it ends with the link."""
+        return sign(self._signing_key(), "cookie", target, uid, self._counter(uid), token.expires, token.maker)
+
+    def first_use(self, target: PreviewTarget, uid: str, token: PreviewToken) -> bool:
+        """Record the first use of a link. Return True if no browser has used any of this sandbox's so far."""
+        if token.mac not in self._used:
+            if len(self._used) >= _MOST_USED:
+                self._used.clear()
+            self._used.add(token.mac)
+            ask = AccessRequest("use", SANDBOX.name, target.namespace, target.name, "preview")
+            with contextlib.suppress(StoreError):
+                self._recorder.ended(ask, {"via": "preview", "port": target.port})
+        with self._lock:
+            state = self._state()
+            is_first = not state.get(uid, {}).get("used", False)
+            if is_first:
+                state[uid] = {**state.get(uid, {}), "used": True}
+                self._save(state)
+        return is_first
+
+    def _signing_key(self) -> bytes:
+        with self._lock:
+            if self._key is None:
+                file = self._folder / "key"
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not file.exists():
+                    _write(file, secrets.token_bytes(_KEY_BYTES))
+                self._key = file.read_bytes()
+            return self._key
+
+    def _counter(self, uid: str) -> int:
+        with self._lock:
+            return self._counter_of(self._state(), uid)
+
+    @staticmethod
+    def _counter_of(state: dict[str, dict[str, Any]], uid: str) -> int:
+        return int(state.get(uid, {}).get("counter", 0))
+
+    def _state(self) -> dict[str, dict[str, Any]]:
+        """Return what is kept by uid: a counter that voids links, and if any was used."""
+        try:
+            state: dict[str, dict[str, Any]] = json.loads((self._folder / "links.json").read_text())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:  # fail closed: a voided link must not hold again
+            message = f"{self._folder / 'links.json'} can't be read ({error}); remove it and `key` to void all links"
+            raise errors.ServiceUnavailable(message) from error
+        return state
+
+    def _save(self, state: dict[str, dict[str, Any]]) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while len(state) > _MOST_SANDBOXES:  # the oldest are of sandboxes that are long gone
+            state.pop(next(iter(state)))
+        _write(self._folder / "links.json", json.dumps(state).encode())
+
+
+def _write(file: Path, data: bytes) -> None:
+    new = file.with_name(f"{file.name}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(descriptor)
+    new.replace(file)
