@@ -148,9 +148,9 @@ class PreviewApp:
     async def _allowed(self, scope: Scope, headers: Headers, label: str) -> Pass:
         """Return the right of a request. Raises PreviewRefused; Unauthorized."""
         if given := headers.getlist(HEADER):
-            token, purpose = _token(given[0] if len(given) == 1 else ""), "link"
+            token = _token(given[0] if len(given) == 1 else "")
             target = _target(label, token)
-            return Pass(target, token, "link", await run_in_threadpool(self._previews.check, purpose, token, target))
+            return Pass(target, token, "link", await run_in_threadpool(self._previews.check, "link", token, target))
         cookies = cookies_of(scope["headers"])
         if not cookies:
             raise Unauthorized(
