@@ -56,7 +56,7 @@ from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
 from controller.kinds.registry import Registry
 from controller.ports import Meter
-from controller.service.sandbox.ssh import NoSsh, SshFront
+from controller.service.front.ssh import NoSsh, SshFront
 from controller.service.services import Services
 from controller.version import VERSION
 

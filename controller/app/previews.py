@@ -14,7 +14,7 @@ from controller.app.core import Core
 from controller.app.errors import CannotStart
 from controller.kinds.common.address import parse_address
 from controller.service.errors import ServiceUnavailable
-from controller.service.sandbox.previews import Previews
+from controller.service.front.previews import Previews
 from controller.service.services import Services
 from controller.store.sql_store import SqlStore
 

@@ -1,7 +1,7 @@
 """The SSH front: its supervisor, over the services."""
 
 from controller.app.core import Core
-from controller.service.sandbox.ssh import NoSsh, SshFront
+from controller.service.front.ssh import NoSsh, SshFront
 from controller.service.services import Services
 from controller.ssh.channels import SandboxWork
 from controller.ssh.supervisor import SshParts, Supervisor

@@ -22,10 +22,10 @@ from controller.ports import ExecStream, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder
+from controller.service.front.ssh import SshLogin
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.files import SandboxFiles
 from controller.service.sandbox.port_forward import PortForward
-from controller.service.sandbox.ssh import SshLogin
 from controller.service.sandbox.streams import SandboxStreams
 from controller.ssh.command import CommandStreams, command_line, passed_environment, refusal_text
 

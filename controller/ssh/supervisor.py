@@ -13,7 +13,7 @@ from controller.ports import Meter, StreamError
 from controller.processes.channel import ChannelClosed, Message
 from controller.processes.child import Child
 from controller.service import errors
-from controller.service.sandbox.ssh import SshHost, SshLogin
+from controller.service.front.ssh import SshHost, SshLogin
 from controller.ssh.channels import Connection, Opener, SandboxWork
 from controller.ssh.host_key import host_key, public_key
 
@@ -36,7 +36,7 @@ class SshParts:
 
 
 class Supervisor:
-    """service.sandbox.ssh.SshFront. Nothing runs before the first connection; `close` ends all."""
+    """service.front.ssh.SshFront. Nothing runs before the first connection; `close` ends all."""
 
     def __init__(self, parts: SshParts) -> None:
         self._parts, self._opener = parts, Opener(parts.work)

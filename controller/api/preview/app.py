@@ -35,8 +35,8 @@ from controller.kinds.runtime.preview import (
 )
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import Conflict, NotFound, ServiceError, Unauthorized
+from controller.service.front.previews import Previews
 from controller.service.sandbox.port_forward import Forwarded, PortForward
-from controller.service.sandbox.previews import Previews
 from controller.service.sandbox.streams import SandboxStreams
 
 _STALL_SECONDS = 60.0

@@ -12,7 +12,7 @@ from controller.api.common.models import PREFIX
 from controller.api.preview.app import PreviewAddress
 from controller.kinds.runtime.preview import DEFAULT_SECONDS, MOST_SECONDS, PreviewTarget
 from controller.service.errors import BadRequest, Conflict, Forbidden, NotFound, ServiceUnavailable
-from controller.service.sandbox.previews import Previews
+from controller.service.front.previews import Previews
 
 _PATH = "/namespaces/{namespace}/sandboxes/{name}/previews"
 _ANSWERS = models.failures(BadRequest, Forbidden, NotFound, Conflict, ServiceUnavailable)

@@ -29,7 +29,7 @@ from controller.kinds.access.access import AccessRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access import access
 from controller.service.errors import ServiceError
-from controller.service.sandbox.ssh import SshFront, SshLogin
+from controller.service.front.ssh import SshFront, SshLogin
 from controller.service.services import Services
 
 PROTOCOL, RAW = "ssh.paddock", "raw.ssh.paddock"

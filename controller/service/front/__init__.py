@@ -1,0 +1,1 @@
+"""The front door: who connects to a sandbox by SSH, and links to its ports."""
