@@ -50,6 +50,7 @@ COMMANDS = {
     "project": "Open, close and configure projects, which are sandboxes.",
     "execs": "List commands started with `exec --detach`, or kill one.",
     "shell": "Open a shell in a sandbox.",
+    "repl": "Type code into an interpreter of a sandbox that keeps its variables.",
     "ssh": "Work in a sandbox by SSH: shells, files, ports, IDEs.",
     "cp": "Copy files and folders into or out of a sandbox.",
     "port-forward": "Forward local ports to a sandbox.",

@@ -32,7 +32,7 @@ def test_variables_stay_between_two_calls(sandbox: Sandbox) -> None:
     second = sandbox.run_code("x * 7")
     assert (second.text, second.count) == ("42", 2)
     assert sandbox.run_code("x", fresh=True).exit_code == 1
-    failed = sandbox.run_code("1 / 0")
+    failed = sandbox.run_code("1 / 0", check=False)
     assert failed.error is not None
     assert (failed.error.name, failed.exit_code) == ("ZeroDivisionError", 1)
     assert "ZeroDivisionError" in failed.stderr
@@ -54,6 +54,16 @@ def test_pictures_and_markup_come_by_their_types(sandbox: Sandbox) -> None:
     assert markup is not None
     assert markup.startswith('<iframe sandbox=""')
     assert "<script>" not in markup
+
+
+def test_commands_share_the_variables(daemon: RunningDaemon, sandbox: Sandbox) -> None:
+    sandbox.run_code("typed = 41")
+    done = daemon.paddock("repl", sandbox.name, stdin="print('hi')\ntyped + 1")
+    assert (done.returncode, done.stdout) == (0, "hi\n42\n")
+    failed = daemon.paddock("exec", "--context", "python", sandbox.name, "--", "1 / 0", check=False)
+    assert failed.returncode == 1
+    assert "ZeroDivisionError" in failed.stderr
+    assert daemon.paddock("exec", "--context", "bash", sandbox.name, "--", "exit 7", check=False).returncode == 7
 
 
 def test_interrupt_of_an_endless_loop_keeps_state(sandbox: Sandbox) -> None:

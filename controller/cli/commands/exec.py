@@ -60,6 +60,11 @@ def _separated(command: click.Command, arguments: Sequence[str]) -> str:
     help="Kill the command after this time (exit code 124); 0: never. [default: the daemon's, 5m; with -t: never]",
 )
 @click.option("-d", "--detach", is_flag=True, help="Run it in the background and print its ID (see `paddock execs`).")
+@click.option(
+    "--context",
+    metavar="CONTEXT",
+    help="Run COMMAND as code in a code context that keeps its variables: python, javascript, bash, or its name.",
+)
 @raw_option
 @click.pass_context
 def exec_(
@@ -74,6 +79,7 @@ def exec_(
     workdir: str,
     timeout: float | None,
     detach: bool,
+    context: str | None,
     raw: bool,
 ) -> None:
     """Run a command in a sandbox and exit with its exit code. Ctrl-C and other signals are forwarded to it.
@@ -88,12 +94,15 @@ def exec_(
     paddock exec -it quickstart -- python3
     paddock exec --secret NPM_TOKEN=npm-token quickstart -- npm publish
     paddock exec -d --timeout 2h quickstart -- python3 train.py
+    paddock exec --context python quickstart -- 'x = 6'
     """
     for option, value, assignments in (("--env", "VALUE", env), ("--secret", "SECRET", secrets)):
         if any(not assignment.partition("=")[0] or "=" not in assignment for assignment in assignments):
             raise click.UsageError(f"{option} takes NAME={value}")
     if detach and (with_stdin or tty):
         raise click.UsageError("--detach runs in the background; leave -i and -t out")
+    if context and (detach or with_stdin or tty or workdir):
+        raise click.UsageError("--context runs code in an interpreter of its own; leave -d, -i, -t and -w out")
     from controller.cli.exec_relay import exec_attached, exec_detached
     from paddock._client.command import Secret
 
@@ -101,6 +110,13 @@ def exec_(
     variables |= {name: Secret(value) for name, _, value in (assignment.partition("=") for assignment in secrets)}
 
     place, target = namespace or DEFAULT_NAMESPACE, sandbox_name(name)
+    if context:
+        from controller.cli.client import connect
+        from controller.cli.contexts import CodePlace
+        from paddock._client.command import as_json
+
+        code = CodePlace(connect(ctx), place, target, context, raw, as_json(variables))
+        ctx.exit(code.run(" ".join(command), timeout))
     if detach:
         exec_detached(ctx, place, target, command, env=variables, working_dir=workdir, timeout_seconds=timeout)
         return
