@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.cli import contexts
-from controller.cli.contexts import picture_sequence, read_cells
+from controller.cli.code import contexts
+from controller.cli.code.contexts import picture_sequence, read_cells
 
 PNG = base64.b64encode(b"\x89PNG" * 2000).decode()
 

@@ -112,7 +112,7 @@ def exec_(
     place, target = namespace or DEFAULT_NAMESPACE, sandbox_name(name)
     if context:
         from controller.cli.client import connect
-        from controller.cli.contexts import CodePlace
+        from controller.cli.code.contexts import CodePlace
         from paddock._client.command import as_json
 
         code = CodePlace(connect(ctx), place, target, context, raw, as_json(variables))

@@ -34,7 +34,7 @@ def repl_(ctx: click.Context, name: str, namespace: str | None, context: str, ra
     import sys
 
     from controller.cli.client import connect
-    from controller.cli.contexts import CodePlace, language_of, read_cells
+    from controller.cli.code.contexts import CodePlace, language_of, read_cells
     from controller.cli.terminal import is_terminal
 
     place = CodePlace(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name), context, raw)

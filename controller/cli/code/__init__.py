@@ -1,0 +1,1 @@
+"""Code in contexts of a sandbox, on this terminal."""
