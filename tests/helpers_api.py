@@ -19,6 +19,7 @@ from controller.kinds.observed.doctor import Finding
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.outcome import Ok
+from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports.place import ALONE, Place
@@ -175,6 +176,7 @@ class World:
     checks: list[tuple[str, str]] = field(default_factory=lambda: [("store", ""), ("engine", "")])
     refusals: list[tuple[str, str]] = field(default_factory=list)
     unguarded: list[str] = field(default_factory=list)  # why no level with a network is admitted
+    snapshots: list[Snapshot] = field(default_factory=list)  # of the reconcile passes: the last one counts
     doctor: list[Finding] = field(default_factory=list)
     files: FakeFiles = field(default_factory=FakeFiles)
     ports: FakePorts = field(default_factory=FakePorts)
@@ -251,6 +253,7 @@ def make_world(
         store.open()
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
     unguarded: list[str] = []
+    snapshots: list[Snapshot] = []
     numbers, files, ports, meter = itertools.count(1), FakeFiles(), FakePorts(), Meter()
     images = engine.image_store if engine else FakeImages({"paddock/base:1": "sha256:" + "b" * 64}, set)
 
@@ -278,7 +281,9 @@ def make_world(
         clock=clock,
         admit=admit,
         host=host,
-        loop=LoopPorts(wake=lambda: woken.append(1), place=place),
+        loop=LoopPorts(
+            wake=lambda: woken.append(1), place=place, snapshot=lambda: snapshots[-1] if snapshots else None
+        ),
         meter=meter,
         limits=ServiceLimits(
             transfers=transfers or TransferLimits(),
@@ -290,6 +295,7 @@ def make_world(
     doubles: dict[str, Any] = {
         "refusals": refusals,
         "unguarded": unguarded,
+        "snapshots": snapshots,
         "files": files,
         "ports": ports,
         "images": images,

@@ -11,6 +11,7 @@ import pytest
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.mcpserver import KIND, ready_condition
 from controller.kinds.meta import ObjectRef
+from controller.kinds.planning.action import Action, BuildImage
 from controller.kinds.registry import discover
 from controller.kinds.runtime.package_hosts import PackageHosts
 from controller.loop.tasks.images import ImageKeeper
@@ -245,8 +246,10 @@ def test_missing_images_and_hosts_are_named(house: House) -> None:
     house.server("a", command="uvx", args=["bar==1.2"])
     house.server("npm")
     house.tick()
-    assert house.ready("a")[1].endswith("paddock/python:1 is not on this host; build it (`images/build.sh python`)")
-    assert house.ready("npm")[1].endswith("paddock/node:1 is not on this host; build it (`images/build.sh node`)")
+    for server, recipe in (("a", "python"), ("npm", "node")):
+        reason, message = house.ready(server)
+        assert (reason, f"paddock/{recipe}:1 is not on this host" in message) == ("InstallFailed", True)
+        assert message.endswith(f"build it (`images/build.sh {recipe}`)")
     house.engine.images["paddock/node:1"] = node
     house.tick(60)
     assert house.ready("npm")[0] == "Unused", "it is installed once the image is there"
@@ -255,6 +258,25 @@ def test_missing_images_and_hosts_are_named(house: House) -> None:
     house.server("b", args=["@scope/server@1.2.4"])
     house.tick()
     assert "reach no package registry; name one in the daemon's settings (npm_registry" in house.ready("b")[1]
+
+
+def test_an_image_that_is_being_built_is_waited_for(house: House) -> None:
+    """Longer than an install may take otherwise, and the server says why."""
+    node, messages = house.engine.images.pop("paddock/node:1"), list[str]()
+    house.engine.building.add("paddock/node:1")
+
+    def build(action: Action) -> None:
+        if isinstance(action, BuildImage):
+            house.clock.advance(80)
+            messages.append(house.ready("npm")[1])
+            if len(messages) == 8:
+                house.engine.images["paddock/node:1"] = node
+
+    house.engine.before_act = build
+    house.server("npm")
+    house.tick()
+    assert house.ready("npm")[0] == "Unused"
+    assert "is being installed into an image; paddock/node:1 is being built on this host" in messages[-1]
 
 
 def test_a_lost_image_is_installed_again(house: House) -> None:

@@ -1,12 +1,15 @@
 """Projects: the sandbox that opening one creates."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.agent import IMAGE
+from controller.policy.network import egress
 from controller.service import errors
 from controller.service.workflow.projects import ProjectDefaults
 from tests.helpers_api import World, make_world
@@ -27,10 +30,10 @@ def opened(world: World, project: str) -> dict[str, Any]:
     return dict(found.spec)
 
 
-def bring_agent(world: World) -> None:
-    """Put the agent's image on the host."""
-    world.images.remote[IMAGE] = "sha256:" + "a" * 64
-    for _ in world.images.pull(IMAGE, seconds=1.0):
+def bring_image(world: World, image: str = IMAGE) -> None:
+    """Put an image on the host: the agent's."""
+    world.images.remote[image] = "sha256:" + "a" * 64
+    for _ in world.images.pull(image, seconds=1.0):
         pass
 
 
@@ -47,10 +50,18 @@ def test_projects_with_alike_long_names_have_volumes_of_their_own(world: World) 
 
 def test_a_project_has_an_agent_of_its_name(world: World) -> None:
     assert opened(world, "plain")["template"].get("agent") is None  # its image is not on this host
-    bring_agent(world)
+    bring_image(world)
     template = opened(world, "shop")["template"]
     assert template["securityLevel"] == "full-isolation"  # nothing was observed yet
     assert (template["agent"]["project"], template["agent"]["root"]) == ("shop", "/workspace/src")
+
+
+def test_a_project_is_of_level_development_where_networks_are_guarded(world: World) -> None:
+    bring_image(world, egress.IMAGE)
+    world.snapshots.append(Snapshot(0.0, "i", {}, replace(world.view.seen, unguarded="")))
+    assert opened(world, "guarded")["template"]["securityLevel"] == "development"
+    world.unguarded.append("`development` can't be enforced here now")
+    assert opened(world, "lost-since")["template"]["securityLevel"] == "full-isolation"
 
 
 def test_a_folder_needs_a_level_that_writes_it(world: World) -> None:

@@ -21,7 +21,7 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.policy.images import is_own, remedy
+from controller.policy.images import has_recipe, is_own, remedy
 from controller.policy.levels.levels import Policy
 from controller.policy.mcp_tools import plain
 from controller.policy.mcpserver import install_plan, launch_of
@@ -55,6 +55,7 @@ _WRITTEN_BY = "mcp"
 _TICK_SECONDS = 1.0
 _START_SECONDS = 90.0
 _LOOK_SECONDS = 0.1
+_IMAGE_BUILDING, _NO_IMAGE = "ImageBuilding", ("ImageMissing", "ImageBuildFailed")
 _OUTPUT_BYTES = 8 << 20  # of one command: a lock of some hundred packages is smaller
 _LAST_LINES, _LAST_LETTERS = 12, 1500
 _FIRST_DELAY, _MOST_DELAY = 15.0, 900.0
@@ -305,7 +306,8 @@ class Installs:
         """Raise _Failed for what is missing on this host."""
         here = self._images.found()
         for image in dict.fromkeys((plan.fetching, plan.running)):
-            if image not in here and is_own(image):  # the build pulls another one
+            # The sandbox's image is built by the host if it can be; a base that is not Paddock's own is pulled.
+            if image not in here and is_own(image) and not (image == plan.fetching and has_recipe(image)):
                 raise _Failed(f"the image {image} is not on this host; {remedy(image)}")
         if not self._policy.levels[plan.level].allowed_hosts:
             setting = "npm_registry" if plan.source == "npm" else "pypi_index"
@@ -313,15 +315,22 @@ class Installs:
             raise _Failed(f"{words}; name one in the daemon's settings ({setting}, or package_hosts)")
 
     def _await_start(self, job: _Job) -> None:
+        """Wait until the sandbox runs. The time that the host takes to build its image does not count."""
         until = self._clock() + min(_START_SECONDS, self._rules.seconds)
         while True:
             self._go_on(job)
             ready = ready_condition(self._sandbox(job))
             if ready.get("status") == "True":
                 return
+            reason, message = ready.get("reason", ""), ready.get("message") or "no pass has looked at it"
+            if reason in _NO_IMAGE:
+                raise _Failed(message)
+            if reason == _IMAGE_BUILDING:
+                until = self._clock() + min(_START_SECONDS, self._rules.seconds)
+                job.deadline = self._clock() + self._rules.seconds
+                self._report_all(job, "Installing", f"{_under_way(job)}; {message}")
             if self._clock() >= until:
-                message = ready.get("message") or "no pass has looked at it"
-                raise _Failed(f"the sandbox that fetches it did not start: {ready.get('reason', '')} {message}")
+                raise _Failed(f"the sandbox that fetches it did not start: {reason} {message}")
             self._pause(_LOOK_SECONDS)
 
     def _sandbox(self, job: _Job) -> StoredObject:
