@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp test-e2b check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
+.PHONY: help up down clean quick test test-mcp test-e2b check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-first-hour test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
 
 ARGS ?=
 PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
@@ -72,6 +72,9 @@ test-systemd: ## install, guard, upgrade and take away the service under a syste
 
 test-images: ## build the larger images (data, node, bun, deno, toolchain, model-tiny: some minutes), and look into them
 	@deploy/test.sh --images $(ARGS)
+
+test-first-hour: ## the first steps of an agent developer after `make up`, from a fresh clone on an engine without images (minutes)
+	@deploy/test.sh --first-hour $(ARGS)
 
 test-fleet: ## several hosts: three engines as one swarm in network namespaces, daemons on them, one PostgreSQL
 	@deploy/test.sh --fleet $(ARGS)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--fleet] [pytest's arguments]...
+#   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--first-hour|--fleet] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --coverage runs the same tests as none, some times slower, and ends with the lines of controller/ that none of them runs.
 # --e2b drives E2B's own clients (tests/README.md), in some minutes.
@@ -86,6 +86,10 @@ elif [ "${1:-}" = --images ]; then
     export PADDOCK_TEST_IMAGES=1
     images+=(data node bun deno toolchain model-tiny)
     selection=(-n 0 -m images)
+elif [ "${1:-}" = --first-hour ]; then
+    shift
+    export PADDOCK_TEST_FIRST_HOUR=1
+    selection=(-n 0 -m first_hour tests/first_hour) # it brings an engine and images of its own
 elif [ "${1:-}" = --fleet ]; then
     shift
     fleet=yes
