@@ -1,8 +1,8 @@
-"""The first hour of an agent developer: seven steps after `make up` alone, from a fresh clone on an engine without images.
+"""The first hour of an agent developer: seven steps after `make up` alone, from a fresh clone on an empty engine.
 
-The engine is one of its own, in a network namespace with a way to the Internet through this host; so `make up` loads the
-guard of networks there, and nothing of this host changes but a few firewall rules, which go again. Packages come from
-where this host's own apt, pip and npm get them. Run by `make test-first-hour`; it takes about ten minutes.
+The engine is one of its own, in a network namespace with a way to the Internet through this host; so `make up` loads
+the guard of networks there, and nothing of this host changes but a few firewall rules, which go again. Packages come
+from where this host's own apt, pip and npm get them. Run by `make test-first-hour`; it takes about ten minutes.
 """
 
 import json
