@@ -90,9 +90,9 @@ class Developer:
     up: str = ""
 
     def run(self, *command: str, seconds: float = STEP_SECONDS, check: bool = True) -> subprocess.CompletedProcess[str]:
+        # Whoever enters a mount namespace begins in its root.
         done = subprocess.run(
-            self.namespaces.enter(*command),
-            cwd=self.clone,
+            self.namespaces.enter("sh", "-c", 'cd "$0" && exec "$@"', str(self.clone), *command),
             env=self.environment,
             capture_output=True,
             text=True,
