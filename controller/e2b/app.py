@@ -22,7 +22,16 @@ from controller.e2b.file_work import FileWork
 from controller.e2b.files import FilesCalls
 from controller.e2b.filesystem import FilesystemCalls
 from controller.e2b.frames import END, MESSAGE_BYTES, FrameReader, frame, only_message, parsed
-from controller.e2b.identity import Identity, Named, Target, check_host, check_user, credentials_in, named_by, user_of
+from controller.e2b.identity import (
+    Destination,
+    Identity,
+    Target,
+    check_host,
+    check_user,
+    credentials_in,
+    named_by,
+    user_of,
+)
 from controller.e2b.interpreter import InterpreterCalls
 from controller.e2b.parts import ENVD_PORT, INTERPRETER_PORT, Parts, load_key, on_thread
 from controller.e2b.process import ProcessCalls
@@ -84,34 +93,34 @@ class E2BApp:
         self._control.deadlines.begin()
         headers, source = Headers(scope=scope), f"tcp {scope['client'][0]}" if scope.get("client") else ""
         try:
-            named = named_by(headers, scope["path"], self._parts.rules.domain)
+            destination = named_by(headers, scope["path"], self._parts.rules.domain)
             query = QueryParams(scope.get("query_string", b""))
             authenticated = credentials_in(headers, list(query.keys()))
             check_host(headers, domain=self._parts.rules.domain, authenticated=authenticated)
-            caller, target = await self._identified(scope, headers, named, source)
+            caller, target = await self._identified(scope, headers, destination, source)
         except ServiceError as error:
             if error.code == 401:
                 await on_thread(self._parts.services.recorder.unknown, source, str(error))
             await refuse(error, scope, receive, send)
             return
         scope.setdefault("state", {})[_TARGET] = target
-        port = named.port if named else 0
+        port = destination.port if destination else 0
         app = self._by_port.get(port) or partial(self._program, port)
         if scope["type"] == "websocket" and port in self._by_port:
             app = _no_websocket
-        with acting(caller) as refused:
+        with acting(caller) as refusals:
             try:
                 await app(scope, receive, send)
             finally:
-                for ask, why in refused:
+                for ask, why in refusals:
                     await on_thread(self._parts.services.recorder.refused, ask, why)
 
     async def _identified(
-        self, scope: Scope, headers: Headers, named: Named | None, source: str
+        self, scope: Scope, headers: Headers, destination: Destination | None, source: str
     ) -> tuple[Caller, Target | None]:
-        if named is None:
+        if destination is None:
             return await on_thread(self._identity.caller, headers, source), None
-        target = await on_thread(partial(self._identity.target, scope, headers, named, source))
+        target = await on_thread(partial(self._identity.target, scope, headers, destination, source))
         return target.caller, target
 
     async def _program(self, port: int, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,7 +140,7 @@ class E2BApp:
     def _guarded(self, call: Call) -> Handler:
         """Return the handler of a call, whose ServiceErrors are answers in the form that its clients read."""
         handle: Callable[[Call, Request], Awaitable[Response]] = getattr(self, f"_{call.form}")
-        shown = errors.unary if call.form in ("unary", "stream") else errors.answer
+        to_answer = errors.unary if call.form in ("unary", "stream") else errors.answer
 
         async def handler(request: Request) -> Response:
             request.scope["route"] = call  # the metrics' label is its path
@@ -140,7 +149,7 @@ class E2BApp:
                     check_user(user_of(request.headers))
                 return await handle(call, request)
             except ServiceError as error:
-                return shown(error)
+                return to_answer(error)
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception:
@@ -176,7 +185,7 @@ class E2BApp:
             raise
         except ServiceError as error:  # a stream's errors are in its last message
             return Response(errors.last_frame(error), media_type=_STREAM_TYPE)
-        return Stream(_ended(frames), media_type=_STREAM_TYPE)
+        return Stream(_with_errors(frames), media_type=_STREAM_TYPE)
 
     async def _input(self, call: Call, request: Request) -> Response:
         del call
@@ -253,8 +262,8 @@ class E2BApp:
 
     async def _connect(self, call: Call, request: Request) -> Response:
         del call
-        shown, was_paused = await self._control.connect(request.path_params["id"], await _fields(request))
-        return JSONResponse(shown, 201 if was_paused else 200)
+        sandbox, was_paused = await self._control.connect(request.path_params["id"], await _fields(request))
+        return JSONResponse(sandbox, 201 if was_paused else 200)
 
     async def _network(self, call: Call, request: Request) -> Response:
         del call
@@ -291,7 +300,7 @@ class E2BApp:
         items, token = await self._snapshot_calls.list(lambda name: query.get(name, ""))
         return JSONResponse(items, headers={"x-next-token": token} if token else None)
 
-    async def _refused(self, call: Call, request: Request) -> Response:
+    async def _refusal(self, call: Call, request: Request) -> Response:
         del request
         raise errors.NotOffered(call.difference)
 
@@ -316,11 +325,11 @@ async def refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send
         await answer(scope, receive, send)
 
 
-async def _ended(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _with_errors(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the frames; an error becomes the last one."""
     try:
-        async for each in frames:
-            yield each
+        async for data in frames:
+            yield data
     except ServiceError as error:
         yield errors.last_frame(error)
 
@@ -348,9 +357,9 @@ async def _fields(request: Request) -> Fields:
 
 
 def _check_type(request: Request, required: str) -> None:
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != required:
-        raise BadRequest(f"Content-Type: `{given[:60]}` is not served here; send `{required}`")
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != required:
+        raise BadRequest(f"Content-Type: `{media_type[:60]}` is not served here; send `{required}`")
 
 
 def _seconds(request: Request, name: str, unit: float) -> float | None:

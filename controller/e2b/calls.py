@@ -11,7 +11,7 @@ Place = Literal["control", "envd", "interpreter"]
 class Call:
     """One call. `form` is how it is answered, `name` the method that does; `client` what a program calls.
 
-    `difference` is how it differs from E2B's; for the form `refused` it is the refusal.
+    `difference` is how it differs from E2B's; for the form `refusal` it is the refusal.
     """
 
     place: Place
@@ -58,15 +58,15 @@ CALLS: Sequence[Call] = (
     Call("control", "GET", "/templates/aliases/{id:path}", "template", "alias", "Template.exists"),
     Call("control", "GET", "/templates/{id}", "template", "get"),
     Call("control", "DELETE", "/templates/{id:path}", "delete_template", client="delete_snapshot", difference=_DELETE),
-    Call("control", "POST", "/v3/templates", "refused", client="Template.build", difference=_BUILDS),
-    Call("control", "POST", "/v2/templates", "refused", client="Template.build", difference=_BUILDS),
-    Call("control", "POST", "/templates", "refused", client="Template.build", difference=_BUILDS),
-    Call("control", "POST", "/volumes", "refused", client="Volume.create", difference=_VOLUMES),
-    Call("control", "GET", "/volumes", "refused", client="Volume.list", difference=_VOLUMES),
-    Call("control", "POST", "/secrets", "refused", client="Secret.create", difference=_SECRETS),
-    Call("control", "GET", "/secrets", "refused", client="Secret.list", difference=_SECRETS),
-    Call("control", "GET", _ID + "/logs", "refused", difference=_LOGS),
-    Call("control", "GET", "/v2/sandboxes/{id}/logs", "refused", difference=_LOGS),
+    Call("control", "POST", "/v3/templates", "refusal", client="Template.build", difference=_BUILDS),
+    Call("control", "POST", "/v2/templates", "refusal", client="Template.build", difference=_BUILDS),
+    Call("control", "POST", "/templates", "refusal", client="Template.build", difference=_BUILDS),
+    Call("control", "POST", "/volumes", "refusal", client="Volume.create", difference=_VOLUMES),
+    Call("control", "GET", "/volumes", "refusal", client="Volume.list", difference=_VOLUMES),
+    Call("control", "POST", "/secrets", "refusal", client="Secret.create", difference=_SECRETS),
+    Call("control", "GET", "/secrets", "refusal", client="Secret.list", difference=_SECRETS),
+    Call("control", "GET", _ID + "/logs", "refusal", difference=_LOGS),
+    Call("control", "GET", "/v2/sandboxes/{id}/logs", "refusal", difference=_LOGS),
     Call("envd", "GET", "/health", "health", client="is_running"),
     Call("envd", "GET", "/files", "download", client="files.read, download_url"),
     Call("envd", "POST", "/files", "upload", client="files.write, files.write_files, upload_url"),

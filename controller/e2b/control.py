@@ -66,7 +66,7 @@ class Control:
         repeated = self._created.get((caller.token_id, key)) if key else None
         if repeated is not None:
             obj = await on_thread(self._parts.services.objects.get, SANDBOX, namespace, repeated)
-            return self._shown(await self._ready(obj), caller)
+            return self._answer(await self._ready(obj), caller)
         name = f"i{secrets.token_hex(10)}"
         if key:
             self._created[caller.token_id, key] = name
@@ -83,7 +83,7 @@ class Control:
         self.deadlines.follow(obj)
         try:
             await on_thread(self._variables.save, obj.uid, envs)
-            return self._shown(await self._ready(obj), caller)
+            return self._answer(await self._ready(obj), caller)
         except BaseException:  # also cancelled: nobody knows its name
             self._created.pop((caller.token_id, key), None)
             await asyncio.shield(on_thread(self._delete, obj))
@@ -181,13 +181,13 @@ class Control:
         return await on_thread(self._list, query)
 
     def _list(self, query: Mapping[str, Sequence[str]]) -> tuple[Sequence[Mapping[str, Any]], str]:
-        def one(name: str, default: str = "") -> str:
+        def last(name: str, default: str = "") -> str:
             return query.get(name, (default,))[-1]
 
         namespace = namespace_of(_caller())
         self._parts.require("list", namespace)
-        limit, token = _whole(one("limit", str(_MOST_LISTED)), "limit"), one("nextToken")
-        pairs = metadata.filter_of(one("metadata"))
+        limit, token = _positive(last("limit", str(_MOST_LISTED)), "limit"), last("nextToken")
+        pairs = metadata.filter_of(last("metadata"))
         states = [state for value in query.get("state", ()) for state in value.split(",")]
         stored = self._parts.services.objects.list(SANDBOX, namespace, labels=f"{metadata.LABEL}=true").objects
         objects = [
@@ -196,9 +196,9 @@ class Control:
             if not _is_over(obj)
             and metadata.matches(metadata.metadata_of(obj), pairs)
             and (not states or state_of(obj) in states)
-            and one("template") in ("", obj.annotations.get(metadata.TEMPLATE))
+            and last("template") in ("", obj.annotations.get(metadata.TEMPLATE))
         ]
-        newest_first = one("order") != "asc"
+        newest_first = last("order") != "asc"
         objects.sort(key=lambda obj: (obj.created_at, obj.name), reverse=newest_first)
         keys = [f"{obj.created_at:.6f}/{obj.name}" for obj in objects]
         begin = next((index + 1 for index, key in enumerate(keys) if key == token), None) if token else 0
@@ -232,13 +232,13 @@ class Control:
     def _ending(self, obj: StoredObject, seconds: int, *, started: float | None = None) -> dict[str, Any]:
         """Return the annotations and spec of a sandbox that ends so many seconds from now."""
         now = self._parts.clock.now()
-        begun = started or metadata.seconds_in(obj, metadata.STARTED) or obj.created_at
+        start_time = started or metadata.seconds_in(obj, metadata.STARTED) or obj.created_at
         if seconds > LONGEST_SECONDS:
             raise BadRequest(f"timeout: must be at most {LONGEST_SECONDS} s")
-        annotations = {metadata.ENDS: f"{now + seconds:.3f}", metadata.STARTED: f"{begun:.3f}"}
+        annotations = {metadata.ENDS: f"{now + seconds:.3f}", metadata.STARTED: f"{start_time:.3f}"}
         if obj.annotations.get(metadata.ON_TIMEOUT, "kill") != "kill":
             return {"annotations": annotations, "spec": {}}
-        deadline = max(1, math.ceil(now - begun) + seconds)
+        deadline = max(1, math.ceil(now - start_time) + seconds)
         lifecycle = {"activeDeadlineSeconds": deadline, "ttlSecondsAfterFinished": 0}
         return {"annotations": annotations, "spec": {"lifecycle": lifecycle}}
 
@@ -301,13 +301,13 @@ class Control:
         if state_of(obj) != "paused":
             if metadata.ENDS in obj.annotations:
                 await self.set_timeout(name, Fields({"timeout": seconds}), shorten=False)
-            return self._shown(obj, caller), False
+            return self._answer(obj, caller), False
         suspended = obj.spec.get("runState") == "Suspended"
         change = self._ending(obj, seconds, started=self._parts.clock.now() if suspended else None)
         if metadata.LABEL not in obj.labels:  # not ours to end
             change = {"annotations": {}, "spec": {}}
         change["spec"] = {**change["spec"], "runState": "Running"}
-        return self._shown(await self._ready(await self._patch(obj, **change)), caller), True
+        return self._answer(await self._ready(await self._patch(obj, **change)), caller), True
 
     async def resume(self, obj: StoredObject) -> StoredObject:
         """Return a paused sandbox once it runs, if it is one that its use resumes; any other as it is."""
@@ -335,20 +335,20 @@ class Control:
         obj = await on_thread(self.get, name)
         self._parts.require("get", obj.namespace, obj.name, "metrics")
         try:
-            used = await on_thread(self._parts.services.usages.one, SANDBOX, obj.namespace, obj.name)
+            reading = await on_thread(self._parts.services.usages.one, SANDBOX, obj.namespace, obj.name)
         except Conflict:
             return []
-        shown, usage, at = self._listed(obj), used.sample.usage, used.sample.at
+        sandbox, usage, at = self._listed(obj), reading.sample.usage, reading.sample.at
         sample = {
             "timestamp": iso(at),
             "timestampUnix": int(at),
-            "cpuCount": shown["cpuCount"],
-            "cpuUsedPct": round(used.sample.cpu_cores * 100, 2),
+            "cpuCount": sandbox["cpuCount"],
+            "cpuUsedPct": round(reading.sample.cpu_cores * 100, 2),
             "memUsed": usage.memory_working_set_bytes or 0,
-            "memTotal": usage.memory_limit_bytes or shown["memoryMB"] * _MEGABYTE,
+            "memTotal": usage.memory_limit_bytes or sandbox["memoryMB"] * _MEGABYTE,
             "memCache": 0,
             "diskUsed": 0,
-            "diskTotal": shown["diskSizeMB"] * _MEGABYTE,
+            "diskTotal": sandbox["diskSizeMB"] * _MEGABYTE,
         }
         return [sample]
 
@@ -361,7 +361,7 @@ class Control:
         self.deadlines.follow(patched)
         return patched
 
-    def _shown(self, obj: StoredObject, caller: Caller) -> Mapping[str, Any]:
+    def _answer(self, obj: StoredObject, caller: Caller) -> Mapping[str, Any]:
         """Return a sandbox as create and connect answer with it."""
         token = self._identity.issue(obj, caller)
         return {
@@ -452,7 +452,7 @@ def _template_of(obj: StoredObject) -> str:
     return str(reference["name"]) if reference else str((inline or {}).get("image", ""))
 
 
-def _whole(text: str, name: str) -> int:
+def _positive(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) > 0):
         raise BadRequest(f"{name}: must be a whole number from 1 to {_MOST_LISTED}")
     return min(int(text), _MOST_LISTED)

@@ -61,5 +61,5 @@ class Directory:
     def _forget(self, uid: str) -> None:
         with self._lock:
             self._places.pop(uid, None)
-            for each in [each for each in self._accesses if each.uid == uid]:
-                del self._accesses[each]
+            for access in [access for access in self._accesses if access.uid == uid]:
+                del self._accesses[access]

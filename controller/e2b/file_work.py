@@ -30,7 +30,7 @@ class FileWork:
         return await anyio.to_thread.run_sync(do, *arguments, abandon_on_cancel=True, limiter=self._limiter)
 
     @asynccontextmanager
-    async def begun(self, place: Workplace, request: FileRequest) -> AsyncIterator[Work]:
+    async def opened(self, place: Workplace, request: FileRequest) -> AsyncIterator[Work]:
         """Begin an operation, and close it at the end. Raises ServiceError."""
         work = await self.begin(place, request)
         try:
@@ -51,7 +51,7 @@ class FileWork:
 
     async def result(self, place: Workplace, request: FileRequest) -> dict[str, Any]:
         """Return the result of an operation without data. Raises ServiceError."""
-        async with self.begun(place, request) as work:
+        async with self.opened(place, request) as work:
             return await self.run(work.result)
 
     async def close(self, work: Work) -> None:

@@ -73,28 +73,28 @@ class FilesCalls:
         self._files.files.refuse_larger(int(announced) if announced.isdigit() else 0)
         media_type, options = parse_options_header(request.headers.get("content-type", ""))
         if media_type == b"multipart/form-data":
-            written = await self._write_parts(place, path, self._body(request), options.get(b"boundary", b""))
+            files_written = await self._write_parts(place, path, self._body(request), options.get(b"boundary", b""))
         elif path:
-            written = [await self._write_one(place, path, self._body(request))]
+            files_written = [await self._write_one(place, path, self._body(request))]
         else:
             raise BadRequest("path: is missing; name the file in the query")
-        return JSONResponse(written)
+        return JSONResponse(files_written)
 
     async def _write_one(self, place: Workplace, path: str, pieces: AsyncIterator[bytes]) -> Mapping[str, Any]:
-        async with self._files.begun(place, FileRequest("write", path, parents=True)) as work:
+        async with self._files.opened(place, FileRequest("write", path, parents=True)) as work:
             upload = Upload(self._files, work)
             async for piece in pieces:
                 await upload.add(piece)
             await upload.end()
-        return _written(path)
+        return _write_info(path)
 
     async def _write_parts(
         self, place: Workplace, path: str, pieces: AsyncIterator[bytes], boundary: bytes
     ) -> list[Mapping[str, Any]]:
         if not 0 < len(boundary) <= 256:
             raise BadRequest("Content-Type: has no boundary; send multipart/form-data with one")
-        form, written = _Form(boundary), list[Mapping[str, Any]]()
-        part: tuple[Work, Upload, str] | None = None
+        form, files_written = _Form(boundary), list[Mapping[str, Any]]()
+        current: tuple[Work, Upload, str] | None = None
         try:
             async for piece in pieces:
                 for event in form.add(piece):
@@ -102,22 +102,22 @@ class FilesCalls:
                         name = path or (place.absolute(event.file_name) if event.file_name else "")
                         if not name:
                             raise BadRequest("a part has no file name; name the file in the query, or in the part")
-                        if len(written) >= _MOST_FILES:
+                        if len(files_written) >= _MOST_FILES:
                             raise TooLarge(f"the request has more than {_MOST_FILES} files; send fewer at a time")
                         work = await self._files.begin(place, FileRequest("write", name, parents=True))
-                        part = work, Upload(self._files, work), name
-                    elif part is not None and event is not None:
-                        await part[1].add(event)
-                    elif part is not None:
-                        await part[1].end()
-                        await self._files.close(part[0])
-                        written.append(_written(part[2]))
-                        part = None
+                        current = work, Upload(self._files, work), name
+                    elif current is not None and event is not None:
+                        await current[1].add(event)
+                    elif current is not None:
+                        await current[1].end()
+                        await self._files.close(current[0])
+                        files_written.append(_write_info(current[2]))
+                        current = None
             form.end()
         finally:
-            if part is not None:
-                await self._files.close(part[0])
-        return written
+            if current is not None:
+                await self._files.close(current[0])
+        return files_written
 
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
         """Yield the body, unpacked. Raises BadRequest for a client that stalls or leaves."""
@@ -180,7 +180,7 @@ class _Form:
                 "on_header_field": lambda data, start, end: self._head("_field", data[start:end]),
                 "on_header_value": lambda data, start, end: self._head("_value", data[start:end]),
                 "on_header_end": self._header,
-                "on_headers_finished": self._named,
+                "on_headers_finished": self._begin_part,
                 "on_part_data": lambda data, start, end: self._events.append(data[start:end]),
                 "on_part_end": lambda: self._events.append(None),
                 "on_end": self._end,
@@ -214,7 +214,7 @@ class _Form:
         self._headers[self._field.lower()] = self._value
         self._field = self._value = b""
 
-    def _named(self) -> None:
+    def _begin_part(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         self._events.append(_Begin(options.get(b"filename", b"").decode("utf-8", "surrogateescape")))
 
@@ -230,7 +230,7 @@ async def _packed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield pack.flush()
 
 
-def _written(path: str) -> Mapping[str, Any]:
+def _write_info(path: str) -> Mapping[str, Any]:
     return {"path": path, "name": posixpath.basename(path), "type": "file"}
 
 

@@ -99,7 +99,7 @@ def path_of(place: Workplace, message: Fields, name: str) -> str:
 def entry(path: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file as E2B's EntryInfo."""
     type_, mode = str(item["type"]), int(str(item["mode"]), 8)
-    shown: dict[str, Any] = {
+    info: dict[str, Any] = {
         "name": posixpath.basename(path) or "/",
         "type": _TYPES.get(type_, "FILE_TYPE_UNSPECIFIED"),
         "path": path,
@@ -111,8 +111,8 @@ def entry(path: str, item: Mapping[str, Any]) -> dict[str, Any]:
         "modifiedTime": iso(float(item["modified"])),
     }
     if item.get("target"):
-        shown["symlinkTarget"] = posixpath.normpath(posixpath.join(posixpath.dirname(path), str(item["target"])))
-    return shown
+        info["symlinkTarget"] = posixpath.normpath(posixpath.join(posixpath.dirname(path), str(item["target"])))
+    return info
 
 
 def _name_of(number: int) -> str:

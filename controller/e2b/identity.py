@@ -31,7 +31,7 @@ _NO_TOKEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Destination:
     """The sandbox and port that a request names; "": none by its name."""
 
     name: str
@@ -61,7 +61,7 @@ class Identity:
         caller = self._parts.identify.token(token_of(keys[0].strip()), source)
         return replace(caller, source=f"{source} e2b")
 
-    def target(self, scope: Scope, headers: Headers, named: Named, source: str) -> Target:
+    def target(self, scope: Scope, headers: Headers, destination: Destination, source: str) -> Target:
         """Return the caller and the sandbox of a request with an access token, or with a signature.
 
         Raises Unauthorized; SandboxGone; TooManyRequests.
@@ -73,11 +73,11 @@ class Identity:
             access = self._access_tokens.read(tokens.pop())
             if access is None:
                 raise Unauthorized(_NO_TOKEN)
-            return self._target(access, named, source)
+            return self._target(access, destination, source)
         query = QueryParams(scope.get("query_string", b""))
         if scope["type"] == "http" and scope["path"] == "/files" and "signature" in query:
             operation: Operation = "read" if scope["method"] in ("GET", "HEAD") else "write"
-            return self._target(self._signer(query, operation, source), named, source)
+            return self._target(self._signer(query, operation, source), destination, source)
         raise Unauthorized(_NO_TOKEN)
 
     def issue(self, obj: StoredObject, caller: Caller) -> str:
@@ -87,13 +87,15 @@ class Identity:
         self._directory.add(obj, caller.token_id)
         return self._access_tokens.issue(Access(obj.uid, caller.token_id))
 
-    def _target(self, access: Access, named: Named, source: str) -> Target:
+    def _target(self, access: Access, destination: Destination, source: str) -> Target:
         caller = self._holder(access, source)
         obj = self._directory.get(access.uid)
         if obj is None:
-            raise SandboxGone(named.name)
-        if named.name and named.name != obj.name:
-            raise Unauthorized(f"the access token is not of the sandbox {named.name}; connect to it with your API key")
+            raise SandboxGone(destination.name)
+        if destination.name and destination.name != obj.name:
+            raise Unauthorized(
+                f"the access token is not of the sandbox {destination.name}; connect to it with your API key"
+            )
         return Target(caller, obj)
 
     def _holder(self, access: Access, source: str) -> Caller:
@@ -146,7 +148,7 @@ class Tries:
             self._counts[source] = self._counts.get(source, 0) + 1
 
 
-def named_by(headers: Headers, path: str, domain: str) -> Named | None:
+def named_by(headers: Headers, path: str, domain: str) -> Destination | None:
     """Return the sandbox that a request names by its headers, host name or path; None: the control plane.
 
     Raises BadRequest.
@@ -156,13 +158,13 @@ def named_by(headers: Headers, path: str, domain: str) -> Named | None:
         label = host.removesuffix(f".{domain}")
         port, dash, name = label.partition("-")
         if dash and name and port.isascii() and port.isdigit():
-            return Named(name, _port(port))
+            return Destination(name, _port(port))
         if label != "api":
             raise BadRequest(f"host name `{host[:100]}`: is not PORT-ID.{domain}; use what get_host returns")
         return None
     if _ID_HEADER in headers:
-        return Named(headers[_ID_HEADER], _port(headers.get(_PORT_HEADER, str(_port_of(path)))))
-    return Named("", _port_of(path)) if is_of_sandbox(path) else None
+        return Destination(headers[_ID_HEADER], _port(headers.get(_PORT_HEADER, str(_port_of(path)))))
+    return Destination("", _port_of(path)) if is_of_sandbox(path) else None
 
 
 def is_of_sandbox(path: str) -> bool:

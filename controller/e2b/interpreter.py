@@ -84,7 +84,7 @@ class InterpreterCalls:
         """Return the contexts of the sandbox."""
         self._parts.require("use", place.namespace, place.name, "contexts")
         contexts = await on_thread(self._parts.services.contexts.list, SANDBOX, place.namespace, place.name)
-        return [shown(context) for context in contexts]
+        return [context_json(context) for context in contexts]
 
     async def create_context(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Start an interpreter."""
@@ -97,7 +97,7 @@ class InterpreterCalls:
         use = partial(self._parts.use, place.namespace, place.name, "contexts", language=new.language)
         await on_thread(use)
         create = self._parts.services.contexts.create
-        return shown(await on_thread(create, SANDBOX, place.namespace, place.name, new))
+        return context_json(await on_thread(create, SANDBOX, place.namespace, place.name, new))
 
     async def restart_context(self, place: Workplace, name: str) -> None:
         """Give a context a new interpreter. Raises NotFound."""
@@ -188,12 +188,12 @@ def language_of(name: str) -> Language:
     """Return the language of a name. Raises BadRequest."""
     language = _LANGUAGES.get(name.lower())
     if language is None:
-        known = ", ".join(sorted(set(_LANGUAGES.values())))
-        raise BadRequest(f"language: `{name[:40]}` is not offered; there are {known}")
+        languages = ", ".join(sorted(set(_LANGUAGES.values())))
+        raise BadRequest(f"language: `{name[:40]}` is not offered; there are {languages}")
     return language
 
 
-def shown(context: Context) -> Mapping[str, Any]:
+def context_json(context: Context) -> Mapping[str, Any]:
     """Return a context as E2B's clients read it."""
     return {"id": context.name, "language": context.language, "cwd": context.cwd}
 

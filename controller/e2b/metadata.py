@@ -41,9 +41,9 @@ def filter_of(query: str) -> dict[str, str]:
     return {unquote(key): unquote(value) for key, value in parse_qsl(query, keep_blank_values=True)}
 
 
-def matches(metadata: Mapping[str, str], asked: Mapping[str, str]) -> bool:
+def matches(metadata: Mapping[str, str], pairs: Mapping[str, str]) -> bool:
     """Return True if the metadata has all of the filter's pairs."""
-    return all(metadata.get(key) == value for key, value in asked.items())
+    return all(metadata.get(key) == value for key, value in pairs.items())
 
 
 def seconds_in(obj: StoredObject, annotation: str) -> float | None:

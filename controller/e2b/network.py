@@ -12,30 +12,30 @@ _ALL = ("0.0.0.0/0", "::/0")
 _DIGITS = frozenset("0123456789.:/abcdef")
 
 
-def network_of(asked: Fields, level: str) -> Mapping[str, Any] | None:
+def network_of(request: Fields, level: str) -> Mapping[str, Any] | None:
     """Return the spec's `network`; None: that of the template, as it is. Raises BadRequest for what would widen it.
 
-    `asked` has `allow_internet_access` and `network`, or only the options of an update.
+    `request` has `allow_internet_access` and `network`, or only the options of an update.
     """
-    options = asked.fields("network") if "network" in asked else asked
+    options = request.fields("network") if "network" in request else request
     allow, deny = options.texts("allowOut"), options.texts("denyOut")
     _refuse(options)
-    denies_all = not _internet(asked) or any(each in _ALL for each in deny)
+    denies_all = not _internet(request) or any(address in _ALL for address in deny)
     if allow and level == _STRICTEST:
         raise BadRequest(
             "network.allowOut: the template's level full-isolation has no network; use a template of level development"
             f" that allows {', '.join(allow[:5])}"
         )
-    if any(each not in _ALL for each in deny):
+    if any(address not in _ALL for address in deny):
         raise BadRequest("network.denyOut: single addresses can't be denied; deny 0.0.0.0/0, and allow host names")
     if not denies_all or level == _STRICTEST:
         return None
     return {"allowedHosts": list(_host_names(allow))}
 
 
-def _internet(asked: Fields) -> bool:
+def _internet(request: Fields) -> bool:
     name = "allow_internet_access"
-    return asked.flag(name, asked.flag("allowInternetAccess", True))
+    return request.flag(name, request.flag("allowInternetAccess", True))
 
 
 def _refuse(options: Fields) -> None:
@@ -52,7 +52,7 @@ def _refuse(options: Fields) -> None:
 
 
 def _host_names(allow: Sequence[str]) -> Sequence[str]:
-    for each in allow:
-        if set(each) <= _DIGITS and any(letter.isdigit() for letter in each):
-            raise BadRequest(f"network.allowOut: `{each[:60]}` is an address; name hosts, such as pypi.org")
-    return [each.lower() for each in allow]
+    for name in allow:
+        if set(name) <= _DIGITS and any(letter.isdigit() for letter in name):
+            raise BadRequest(f"network.allowOut: `{name[:60]}` is an address; name hosts, such as pypi.org")
+    return [name.lower() for name in allow]

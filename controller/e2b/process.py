@@ -135,13 +135,14 @@ class ProcessCalls:
         running = self._processes.of(place.obj.uid)
         return {
             "processes": [
-                {"config": each.config, "pid": each.pid, **({"tag": each.tag} if each.tag else {})} for each in running
+                {"config": process.config, "pid": process.pid, **({"tag": process.tag} if process.tag else {})}
+                for process in running
             ]
         }
 
     async def send_input(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Write to a command's stdin, or to its terminal."""
-        await self._put(self._used(place, message), message)
+        await self._put(self._usable(place, message), message)
         return {}
 
     async def _put(self, process: Process, message: Fields) -> None:
@@ -155,10 +156,10 @@ class ProcessCalls:
     async def stream_input(self, place: Workplace, messages: AsyncIterator[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Write a stream of input: first `start` with the process, then `data`."""
         process: Process | None = None
-        async for each in messages:
-            message = Fields(each)
+        async for sent in messages:
+            message = Fields(sent)
             if "start" in message:
-                process = self._used(place, message.fields("start"))
+                process = self._usable(place, message.fields("start"))
             elif "data" in message:
                 if process is None:
                     raise BadRequest("the first message must be `start`, with the process")
@@ -169,16 +170,16 @@ class ProcessCalls:
 
     async def send_signal(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Send a command SIGTERM or SIGKILL."""
-        process = self._used(place, message)
-        named = message.text("signal", "") if not _is_number(message, "signal") else message.number("signal", 0)
-        if named not in _SIGNALS:
-            raise BadRequest(f"signal: `{str(named)[:60]}` is not SIGNAL_SIGTERM or SIGNAL_SIGKILL")
-        await on_thread(_signal, process, _SIGNALS[named])
+        process = self._usable(place, message)
+        signal = message.text("signal", "") if not _is_number(message, "signal") else message.number("signal", 0)
+        if signal not in _SIGNALS:
+            raise BadRequest(f"signal: `{str(signal)[:60]}` is not SIGNAL_SIGTERM or SIGNAL_SIGKILL")
+        await on_thread(_signal, process, _SIGNALS[signal])
         return {}
 
     async def close_stdin(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """End a command's stdin."""
-        process = self._used(place, message)
+        process = self._usable(place, message)
         if process.stdin is None:
             raise Conflict("the process was started without stdin; start it with stdin=True")
         process.stdin.close()
@@ -202,7 +203,7 @@ class ProcessCalls:
             raise
         return {}
 
-    def _used(self, place: Workplace, message: Fields) -> Process:
+    def _usable(self, place: Workplace, message: Fields) -> Process:
         self._parts.require("use", place.namespace, place.name, "exec")
         return self._find(place, message)
 

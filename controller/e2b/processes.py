@@ -286,7 +286,7 @@ class Processes:
     def of(self, uid: str) -> list[Process]:
         """Return the commands of a sandbox, in the order of their start."""
         with self._lock:
-            return [each for each in self._processes.values() if each.uid == uid]
+            return [process for process in self._processes.values() if process.uid == uid]
 
     def find(self, uid: str, pid: int, tag: str) -> Process:
         """Return a command of a sandbox by its pid, or by its tag. Raises NotFound."""

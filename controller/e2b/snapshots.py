@@ -40,13 +40,13 @@ class Snapshots:
     async def create(self, name: str, body: Fields) -> Mapping[str, Any]:
         """Take a snapshot of a sandbox. Raises NotFound, Conflict, NotOffered ..."""
         obj = await on_thread(self._control.get, name)
-        return _shown(await self._taken(obj, body.text("name", "")))
+        return _json(await self._capture(obj, body.text("name", "")))
 
     async def fork(self, name: str, body: Fields) -> Sequence[Mapping[str, Any]]:
         """Create sandboxes with the files that this one has now. Each is a sandbox, or the error of its start."""
         source = await on_thread(self._control.get, name)
         count = body.number("count", 1, least=1, most=_MOST_FORKS)
-        snapshot = await self._taken(source, "", ttlSeconds=_FORK_SECONDS)
+        snapshot = await self._capture(source, "", ttlSeconds=_FORK_SECONDS)
         request = {
             "templateID": snapshot.name,
             "metadata": metadata.metadata_of(source),
@@ -78,7 +78,7 @@ class Snapshots:
             and source in ("", (obj.spec.get("sandboxRef") or {}).get("name"))
         ]
         page = objects[:most]
-        return [_shown(obj) for obj in page], page[-1].name if len(objects) > most else ""
+        return [_json(obj) for obj in page], page[-1].name if len(objects) > most else ""
 
     def delete(self, name: str) -> None:
         """Delete a snapshot. Raises NotFound, Conflict while something begins from it."""
@@ -88,7 +88,7 @@ class Snapshots:
         self._parts.require("delete", namespace, name, kind=kind.name)
         self._parts.services.objects.delete(kind, namespace, name, deleted_by=_WRITTEN_BY)
 
-    async def _taken(self, source: StoredObject, name: str, **spec: Any) -> StoredObject:
+    async def _capture(self, source: StoredObject, name: str, **spec: Any) -> StoredObject:
         kind = self._kind()
         self._parts.require("create", source.namespace, kind=kind.name)
         self._parts.require("use", source.namespace, source.name, "exec")
@@ -139,7 +139,7 @@ def _namespace() -> str:
     return namespace_of(access.caller() or Caller("paddock", grants=(Grant(role="admin"),)))
 
 
-def _shown(obj: StoredObject) -> Mapping[str, Any]:
+def _json(obj: StoredObject) -> Mapping[str, Any]:
     name = obj.annotations.get(_NAME)
     return {"snapshotID": obj.name, "names": [name] if name else []}
 

@@ -57,9 +57,9 @@ def chosen(parts: Parts, namespace: str, template: str) -> Chosen:
     image = parts.rules.templates.get(template) or (template if set(template) & set(":/") else "")
     if image:
         return Chosen({"template": of_image(image)}, _STRICTEST, template)
-    known = sorted({*parts.rules.templates, *(each.name for each in objects.list(TEMPLATE, namespace).objects)})
+    names = sorted({*parts.rules.templates, *(obj.name for obj in objects.list(TEMPLATE, namespace).objects)})
     raise NotFound(
-        f"template `{template[:100]}` not found; there are {', '.join(known[:_SHOWN]) or 'none'}: name one of them, an"
+        f"template `{template[:100]}` not found; there are {', '.join(names[:_SHOWN]) or 'none'}: name one of them, an"
         f" image with its tag, or apply a SandboxTemplate of this name in the namespace `{namespace}`"
     )
 

@@ -25,14 +25,14 @@ class Templates:
 
     def list(self) -> Sequence[Mapping[str, Any]]:
         """Return all of them, by name."""
-        return [self._shown(name, obj) for name, obj in sorted(self._all().items())]
+        return [self._json(name, obj) for name, obj in sorted(self._all().items())]
 
     def get(self, name: str) -> Mapping[str, Any]:
         """Return one of them. Raises NotFound."""
         obj = self._all().get(name)
         if obj is None:
             raise NotFound(f"template {name[:100]} not found")
-        return self._shown(name, obj)
+        return self._json(name, obj)
 
     def alias(self, name: str) -> Mapping[str, Any]:
         """Return the template of an alias, which is its name. Raises NotFound."""
@@ -47,7 +47,7 @@ class Templates:
                 templates |= {obj.name: obj for obj in stored if is_name(obj.name)}
         return templates
 
-    def _shown(self, name: str, obj: StoredObject) -> Mapping[str, Any]:
+    def _json(self, name: str, obj: StoredObject) -> Mapping[str, Any]:
         created = iso(obj.created_at)
         return {
             "templateID": name,

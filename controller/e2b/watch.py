@@ -47,14 +47,14 @@ class WatchCalls:
         self, place: Workplace, message: Fields, keepalive: float, seconds: float | None
     ) -> AsyncIterator[bytes]:
         """Return the changes below a folder as they happen. Raises ServiceError."""
-        watcher = await self._begun(place, message)
+        watcher = await self._new_watcher(place, message)
         return self._events(place, watcher, keepalive, seconds)
 
     async def _events(
         self, place: Workplace, watcher: Watcher, keepalive: float, seconds: float | None
     ) -> AsyncIterator[bytes]:
         yield frame({"start": {}})
-        began = sent = time.monotonic()
+        start_time = sent = time.monotonic()
         while True:
             await asyncio.sleep(POLL_SECONDS)
             events = await self._changes(place, watcher)
@@ -66,17 +66,17 @@ class WatchCalls:
             elif now - sent >= keepalive:
                 yield frame({"keepalive": {}})
                 sent = now
-            if seconds is not None and now - began >= seconds:
+            if seconds is not None and now - start_time >= seconds:
                 raise Ended("the time of this watch has passed")
 
     async def create_watcher(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Create a watcher, whose events the client asks for. Raises ServiceError."""
         self._forget_unused()
-        of_one = [id_ for id_, each in self._watchers.items() if each.uid == place.obj.uid]
+        of_one = [id_ for id_, watcher in self._watchers.items() if watcher.uid == place.obj.uid]
         if len(of_one) >= _MOST_OF_ONE or len(self._watchers) >= _MOST:
             raise TooManyRequests(f"sandbox {place.name} has {len(of_one)} watchers; stop some of them")
         id_ = secrets.token_hex(8)
-        self._watchers[id_] = await self._begun(place, message)
+        self._watchers[id_] = await self._new_watcher(place, message)
         return {"watcherId": id_}
 
     async def get_watcher_events(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
@@ -95,11 +95,11 @@ class WatchCalls:
     def _watcher(self, place: Workplace, id_: str) -> Watcher:
         watcher = self._watchers.get(id_)
         if watcher is None or watcher.uid != place.obj.uid:
-            raise NotFound(f"watcher {id_[:40]} not found; it was stopped, or the daemon was restarted since")
+            raise NotFound(f"watcher {id_[:40]} not events; it was stopped, or the daemon was restarted since")
         watcher.used_at = time.monotonic()
         return watcher
 
-    async def _begun(self, place: Workplace, message: Fields) -> Watcher:
+    async def _new_watcher(self, place: Workplace, message: Fields) -> Watcher:
         path = path_of(place, message, "path")
         depth = _DEPTH if message.flag("recursive", False) else 1
         listing = await self._listing(place, path, depth)
@@ -129,21 +129,21 @@ class WatchCalls:
 
     def _forget_unused(self) -> None:
         oldest = time.monotonic() - _UNUSED_SECONDS
-        for id_ in [id_ for id_, each in self._watchers.items() if each.used_at < oldest]:
+        for id_ in [id_ for id_, watcher in self._watchers.items() if watcher.used_at < oldest]:
             del self._watchers[id_]
 
 
 def differences(before: Listing, after: Listing) -> Sequence[tuple[str, str]]:
     """Return the names that were created, removed, or changed, with the type of their event."""
-    found = [(name, "EVENT_TYPE_REMOVE") for name in before if name not in after]
+    events = [(name, "EVENT_TYPE_REMOVE") for name in before if name not in after]
     for name, item in after.items():
         if name not in before:
-            found.append((name, "EVENT_TYPE_CREATE"))
+            events.append((name, "EVENT_TYPE_CREATE"))
         elif item["type"] != "folder" and _content(before[name]) != _content(item):
-            found.append((name, "EVENT_TYPE_WRITE"))
+            events.append((name, "EVENT_TYPE_WRITE"))
         elif before[name]["mode"] != item["mode"]:
-            found.append((name, "EVENT_TYPE_CHMOD"))
-    return found
+            events.append((name, "EVENT_TYPE_CHMOD"))
+    return events
 
 
 def _content(item: Mapping[str, Any]) -> tuple[Any, ...]:

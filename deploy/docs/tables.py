@@ -306,7 +306,7 @@ def e2b_calls() -> str:
         (
             f"`{call.client}`" if call.client else "",
             f"`{call.method} {call.path}`",
-            cell(f"refused: {call.difference}" if call.form == "refused" else call.difference or "as E2B's"),
+            cell(f"refused: {call.difference}" if call.form == "refusal" else call.difference or "as E2B's"),
         )
         for call in CALLS
     )

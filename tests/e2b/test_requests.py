@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 
 from controller.e2b.control import namespace_of, on_timeout, resumes
 from controller.e2b.fields import Fields
-from controller.e2b.identity import Named, check_host, check_user, named_by
+from controller.e2b.identity import Destination, check_host, check_user, named_by
 from controller.e2b.metadata import filter_of, matches
 from controller.e2b.network import network_of
 from controller.e2b.watch import differences
@@ -56,16 +56,18 @@ def test_int64_may_be_text() -> None:
 @pytest.mark.parametrize(
     ("headers", "path", "named"),
     [
-        ({"host": f"8080-sb.{DOMAIN}"}, "/", Named("sb", 8080)),
-        ({"host": f"49983-i-1.{DOMAIN}"}, "/files", Named("i-1", 49983)),
+        ({"host": f"8080-sb.{DOMAIN}"}, "/", Destination("sb", 8080)),
+        ({"host": f"49983-i-1.{DOMAIN}"}, "/files", Destination("i-1", 49983)),
         ({"host": f"api.{DOMAIN}"}, "/sandboxes", None),
         ({"host": "127.0.0.1:9470"}, "/sandboxes", None),
-        ({"host": "127.0.0.1:9470"}, "/process.Process/Start", Named("", 49983)),
-        ({"host": "x", "e2b-sandbox-id": "sb", "e2b-sandbox-port": "49999"}, "/execute", Named("sb", 49999)),
-        ({"host": "x"}, "/contexts/1/restart", Named("", 49999)),
+        ({"host": "127.0.0.1:9470"}, "/process.Process/Start", Destination("", 49983)),
+        ({"host": "x", "e2b-sandbox-id": "sb", "e2b-sandbox-port": "49999"}, "/execute", Destination("sb", 49999)),
+        ({"host": "x"}, "/contexts/1/restart", Destination("", 49999)),
     ],
 )
-def test_hosts_headers_and_paths_name_the_sandbox(headers: dict[str, str], path: str, named: Named | None) -> None:
+def test_hosts_headers_and_paths_name_the_sandbox(
+    headers: dict[str, str], path: str, named: Destination | None
+) -> None:
     assert named_by(Headers(headers), path, DOMAIN) == named
 
 
