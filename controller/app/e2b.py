@@ -13,9 +13,10 @@ from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
 from controller.api.server.first_request import FirstRequestServer
-from controller.api.server.peer_credentials import HOST_NAMES
+from controller.api.server.peer_credentials import HOST_NAMES, LINK
 from controller.api.server.server import SocketTaken
 from controller.api.streams.proxy import ProgramRequest, ProxiedResponse, relay_websocket
+from controller.api.streams.stalled_clients import ClientTransport
 from controller.app.core import Core
 from controller.app.errors import CannotStart
 from controller.kinds.common.address import parse_address
@@ -28,6 +29,7 @@ from controller.service.services import Services
 from controller.store.sql_store import SqlStore
 
 _SECRETS = (b"x-api-key", b"x-access-token", b"e2b-traffic-access-token", b"e2b-sandbox-id", b"e2b-sandbox-port")
+_OUTPUT_PATHS = ("/process.Process/Start", "/process.Process/Connect", "/execute")
 _log = structlog.get_logger("paddock")
 
 
@@ -79,9 +81,23 @@ def _application(
     parts = Parts(
         services, identify, store.tokens, core.clock, rules, locations.is_here if locations is not None else None
     )
-    return Trace(
+    app = Trace(
         RequestMetrics(E2BApp(parts, partial(_pass_on, services), partial(_limited, services, load)), core.meter)
     )
+    return _Pauses(app, services.sandbox_streams.rules.pause_seconds)
+
+
+class _Pauses:
+    """Lets a client pause in reading a command's output, as over the API; in a transfer it may not."""
+
+    def __init__(self, app: ASGIApp, pause_seconds: float) -> None:
+        self._app, self._pause_seconds = app, pause_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        link: ClientTransport | None = scope.get("state", {}).get(LINK)
+        if link is not None:
+            link.pause_seconds = self._pause_seconds if scope["path"] in _OUTPUT_PATHS else 0.0
+        await self._app(scope, receive, send)
 
 
 async def _pass_on(
