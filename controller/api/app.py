@@ -50,7 +50,7 @@ from controller.api.routes import (
     why,
     workflows,
 )
-from controller.api.routes.sandbox import contexts
+from controller.api.routes.sandbox import contexts, snapshots
 from controller.api.ssh import routes as ssh_routes
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding
@@ -63,6 +63,7 @@ from controller.version import VERSION
 _OF_SANDBOXES = (
     agent,
     contexts,
+    snapshots,
     files,
     logs,
     port_forward,
@@ -174,5 +175,7 @@ def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
         app.include_router(patch.router(kind))
         if kind.name == "WorkflowRun":
             app.include_router(workflows.routes)
+        if kind.name == "SandboxSnapshot":
+            app.include_router(snapshots.archives)
         if kind.name == "Provider":
             app.include_router(model_use.routes)

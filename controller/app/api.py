@@ -51,6 +51,7 @@ def services_of(
         ports=engine.ports,
         agents=engine.agents,
         volumes=engine.kept_volumes,
+        snapshots=engine.snapshots,
         images=engine.image_store,
         adopted_execs=engine.left,
         secrets=secrets,

@@ -21,7 +21,7 @@ from controller.app.loop import make_loop
 from controller.app.memory import freeze_objects, tune_malloc
 from controller.app.placements import make_placements
 from controller.app.store import follow_hosts, join_fleet, open_store
-from controller.app.workflows import make_workflows
+from controller.app.workflows import make_snapshots, make_workflows
 from controller.mcp.servers.sessions import Sessions
 from controller.settings import Settings
 from controller.version import VERSION
@@ -73,6 +73,7 @@ class Daemon:
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         undo.callback(services.run_stages.resume())
         make_workflows(core, store, lease, fleet, services, loop)
+        make_snapshots(core, store, lease, engine.snapshots, policy, loop)
         make_hold(core, sentinel, leading, engine)
         make_placements(core, fleet, policy, loop)
         loop.reconcile_loop.start()

@@ -76,6 +76,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         gpus=settings.gpu_devices,
         images=_image_rules(settings),
         hibernation=hibernation_judge(core),
+        snapshots_dir=settings.state_dir.absolute() / "snapshots",
     )
     core.undo.callback(engine.close)
     return engine, secrets

@@ -1,14 +1,34 @@
-"""The workflow runs and the plugins beside the reconcile loop."""
+"""The workflow runs, plugins and snapshots beside the reconcile loop."""
 
 from controller.app.core import Core
 from controller.app.loop import LoopParts
 from controller.app.store import Fleet
 from controller.loop.plugins import PluginKeeper
+from controller.loop.snapshots import SnapshotKeeper
 from controller.loop.workflows import WorkflowRuns
+from controller.policy.levels.levels import Policy
 from controller.ports import Lease
+from controller.ports.snapshots import Snapshots
 from controller.service.services import Services
 from controller.service.watch.announce import announcing
 from controller.store.sql_store import SqlStore
+
+
+def make_snapshots(
+    core: Core, store: SqlStore, lease: Lease, snapshots: Snapshots, policy: Policy, loop: LoopParts
+) -> None:
+    """Start the thread that keeps this host's snapshots: reconcile passes wake it."""
+    if not core.settings.is_host:
+        return
+
+    def committed() -> None:
+        loop.watches.notify()
+        core.waker.wake_soon()
+
+    keeper = SnapshotKeeper(announcing(store, committed), snapshots, policy, core.clock, may_act=lease.is_held)
+    loop.reconcile_pass.report_snapshots = keeper.passed
+    core.undo.callback(keeper.stop)
+    keeper.start()
 
 
 def make_workflows(

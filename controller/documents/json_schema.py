@@ -24,7 +24,7 @@ EFFECT = "x-paddock-takes-effect"
 # Pages of an editor and drafts: the YAML servers of the common editors know this one.
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REF = "#/definitions/{model}"
-_RECREATING = (("template",), ("templateRef",), ("workspace",), ("securityLevel",), ("credentials",))
+_RECREATING = (("template",), ("templateRef",), ("workspace",), ("securityLevel",), ("credentials",), ("restoreFrom",))
 _GPUS = (("limits", "gpus"), ("resources", "gpuDeviceIds"))
 _VOLUMES = ("volume", "volumes", "volumeClaimTemplates")
 

@@ -37,6 +37,10 @@ from controller.engine.observe.observer import OBSERVE_SECONDS, BackgroundObserv
 from controller.engine.observe.probes import DockerProbes
 from controller.engine.observe.secret_watch import SecretWatch
 from controller.engine.observe.view import View
+from controller.engine.snapshots.capture import Capturer
+from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.restore import Restorer
+from controller.engine.snapshots.snapshots import DockerSnapshots
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
 from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.planning.action import Action, BuildImage, RemoveContainer
@@ -69,11 +73,11 @@ class DockerEngine:
     between attempts to reach an engine that does not answer. `observe_seconds` bounds the wait for an answer about one
     container: without an answer the container is Unknown. Without a `firewall` nothing is guarded. Folders of the host
     may be bound from `host_roots`; they are mounted below `mounts_dir` first. Files that name a sandbox's user are in
-    `users_dir` (None: there are none). `builds_dir` is for the builds of Paddock's own images (None: none are built),
-    and `authorities_dir` for the file of the host's authorities that sandboxes trust, too (None: they do not). `images`
-    say which registries may be at addresses that are not public, and `resolve` returns those of a name. `hibernation`
-    judges the host's swap before each hibernation. `saved` are the files in memory of suspended sandboxes. Raises
-    ValueError for a bad address.
+    `users_dir` (None: there are none), snapshots in `snapshots_dir`. `builds_dir` is for the builds of Paddock's own
+    images (None: none are built), and `authorities_dir` for the file of the host's authorities that sandboxes trust,
+    too (None: they do not). `images` say which registries may be at addresses that are not public, and `resolve`
+    returns those of a name. `hibernation` judges the host's swap before each hibernation. `saved` are the files in
+    memory of suspended sandboxes. Raises ValueError for a bad address.
     """
 
     def __init__(
@@ -100,22 +104,16 @@ class DockerEngine:
         images: ImageRules = ANY_IMAGE,
         resolve: Resolve = resolve_addresses,
         hibernation: Callable[[int], HibernationAbility] = lambda _: UNKNOWN_ABILITY,
+        snapshots_dir: Path | None = None,
     ) -> None:
         meter = meter or NullMeter()
         self._instance_id, self._hibernation = instance_id, hibernation
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view, self._cgroups = View(clock), Cgroups()
         self._networks = Networks(instance_id, self._client, self._view, firewall)
-        self._mounts = HostMounts(
-            instance_id,
-            self._client,
-            folder=mounts_dir,
-            roots=host_roots,
-            secrets=secrets,
-            volumes=volumes,
-            credentials=credentials,
-            saved=saved,
-        )
+        self._restorer = Restorer(SnapshotFolder(snapshots_dir or mounts_dir / "snapshots"), self._client)
+        sources = (secrets, volumes, credentials, saved, self._restorer)
+        self._mounts = HostMounts(instance_id, self._client, *sources, folder=mounts_dir, roots=host_roots)
         self._agents = AgentRuntimes(self._client, self._view)
         self._accounts = Accounts(users_dir, base_url) if users_dir else None
         self._authorities = HostAuthorities(authorities_dir, base_url) if authorities_dir else None
@@ -134,8 +132,13 @@ class DockerEngine:
         self._agent_connections = AgentConnections(agents, Killer(self._cgroups))
         self._pulls, self._registries = Pulls(), Registries(self._client, images, resolve)
         self._builds = RecipeBuilds(partial(is_here, self._client), base_url, clock, builds_dir)
+        self._snapshots = self._make_snapshots(clock, is_local=same_clock)
         self._actor = self._make_actor()
         self._closing = threading.Lock()
+
+    def _make_snapshots(self, clock: Clock, *, is_local: bool) -> DockerSnapshots:
+        capturer = Capturer(self._observer, self._mounts, self._cgroups, clock.now, is_local=is_local)
+        return DockerSnapshots(self._restorer.folder, capturer, self._client)
 
     def _make_observer(self, meter: Meter, observe_seconds: float) -> Observer:
         return Observer(
@@ -198,6 +201,8 @@ class DockerEngine:
             pausing=self._streams.pausing,
             holding=self._inspector.holding,
             hibernation=self._hibernation,
+            restorer=self._restorer,
+            is_capturing=self._snapshots.is_capturing,
         )
 
     @property
@@ -219,6 +224,11 @@ class DockerEngine:
     def kept_volumes(self) -> KeptVolumes:
         """Volumes on this host, to list and delete."""
         return self._mounts.kept
+
+    @property
+    def snapshots(self) -> DockerSnapshots:
+        """Snapshots of the sandboxes on this engine."""
+        return self._snapshots
 
     @property
     def files(self) -> Files:

@@ -14,6 +14,7 @@ from controller.kinds.runtime.agent import Agent
 from controller.kinds.runtime.confinement import ProfileName, RuntimeName, SELinuxOptions
 from controller.kinds.runtime.disk import DiskRules
 from controller.kinds.runtime.probe import OneSuccessProbe, Probe
+from controller.kinds.runtime.snapshot import RestoreFrom
 from controller.kinds.security import Security
 
 # docker refuses less than 6 MiB; the kernel refuses a CPU quota under 1 ms a period, which is 10m.
@@ -221,6 +222,8 @@ class Template(Model):
     """Volumes of the namespace: file systems of a fixed size that outlive sandboxes."""
     volume_claim_templates: Annotated[tuple[VolumeClaimTemplate, ...], Field(max_length=32)] = ()
     """Volumes for each sandbox alone, named NAME-SANDBOX and created with it."""
+    restore_from: RestoreFrom | None = None
+    """A SandboxSnapshot that its files come from. A change needs a new container."""
     security_level: Annotated[Text, Field(min_length=1, max_length=52)] = "full-isolation"
     """Isolation of the sandbox, by the name of a SecurityProfile; the strictest is the default."""
     security: Security | None = None
@@ -336,6 +339,15 @@ class Credential(Model):
     """User of the scheme Basic."""
 
 
+class PeriodicSnapshots(Model):
+    """Snapshots that are taken of a running sandbox from time to time."""
+
+    every_seconds: Annotated[Whole, Field(ge=60, le=LONGEST_SECONDS)]
+    """Seconds between two snapshots."""
+    keep_last: Annotated[Whole, Field(ge=1, le=100)] = 3
+    """Number of these snapshots that are kept; older ones are deleted, but for those that a sandbox begins from."""
+
+
 class Lifecycle(Model):
     """Deadlines, idleness, and what a suspension keeps.
 
@@ -374,6 +386,8 @@ class Lifecycle(Model):
     """Seconds that it stays hibernated as idle before it is suspended. Left out: a day."""
     on_suspend: Literal["KeepFiles", "Discard"] = "KeepFiles"
     """KeepFiles: a suspension saves its files in memory, and the next start puts them back. Discard: they are lost."""
+    snapshots: PeriodicSnapshots | None = None
+    """Snapshots from time to time. Left out: none."""
 
 
 class SandboxSpec(Model):
@@ -387,6 +401,11 @@ class SandboxSpec(Model):
     """The container to run, inline. One of `template` and `templateRef` is required."""
     template_ref: TemplateRef | None = None
     """The container to run, by the name of a SandboxTemplate of the same namespace."""
+    restore_from: RestoreFrom | None = None
+    """A SandboxSnapshot that its files come from, instead of the template's. A change needs a new container.
+
+    A new container begins its root file system from it again; volumes and folders in memory get its files once.
+    """
     security_level: Annotated[Text | None, Field(min_length=1, max_length=52)] = None
     """Overrides the template's security level.
 
@@ -468,6 +487,11 @@ def idle_timeout_seconds(spec: SandboxSpec | None) -> int | None:
 def keeps_files(spec: SandboxSpec | None) -> bool:
     """Return True if a suspension saves its files in memory."""
     return spec is not None and spec.lifecycle.on_suspend == "KeepFiles"
+
+
+def restore_source(spec: SandboxSpec, template: Template) -> RestoreFrom | None:
+    """Return the snapshot that a sandbox begins from: its own, else its template's."""
+    return spec.restore_from or template.restore_from
 
 
 def status_word(obj: StoredObject) -> str:

@@ -10,7 +10,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from controller.kinds import host as hosts
-from controller.kinds import hostquota, modelserver, plugin, provider, quota, securityprofile, workflowrun
+from controller.kinds import (
+    hostquota,
+    modelserver,
+    plugin,
+    provider,
+    quota,
+    sandboxsnapshot,
+    securityprofile,
+    workflowrun,
+)
 from controller.kinds.common.tracked_map import TrackedMap
 from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
@@ -113,9 +122,11 @@ class Desired:
         self.model_servers = ObjectCache((modelserver.KIND.name,), modelserver.stored_model_server)
         self.runs = ObjectCache((workflowrun.KIND.name,), workflowrun.read_run)
         self.plugins = ObjectCache((plugin.KIND.name,), lambda obj: obj)
+        self.snapshots = ObjectCache((sandboxsnapshot.KIND.name,), lambda obj: obj)
         self.hosts = ObjectCache((hosts.KIND.name,), hosts.stored_host)
         self._caches: tuple[ObjectCache[Any], ...] = (
             *(self.quotas, self.profiles, self.providers, self.model_servers, self.runs, self.plugins, self.hosts),
+            self.snapshots,
         )
         self._generations: dict[_Key, int] = {}  # of the templates
         self._pools: Mapping[str, Pool] = MappingProxyType({})

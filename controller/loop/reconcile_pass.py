@@ -24,6 +24,7 @@ from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
 from controller.loop.last_snapshot import LastSnapshot
 from controller.loop.plugins import Plugins
+from controller.loop.snapshots import Objects
 from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
 from controller.loop.tasks.garbage import GarbageCollector
@@ -90,9 +91,10 @@ class ReconcilePass:
         self._place = place
         self._desired = Desired(store, self._garbage, place.host, place.default)
         self._layers, self._gateway, self._unresolved = layers, gateway, unresolved
-        # Called after each pass with what runs, plugins, and the model gateway depend on.
+        # Called after each pass with what runs, plugins, snapshots, and the model gateway depend on.
         self.report_runs: RunObserver = lambda *_: None
         self.report_plugins: Callable[[Plugins], None] = lambda _: None
+        self.report_snapshots: Callable[[Objects, Snapshot], None] = lambda *_: None
         self.report_models: Callable[[Snapshot], None] = lambda _: None
         self.placements: PlacementKeeper | None = None  # where a scheduler chooses hosts; woken after each pass
         self._sweep, self._may_act, self._clock_jumped = sweep, may_act, clock_jumped
@@ -139,6 +141,7 @@ class ReconcilePass:
         self._activity.pass_ended()
         self.report_runs(self._desired.runs.now, snapshot, new_plan.writes.statuses)
         self.report_plugins(self._desired.plugins.now)
+        self.report_snapshots(self._desired.snapshots.now, snapshot)
         self.report_models(snapshot)
         if self.placements is not None:
             self.placements.wake()

@@ -39,7 +39,7 @@ _SEEN = (
     "-/metrics",
     "-/usage",
 )  # subresources that need no more than reading the object
-_WRITERS: dict[str, Role] = {"Sandbox": "user", "WorkflowRun": "user", "Quota": "admin"}
+_WRITERS: dict[str, Role] = {"Sandbox": "user", "SandboxSnapshot": "user", "WorkflowRun": "user", "Quota": "admin"}
 _USED_BY_USERS = ("MCPServer", "Provider", "ModelServer")  # written by operators
 _LEAST_WRITER: Role = "user"
 _OWN_TOOLS = MCP_SERVER.built_in  # how the names of Paddock's own tools begin
@@ -203,6 +203,8 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
     if not grant.bounded:
         return
     if kind.name == "WorkflowRun":  # judged with the sandbox that it creates (service/objects/run_start.py)
+        return
+    if kind.name == "SandboxSnapshot":  # names a sandbox, and no image, level or limit
         return
     if kind.name not in _BOUNDED:
         yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}; ask an admin")

@@ -15,7 +15,8 @@ from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, s
 from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
-from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level
+from controller.kinds.runtime.snapshot import restore_key
+from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level, restore_source
 from controller.policy import agent, credentials, disk, exec_paths, gpus, images, mounts
 from controller.policy.admission import Refusal
 from controller.policy.host import binding
@@ -56,7 +57,7 @@ class Rendered:
     `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
     (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
     ability to limit the writable layer (None: not tried yet). `agent` are its agent's settings (None: it has none).
-    `takes_user_id`: it is to run as an id of its own, if its image has no other user.
+    `takes_user_id`: it is to run as an id of its own, if its image has no other user. `level` is its security level.
     """
 
     config: ContainerConfig
@@ -70,6 +71,7 @@ class Rendered:
     audited: bool = False
     agent: Agent | None = None
     takes_user_id: bool = False
+    level: str = ""
 
     @cached_property
     def config_hash(self) -> str:
@@ -330,6 +332,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         sysctls=level.sysctls,
         joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
         models=bool(spec.models),
+        restore_from=restore_key(restore_source(spec, template)),
         owned_ids=policy.own_ids(),
         holds_memory=policy.holds_memory,
     )
@@ -385,6 +388,7 @@ def render(
         audited=shape.level.audits_starts,
         agent=shape.template.agent,
         takes_user_id=policy.user_ids is not None and names_no_user(shape.template, shape.level),
+        level=shape.level.name,
     )
 
 
@@ -440,6 +444,8 @@ def _beside_the_template(
     # A place that the template has none of; and another source in it makes a new container, too.
     if spec.workspace and not template.workspace:
         found["workspace"] = mounts.slots(spec, template)
+    if spec.restore_from is not None:
+        found["restore_from"] = restore_key(spec.restore_from)
     if spec.credentials:  # a new container trusts the authority; after that only the proxy is replaced
         found["credentials"] = True
     if template.security_level != own_level:

@@ -34,6 +34,7 @@ from controller.ports import (
     Wake,
 )
 from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
+from controller.ports.snapshots import Snapshots
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
 from controller.service.access.token_admin import TokenAdmin
@@ -74,6 +75,7 @@ from controller.service.sandbox.inspect import Inspections
 from controller.service.sandbox.port_forward import NoPorts, PortForward, PortLimits
 from controller.service.sandbox.previous_log import PreviousLogs
 from controller.service.sandbox.resume import Resume
+from controller.service.sandbox.snapshots import NoSnapshots, SandboxSnapshots
 from controller.service.sandbox.streams import SandboxStreams
 from controller.service.sandbox.usage import LastSamples, Usages
 from controller.service.sources.all import make_sources
@@ -106,6 +108,7 @@ class HostPorts:
     files: Files = field(default_factory=NoFiles)
     ports: PortForwarder = field(default_factory=NoPorts)
     volumes: Volumes = field(default_factory=NoVolumes)
+    snapshots: Snapshots = field(default_factory=NoSnapshots)
     images: Images = field(default_factory=NoImages)
     agents: Agents = field(default_factory=NoAgents)
     adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
@@ -190,6 +193,7 @@ class SandboxServices:
     detached: Detached
     inspections: Inspections
     files: SandboxFiles
+    snapshots: SandboxSnapshots
     forward: PortForward
     usages: Usages
     attest: Attest
@@ -318,6 +322,7 @@ def make_sandbox(
             objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
         ),
         files=files,
+        snapshots=SandboxSnapshots(pipeline, objects, host.snapshots),
         forward=forward,
         usages=Usages(objects, host.samples, "" if loop.place.alone else loop.place.host),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
@@ -332,16 +337,15 @@ def make_sandbox(
         run_stages=run_stages,
         runs=runs,
         bridge=bridge,
-        projects=Projects(
-            objects,
-            Write(pipeline),
-            Patch(pipeline),
-            pipeline.wake,
-            loop.in_use,
-            clock,
-            has_agent=partial(images.has, AGENT_IMAGE),
-            has_network=lambda: _has_network(loop, images),
-        ),
+        projects=_projects(pipeline, objects, loop, images),
+    )
+
+
+def _projects(pipeline: Pipeline, objects: Objects, loop: LoopPorts, images: ImageService) -> Projects:
+    return Projects(
+        *(objects, Write(pipeline), Patch(pipeline), pipeline.wake, loop.in_use, pipeline.clock),
+        has_agent=partial(images.has, AGENT_IMAGE),
+        has_network=lambda: _has_network(loop, images),
     )
 
 

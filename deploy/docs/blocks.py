@@ -23,11 +23,14 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     **{
         f"spec {kind}": partial(fields.spec_fields, kind)
         for kind in (
-            *("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Workflow", "WorkflowRun"),
+            *("Sandbox", "SandboxTemplate", "SandboxPool", "SandboxSnapshot", "MCPServer", "Workflow", "WorkflowRun"),
             *("Provider", "ModelServer", "Plugin", "Quota", "SecurityProfile", "Volume", "Host"),
         )
     },
-    **{f"status {kind}": partial(fields.status_fields, kind) for kind in ("Volume", "Host", "Instance")},
+    **{
+        f"status {kind}": partial(fields.status_fields, kind)
+        for kind in ("Volume", "SandboxSnapshot", "Host", "Instance")
+    },
     "settings": tables.settings,
     "grants": tables.grants,
     "metrics": tables.metrics,

@@ -33,6 +33,7 @@ ANSWERED_HERE = {
     f"{_NAMED}/mcpservers/{{name}}/why": "sessions are those of the daemon that is asked",
     f"{_NAMED}/providers/-/usage": "use of the models is that of this host's gateway",
     f"{PREFIX}/providers/-/usage": "as above",
+    f"{_NAMED}/sandboxsnapshots/{{name}}/archive": "the files are on the host that the snapshot names",
     f"{_SANDBOX}open": "projects are objects: opening one writes and waits",
     f"{_SANDBOX}close": "as above",
 }

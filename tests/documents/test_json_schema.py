@@ -107,6 +107,7 @@ OTHER: dict[str, Any] = {
     "readiness": {"tcpSocket": {"port": 80}},
     "liveness": {"httpGet": {"port": 80}},
     "execDeadlineSeconds": 5,
+    "restoreFrom": {"snapshotRef": {"name": "first"}},
 }
 
 

@@ -91,6 +91,7 @@ from controller.kinds.runtime.mount import (
 )
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.runtime.probe import ProbeResult, Watch
+from controller.kinds.runtime.snapshot import RestoreRoot
 from controller.kinds.volume import HostVolume
 from controller.policy.images import remedy
 from controller.policy.network import egress
@@ -341,6 +342,7 @@ class FakeEngine:
             CheckFiles: self._check_files,
             SaveFiles: self._save_files,
             RemoveFiles: self._remove_files,
+            RestoreRoot: lambda action: Ok(action.container_id),
         }
 
     # ports.Engine

@@ -43,6 +43,7 @@ from controller.service.workflow.agent import NoModels
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
+from tests.fakes.snapshots import FakeSnapshots
 
 TINY = "paddock/test-tiny:1"
 
@@ -162,6 +163,7 @@ class LoopHarness:
         self.ticks = self.clock.now  # time that nobody can set; with another clock here, ours is set when it advances
         self._threads = threads
         self.uids = 0
+        self.snapshots = FakeSnapshots(self.clock.now)
         self.run_folder: Path | None = None  # of workflow runs; takes effect with the next `daemon()`, as `models`
         self.models: Models = NoModels()
         self.artifact_bytes = 1 << 20
@@ -188,6 +190,7 @@ class LoopHarness:
                 files=self.engine.files,
                 volumes=self.engine.kept_volumes,
                 images=self.engine.image_store,
+                snapshots=self.snapshots,
                 adopted_execs=self.engine.left,
                 run_folder=self.run_folder,
                 models=self.models,

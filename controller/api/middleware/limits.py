@@ -24,7 +24,11 @@ BODIES_BYTES = 256 << 20  # of all requests together
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
 PROXIED = re.compile(PREFIX + r"/namespaces/[^/]+/sandboxes/[^/]+/proxy/.*")
-STREAMED = re.compile(PREFIX + r"/(namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?|images/build)|" + PROXIED.pattern)
+STREAMED = re.compile(
+    PREFIX
+    + r"/(namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?|namespaces/[^/]+/sandboxsnapshots/[^/]+/archive|images/build)|"
+    + PROXIED.pattern
+)
 _OF_AGENT = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/mcp(/execute)?")
 _TOO_LARGE_FOR_AGENT = (
     f"the request is larger than {REQUEST_BYTES >> 20} MiB, the most that the agent takes; write large files by"
@@ -46,7 +50,7 @@ class BodyLimit:
     `state.held` of a request is what it holds of the budget, until its answer has been sent.
 
     File transfers into a sandbox, requests to its ports and contexts of builds are exempt: they have limits of their
-    own (routes/files.py, routes/proxy.py, routes/images.py).
+    own (routes/files.py, routes/proxy.py, routes/images.py, routes/sandbox/snapshots.py).
     """
 
     def __init__(

@@ -62,6 +62,13 @@ def restore(folder: int, read: Callable[[int], bytes], bounds: Bounds = Bounds()
     return restorer.report
 
 
+def verify(read: Callable[[int], bytes], bounds: Bounds = Bounds(), rules: Rules = Rules()) -> Report:
+    """Read an archive to its end as `restore` does, and create nothing. Raises Unsafe, TarError, BoundExceeded."""
+    restorer = _Restorer(-1, read, bounds, rules)
+    restorer.verify()
+    return restorer.report
+
+
 class _Source:
     """Buffered stream of an archive."""
 
@@ -109,6 +116,23 @@ class _Restorer:
             self._folders.finish()
         finally:
             self._folders.close()
+
+    def verify(self) -> None:
+        for entry in self._entries():
+            parts = parts_of(entry.name)
+            self._check(entry, parts)
+            self.report.add_owner(*self._rules.owner(entry.uid, entry.gid))
+            if entry.flag == blocks.HARD_LINK and parts_of(entry.target) not in self._files:
+                raise Unsafe(
+                    f"{shown(entry.name)}: a hard link to {shown(entry.target)}, which is no file of the archive"
+                )
+            if entry.flag in (blocks.FILE, blocks.HARD_LINK, blocks.FIFO):
+                self._files.add(parts)
+            self._meter.count_bytes(entry.size)
+            remaining = entry.size + -entry.size % BLOCK
+            while remaining:
+                remaining -= len(self._source.some(remaining))
+                self._meter.check_time()
 
     def _entries(self) -> Iterator[blocks.Header]:
         while (head := self._source.exactly(BLOCK)).count(0) != BLOCK:

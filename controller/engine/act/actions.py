@@ -31,6 +31,7 @@ from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.log_tail import read_tail
 from controller.engine.observe.observer import BackgroundObserver, Foreign, Observer
 from controller.engine.observe.view import View
+from controller.engine.snapshots.restore import SNAPSHOT_MISSING, Restorer, missing_message
 from controller.kinds.common import labels as own
 from controller.kinds.common.log_tail import GONE
 from controller.kinds.observed.observed import Container, State
@@ -56,6 +57,7 @@ from controller.kinds.planning.action import (
 from controller.kinds.planning.outcome import NOT_HIBERNATED, START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, CheckFiles, Mount, RemoveFiles, RemoveVolumes, SaveFiles
+from controller.kinds.runtime.snapshot import RestoreRoot
 from controller.policy.attest.mounted import missing
 from controller.policy.credentials import trusting_host, trusts_host
 from controller.policy.images import remedy
@@ -65,6 +67,7 @@ _LIVE = (State.RUNNING, State.PAUSED)
 _GONE_RETRY_SECONDS = 0.1
 _REMOVING_RETRY_SECONDS = 0.5
 _STALE_STATE_SECONDS = 0.5
+_BEING_CAPTURED = Waiting(0.5, "BeingCaptured", "a snapshot of it is being taken")
 _NO_DRIVER = "could not select device driver"
 _WITHOUT_DRIVER = (
     "this engine has no driver for them; install one (the NVIDIA Container Toolkit), restart the engine, and apply the "
@@ -93,6 +96,8 @@ class Actor:
     `authorities` the file of the host's authorities (None: they are not given).
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
     from inspecting a container that is inspected here anyway. `hibernation` judges the host's swap, read then.
+    `restorer` gives a new container its snapshot's files. A container is neither paused nor resumed while
+    `is_capturing` is true of it.
     """
 
     def __init__(
@@ -115,6 +120,8 @@ class Actor:
         pausing: Callable[[str], AbstractContextManager[None]],
         holding: Callable[[str], AbstractContextManager[None]],
         hibernation: Callable[[int], HibernationAbility],
+        restorer: Restorer,
+        is_capturing: Callable[[str], bool],
     ) -> None:
         self._instance_id = instance_id
         self._client = client
@@ -125,6 +132,7 @@ class Actor:
         self._before_kill, self._mounts, self._agents, self._accounts = before_kill, mounts, agents, accounts
         self._pulls, self._registries, self._authorities = pulls, registries, authorities
         self._pausing, self._holding, self._hibernation = pausing, holding, hibernation
+        self._restorer, self._is_capturing = restorer, is_capturing
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
             CreateContainer: self._create,
@@ -145,6 +153,7 @@ class Actor:
             CheckFiles: mounts.check_files,
             SaveFiles: self._save_files,
             RemoveFiles: mounts.remove_files,
+            RestoreRoot: self._restore_root,
             **others,
         }
 
@@ -188,6 +197,11 @@ class Actor:
         if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:
             return Terminal("InvalidConfig", f"{action.config.name}: its labels belong to another store or object")
         image = action.image_id or action.config.image
+        if source := action.config.restore_from:
+            captured = self._restorer.image_of(action.labels.get(own.NAMESPACE, ""), source)
+            if captured is None:
+                return Transient(SNAPSHOT_MISSING, missing_message(source))
+            image = captured
         try:
             seccomp = profile(action.config.seccomp) if action.config.seccomp else ""
         except NoProfile as error:
@@ -234,6 +248,20 @@ class Actor:
         is_sandbox = action.labels.get(own.ROLE) == "sandbox"
         return self._authorities.mounts() if self._authorities and is_sandbox and trusts_host(config) else []
 
+    def _restore_root(self, action: RestoreRoot) -> Outcome:
+        container = self._startable(action)
+        if container is None:
+            return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"{action.name}: the container is gone")
+        bind = BindMounts(
+            *(action.uid, action.name, action.namespace, container.image_id, container.user or action.user, (), ()),
+            why=action.why,
+            own_id=action.own_id,
+        )
+        try:
+            return self._restorer.restore_root(action, container, self._mounts.user_ids(bind))
+        except OSError as error:
+            return Transient("RestoreFailed", f"{action.name}: its files can't be restored: {error.strerror or error}")
+
     def _name_taken(self, action: CreateContainer) -> Outcome:
         name = action.config.name
         try:
@@ -270,7 +298,7 @@ class Actor:
             return Transient(reason, f"{action.name} does not start: {in_words(fault.message, now.image)}")
         return Ok(self._observer.read(container.id).container.id)
 
-    def _startable(self, action: StartContainer | ConnectNetwork) -> Container | None:
+    def _startable(self, action: StartContainer | ConnectNetwork | RestoreRoot) -> Container | None:
         if action.container_id:
             return self._ours(action.uid, action.container_id)
         known = self._view.by_name(action.uid, action.name)
@@ -293,6 +321,8 @@ class Actor:
         )
 
     def _pause(self, action: PauseContainer | HibernateContainer) -> Outcome:
+        if self._is_capturing(action.container_id):
+            return _BEING_CAPTURED
         with self._pausing(action.container_id):
             return self._settle(
                 action,
@@ -319,6 +349,8 @@ class Actor:
         return outcome
 
     def _unpause(self, action: UnpauseContainer | WakeContainer | HibernateContainer) -> Outcome:
+        if self._is_capturing(action.container_id):
+            return _BEING_CAPTURED
         container = self._ours(action.uid, action.container_id)
         if container is not None and container.state is State.PAUSED:
             allow_no_swap(self._cgroups, container.id, container.pid)

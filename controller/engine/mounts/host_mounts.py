@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import tmpfs_files
@@ -73,24 +73,41 @@ class _Owner(NamedTuple):
     is_number: bool = True
 
 
+class BeginWith(Protocol):
+    """Files that a sandbox's mounts begin with. Raises Refused, OSError."""
+
+    def is_due(self, action: BindMounts, mount: Mount) -> bool:
+        """Tell whether a mount is still to get its files."""
+        ...
+
+    def fill(self, action: BindMounts, mount: Mount, tree: int, user: Ids, *, is_new: bool) -> None:
+        """Fill a mount, unless it keeps what it has."""
+        ...
+
+
 class HostMounts:
-    """Mounts of all sandboxes. Host folders must be below `roots`. Thread-safe; the constructor does no I/O."""
+    """Mounts of all sandboxes. Host folders must be below `roots`. Thread-safe; the constructor does no I/O.
+
+    `begin_with` gives new mounts of a sandbox that begins from a snapshot their files.
+    """
 
     def __init__(
         self,
         instance_id: str,
         client: Client,
-        *,
-        folder: Path = DEFAULT_FOLDER,
-        roots: Sequence[HostRoot] = (),
         secrets: SecretFolder | None = None,
         volumes: Volumes | None = None,
         credentials: CredentialFiles | None = None,
         saved: SavedFolders | None = None,
+        begin_with: BeginWith | None = None,
+        *,
+        folder: Path = DEFAULT_FOLDER,
+        roots: Sequence[HostRoot] = (),
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without `saved`, files in memory outlive a stop, but are never saved."""
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
+        self._begin_with = begin_with
         self._secrets, self._volumes, self._credentials = secrets or SecretFolder(), volumes, credentials
         self._saved = saved
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
@@ -151,7 +168,9 @@ class HostMounts:
         try:
             self._known()
             user = self._user(action)
+            self._fill_volumes(action)
             in_place = self._fill(action, user, trees) if action.keep_files and not action.container_id else ()
+            self._begin_folders(action, user, trees)
             outcome = self._namespace.run(lambda: self._bind(action, user, trees, in_place))
             if self._saved is not None and not action.container_id and isinstance(outcome, Ok):
                 self._saved.remove(action.uid)  # before the start: so they are never put back over newer ones
@@ -241,6 +260,45 @@ class HostMounts:
                 os.close(opened)
         return in_place
 
+    def _begins(self, action: BindMounts, mount: Mount) -> bool:
+        """Return True if a mount is still to get the files of the sandbox's snapshot."""
+        if self._begin_with is None or not action.restore_from or mount.read_only:
+            return False
+        return mount.kind in (*_FOLDERS, "volume") and self._begin_with.is_due(action, mount)
+
+    def _fill_volumes(self, action: BindMounts) -> None:
+        """Give volumes the files of a snapshot, before they are mounted. Raises Refused, OSError."""
+        for mount in action.mounts:
+            if mount.kind != "volume" or self._volumes is None or not self._begins(action, mount):
+                continue
+            assert self._begin_with is not None
+            is_new = not self._volumes.exists(action.namespace, mount.source)
+            if not action.container_id:
+                self._namespace.run(partial(self._clear_place, action, mount))
+            # Through the sandbox's own mount of it, root could create nothing.
+            whole, owner = self._namespace.run(partial(self._volumes.tree_on_disk, mount, action.namespace))
+            try:
+                self._begin_with.fill(action, mount, whole, owner, is_new=is_new)
+            finally:
+                os.close(whole)
+
+    def _clear_place(self, action: BindMounts, mount: Mount) -> None:
+        """Unmount a stopped sandbox's own mount of a volume."""
+        number = next(number for number, slot in enumerate(action.slots) if slot.path == mount.path)
+        place = self._place(action.uid, number)
+        if place.is_dir() and len(_mounted_at(place)) > 1:
+            mount_calls.detach(str(place))
+
+    def _begin_folders(self, action: BindMounts, user: "_Owner", trees: dict[str, int]) -> None:
+        """Give folders in memory the files of a snapshot, before they are mounted. Raises Refused, OSError."""
+        for mount in action.mounts:
+            if mount.kind not in _FOLDERS or not self._begins(action, mount):
+                continue
+            assert self._begin_with is not None
+            if mount.path not in trees:
+                trees[mount.path] = self._tree(action, mount, user)
+            self._begin_with.fill(action, mount, trees[mount.path], user.ids, is_new=True)
+
     def bind_inside(self, action: BindMounts, container: Container, mounts: Collection[Mount]) -> str:
         """Attach what is mounted at these mount points inside a running container, too; return what went wrong."""
         numbers = {slot.path: number for number, slot in enumerate(action.slots)}
@@ -256,6 +314,27 @@ class HostMounts:
             for _, tree in trees:
                 os.close(tree)
         return ""
+
+    def open_mount(self, action: BindMounts, mount: Mount) -> int | None:
+        """Open the folder that is bound for a mount, or could be; None if there is none now.
+
+        Raises Fault, Refused, NamespaceUnreachable, OSError.
+        """
+        self._known()
+        user = self._user(action)
+        return self._namespace.run(lambda: self._open_mount(action, mount, user.ids))
+
+    def user_ids(self, action: BindMounts) -> tuple[int, int]:
+        """Return the ids of the sandbox's user on this host; -1 for each that is not known. Raises Fault."""
+        try:
+            user = self._user(replace(action, mounts=(Mount("/", "memory"),))).ids
+        except Refused:
+            return -1, -1
+        return user.uid, user.gid
+
+    def saved_archive(self, uid: str, path: str) -> int | None:
+        """Open the archive of a folder in memory of a suspended sandbox; None if there is none. Raises OSError."""
+        return self._saved.open(uid, path) if self._saved is not None else None
 
     def remove_volumes(self, action: RemoveVolumes) -> Outcome:
         """Delete volumes with their data."""
@@ -365,6 +444,20 @@ class HostMounts:
             self._write(action.uid, tuple(known.values()))
         return Ok(action.container_id)
 
+    def _open_mount(self, action: BindMounts, mount: Mount, user: Ids) -> int | None:
+        number = next(number for number, slot in enumerate(action.slots) if slot.path == mount.path)
+        place = self._place(action.uid, number)
+        bound = {each.path: each for each in self._noted(action.uid)}.get(mount.path)
+        if place.is_dir() and bound is not None and bound.mount == str(mount) and not _is_empty(place):
+            return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if mount.kind != "volume" or self._volumes is None or not self._volumes.exists(action.namespace, mount.source):
+            return None
+        tree = self._volumes.tree(mount, action.namespace, user, self._maps)
+        try:
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=tree)
+        finally:
+            os.close(tree)
+
     def _make_places(self, action: BindMounts) -> None:
         """Create the mount points; of a running sandbox those that somebody unmounted."""
         self._make_folder()
@@ -454,7 +547,8 @@ class HostMounts:
             place, mount = self._place(action.uid, number), mounts.get(slot.path)
             if bound is not None and mount is not None and place.is_dir() and _is_there(place, bound, mount):
                 flags = os.statvfs(place).f_flag
-                if mount.kind == bound.kind and bool(flags & os.ST_NOEXEC) == mount.noexec:
+                same = mount.kind == bound.kind and bool(flags & os.ST_NOEXEC) == mount.noexec
+                if same and not self._begins(action, mount):
                     in_place.append(slot.path)
         for path, opened in self._open_folders(action.uid).items():
             if path in in_place:

@@ -143,6 +143,14 @@ class SavedFolders:
         index = self._index(uid)
         return None if index is None else SavedFiles(**index["saved"])
 
+    def open(self, uid: str, path: str) -> int | None:
+        """Open the archive of a folder; None if it is not saved. Raises DamagedArchive, OSError."""
+        index = self._index(uid)
+        if index is None or path not in index["folders"]:
+            return None
+        archive = self._folder / uid / f"{index['folders'].index(path)}.tar"
+        return os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
     def restore(self, uid: str, path: str, descriptor: int) -> None:
         """Put the saved files of a folder back into it; a folder that was not saved stays as it is.
 

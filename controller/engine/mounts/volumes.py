@@ -52,20 +52,35 @@ class Volumes:
 
     def tree(self, mount: Mount, namespace: str, user: Ids, maps: IdMaps) -> int:
         """Return a detached mount of the volume, created if missing. Raises Refused, OSError."""
-        image = self._image(namespace, mount.source)
-        self._ensure(image, mount)
-        flags = mount_calls.NO_SUID | mount_calls.NO_DEVICES | (mount_calls.READ_ONLY if mount.read_only else 0)
-        with _device(image) as device:
-            tree = mount_calls.file_system("ext4", device, flags)
+        tree = self._tree(mount, namespace)
         try:
-            # Empty, and of the host's root: nobody in a sandbox could copy the volume as a whole with it.
-            with contextlib.suppress(OSError):  # a read-only one keeps it, as does one that a repair put files in
-                os.rmdir("lost+found", dir_fd=tree)
             mount_calls.change(tree, propagation=mount_calls.PRIVATE, user_namespace=maps.of(_OWNER, user))
         except OSError:
             os.close(tree)
             raise
         return tree
+
+    def tree_on_disk(self, mount: Mount, namespace: str) -> tuple[int, Ids]:
+        """Return a detached mount of the volume as it is on disk, where all is of the returned ids.
+
+        Root may write there in any sandbox's name. Raises Refused, OSError.
+        """
+        return self._tree(mount, namespace), _OWNER
+
+    def _tree(self, mount: Mount, namespace: str) -> int:
+        image = self._image(namespace, mount.source)
+        self._ensure(image, mount)
+        flags = mount_calls.NO_SUID | mount_calls.NO_DEVICES | (mount_calls.READ_ONLY if mount.read_only else 0)
+        with _device(image) as device:
+            tree = mount_calls.file_system("ext4", device, flags)
+        # Empty, and of the host's root: nobody in a sandbox could copy the volume as a whole with it.
+        with contextlib.suppress(OSError):  # a read-only one keeps it, as does one that a repair put files in
+            os.rmdir("lost+found", dir_fd=tree)
+        return tree
+
+    def exists(self, namespace: str, name: str) -> bool:
+        """Tell whether there is a volume of that name."""
+        return self._image(namespace, name).exists()
 
     def resize(self, mount: Mount, namespace: str) -> None:
         """Grow a volume, maybe in use, to the mount's size. Raises Refused, OSError."""

@@ -11,6 +11,7 @@ from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
+from controller.kinds.runtime.snapshot import RestoreRoot
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,4 +272,5 @@ Action = (
     | CheckFiles
     | SaveFiles
     | RemoveFiles
+    | RestoreRoot
 )

@@ -88,6 +88,7 @@ class ContainerConfig:
     agent: str = field(default="", metadata=_MUTABLE)
     models: bool = field(default=False, metadata=_MUTABLE)  # its main process finds the gateway, too
     own_id: int = field(default=0, metadata=_ADDED)  # without `user`, for an image that fits any; 0: there is none
+    restore_from: str = field(default="", metadata=_ADDED)  # key of the snapshot that it begins from; "": its image
     owned_ids: IdRange | None = field(default=None, metadata=_MUTABLE)  # of one sandbox each: no image's user has one
 
     # Its folders in memory are mounts of this host's, which outlive a stop; else the engine's, which end with it. How a

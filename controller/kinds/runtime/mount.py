@@ -118,7 +118,8 @@ class BindMounts:
 
     `user` is the sandbox's; "": that of `image`, or `own_id` if the image fits any user. Files of a folder's owner
     belong to this user inside. `keep_files`: what the sandbox has in memory stays, and what was saved of it is put back
-    before it starts.
+    before it starts. `restore_from` is the key of the snapshot that volumes and folders in memory get their
+    files from, once ("": none); volumes that have files keep them, but for those that it `replaces`.
     """
 
     verb: ClassVar[str] = "bind"
@@ -134,6 +135,8 @@ class BindMounts:
     container_id: str = ""
     own_id: int = 0
     keep_files: bool = False
+    restore_from: str = ""
+    replaces: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"bind {self.name}: " + (", ".join(map(str, self.mounts)) or "nothing yet")

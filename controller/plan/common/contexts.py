@@ -68,6 +68,7 @@ def context_with(
         unmeasured=layer.trouble,
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
         volumes=bound.passing(snapshot, sandbox),
+        replaced_volumes=bound.replaced(snapshot, sandbox),
         models=snapshot.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
         above_quota=above,

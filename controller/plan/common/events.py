@@ -25,6 +25,7 @@ from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
+from controller.kinds.runtime.snapshot import RestoreRoot
 
 REASONS: dict[type[Action], str] = {
     PullImage: "Pulled",
@@ -47,6 +48,7 @@ REASONS: dict[type[Action], str] = {
     RemoveVolumes: "VolumesRemoved",
     SaveFiles: "FilesSaved",
     RemoveFiles: "FilesRemoved",
+    RestoreRoot: "Restored",
 }
 
 

@@ -13,7 +13,7 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, RemoveVolumes, Slot
-from controller.kinds.sandbox import SandboxSpec, keeps_files
+from controller.kinds.sandbox import SandboxSpec, keeps_files, restore_source
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.plan.sandbox import files
 from controller.policy.attest.mounted import missing, resized
@@ -53,6 +53,12 @@ def before_start(
     if rendered.config.slots or _folders(rendered, container):
         user, mounts = container.user if container else "", _wanted(context, rendered, container)
         yield _bind(context, rendered, mounts, image, why, container, user=user)
+
+
+def as_started(context: ReconcileContext, rendered: Rendered, container: Container, why: str) -> BindMounts:
+    """Return the mounts of an existing container, in the order of its mount points."""
+    mounts = _wanted(context, rendered, container)
+    return _bind(context, rendered, mounts, container.image_id, why, container, container.id, user=container.user)
 
 
 def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
@@ -154,6 +160,28 @@ def passing(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
     return tuple(sorted(going))
 
 
+def replaced(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
+    """Return the volumes whose files a rollback replaces: those that no other sandbox names."""
+    spec, template = sandbox.spec, sandbox.template
+    source = restore_source(spec, template) if spec is not None and template is not None else None
+    if spec is None or template is None or source is None or source.at is None:
+        return ()
+    return tuple(
+        sorted({each.source for each in volumes(spec, template, sandbox.obj.name)} - shared(snapshot, sandbox))
+    )
+
+
+def shared(snapshot: Snapshot, sandbox: Sandbox) -> frozenset[str]:
+    """Return the volumes that other sandboxes of its namespace name."""
+    return frozenset(
+        volume.source
+        for other in snapshot.sandboxes.values()
+        if other.obj.namespace == sandbox.obj.namespace and other.obj.uid != sandbox.obj.uid
+        if other.spec is not None and other.template is not None
+        for volume in volumes(other.spec, other.template, other.obj.name)
+    )
+
+
 def _kept_by(other: Sandbox) -> set[str]:
     """Return the volumes that another sandbox keeps; two that are deleted together keep none that both release."""
     if other.spec is None or other.template is None:
@@ -205,4 +233,6 @@ def _bind(
         container_id=container_id,
         own_id=config.own_id,
         keep_files=_keeps_files(context),
+        restore_from=config.restore_from,
+        replaces=context.replaced_volumes,
     )

@@ -37,7 +37,17 @@ from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileC
 from controller.plan.common.renames import renamed
 from controller.plan.network import guard, networks
 from controller.plan.pool import claim_candidates
-from controller.plan.sandbox import attest, deaths, drift, files, hibernation, lifecycle, mounts, probes
+from controller.plan.sandbox import (
+    attest,
+    deaths,
+    drift,
+    files,
+    hibernation,
+    lifecycle,
+    mounts,
+    probes,
+    snapshots,
+)
 from controller.plan.sandbox.deaths import was_asked_to_stop
 from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
 from controller.plan.sandbox.log_tail import read_first
@@ -243,6 +253,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
     image_id = memory.image_id if same and same_image else ""
     actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
+    actions += snapshots.restore_root(context, rendered, "", why)
     actions += networks.connect_peers(context, rendered, "", why)
     actions.append(StartContainer(uid, name, why))
     if not (same and same_image):
@@ -409,6 +420,8 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     else:
         bound = mounts.before_start(context, rendered, container.image_id, why, container)
         actions: list[Action] = [*bound]
+        if not container.started_at:
+            actions += snapshots.restore_root(context, rendered, container.id, why, container.user)
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
         if context.spec is not None and context.spec.run_state == "Paused":
             actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))

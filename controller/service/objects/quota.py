@@ -239,6 +239,25 @@ def has_room(
     return all(judge(each, used.get(each.namespace or of_host, Amount()), whole, held).admitted for each in found)
 
 
+def rooms(
+    transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, count: int, host: str = NAME
+) -> tuple[int, tuple[str, ...]]:
+    """Return for how many of `count` new sandboxes that hold `whole` each every quota has room, and why for no more."""
+    of_host = host_scope(host)
+    used = dict(transaction.reservations(namespace, of_host))
+    limits = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
+    for number in range(count):
+        verdicts = [
+            (bound, judge(bound, used.get(bound.namespace or of_host, Amount()), whole, Amount())) for bound in limits
+        ]
+        reasons = tuple(f"{bound}: {reason}" for bound, verdict in verdicts for reason in verdict.reasons)
+        if reasons:
+            return number, reasons
+        for scope in (namespace, of_host):
+            used[scope] = used.get(scope, Amount()) + whole
+    return count, ()
+
+
 def has_room_in_namespace(transaction: Transaction, namespace: str, whole: Amount, held: Amount) -> bool:
     """Return True if the namespace's quotas let one of its sandboxes hold `whole`, of which `held` is counted."""
     used = transaction.reservations(namespace)

@@ -72,6 +72,16 @@ class Connection:
             raise refusal(body, answer.status_code)
         return body
 
+    def send(self, method: str, path: str, pieces: Iterable[bytes], *, content_type: str = "application/x-tar") -> Any:
+        """Send a request whose body comes in pieces; return the JSON response. Raises Refused."""
+        headers = {"Content-Type": content_type}
+        with self._translated():
+            answer = self._http.request(method, full_path(path), content=pieces, headers=headers)
+            body = json_of(answer)
+        if answer.is_error or body is None:
+            raise refusal(body, answer.status_code)
+        return body
+
     def daemon_time(self) -> float:
         """Return the daemon's clock in Unix seconds, never behind it and at most two seconds ahead."""
         with self._translated():

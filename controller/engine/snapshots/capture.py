@@ -1,0 +1,294 @@
+"""Capture of a sandbox: all its files at one instant.
+
+Recorded first, so that the next daemon thaws what this one froze; then the sandbox is frozen by its cgroup, which the
+engine does not notice: commands that begin meanwhile wait. A sandbox that is paused or stopped stays so.
+"""
+
+import contextlib
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.archive.names import Unsafe
+from controller.archive.state.bounds import BoundExceeded
+from controller.archive.state.restore import verify
+from controller.archive.tar import TarError
+from controller.engine.docker.errors import Fault
+from controller.engine.files.sandbox_root import NotAFile, open_folder
+from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.engine_namespace import NamespaceUnreachable
+from controller.engine.kernel.sentinel import freezer
+from controller.engine.mounts.host_folders import Refused
+from controller.engine.mounts.host_mounts import HostMounts
+from controller.engine.mounts.saved_files import DamagedArchive
+from controller.engine.observe.observer import Foreign, Observer
+from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.work import WorkFailed, close_all, run_worker
+from controller.engine.snapshots.worker import freeze
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.snapshot import CaptureRequest, Omitted, PartKind, SnapshotContent, SnapshotPart
+from controller.ports.snapshots import SnapshotError
+
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CAPTURED = (State.RUNNING, State.PAUSED, State.EXITED, State.CREATED)
+# Created by the engine in each container; what is mounted there is not in the layer.
+_ENGINE_PATHS = ("dev", "proc", "sys", "etc/hosts", "etc/hostname", "etc/resolv.conf", ".dockerenv", "sbin/docker-init")
+_OMITTED = 100
+_PIECE_BYTES = 1 << 20
+
+
+class Capturer:
+    """Captures sandboxes of one engine. Any thread may use it; one capture of a container at a time."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        mounts: HostMounts,
+        cgroups: Cgroups,
+        now: Callable[[], float],
+        *,
+        is_local: bool,
+    ) -> None:
+        self._observer, self._mounts, self._cgroups = observer, mounts, cgroups
+        self._now, self._is_local = now, is_local
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+
+    def is_capturing(self, container_id: str) -> bool:
+        """Tell whether that container is captured now: nobody pauses or resumes it meanwhile."""
+        return container_id in self._busy
+
+    def capture(self, request: CaptureRequest, folder: SnapshotFolder) -> SnapshotContent:
+        """Capture a sandbox into the folder. Raises SnapshotError; then nothing of it stays."""
+        if not self._is_local:
+            raise SnapshotError("EngineElsewhere", "its engine is on another machine; capture it by a daemon there")
+        container_id = request.container.id
+        with self._lock:
+            if container_id in self._busy:
+                raise SnapshotError("BeingCaptured", "another capture of it is under way; it is retried", retry=True)
+            self._busy.add(container_id)
+        try:
+            return self._capture(request, folder)
+        except WorkFailed as error:
+            folder.abandon(request.uid)
+            raise SnapshotError(error.reason, _with_advice(error.reason, str(error))) from error
+        except (Refused, NamespaceUnreachable, NotAFile, Foreign, DamagedArchive) as error:
+            folder.abandon(request.uid)
+            raise SnapshotError("Failed", str(error)) from error
+        except Fault as fault:
+            folder.abandon(request.uid)
+            raise SnapshotError("EngineFailed", fault.message, retry=True) from fault
+        except OSError as error:
+            folder.abandon(request.uid)
+            raise SnapshotError("Failed", f"{error.filename or 'its files'}: {error.strerror or error}") from error
+        finally:
+            self._busy.discard(container_id)
+
+    def _capture(self, request: CaptureRequest, files: SnapshotFolder) -> SnapshotContent:
+        container = self._observer.read(request.container.id).container
+        if container.uid != request.source_uid or container.state not in _CAPTURED:
+            raise SnapshotError("NotCapturable", f"its container is {container.state.value}; it is retried", retry=True)
+        stops = self._freezer(container)
+        folder = files.begin(request.uid, stops)
+        sources: list[tuple[PartKind, str, str, int]] = []
+        omitted = list(self._omitted(request))
+        outputs: list[int] = []
+        archives: dict[str, int] = {}  # of folders in memory that were saved when the sandbox stopped
+        try:
+            sources += self._sources(request, container, archives, omitted)
+            for number in range(len(sources)):
+                path = folder / f"{number}.tar"
+                outputs.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            parts, frozen_seconds = self._save(request, container, stops, sources, outputs, omitted)
+            for output in outputs:
+                os.fsync(output)
+            parts += _copied(archives, folder, len(sources))
+        finally:
+            close_all([*(source[3] for source in sources), *archives.values()])
+            close_all(outputs)
+        content = self._content(request, container, parts, omitted, frozen_seconds)
+        files.finish(content)
+        return content
+
+    def _freezer(self, container: Container) -> tuple[str, str, str] | None:
+        """Return how to freeze a running sandbox; None for one that stands still. Raises SnapshotError."""
+        if container.state is not State.RUNNING:
+            return None
+        stops = freezer(self._cgroups, container.id, container.pid)
+        if not stops[0]:
+            raise SnapshotError("NotFrozen", "its cgroup can't be frozen on this host; suspend it, and capture it then")
+        return stops
+
+    def _save(
+        self,
+        request: CaptureRequest,
+        container: Container,
+        stops: tuple[str, str, str] | None,
+        sources: list[tuple[PartKind, str, str, int]],
+        outputs: list[int],
+        omitted: list[Omitted],
+    ) -> tuple[tuple[SnapshotPart, ...], float]:
+        points = [*_ENGINE_PATHS, *(slot.path.lstrip("/") for slot in request.bind.slots)]
+        points += [path.lstrip("/") for path in request.tmpfs]
+        ask: dict[str, Any] = {
+            "operation": "save",
+            "freezer": stops,
+            "bounds": {"entries": request.entries_max, "bytes": request.bytes_max, "seconds": request.seconds_max},
+            "parts": [
+                {
+                    "folder": folder,
+                    "output": output,
+                    "deletions": kind == "root",
+                    "mount_points": points if kind == "root" else [],
+                }
+                for (kind, _, _, folder), output in zip(sources, outputs, strict=True)
+            ],
+        }
+        try:
+            result = run_worker(ask, [*(source[3] for source in sources), *outputs])
+        finally:
+            if stops is not None:
+                self._after_thaw(container, stops)
+        parts = []
+        for number, ((kind, path, name, _), report) in enumerate(zip(sources, result["reports"], strict=True)):
+            omitted += [Omitted(f"{path.rstrip('/')}/{name_}", reason) for name_, reason in report["omissions"]]
+            parts.append(
+                SnapshotPart(
+                    *(kind, path, f"{number}.tar", report["entries"], report["bytes"], report["archive_bytes"]),
+                    source=name,
+                    uids=tuple(report["uids"]),
+                    gids=tuple(report["gids"]),
+                )
+            )
+        return tuple(parts), float(result["frozen"])
+
+    def _after_thaw(self, container: Container, stops: tuple[str, str, str]) -> None:
+        """Thaw it if the worker could not; freeze it again if somebody paused it meanwhile."""
+        with contextlib.suppress(OSError):
+            Path(stops[0]).write_text(stops[2])
+        with contextlib.suppress(Fault, Foreign, OSError):
+            if self._observer.read(container.id).container.state is State.PAUSED:
+                freeze(stops)
+
+    def _sources(
+        self, request: CaptureRequest, container: Container, archives: dict[str, int], omitted: list[Omitted]
+    ) -> Iterator[tuple[PartKind, str, str, int]]:
+        """Yield kind, path, volume and open folder of each part; open archives by path go into `archives`.
+
+        Raises SnapshotError, OSError.
+        """
+        if request.writable:
+            if not container.layer_path:
+                words = "this engine's image store gives no access to its root layer; use a level or template with a"
+                raise SnapshotError("Unsupported", f"{words} read-only root file system, or the overlay2 driver")
+            yield "root", "/", "", os.open(container.layer_path, _READ)
+        for path in request.tmpfs:
+            opened = _open_inside(container, path)
+            if opened is None:
+                omitted.append(Omitted(path, "it is in memory, and was lost when the sandbox stopped"))
+            else:
+                yield "tmpfs", path, "", opened
+        for mount in request.bind.mounts:
+            if mount.kind not in ("memory", "tmpfs", "volume") or mount.read_only:
+                continue
+            opened = self._mounts.open_mount(request.bind, mount)
+            if opened is not None:
+                yield ("volume" if mount.kind == "volume" else "tmpfs"), mount.path, mount.source, opened
+            elif mount.kind != "volume":
+                archive = self._mounts.saved_archive(request.source_uid, mount.path)
+                if archive is not None:
+                    archives[mount.path] = archive
+                else:
+                    omitted.append(Omitted(mount.path, "it is in memory, and was lost when the sandbox stopped"))
+
+    def _omitted(self, request: CaptureRequest) -> Iterator[Omitted]:
+        for mount in request.bind.mounts:
+            if mount.kind == "host":
+                yield Omitted(mount.path, "it is a folder of the host")
+            elif mount.kind == "volume" and mount.read_only:
+                yield Omitted(mount.path, f"the volume {mount.source} is mounted read-only")
+            elif mount.kind == "volume" and mount.source in request.shared:
+                yield Omitted(mount.path, f"others write in volume {mount.source}, too: theirs may be torn")
+
+    def _content(
+        self,
+        request: CaptureRequest,
+        container: Container,
+        parts: tuple[SnapshotPart, ...],
+        omitted: list[Omitted],
+        frozen_seconds: float,
+    ) -> SnapshotContent:
+        uid, gid = self._mounts.user_ids(request.bind)
+        return SnapshotContent(
+            uid=request.uid,
+            namespace=request.namespace,
+            name=request.name,
+            source_name=request.source_name,
+            source_uid=request.source_uid,
+            captured_at=self._now(),
+            image=container.image,
+            image_id=container.image_id,
+            level=request.level,
+            architecture=platform.machine(),
+            parts=parts,
+            user_id=uid,
+            group_id=gid,
+            parent=request.parent,
+            frozen_seconds=round(frozen_seconds, 4),
+            omitted=tuple(omitted[:_OMITTED]),
+            omitted_count=len(omitted),
+            spec=request.spec,
+            template=request.template,
+        )
+
+
+def _copied(archives: Mapping[str, int], folder: Path, number: int) -> tuple[SnapshotPart, ...]:
+    """Copy archives of folders in memory into a snapshot; return the parts. Raises OSError, WorkFailed."""
+    parts = []
+    for number_, (path, source) in enumerate(archives.items(), number):
+        target = folder / f"{number_}.tar"
+        opened = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(opened, "r+b", buffering=0) as file:
+            while piece := os.read(source, _PIECE_BYTES):
+                file.write(piece)
+            os.fsync(opened)
+            file.seek(0)
+            try:
+                report = verify(file.read)
+            except (Unsafe, TarError, BoundExceeded) as error:
+                raise WorkFailed("Damaged", f"the saved files of {path}: {error}") from error
+        counts = (report.entries, report.bytes, target.stat().st_size)
+        uids, gids = tuple(sorted(report.uids)), tuple(sorted(report.gids))
+        parts.append(SnapshotPart("tmpfs", path, target.name, *counts, uids=uids, gids=gids))
+    return tuple(parts)
+
+
+def _open_inside(container: Container, path: str) -> int | None:
+    """Open an in-memory folder of the engine's in a running sandbox; None for a stopped one. Raises OSError, NotAFile.
+
+    It must be the file system that is mounted there, whatever links the sandbox has made.
+    """
+    if container.state not in (State.RUNNING, State.PAUSED) or container.pid <= 1:
+        return None
+    root = os.open(f"/proc/{container.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        opened = open_folder(root, path.encode())
+    finally:
+        os.close(root)
+    status = os.fstat(opened)
+    device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    for line in Path(f"/proc/{container.pid}/mountinfo").read_text().splitlines():
+        fields = line.split(" ")
+        if fields[4] == path and fields[2] == device and " - tmpfs " in line:
+            return opened
+    os.close(opened)
+    raise NotAFile("NotAFile", f"{path} is not the in-memory folder that was mounted there")
+
+
+def _with_advice(reason: str, message: str) -> str:
+    if reason == "TooLarge":
+        return f"{message}; delete files in it, or raise the limits of snapshots"
+    return message

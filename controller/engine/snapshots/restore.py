@@ -1,0 +1,167 @@
+"""Restore of a snapshot: into the root layer of a container before its start, and into mounts before they are bound.
+
+What a mount got is recorded for each sandbox and key, so that it gets its files once: never again over newer data.
+"""
+
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from controller.engine.docker.client import Client
+from controller.engine.kernel.idmap import Ids
+from controller.engine.mounts.host_folders import Refused
+from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.work import WorkFailed, close_all, run_worker
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
+from controller.kinds.runtime.mount import BindMounts, Mount
+from controller.kinds.runtime.snapshot import (
+    PartKind,
+    RestoreRoot,
+    SnapshotContent,
+    SnapshotPart,
+    snapshot_name,
+)
+
+SNAPSHOT_MISSING, SNAPSHOT_DIFFERS, RESTORE_FAILED = "SnapshotMissing", "SnapshotDiffers", "RestoreFailed"
+_SECONDS = 600.0
+_BYTES = 1 << 44
+_ALL_MODES, _NO_SETUID = 0o7777, 0o1777
+_BEGUN, _DONE = "Begun", "Done"
+
+
+class Restorer:
+    """Restores snapshots of this host. Any thread may use it."""
+
+    def __init__(self, folder: SnapshotFolder, client: Client) -> None:
+        self.folder, self._client = folder, client
+
+    def content(self, namespace: str, key: str) -> SnapshotContent | None:
+        """Return the snapshot of a key; None if it is not on this host. Raises OSError."""
+        return self.folder.by_name(namespace, snapshot_name(key))
+
+    def image_of(self, namespace: str, key: str) -> str | None:
+        """Return the id of the image that a snapshot's root layer belongs to; None without the snapshot."""
+        content = self.content(namespace, key)
+        return content.image_id if content is not None else None
+
+    def restore_root(self, action: RestoreRoot, container: Container, user: tuple[int, int]) -> Outcome:
+        """Fill the root layer of a container that was never started. Raises nothing but OSError."""
+        content = self.content(action.namespace, action.key)
+        if content is None:
+            return Transient(SNAPSHOT_MISSING, missing_message(action.key))
+        if differing := _differing(content, action):
+            return Terminal(SNAPSHOT_DIFFERS, f"snapshot `{content.name}` does not fit: {differing}")
+        if container.started_at:
+            return Ok(container.id)  # its root layer has newer files
+        part = next((each for each in content.parts if each.kind == "root"), None)
+        if part is None:
+            return Ok(container.id)
+        if not container.layer_path:
+            words = "this engine's image store gives no access to a root layer"
+            return Terminal("Unsupported", f"{words}; use the overlay2 driver, or a snapshot without a root layer")
+        target = os.open(container.layer_path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            points = [path.lstrip("/") for path in action.slots]
+            self._restore(content, part, target, user, points)
+        except WorkFailed as error:
+            return Transient(RESTORE_FAILED, f"snapshot `{content.name}`: {error}")
+        finally:
+            os.close(target)
+        return Ok(container.id, notes=_notes(content))
+
+    def is_due(self, action: BindMounts, mount: Mount) -> bool:
+        """Tell whether a mount is still to get its files. Raises OSError."""
+        return self.folder.marks(action.uid, action.restore_from).get(mount.path) != _DONE
+
+    def fill(self, action: BindMounts, mount: Mount, tree: int, user: Ids, *, is_new: bool) -> None:
+        """Fill a mount before it is bound. Raises Refused, OSError.
+
+        `is_new`: it was just created. Another volume keeps its files, unless the action replaces them.
+        """
+        kind: PartKind = "volume" if mount.kind == "volume" else "tmpfs"
+        state = self.folder.marks(action.uid, action.restore_from).get(mount.path)
+        content = self.content(action.namespace, action.restore_from)
+        if content is None:
+            raise Refused(missing_message(action.restore_from))
+        part = next((each for each in content.parts if (each.kind, each.path) == (kind, mount.path)), None)
+        replaces = is_new or state == _BEGUN or kind == "tmpfs" or mount.source in action.replaces
+        if part is None or not replaces:
+            self.folder.mark(action.uid, action.restore_from, mount.path, _DONE)
+            return
+        self.folder.mark(action.uid, action.restore_from, mount.path, _BEGUN)
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=tree)
+        try:
+            remove_content(folder)
+            self._restore(content, part, folder, (user.uid, user.gid), [])
+        except WorkFailed as error:
+            raise Refused(f"snapshot `{content.name}`: {mount.path}: {error}") from error
+        finally:
+            os.close(folder)
+        self.folder.mark(action.uid, action.restore_from, mount.path, _DONE)
+
+    def _restore(
+        self, content: SnapshotContent, part: SnapshotPart, target: int, user: tuple[int, int], points: Sequence[str]
+    ) -> None:
+        source = os.open(self.folder.path(content.uid) / part.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        own = not content.imported
+        ask: dict[str, Any] = {
+            "operation": "restore",
+            "modes": _ALL_MODES if own else _NO_SETUID,
+            "owners": {
+                "from_uid": content.user_id if user[0] >= 0 else -1,
+                "to_uid": user[0],
+                "from_gid": content.group_id if user[1] >= 0 else -1,
+                "to_gid": user[1],
+                "base": self._client.first_ids[0],
+                "uids": part.uids if own else (),
+                "gids": part.gids if own else (),
+            },
+            "bounds": {"seconds": _SECONDS, "bytes": _BYTES},
+            "parts": [
+                {"folder": target, "input": source, "deletions": part.kind == "root", "mount_points": list(points)}
+            ],
+        }
+        try:
+            run_worker(ask, [target, source])
+        finally:
+            close_all([source])
+
+
+def missing_message(key: str) -> str:
+    """Return what is wrong without the snapshot of a key."""
+    words = "is not on this host, or not captured yet"
+    return f"snapshot `{snapshot_name(key)}` {words}; wait for it, import it, or change spec.restoreFrom"
+
+
+def remove_content(folder: int) -> None:
+    """Remove all below an open folder; links are not followed. Raises OSError."""
+    for name in os.listdir(folder):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if (status.st_mode & 0o170000) != 0o040000:
+            os.unlink(name, dir_fd=folder)
+            continue
+        below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            remove_content(below)
+        finally:
+            os.close(below)
+        os.rmdir(name, dir_fd=folder)
+
+
+def _differing(content: SnapshotContent, action: RestoreRoot) -> str:
+    """Return in what a snapshot does not fit a sandbox; "" if it does."""
+    if content.level != action.level:
+        return f"it was taken at level {content.level}, and this sandbox is of {action.level}; use that level"
+    if content.architecture != platform.machine():
+        return f"it was taken on {content.architecture}, and this host is {platform.machine()}"
+    if content.image != action.image:
+        return f"it was taken of image {content.image}, and this sandbox has {action.image}; use that image"
+    return ""
+
+
+def _notes(content: SnapshotContent) -> tuple[str, ...]:
+    if not content.omitted_count:
+        return ()
+    return (f"snapshot `{content.name}` lacks {content.omitted_count} files or folders; see its status.left",)

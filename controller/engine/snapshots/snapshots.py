@@ -1,0 +1,106 @@
+"""ports.Snapshots over one engine and the folder of this host's snapshots."""
+
+import contextlib
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from controller.engine.docker.client import Client
+from controller.engine.docker.errors import Fault
+from controller.engine.snapshots.capture import Capturer
+from controller.engine.snapshots.export import export, take_in
+from controller.engine.snapshots.folder import SnapshotFolder
+from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
+from controller.ports.snapshots import SnapshotError
+
+_REPOSITORY = "paddock-snapshot"
+
+
+class DockerSnapshots:
+    """Snapshots of the sandboxes on one engine."""
+
+    def __init__(self, folder: SnapshotFolder, capturer: Capturer, client: Client) -> None:
+        self._folder, self._capturer, self._client = folder, capturer, client
+        self.is_capturing = capturer.is_capturing
+
+    def recover(self) -> None:
+        self._folder.recover()
+
+    def capture(self, request: CaptureRequest) -> SnapshotContent:
+        content = self._capturer.capture(request, self._folder)
+        self._keep_image(content)
+        return content
+
+    def contents(self) -> Mapping[str, SnapshotContent]:
+        try:
+            return self._folder.contents()
+        except OSError as error:
+            raise _unreadable(error) from error
+
+    def remove(self, uid: str) -> None:
+        try:
+            self._folder.remove(uid)
+        except OSError as error:
+            raise _unreadable(error) from error
+        with contextlib.suppress(Fault):
+            self._client.call("images.remove", lambda api: api.remove_image(f"{_REPOSITORY}:{uid}", noprune=True))
+
+    def sweep(self, uids: Collection[str]) -> None:
+        try:
+            self._folder.sweep_marks(uids)
+        except OSError as error:
+            raise _unreadable(error) from error
+
+    def export(self, uid: str, image: bool) -> Iterator[bytes]:
+        content = self._content(uid)
+        with tempfile.TemporaryDirectory(dir=self._folder.path(uid)) as stage:
+            saved = None
+            if image:
+                saved = Path(stage) / "image.tar"
+                try:
+                    self._save_image(content.image_id, saved)
+                except Fault as fault:
+                    raise SnapshotError("ImageMissing", f"image {content.image}: {fault.message}") from fault
+            yield from export(self._folder, content, saved)
+
+    def take_in(self, uid: str, namespace: str, name: str, pieces: Iterator[bytes], bytes_max: int) -> SnapshotContent:
+        try:
+            content = take_in(self._folder, uid, namespace, name, pieces, bytes_max, self._load_image)
+        except (SnapshotError, Fault) as error:
+            self._folder.abandon(uid)
+            if isinstance(error, Fault):
+                raise SnapshotError("ImageRefused", f"the image of the archive: {error.message}") from error
+            raise
+        except OSError as error:
+            self._folder.abandon(uid)
+            raise SnapshotError("Failed", f"the archive can't be stored: {error.strerror or error}") from error
+        except BaseException:
+            self._folder.abandon(uid)
+            raise
+        self._keep_image(content)
+        return content
+
+    def _content(self, uid: str) -> SnapshotContent:
+        content = self._folder.content(uid)
+        if content is None:
+            raise SnapshotError("SnapshotMissing", "its files are not on this host, or not captured yet", retry=True)
+        return content
+
+    def _save_image(self, image_id: str, path: Path) -> None:
+        stream = self._client.call("images.save", lambda api: api.get_image(image_id))
+        with path.open("wb") as file:
+            for piece in stream:
+                file.write(piece)
+
+    def _load_image(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._client.call("images.load", lambda api: list(api.load_image(file)))
+
+    def _keep_image(self, content: SnapshotContent) -> None:
+        """Give the source's image a name, so that pruning keeps it."""
+        with contextlib.suppress(Fault):
+            self._client.call("images.tag", lambda api: api.tag(content.image_id, _REPOSITORY, content.uid, force=True))
+
+
+def _unreadable(error: OSError) -> SnapshotError:
+    return SnapshotError("Failed", f"the snapshots can't be read or removed: {error.strerror or error}", retry=True)

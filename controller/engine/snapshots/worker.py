@@ -1,0 +1,183 @@
+"""Worker process of one capture or restore: it copies folders that the daemon has opened for it.
+
+It outlives the daemon: a sandbox that it has frozen is thawed by it in any case, at the latest after its time limit. A
+request (JSON) comes on stdin, the result goes to stdout.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from controller.archive.names import Unsafe, shown
+from controller.archive.state.bounds import BoundExceeded, Bounds, Report
+from controller.archive.state.restore import Rules, restore
+from controller.archive.state.save import Content, ForeignLayer, save
+from controller.archive.tar import TarError
+
+_FREEZE_SECONDS, _POLL_SECONDS = 10.0, 0.001
+_IMAGE_IDS = 10_000  # owners below are the image's: they stay
+NOBODY = 65534
+
+Freezer = tuple[str, str, str]
+
+
+class NotFrozen(Exception):
+    """The sandbox can't be frozen."""
+
+
+def freeze(freezer: Freezer) -> None:
+    """Freeze a cgroup, and wait until all of it stands still. Raises NotFrozen, OSError."""
+    path, word, _ = freezer
+    deadline = time.monotonic() + _FREEZE_SECONDS
+    _write(path, word)
+    while not _is_frozen(path):
+        if time.monotonic() > deadline:
+            raise NotFrozen(f"its processes do not stand still within {_FREEZE_SECONDS:g} s")
+        time.sleep(_POLL_SECONDS)
+        _write(path, word)
+
+
+def thaw(freezer: Freezer) -> None:
+    """Thaw a cgroup; nothing if it is gone."""
+    with contextlib.suppress(FileNotFoundError, OSError):
+        _write(freezer[0], freezer[2])
+
+
+def _is_frozen(path: str) -> bool:
+    if path.endswith("cgroup.freeze"):
+        with open(f"{os.path.dirname(path)}/cgroup.events") as events:
+            return "frozen 1" in events.read()
+    with open(path) as state:
+        return state.read().strip() == "FROZEN"
+
+
+def _write(path: str, word: str) -> None:
+    with open(path, "w") as file:
+        file.write(word)
+
+
+@contextlib.contextmanager
+def _frozen(freezer: Freezer | None) -> Iterator[None]:
+    if freezer is None:
+        yield
+        return
+    try:
+        freeze(freezer)
+        yield
+    finally:
+        thaw(freezer)
+
+
+def save_all(request: dict[str, Any]) -> dict[str, Any]:
+    """Save each part at one instant; return the reports, and the seconds that the sandbox stood still."""
+    limits, reports = request["bounds"], []
+    remaining = int(limits["bytes"])
+    freezer: Freezer | None = tuple(request["freezer"]) if request["freezer"] else None
+    begun = time.monotonic()
+    with _frozen(freezer):
+        for part in request["parts"]:
+            seconds = max(0.0, float(limits["seconds"]) - (time.monotonic() - begun))
+            bounds = Bounds(entries=int(limits["entries"]), bytes=remaining, seconds=seconds)
+            content = Content(bool(part["deletions"]), frozenset(os.fsencode(path) for path in part["mount_points"]))
+            write = partial(_write_all, int(part["output"]))
+            report = save(part["folder"], write, bounds, content)
+            remaining -= report.bytes
+            reports.append(_report(report))
+    return {"frozen": time.monotonic() - begun if freezer else 0.0, "reports": reports}
+
+
+def restore_all(request: dict[str, Any]) -> dict[str, Any]:
+    """Restore each part into its folder, with the owners of the request."""
+    reports = []
+    for part in request["parts"]:
+        owner = Owners(request["owners"])
+        rules = Rules(
+            owner=owner.of,
+            deletions=bool(part["deletions"]),
+            modes=int(request["modes"]),
+            mount_points=frozenset(os.fsencode(path) for path in part["mount_points"]),
+        )
+        bounds = Bounds(seconds=float(request["bounds"]["seconds"]), bytes=int(request["bounds"]["bytes"]))
+        with open(part["input"], "rb", buffering=0, closefd=False) as source:
+            reports.append(_report(restore(part["folder"], source.read, bounds, rules)))
+    return {"reports": reports}
+
+
+class Owners:
+    """New owners: the source's user becomes the new one, those of the image stay, others must be expected."""
+
+    def __init__(self, owners: dict[str, Any]) -> None:
+        self._uids = {int(owners["from_uid"]): int(owners["to_uid"])} if owners["from_uid"] >= 0 else {}
+        self._gids = {int(owners["from_gid"]): int(owners["to_gid"])} if owners["from_gid"] >= 0 else {}
+        self._base = int(owners["base"])
+        self._uids_expected, self._gids_expected = frozenset(owners["uids"]), frozenset(owners["gids"])
+
+    def of(self, uid: int, gid: int) -> tuple[int, int]:
+        """Return the new owner. Raises Unsafe for one that is not expected."""
+        return (
+            self._mapped(uid, self._uids, self._uids_expected),
+            self._mapped(gid, self._gids, self._gids_expected),
+        )
+
+    def _mapped(self, number: int, known: dict[int, int], expected: frozenset[int]) -> int:
+        if number in known:
+            return known[number]
+        if self._base <= number < self._base + _IMAGE_IDS or number in expected or number == NOBODY:
+            return number
+        raise Unsafe(f"an owner {number}, which is neither the source's user nor the image's")
+
+
+def _report(report: Report) -> dict[str, Any]:
+    return {
+        "entries": report.entries,
+        "bytes": report.bytes,
+        "archive_bytes": report.archive_bytes,
+        "omissions": [list(omission) for omission in report.omissions],
+        "omission_count": report.omission_count,
+        "uids": sorted(report.uids),
+        "gids": sorted(report.gids),
+    }
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def main() -> int:
+    """Carry out the request on stdin; return 0 unless it failed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("500")
+    request = json.load(sys.stdin)
+    try:
+        result = save_all(request) if request["operation"] == "save" else restore_all(request)
+    except BoundExceeded as error:
+        result = {"error": "TooLarge", "message": str(error)}
+    except (Unsafe, TarError) as error:
+        result = {"error": "Damaged", "message": str(error)}
+    except ForeignLayer as error:
+        result = {"error": "Unsupported", "message": str(error)}
+    except NotFrozen as error:
+        result = {"error": "NotFrozen", "message": str(error)}
+    except OSError as error:
+        name = shown(os.fsencode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+        result = {"error": "Failed", "message": f"{name}: {error.strerror}" if name else str(error.strerror or error)}
+    print(json.dumps(result), flush=True)  # noqa: T201 - the daemon reads it
+    return int("error" in result)
+
+
+def _end(_number: int, _frame: object) -> None:
+    raise BoundExceeded("seconds", "it was cut off")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Content of a sandbox's snapshot on this host, a request to capture one, and the action that restores a root layer.
+
+A key `NAME` or `NAME@TIME` says what a container begins from: a snapshot of its namespace, restored at that time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from controller.kinds.base import Form, Model, Name, Text
+from controller.kinds.observed.observed import Container
+from controller.kinds.runtime.mount import BindMounts
+
+VERSION = 1
+PartKind = Literal["root", "tmpfs", "volume"]
+
+
+class SnapshotReference(Model):
+    """Reference to a SandboxSnapshot of the same namespace."""
+
+    name: Name
+    """Name of the SandboxSnapshot."""
+
+
+class RestoreFrom(Model):
+    """A snapshot that files come from: the root file system at each new container, all else once."""
+
+    snapshot_ref: SnapshotReference
+    """The snapshot."""
+    at: Annotated[Text | None, Field(min_length=1, max_length=40, pattern=r"^[0-9A-Za-z:.+-]+$"), Form("a time")] = None
+    """Time of a rollback. Another time restores again, and replaces the files of the sandbox's own volumes, too."""
+
+
+def restore_key(source: RestoreFrom | None) -> str:
+    """Return the key of what a container begins from; "" for its image alone."""
+    if source is None:
+        return ""
+    return source.snapshot_ref.name + (f"@{source.at}" if source.at else "")
+
+
+def snapshot_name(key: str) -> str:
+    """Return the name of the snapshot in a key."""
+    return key.partition("@")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """One archived folder of a snapshot.
+
+    `path` is its mount point ("/" for the root layer), `source` a volume's name. `data_bytes` are file data without
+    holes. `uids` and `gids` are the owners in it.
+    """
+
+    kind: PartKind
+    path: str
+    file: str
+    entries: int
+    data_bytes: int
+    archive_bytes: int
+    source: str = ""
+    uids: tuple[int, ...] = ()
+    gids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """Something that a capture could not take, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContent:
+    """A captured snapshot as this host stores it, beside its archives.
+
+    `spec` and `template` are those of the source, as JSON. `uid` and `gid` are its user's ids on this host (-1: not
+    known). `parent` is what the source itself began from. `frozen_seconds` is how long the source stood still.
+    `omitted` are the first of `omitted_count` omissions. `imported`: it came from an archive, which nobody here wrote.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    source_name: str
+    source_uid: str
+    captured_at: float
+    image: str
+    image_id: str
+    level: str
+    architecture: str
+    parts: tuple[SnapshotPart, ...] = ()
+    user_id: int = -1
+    group_id: int = -1
+    parent: str = ""
+    frozen_seconds: float = 0.0
+    omitted: tuple[Omitted, ...] = ()
+    omitted_count: int = 0
+    spec: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    template: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    imported: bool = False
+    version: int = VERSION
+
+    def size_bytes(self, kind: PartKind) -> int:
+        """Return the size of its archives of that kind."""
+        return sum(part.archive_bytes for part in self.parts if part.kind == kind)
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all its archives."""
+        return sum(part.archive_bytes for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """Everything that a capture needs of the source. `container` is the one to capture.
+
+    `bind` has its mounts, `tmpfs` are the paths of folders in memory that the engine has mounted. `writable`: its root
+    file system is. `shared` are the volumes that other sandboxes use, too. `bytes_max` bounds the data of files.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    source_name: str
+    source_uid: str
+    container: Container
+    level: str
+    bind: BindMounts
+    tmpfs: tuple[str, ...]
+    writable: bool
+    shared: frozenset[str] = frozenset()
+    parent: str = ""
+    spec: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    template: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    bytes_max: int = 64 << 30
+    entries_max: int = 1_000_000
+    seconds_max: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRoot:
+    """Fill the root layer of a created container that was never started, as the snapshot of the key has it.
+
+    An empty `container_id` means the container of that name which the same group has just created. `level` and `image`
+    are the sandbox's: a snapshot of others does not fit.
+    """
+
+    verb: ClassVar[str] = "restore"
+
+    uid: str
+    name: str
+    namespace: str
+    key: str
+    level: str
+    image: str
+    user: str
+    slots: tuple[str, ...]
+    why: str
+    own_id: int = 0
+    container_id: str = ""
+
+    def __str__(self) -> str:
+        return f"restore {self.name} from snapshot {snapshot_name(self.key)}"

@@ -1,0 +1,217 @@
+"""Snapshots of this host: kept as plan/sandboxsnapshot.py wants them, beside the reconcile passes.
+
+Captures run on a few threads; everything else is done by the keeper's own. Where nobody has a snapshot it does nothing.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+
+from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.planning.plan import Deletion, StatusWrite, Writes
+from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
+from controller.plan.common.status_json import dated
+from controller.plan.sandboxsnapshot import (
+    Capture,
+    Create,
+    Failed,
+    Release,
+    Request,
+    SnapshotPlan,
+    Status,
+    Step,
+    View,
+    plan_snapshots,
+)
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import as_seen
+from controller.ports import Clock, Conflict, Store, StoreError
+from controller.ports.snapshots import SnapshotError, Snapshots
+
+Objects = Mapping[str, StoredObject]
+_THREADS = 2
+_RETRY_SECONDS, _FAILED_SECONDS = 1.0, 5.0
+_log = structlog.get_logger("paddock.snapshots")
+
+
+class SnapshotKeeper:
+    """Keeps the snapshots. `passed` is called after each reconcile pass, and only notifies."""
+
+    def __init__(
+        self,
+        store: Store,
+        snapshots: Snapshots,
+        policy: Policy,
+        clock: Clock,
+        *,
+        may_act: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store, self._snapshots, self._policy, self._clock = store, snapshots, policy, clock
+        self._may_act = may_act
+        self._lock = threading.Lock()
+        self._objects: Objects = MappingProxyType({})
+        self._snapshot: Snapshot | None = None
+        self._failures: dict[str, tuple[int, Failed]] = {}  # with the generation of the object
+        self._busy: set[str] = set()
+        self._captures: list[Future[None]] = []
+        self._known: frozenset[str] = frozenset()  # sandboxes, at the last sweep
+        self._woken, self._stopping, self._recovered = threading.Event(), False, False
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="captures")
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. What an earlier daemon froze is thawed first."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin nothing new, and wait for captures."""
+        self._stopping = True
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._pool.shutdown(wait=True)
+
+    def passed(self, objects: Objects, snapshot: Snapshot) -> None:
+        """Take in what a reconcile pass has seen."""
+        with self._lock:
+            changed = objects is not self._objects
+            self._objects, self._snapshot = objects, snapshot
+        if changed or objects or _asks(snapshot):
+            self._woken.set()
+
+    def wake(self) -> None:
+        """Look at all snapshots again soon."""
+        self._woken.set()
+
+    def wait(self) -> None:
+        """Wait for the captures under way."""
+        wait(self._captures)
+
+    def step(self) -> float | None:
+        """Take the steps that are due; return the seconds until the next one. Raises StoreError."""
+        with self._lock:
+            objects, snapshot, busy = self._objects, self._snapshot, frozenset(self._busy)
+        if snapshot is None:
+            return None
+        now = self._clock.now()
+        failures = {uid: failed for uid, (_, failed) in self._failures.items()}
+        for uid, (generation, _) in list(self._failures.items()):
+            if uid not in objects or objects[uid].generation != generation:
+                self._failures.pop(uid)
+                failures.pop(uid)
+        view = View(objects, self._snapshots.contents(), failures, busy)
+        decided = plan_snapshots(view, replace(snapshot, now=now), as_seen(self._policy, snapshot))
+        self._carry_out(decided, now)
+        self._sweep(snapshot)
+        return None if decided.next_wake is None else max(0.0, decided.next_wake - now)
+
+    def _carry_out(self, decided: SnapshotPlan, now: float) -> None:
+        for uid in decided.strays:
+            self._snapshots.remove(uid)
+        for each in decided.steps:
+            self._do(each, now)
+
+    def _do(self, step: Step, now: float) -> None:
+        match step:
+            case Status(obj, condition, fields):
+                self._write_status(obj, condition, fields, now)
+            case Capture(obj, _):
+                with self._lock:
+                    self._busy.add(obj.uid)
+                self._captures = [each for each in self._captures if not each.done()]
+                self._captures.append(self._pool.submit(self._capture, step))
+            case Release(obj):
+                self._snapshots.remove(obj.uid)
+                self._store.record(Writes(finalized=((obj.ref, FINALIZER),)))
+            case Request(obj, reason):
+                self._request_deletion(obj, reason, now)
+            case Create(sandbox, name):
+                self._create(sandbox, name, now)
+
+    def _capture(self, step: Capture) -> None:
+        obj = step.obj
+        try:
+            content = self._snapshots.capture(step.request)
+            _log.info("snapshot captured", snapshot=obj.name, namespace=obj.namespace, frozen=content.frozen_seconds)
+        except SnapshotError as error:
+            retry_at = self._clock.now() + _FAILED_SECONDS if error.retry else None
+            self._failures[obj.uid] = obj.generation, Failed(error.reason, str(error), retry_at)
+            _log.warning("snapshot failed", snapshot=obj.name, namespace=obj.namespace, reason=error.reason)
+        except Exception:  # a bug must not leave the object waiting for ever
+            _log.exception("capture raised")
+            failed = Failed("Failed", "an error of Paddock; see its log", None)
+            self._failures[obj.uid] = obj.generation, failed
+        finally:
+            with self._lock:
+                self._busy.discard(obj.uid)
+            self._woken.set()
+
+    def _request_deletion(self, obj: StoredObject, reason: str, now: float) -> None:
+        """Request the deletion of a snapshot, unless something begins from it."""
+        for reference in KIND.referenced_by:
+            users, _ = self._store.list(reference.kind, obj.namespace, lean=True)
+            if any(reference.names(each) == obj.name for each in users):
+                return
+        _log.info("snapshot to be deleted", snapshot=obj.name, namespace=obj.namespace, reason=reason)
+        self._store.record(Writes(deletions=(Deletion(obj.ref, obj.generation, now),)))
+
+    def _create(self, sandbox: StoredObject, name: str, now: float) -> None:
+        obj = StoredObject(
+            kind=KIND.name,
+            namespace=sandbox.namespace,
+            name=name,
+            uid=str(uuid.uuid4()),
+            spec={"sandboxRef": {"name": sandbox.name}},
+            created_at=now,
+            labels={PERIODIC_LABEL: sandbox.uid},
+            finalizers=KIND.finalizers,
+        )
+        with self._store.transaction() as transaction:
+            if transaction.get(KIND.name, obj.namespace, obj.name) is None:
+                transaction.put(obj)
+
+    def _write_status(self, obj: StoredObject, condition: Condition, fields: Mapping[str, Any], now: float) -> None:
+        prior: Mapping[str, Any] = {each["type"]: each for each in obj.status.get("conditions", ())}
+        status = {**fields, "conditions": [dated(condition, prior.get(condition.type), obj.generation, now)]}
+        if status == obj.status:
+            return
+        events: tuple[Event, ...] = ()
+        if condition.status != "Unknown":
+            event = Event(obj.ref, "Warning", condition.reason, condition.message, now)
+            events = (replace(event, type="Normal") if condition.status == "True" else event,)
+        self._store.record(Writes(statuses=(StatusWrite(obj.ref, status),), events=events))
+
+    def _sweep(self, snapshot: Snapshot) -> None:
+        known = frozenset((*snapshot.sandboxes, *snapshot.instances))
+        if not self._known <= known:
+            self._snapshots.sweep(known)
+        self._known = known
+
+    def _run(self) -> None:
+        self._snapshots.recover()
+        wait: float | None = None
+        while True:
+            self._woken.wait(wait)
+            self._woken.clear()
+            if self._stopping:
+                return
+            try:
+                wait = self.step() if self._may_act() else _RETRY_SECONDS
+            except (StoreError, Conflict, SnapshotError) as error:
+                _log.warning("snapshots postponed", reason=str(error))
+                wait = _RETRY_SECONDS
+            except Exception:  # a bug must not stop the other snapshots: it is logged and retried
+                _log.exception("snapshot step raised")
+                wait = _FAILED_SECONDS
+
+
+def _asks(snapshot: Snapshot) -> bool:
+    """Return True if a sandbox asks for snapshots from time to time."""
+    return any(box.spec is not None and box.spec.lifecycle.snapshots is not None for box in snapshot.sandboxes.values())

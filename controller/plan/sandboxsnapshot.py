@@ -1,0 +1,290 @@
+"""Decisions on the snapshots of this host: (objects, files on disk, sandboxes, now) -> captures, removals, statuses.
+
+Level-triggered: an object without files is captured, files without an object are removed, and a complete snapshot is
+never taken again. The keeper (loop/snapshots.py) carries the steps out.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from controller.kinds.meta import Condition, StoredObject, stored_condition
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
+from controller.kinds.sandbox import Template
+from controller.kinds.sandboxsnapshot import CAPTURED, FINALIZER, PERIODIC_LABEL, is_captured
+from controller.kinds.workflowrun import moment
+from controller.plan.common.contexts import context_of
+from controller.plan.sandbox.mounts import as_started, shared
+from controller.policy.levels.levels import Policy
+
+_READY = (State.RUNNING, State.PAUSED, State.EXITED)
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A capture that failed. `retry_at` is Unix seconds; None: not before the object changes."""
+
+    reason: str
+    message: str
+    retry_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Capture a sandbox for an object."""
+
+    obj: StoredObject
+    request: CaptureRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """New status of an object."""
+
+    obj: StoredObject
+    condition: Condition
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Request the deletion of an object."""
+
+    obj: StoredObject
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Remove an object's files, then its finalizer."""
+
+    obj: StoredObject
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a snapshot of a sandbox, whose time has come."""
+
+    sandbox: StoredObject
+    name: str
+
+
+Step = Capture | Status | Request | Release | Create
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """Steps to take now, the files that no object has, and when to look again (Unix seconds; None: at a change)."""
+
+    steps: tuple[Step, ...]
+    strays: tuple[str, ...]
+    next_wake: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that decides: the stored objects, the files here, failures of captures, captures under way, by uid."""
+
+    objects: Mapping[str, StoredObject]
+    contents: Mapping[str, SnapshotContent]
+    failures: Mapping[str, Failed]
+    busy: Collection[str]
+
+
+def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPlan:
+    """Return the steps for all snapshots that are this host's."""
+    steps: list[Step] = []
+    wakes: list[float] = []
+    sandboxes = {(box.obj.namespace, box.obj.name): box for box in snapshot.sandboxes.values()}
+    for obj in view.objects.values():
+        if obj.uid in view.busy or not _is_here(obj, view, sandboxes, snapshot):
+            continue
+        steps += _steps(obj, view, snapshot, sandboxes, policy, wakes)
+    steps += _periodic(view, snapshot, wakes)
+    strays = tuple(uid for uid in view.contents if uid not in view.objects and uid not in view.busy)
+    return SnapshotPlan(tuple(steps), strays, min(wakes, default=None))
+
+
+def _is_here(obj: StoredObject, view: View, sandboxes: Mapping[tuple[str, str], Sandbox], snapshot: Snapshot) -> bool:
+    """Return True if this host decides: it has the files, or the sandbox, or leads where nobody has either."""
+    host = obj.status.get("host", "")
+    if host:
+        return bool(host == snapshot.host)
+    return obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or snapshot.alone
+
+
+def _steps(
+    obj: StoredObject,
+    view: View,
+    snapshot: Snapshot,
+    sandboxes: Mapping[tuple[str, str], Sandbox],
+    policy: Policy,
+    wakes: list[float],
+) -> Iterator[Step]:
+    content, failed = view.contents.get(obj.uid), view.failures.get(obj.uid)
+    if obj.deleted_at is not None:
+        if FINALIZER in obj.finalizers:
+            yield Release(obj)
+        return
+    if content is not None:
+        if not is_captured(obj):
+            yield Status(
+                obj, Condition(CAPTURED, "True", CAPTURED, _summary(content)), status_fields(content, snapshot.host)
+            )
+        yield from _expired(obj, content, snapshot, wakes)
+        return
+    if is_captured(obj):
+        yield from _changed(
+            obj, Condition(CAPTURED, "False", "FilesMissing", "its files are gone from this host; delete it")
+        )
+        return
+    if failed is not None and failed.retry_at is None:
+        yield from _changed(obj, Condition(CAPTURED, "False", failed.reason, failed.message))
+        return
+    if failed is not None and failed.retry_at is not None and snapshot.now < failed.retry_at:
+        wakes.append(failed.retry_at)
+        yield from _changed(obj, Condition(CAPTURED, "Unknown", failed.reason, failed.message))
+        return
+    if obj.spec.get("imported"):
+        yield from _changed(obj, Condition(CAPTURED, "Unknown", "Importing", "waits for its archive"))
+        return
+    box = sandboxes.get((obj.namespace, _sandbox_name(obj)))
+    waits, request = _request(obj, box, snapshot, policy)
+    if request is None:
+        yield from _changed(obj, waits)
+        return
+    yield from _changed(obj, Condition(CAPTURED, "Unknown", "Capturing", "its files are being copied"))
+    yield Capture(obj, request)
+
+
+def _request(
+    obj: StoredObject, box: Sandbox | None, snapshot: Snapshot, policy: Policy
+) -> tuple[Condition, CaptureRequest | None]:
+    """Return what is waited for, and the request once nothing is."""
+    name = _sandbox_name(obj)
+    if box is None or box.obj.deleted_at is not None:
+        message = f"there is no sandbox `{name}` in namespace `{obj.namespace}` on this host; create it, or delete this"
+        return Condition(CAPTURED, "False", "SandboxMissing", message), None
+    context = context_of(snapshot, box, policy)
+    rendered, container = context.rendered, context.container
+    if rendered is None or box.spec is None or box.template is None:
+        return Condition(CAPTURED, "False", "SandboxRefused", f"sandbox `{name}` is refused; mend its spec"), None
+    if context.blind:
+        return Condition(CAPTURED, "Unknown", "EngineUnreachable", context.blind), None
+    if container is None or container.state not in _READY or _is_starting(container):
+        return Condition(CAPTURED, "Unknown", "SandboxStarting", f"waits for sandbox `{name}` to have started"), None
+    config, bind = rendered.config, as_started(context, rendered, container, "to capture it")
+    slots = {slot.path for slot in bind.slots}
+    request = CaptureRequest(
+        uid=obj.uid,
+        namespace=obj.namespace,
+        name=obj.name,
+        source_name=name,
+        source_uid=box.obj.uid,
+        container=container,
+        level=rendered.level,
+        bind=bind,
+        tmpfs=tuple(folder.path for folder in config.tmpfs if folder.path not in slots),
+        writable=not config.read_only_root,
+        shared=shared(snapshot, box),
+        parent=config.restore_from,
+        spec=dict(box.obj.spec),
+        template=_plain(box.template),
+    )
+    return Condition(CAPTURED, "Unknown", "Capturing", ""), request
+
+
+def _is_starting(container: Container) -> bool:
+    return not container.started_at
+
+
+def _expired(obj: StoredObject, content: SnapshotContent, snapshot: Snapshot, wakes: list[float]) -> Iterator[Step]:
+    ttl = obj.spec.get("ttlSeconds")
+    if ttl is not None:
+        due = content.captured_at + float(ttl)
+        if snapshot.now >= due:
+            yield Request(obj, "its ttlSeconds are over")
+            wakes.append(snapshot.now + 30.0)  # while something begins from it
+            return
+        wakes.append(due)
+    if obj.spec.get("reclaimPolicy") == "Delete" and content.source_uid not in snapshot.sandboxes:
+        yield Request(obj, "its sandbox is gone")
+        wakes.append(snapshot.now + 30.0)
+
+
+def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[Step]:
+    """Yield the snapshots that sandboxes ask for from time to time, and the deletions of older ones."""
+    for box in snapshot.sandboxes.values():
+        rule = box.spec.lifecycle.snapshots if box.spec is not None else None
+        if rule is None or box.obj.deleted_at is not None:
+            continue
+        taken = sorted(
+            (obj for obj in view.objects.values() if obj.labels.get(PERIODIC_LABEL) == box.obj.uid),
+            key=lambda obj: obj.created_at,
+        )
+        for obj in taken[: -rule.keep_last]:
+            if obj.deleted_at is None:
+                yield Request(obj, f"{rule.keep_last} newer ones are kept")
+        running = any(each.state is State.RUNNING for each in snapshot.observed.containers.get(box.obj.uid, ()))
+        last = taken[-1].created_at if taken else box.obj.created_at
+        due = last + rule.every_seconds
+        if not running:
+            continue
+        if snapshot.now >= due:
+            yield Create(box.obj, f"{box.obj.name[:36]}-{int(snapshot.now):x}")
+            due = snapshot.now + rule.every_seconds
+        wakes.append(due)
+
+
+def status_fields(content: SnapshotContent, host: str) -> Mapping[str, Any]:
+    """Return the status of a captured snapshot, without its conditions."""
+    fields = {
+        "host": host,
+        "sandboxUID": content.source_uid,
+        "capturedTime": moment(content.captured_at),
+        "frozenSeconds": content.frozen_seconds,
+        "sizeBytes": {
+            "root": content.size_bytes("root"),
+            "tmpfs": content.size_bytes("tmpfs"),
+            "volumes": content.size_bytes("volume"),
+        },
+        "files": sum(part.entries for part in content.parts),
+        "image": content.image,
+        "imageID": content.image_id,
+        "securityLevel": content.level,
+        "parent": content.parent.partition("@")[0],
+        "left": [asdict(omission) for omission in content.omitted],
+        "leftCount": content.omitted_count,
+    }
+    return {name: value for name, value in fields.items() if value not in ("", [], 0) or name == "frozenSeconds"}
+
+
+def _changed(obj: StoredObject, condition: Condition) -> Iterator[Step]:
+    stored = stored_condition(obj, CAPTURED)
+    if (stored.get("status"), stored.get("reason"), stored.get("message")) != (
+        condition.status,
+        condition.reason,
+        condition.message,
+    ):
+        yield Status(obj, condition, {name: value for name, value in obj.status.items() if name != "conditions"})
+
+
+def _summary(content: SnapshotContent) -> str:
+    message = f"the sandbox stood still for {content.frozen_seconds:.2f} s"
+    return f"{message}; {content.omitted_count} could not be taken (status.left)" if content.omitted_count else message
+
+
+def _sandbox_name(obj: StoredObject) -> str:
+    return str((obj.spec.get("sandboxRef") or {}).get("name", ""))
+
+
+def _plain(template: Template) -> Mapping[str, Any]:
+    return template.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def without(view: View, uids: Iterable[str]) -> View:
+    """Return the view with these captures under way, too."""
+    return replace(view, busy=frozenset((*view.busy, *uids)))

@@ -1,0 +1,49 @@
+"""Port to the snapshots of this host."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol
+
+from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
+
+
+class SnapshotError(Exception):
+    """Work on a snapshot that failed; the message says what to do. `reason` is one word for programs.
+
+    `retry`: the same may succeed later.
+    """
+
+    def __init__(self, reason: str, message: str, *, retry: bool = False) -> None:
+        super().__init__(message)
+        self.reason, self.retry = reason, retry
+
+
+class Snapshots(Protocol):
+    """Files of the snapshots on this host. Any thread may use it."""
+
+    def recover(self) -> None:
+        """Thaw and remove what captures left behind that a crash has cut off. Never raises."""
+        ...
+
+    def capture(self, request: CaptureRequest) -> SnapshotContent:
+        """Capture a sandbox at one instant. Raises SnapshotError: then nothing of it stays."""
+        ...
+
+    def contents(self) -> Mapping[str, SnapshotContent]:
+        """Return the complete snapshots by uid. Raises SnapshotError."""
+        ...
+
+    def remove(self, uid: str) -> None:
+        """Remove a snapshot's files. Raises SnapshotError."""
+        ...
+
+    def sweep(self, uids: Collection[str]) -> None:
+        """Forget which files other sandboxes than these got. Raises SnapshotError."""
+        ...
+
+    def export(self, uid: str, image: bool) -> Iterator[bytes]:
+        """Return a snapshot as one archive, with its image on request. Raises SnapshotError."""
+        ...
+
+    def take_in(self, uid: str, namespace: str, name: str, pieces: Iterator[bytes], bytes_max: int) -> SnapshotContent:
+        """Store an exported snapshot as that object's. Raises SnapshotError: then nothing of it stays."""
+        ...

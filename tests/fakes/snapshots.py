@@ -1,0 +1,58 @@
+"""Snapshots in memory: what a capture got is its request."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent, SnapshotPart
+from controller.ports.snapshots import SnapshotError
+
+
+class FakeSnapshots:
+    """ports.Snapshots. `failures` are raised by the next captures, in order; `images` are archives by uid."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.stored: dict[str, SnapshotContent] = {}
+        self.requests: list[CaptureRequest] = []
+        self.failures: list[SnapshotError] = []
+        self.swept: list[frozenset[str]] = []
+
+    def recover(self) -> None:
+        pass
+
+    def capture(self, request: CaptureRequest) -> SnapshotContent:
+        self.requests.append(request)
+        if self.failures:
+            raise self.failures.pop(0)
+        container = request.container
+        content = SnapshotContent(
+            *(request.uid, request.namespace, request.name, request.source_name, request.source_uid),
+            captured_at=self._now(),
+            image=container.image,
+            image_id=container.image_id,
+            level=request.level,
+            architecture="fake",
+            parts=(SnapshotPart("tmpfs", "/tmp", "0.tar", 1, 5, 1024),),
+            parent=request.parent,
+        )
+        self.stored[request.uid] = content
+        return content
+
+    def contents(self) -> Mapping[str, SnapshotContent]:
+        return dict(self.stored)
+
+    def remove(self, uid: str) -> None:
+        self.stored.pop(uid, None)
+
+    def sweep(self, uids: Collection[str]) -> None:
+        self.swept.append(frozenset(uids))
+
+    def export(self, uid: str, image: bool) -> Iterator[bytes]:
+        yield f"{uid} {image}".encode()
+
+    def take_in(self, uid: str, namespace: str, name: str, pieces: Iterator[bytes], bytes_max: int) -> SnapshotContent:
+        if b"".join(pieces) != b"good":
+            raise SnapshotError("Damaged", "the archive is damaged")
+        self.stored[uid] = SnapshotContent(
+            *(uid, namespace, name, "a", "u"), 0.0, "i", "sha256:i", "full-isolation", "fake", imported=True
+        )
+        return self.stored[uid]

@@ -1,0 +1,233 @@
+"""Snapshots through the loop: taken once, kept as long as something begins from them, and forked within quotas."""
+
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from controller.kinds.meta import StoredObject, stored_condition
+from controller.kinds.runtime.mount import BindMounts
+from controller.kinds.runtime.snapshot import RestoreRoot
+from controller.loop.snapshots import SnapshotKeeper
+from controller.policy.levels.levels import Policy
+from controller.ports.snapshots import SnapshotError
+from controller.service import errors
+from controller.service.objects.apply import Source
+from controller.service.sandbox.snapshots import SandboxSnapshots
+from tests.contract.store_worlds import World
+from tests.loop.harness import LoopHarness
+
+
+class SnapshotHarness(LoopHarness):
+    """The loop with a keeper of snapshots, which takes its steps where a test says so."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.store())
+        self.keeper = SnapshotKeeper(self.store, self.snapshots, Policy(), self.clock)
+        self.turn.report_snapshots = self.keeper.passed
+
+    def keep(self, rounds: int = 3) -> None:
+        """Let passes and the keeper go on until nothing changes any more."""
+        for _ in range(rounds):
+            self.settle()
+            self.keeper.step()
+            self.keeper.wait()
+            self.settle()
+
+    def snapshot(self, name: str, sandbox: str = "a", **spec: object) -> None:
+        document = {
+            "apiVersion": "paddock/v1alpha1",
+            "kind": "SandboxSnapshot",
+            "metadata": {"name": name},
+            "spec": {"sandboxRef": {"name": sandbox}, **spec},
+        }
+        self.services.apply.apply([Source("test", json.dumps(document))])
+
+    def stored(self, name: str) -> StoredObject | None:
+        return self.store.get("SandboxSnapshot", "default", name)
+
+    def captured(self, name: str) -> str:
+        found = self.stored(name)
+        condition = stored_condition(found, "Captured") if found else {}
+        return f"{condition.get('status')} {condition.get('reason')}"
+
+    def use_cases(self) -> SandboxSnapshots:
+        return self.services.snapshots
+
+
+@pytest.fixture
+def house(world: World) -> Iterator[SnapshotHarness]:
+    made = SnapshotHarness(world)
+    yield made
+    made.keeper.stop()
+    made.close()
+
+
+def test_a_snapshot_is_taken_once(house: SnapshotHarness) -> None:
+    house.apply("a", template={"workspace": {}})
+    house.settle()
+    house.snapshot("first")
+    house.keep()
+    assert house.captured("first") == "True Captured"
+    (request,) = house.snapshots.requests
+    assert [mount.path for mount in request.bind.mounts if mount.kind == "memory"] == ["/workspace"]
+    found = house.stored("first")
+    assert found is not None
+    assert found.status["sizeBytes"] == {"root": 0, "tmpfs": 1024, "volumes": 0}
+    house.keep()
+    assert len(house.snapshots.requests) == 1
+
+
+def test_a_missing_sandbox_is_waited_for(house: SnapshotHarness) -> None:
+    house.snapshot("first")
+    house.keep()
+    assert house.captured("first") == "False SandboxMissing"
+    house.apply("a")
+    house.keep()
+    assert house.captured("first") == "True Captured"
+
+
+def test_a_failed_capture_is_retried_only_if_that_may_help(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.snapshots.failures = [SnapshotError("EngineFailed", "busy", retry=True), SnapshotError("TooLarge", "large")]
+    house.snapshot("first")
+    house.keep()
+    assert house.captured("first") == "Unknown EngineFailed"
+    house.clock.advance(10)
+    house.keep()
+    assert house.captured("first") == "False TooLarge"
+    house.clock.advance(1000)
+    house.keep()
+    assert len(house.snapshots.requests) == 2
+
+
+def test_files_go_with_the_object_and_never_before_its_users(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.snapshot("first", ttlSeconds=60)
+    house.keep()
+    house.apply("b", restoreFrom={"snapshotRef": {"name": "first"}})
+    with pytest.raises(errors.Conflict, match="is used by sandbox b"):
+        house.delete("first", "sandboxsnapshot")
+    house.clock.advance(100)
+    house.keep()
+    assert house.stored("first") is not None
+    house.delete("b")
+    house.keep()
+    house.clock.advance(100)
+    house.keep()
+    assert house.stored("first") is None
+    assert not house.snapshots.stored
+
+
+def test_one_that_goes_with_its_sandbox_goes(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.snapshot("first", reclaimPolicy="Delete")
+    house.snapshot("second")
+    house.keep()
+    house.delete("a")
+    house.keep(4)
+    assert house.stored("first") is None
+    assert house.stored("second") is not None
+
+
+def test_periodic_snapshots_keep_the_last_ones(house: SnapshotHarness) -> None:
+    house.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
+    house.settle()
+    for _ in range(5):
+        house.clock.advance(61)
+        house.keep()
+    found, _ = house.store.list("SandboxSnapshot")
+    assert len(found) == 2
+    assert len(house.snapshots.requests) == 5
+
+
+def test_a_sandbox_begins_from_its_snapshot_before_its_start(house: SnapshotHarness) -> None:
+    house.apply("a", template={"workspace": {}}, restoreFrom={"snapshotRef": {"name": "first"}, "at": "now"})
+    house.settle()
+    names = [type(action).__name__ for action in house.engine.calls]
+    assert names.index("RestoreRoot") == names.index("CreateContainer") + 1
+    assert names.index("StartContainer") > names.index("RestoreRoot")
+    (restored,) = (action for action in house.engine.calls if isinstance(action, RestoreRoot))
+    assert (restored.key, restored.level) == ("first@now", "full-isolation")
+    (bound, *_) = (action for action in house.engine.calls if isinstance(action, BindMounts))
+    assert bound.restore_from == "first@now"
+
+
+def test_a_rollback_replaces_volumes_of_its_own_only(house: SnapshotHarness) -> None:
+    volumes = [
+        {"name": "mine", "mountPath": "/mine", "size": "8Mi"},
+        {"name": "ours", "mountPath": "/ours", "size": "8Mi"},
+    ]
+    house.apply("b", template={"volumes": volumes[1:]})
+    house.apply("a", template={"volumes": volumes}, restoreFrom={"snapshotRef": {"name": "first"}, "at": "now"})
+    house.settle()
+    bound = [action for action in house.engine.calls if isinstance(action, BindMounts) and action.restore_from]
+    assert bound[0].replaces == ("mine",)
+
+
+def test_a_new_snapshot_to_begin_from_makes_a_new_container(house: SnapshotHarness) -> None:
+    house.apply("a", restoreFrom={"snapshotRef": {"name": "first"}, "at": "1"})
+    house.settle()
+    house.apply("a", restoreFrom={"snapshotRef": {"name": "first"}, "at": "2"})
+    house.settle()
+    keys = [action.key for action in house.engine.calls if isinstance(action, RestoreRoot)]
+    assert keys == ["first@1", "first@2"]
+
+
+@pytest.fixture
+def keeping(house: SnapshotHarness) -> Iterator[SnapshotHarness]:
+    """Return the harness while passes and the keeper go on beside the test."""
+    ending = threading.Event()
+
+    def go_on() -> None:
+        while not ending.wait(0.01):
+            house.keep(1)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    yield house
+    ending.set()
+    thread.join()
+
+
+def test_forks_are_all_or_none_within_quotas(keeping: SnapshotHarness) -> None:
+    quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"sandboxes": 3}}}
+    keeping.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
+    keeping.apply("a", template={"volumes": [{"name": "data", "mountPath": "/data", "size": "8Mi"}]})
+    use_cases = keeping.use_cases()
+    with pytest.raises(errors.Conflict, match="of 5 forks fit"):
+        use_cases.fork("default", "a", count=5)
+    assert keeping.names() == ["a"]
+    forks = use_cases.fork("default", "a", count=5, prefix="f", partial=True)
+    assert [fork.name for fork in forks.sandboxes] == ["f-1", "f-2"]
+    assert "sandboxes" in forks.reasons[0]
+    spec = forks.sandboxes[0].spec
+    assert spec["restoreFrom"]["snapshotRef"]["name"] == forks.snapshot.name
+    assert spec["template"]["volumes"][0]["name"] == "data-f-1"
+
+
+def test_a_rollback_takes_a_snapshot_first(keeping: SnapshotHarness) -> None:
+    keeping.apply("a")
+    use_cases = keeping.use_cases()
+    first = use_cases.fork("default", "a").snapshot
+    done = use_cases.rollback("default", "a", first.name)
+    assert done.backup is not None
+    assert done.sandbox.spec["restoreFrom"]["snapshotRef"] == {"name": first.name}
+    assert done.sandbox.generation == 2
+    again = use_cases.rollback("default", "a", first.name, backup=False)
+    assert again.backup is None
+    with pytest.raises(errors.NotFound):
+        use_cases.rollback("default", "a", "missing")
+
+
+def test_a_refused_import_leaves_nothing(keeping: SnapshotHarness) -> None:
+    use_cases = keeping.use_cases()
+    with pytest.raises(errors.BadRequest, match="damaged"):
+        use_cases.take_in("default", "moved", iter([b"bad"]))
+    assert not keeping.snapshots.stored
+    moved = use_cases.take_in("default", "other", iter([b"go", b"od"]))
+    assert stored_condition(moved, "Captured")["status"] == "True"
