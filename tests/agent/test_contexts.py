@@ -1,0 +1,271 @@
+"""Code contexts of the agent, their kernels as plain processes: Python without IPython, bash, and forged kernels."""
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.conftest import ENVIRONMENT, Running, Start, finished
+
+BASIC = {"PADDOCK_KERNEL_ENGINE": "basic"}
+
+
+@pytest.fixture
+def basic(start: Start) -> Running:
+    return start(environment=BASIC)
+
+
+def run(agent: Running, code: str, context: str = "python", **more: Any) -> list[dict[str, Any]]:
+    """Run code over a connection of its own; return the events but for `started` and pings."""
+    body = {"context": context, "execution": "e1", "code": code, "language": context, **more}
+    if context not in ("python", "javascript", "bash"):
+        del body["language"]
+    connection = agent.connect()
+    connection.request("POST", "/contexts/execute", json.dumps(body), {"content-type": "application/json"})
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    assert answer.status == 200, text
+    events = [json.loads(line) for line in text.splitlines()]
+    assert {event.pop("execution") for event in events} == {"e1"}
+    return [event for event in events if event["type"] not in ("started", "ping")]
+
+
+def text(events: list[dict[str, Any]], stream: str = "stdout") -> str:
+    return "".join(event["text"] for event in events if event["type"] == stream)
+
+
+def value(events: list[dict[str, Any]]) -> str:
+    return next(event["data"]["text/plain"] for event in events if event["type"] == "result")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_streams_come_in_their_order(basic: Running) -> None:
+    events = run(basic, "import sys\nprint('a'); print('b', file=sys.stderr); print('c')\n1")
+    assert [(event["type"], event.get("text")) for event in events[:3]] == [
+        ("stdout", "a\n"),
+        ("stderr", "b\n"),
+        ("stdout", "c\n"),
+    ]
+    assert text(run(basic, "import os; os.system('echo of a subprocess')")) == "of a subprocess\n"
+    assert (events[-1]["status"], value(events)) == ("ok", "1")
+
+
+def test_a_long_stream_keeps_head_and_tail(basic: Running) -> None:
+    shown = text(run(basic, "print('h' + 'x' * 3_000_000 + 't')"))
+    assert shown.startswith("hxxx")
+    assert shown.endswith("xt\n")
+    assert "[... 1951427 characters left out ...]" in shown
+    direct = text(run(basic, "import os; os.write(1, b'y' * 2_000_000); None"))
+    assert len(direct) < 1_050_000
+
+
+def test_results_beyond_their_bounds_are_left_out_and_said(basic: Running) -> None:
+    events = run(basic, "class Big:\n def _repr_html_(self): return 'x' * 5_000_000\nBig()")
+    assert [event["type"] for event in events] == ["notice", "result", "done"]
+    assert "text/html" in events[0]["text"]
+    many = run(basic, "class Many:\n def _repr_html_(self): return 'x' * 3_000_000\nfor _ in range(8): display(Many())")
+    assert sum(event["type"] == "result" for event in many) == 5
+    assert "3 results were left out: over 16 MiB" in text(many, "notice")
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("def f(:", "SyntaxError"),
+        ("import sys; sys.exit(3)", "SystemExit"),
+        ("input()", "EOFError"),
+        ("class X:\n def __str__(self): raise ValueError\nraise Exception(X())", "Exception"),
+        ("exec('x' * 100_000)", "NameError"),
+    ],
+)
+def test_errors_keep_the_state(basic: Running, code: str, name: str) -> None:
+    run(basic, "kept = 1")
+    error, done = run(basic, code)[-2:]
+    assert (error["name"], done["status"], done["stateLost"]) == (name, "error", False)
+    assert value(run(basic, "kept")) == "1"
+
+
+def test_hostile_results_do_no_harm(basic: Running) -> None:
+    assert "raised ValueError" in value(run(basic, "class X:\n def __repr__(self): raise ValueError\nX()"))
+    nan = run(basic, "class J:\n def _repr_json_(self): return {'a': float('nan'), 'b': [1]}\nJ()")
+    assert nan[0]["data"]["application/json"] == {"a": None, "b": [1]}
+    cycle = run(basic, "a = []\na.append(a)\nclass J:\n def _repr_json_(self): return a\nJ()")
+    assert "application/json: can't be sent" in text(cycle, "notice")
+    hung = run(basic, "class H:\n def __repr__(self):\n  while True: pass\nH()", timeout=0.3)
+    assert (hung[-1]["status"], hung[-1]["stateLost"]) == ("timeout", False)
+
+
+def test_await_and_tasks_go_on_between_executions(basic: Running) -> None:
+    run(basic, "import asyncio\ntask = asyncio.ensure_future(asyncio.sleep(0.05, 'bg'))")
+    assert value(run(basic, "await task")) == "'bg'"
+    assert run(basic, "await asyncio.sleep(60)", timeout=0.2)[-1]["status"] == "timeout"
+    assert value(run(basic, "await asyncio.sleep(0.01, 7)")) == "7"
+
+
+def test_what_heeds_no_interrupt_is_killed(basic: Running) -> None:
+    code = "import time\nwhile True:\n try: time.sleep(0.1)\n except BaseException: pass"
+    error, done = run(basic, code, timeout=0.2)
+    assert (error["name"], done["status"], done["stateLost"]) == ("ContextDied", "timeout", True)
+    assert value(run(basic, "1")) == "1"
+
+
+def test_who_leaves_interrupts_and_state_stays(basic: Running) -> None:
+    run(basic, "count = 0")
+    connection = basic.connect()
+    body = {"context": "python", "execution": "e9", "code": "print('begun', flush=True)\nwhile True: pass"}
+    connection.request("POST", "/contexts/execute", json.dumps(body), {"content-type": "application/json"})
+    answer = connection.getresponse()
+    while b"begun" not in answer.readline():
+        pass
+    assert connection.sock is not None
+    connection.sock.shutdown(2)
+    connection.close()
+    assert value(run(basic, "count")) == "0"
+
+
+def test_a_context_ends_with_all_that_it_started(basic: Running) -> None:
+    code = "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True).pid"
+    child = int(value(run(basic, code)))
+    assert alive(child)
+    assert basic.request("POST", "/contexts/delete", {"context": "python"})[0] == 200
+    finished(lambda: not alive(child))
+
+
+def test_a_fork_is_a_copy_that_outlives_its_original(basic: Running) -> None:
+    run(basic, "import os\nx = [1]")
+    status, copy = basic.request("POST", "/contexts/fork", {"context": "python", "name": "copy"})
+    assert (status, copy["forkOf"], copy["state"]) == (201, "python", "idle")
+    assert value(run(basic, "x.append(2); x", "copy")) == "[1, 2]"
+    assert value(run(basic, "x")) == "[1]"
+    first, second = value(run(basic, "os.getpid()")), value(run(basic, "os.getpid()", "copy"))
+    basic.request("POST", "/contexts/delete", {"context": "python"})
+    finished(lambda: not alive(int(first)))
+    assert value(run(basic, "x", "copy")) == "[1, 2]"
+    # A refusal ends nothing but the copy that it did not make.
+    run(basic, "import threading, time\nthreading.Thread(target=time.sleep, args=(5,), daemon=True).start()", "copy")
+    status, refused = basic.request("POST", "/contexts/fork", {"context": "copy", "name": "no"})
+    assert status == 409
+    assert "threads are running" in refused["reasons"][0]
+    assert alive(int(second))
+    assert alive(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import socket; kept = socket.socket()", "a socket is open"),
+        ("kept = open('/tmp/paddock-fork-test', 'w')", "open for writing"),
+        ("import subprocess; kept = subprocess.Popen(['sleep', '30'])", "processes are running"),
+        ("import asyncio; kept = asyncio.ensure_future(asyncio.sleep(30))", "pending on the event loop"),
+    ],
+)
+def test_fork_is_refused_for_what_it_breaks(basic: Running, code: str, reason: str) -> None:
+    run(basic, code)
+    status, refused = basic.request("POST", "/contexts/fork", {"context": "python", "name": "copy"})
+    assert (status, len(refused["reasons"])) == (409, 1)
+    assert reason in refused["reasons"][0]
+    assert basic.request("POST", "/contexts/fork", {"context": "python", "name": "copy", "force": True})[0] == 201
+
+
+def test_bash_keeps_folder_variables_and_functions(basic: Running) -> None:
+    run(basic, "cd /tmp; A=5; f() { echo fun $A; }", "bash")
+    assert text(run(basic, "f; pwd", "bash")) == "fun 5\n/tmp\n"
+    assert run(basic, "(exit 7)", "bash")[-1]["code"] == 7
+    assert run(basic, "sleep 30; echo after", "bash", timeout=0.3)[-1]["status"] == "timeout"
+    assert text(run(basic, "echo $A; yes | head -c 2", "bash")) == "5\ny\n"
+    assert text(run(basic, "yes | head -c 2", "bash"), "stderr") == ""
+    died = run(basic, "exit 3", "bash")[-1]
+    assert (died["status"], died["exitCode"], died["stateLost"]) == ("died", 3, True)
+
+
+def test_executions_wait_for_each_other_in_a_bounded_queue(basic: Running) -> None:
+    run(basic, "order = []")
+    threads = [
+        threading.Thread(target=run, args=(basic, f"import time; time.sleep(0.05); order.append({n})"))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert value(run(basic, "len(order)")) == "4"
+
+
+def forged(start: Start, tmp_path: Path, *lines: str) -> Running:
+    """Start an agent whose Python is a program that answers the first execution with these lines."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "python3"
+    said = "\n".join(f"printf '%s\\n' '{line}' >&5" for line in lines)
+    ready = '{"id":null,"type":"ready","pid":1,"engine":"forged","version":"","reason":""}'
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{ready}' >&5\nread -r line <&5\n{said}\nsleep 1000\n")
+    program.chmod(0o755)
+    return start(environment={"PATH": f"{folder}:{ENVIRONMENT['PATH']}"})
+
+
+def test_events_of_a_replaced_kernel_are_checked(start: Start, tmp_path: Path) -> None:
+    agent = forged(
+        start,
+        tmp_path,
+        '{"id":99,"type":"stdout","text":"of another execution"}',
+        '{"id":1,"type":"shell","text":"x"}',
+        '{"id":1,"type":"result","main":true,"data":{"text/html\\n":"x"}}',
+        '{"id":1,"type":"result","main":1,"data":{"text/plain":"x"}}',
+        "not json",
+        '{"id":1,"type":"done","count":-1}',
+        '{"id":1,"type":"stdout","text":"good"}',
+        '{"id":1,"type":"done","count":1}',
+    )
+    events = run(agent, "anything")
+    assert [event["type"] for event in events] == ["stdout", "notice", "done"]
+    assert events[1]["text"].startswith("6 events were dropped")
+
+
+def test_a_kernel_that_ends_at_its_start_is_said(start: Start, tmp_path: Path) -> None:
+    program = tmp_path / "python3"
+    program.write_text("#!/bin/sh\necho no library >&2; exit 9\n")
+    program.chmod(0o755)
+    agent = start(environment={"PATH": f"{tmp_path}:{ENVIRONMENT['PATH']}"})
+    status, refused = agent.request("POST", "/contexts", {"name": "a", "language": "python"})
+    assert status == 503
+    assert "ended at its start with exit code 9; its output: no library" in refused["error"]
+    assert agent.request("GET", "/contexts")[1] == {"contexts": []}
+
+
+def test_image_without_the_interpreter_is_an_error(start: Start, tmp_path: Path) -> None:
+    agent = start(environment={"PATH": str(tmp_path)})
+    status, refused = agent.request("POST", "/contexts", {"name": "a", "language": "javascript"})
+    assert (status, refused["reason"]) == (422, "NoInterpreter")
+    assert "the image has no `node` or `nodejs`" in refused["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{",
+        b"[" * 10_000,
+        {"context": "python"},
+        {"context": "python", "execution": "", "code": "1"},
+        {"context": "python", "execution": "e", "code": "1", "env": {"A": 1}},
+        {"context": "python", "execution": "e", "code": "1", "timeout": -1},
+    ],
+)
+def test_bodies_of_another_form_are_refused(agent: Running, body: Any) -> None:
+    assert agent.request("POST", "/contexts/execute", body)[0] == 400
+
+
+def test_contexts_from_the_start_have_their_modules(start: Start) -> None:
+    agent = start(environment=BASIC, contexts=[{"language": "python", "imports": ["colorsys", "no_such_module"]}])
+    finished(lambda: agent.request("GET", "/contexts")[1]["contexts"][0]["state"] == "idle")
+    assert value(run(agent, "'colorsys' in globals()")) == "True"
