@@ -7,12 +7,13 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.observed import Container, FrozenMemory, State
 from controller.kinds.planning.action import (
     Action,
     ConnectNetwork,
     CreateContainer,
     DisconnectNetwork,
+    HibernateContainer,
     PauseContainer,
     RemoveContainer,
     RenameContainer,
@@ -20,6 +21,7 @@ from controller.kinds.planning.action import (
     StartContainer,
     UnpauseContainer,
     UpdateLimits,
+    WakeContainer,
 )
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.outcome import Ok
@@ -33,7 +35,7 @@ NAMES = ("a", "b", "c")
 SPECS = st.fixed_dictionaries(
     {
         "template": st.fixed_dictionaries({"image": st.sampled_from(["x:1", "y:1"])}),
-        "runState": st.sampled_from(["Running", "Running", "Suspended", "Paused"]),
+        "runState": st.sampled_from(["Running", "Running", "Suspended", "Paused", "Hibernated"]),
         "restartPolicy": st.sampled_from(["Always", "OnFailure", "Never"]),
         "resources": st.fixed_dictionaries({"limits": st.sampled_from([{}, {"memory": "64Mi"}, {"cpu": "250m"}])}),
         "lifecycle": st.sampled_from([{}, {"shutdownGracePeriodSeconds": 0}]),
@@ -79,7 +81,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
     strange = sandbox("stranger", {"template": {"image": "z:1"}})
     if draw(st.booleans()):
         seen.append(container(strange))
-    return snapshot(boxes, seen, instances=instances)
+    return snapshot(boxes, seen, instances=instances, hibernates=draw(st.booleans()))
 
 
 def own(host: Snapshot, uid: str) -> list[Container]:
@@ -257,6 +259,10 @@ def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Con
                 networks=(action.config.network_mode,),
             )
             return (*held, made)
+        case HibernateContainer():
+            return change(state=State.PAUSED, frozen_memory=FrozenMemory(1 << 20, 9 << 20))
+        case WakeContainer():
+            return change(state=State.RUNNING, frozen_memory=None)
         case StartContainer() | UnpauseContainer():
             return change(state=State.RUNNING, started_at=now)
         case PauseContainer():
