@@ -16,7 +16,7 @@ from controller.kinds.planning.outcome import NOT_HIBERNATED
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.common.backoff import held
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
-from controller.plan.sandbox import drift, idle
+from controller.plan.sandbox import drift, files, idle
 from controller.policy.sandbox import Rendered
 
 HIBERNATED, HIBERNATING, WAKING, UNAVAILABLE = "Hibernated", "Hibernating", "Waking", "HibernationUnavailable"
@@ -76,6 +76,8 @@ def keeps(context: ReconcileContext) -> bool:
         return False
     if hibernation.phase == "Moving":
         return _is_possible(context)
+    if hibernation.phase == "Ending":  # it can't be suspended: its files in memory would be lost
+        return files.blocked_stop(context) is not None
     return hibernation.phase == "Hibernated"
 
 
@@ -85,7 +87,11 @@ def keep(context: ReconcileContext, container: Container, rendered: Rendered) ->
     if is_frozen(context) and hibernation is not None:
         changed = ", ".join(field for field, _, _ in drift.differences(rendered.config.limits, container))
         deferred = f"it is hibernated; {changed} change once it is awake" if changed else ""
-        return Decision(memory, HIBERNATED, message(context, container), deferred=deferred)
+        blocked = files.blocked_stop(context) if hibernation.phase == "Ending" else None
+        failure = memory.failure
+        why = failure.message if failure is not None else ""
+        more, until = (f"; it is not suspended: {why}", blocked.until) if blocked is not None else ("", None)
+        return Decision(memory, HIBERNATED, message(context, container) + more, until=until, deferred=deferred)
     if container.state is State.RUNNING:
         if context.activity is not None and context.activity.open:
             return Decision(memory, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
