@@ -86,10 +86,10 @@ def hibernation_judge(core: Core) -> Callable[[int], HibernationAbility]:
     """Return the function that judges this host's swap, given the bytes of it that hibernated sandboxes use."""
     settings, gauge = core.settings, SwapGauge()
 
-    def judge_now(held_bytes: int) -> HibernationAbility:
+    def judge_now(used_bytes: int) -> HibernationAbility:
         swap = gauge.read() if core.is_local else HostSwap(trouble="the engine is on another machine (docker_host)")
         plain = settings.hibernate_to_plain_disk
-        return judge(swap, settings.hibernation_bytes, to_plain_disk=plain, held_bytes=held_bytes)
+        return judge(swap, settings.hibernation_bytes, to_plain_disk=plain, used_bytes=used_bytes)
 
     return judge_now
 

@@ -197,10 +197,10 @@ def _status(row: Row) -> _Series:
     for known_state in _STATES:
         yield "paddock_sandbox_status_state", at.plus("state", known_state), int(known_state == state)
     if is_hibernated(row.containers):
-        frozen = [each.frozen_memory for each in row.containers if each.frozen_memory is not None]
+        memories = [memory for container in row.containers if (memory := container.frozen_memory) is not None]
         yield "paddock_sandbox_hibernated", at, 1
-        yield "paddock_sandbox_hibernated_resident_bytes", at, sum(each.resident_bytes for each in frozen)
-        yield "paddock_sandbox_hibernated_swapped_bytes", at, sum(each.swapped_bytes for each in frozen)
+        yield "paddock_sandbox_hibernated_resident_bytes", at, sum(memory.resident_bytes for memory in memories)
+        yield "paddock_sandbox_hibernated_swapped_bytes", at, sum(memory.swapped_bytes for memory in memories)
     generation = obj.status.get("observedGeneration")
     if generation is not None:
         yield "paddock_sandbox_status_observed_generation", at, generation

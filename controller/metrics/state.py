@@ -37,8 +37,8 @@ def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
 
 def is_hibernated(containers: Iterable[Container]) -> bool:
     """Return True if it is frozen, and most of its memory is in swap."""
-    frozen = (each.frozen_memory for each in containers if each.state is State.PAUSED)
-    return any(each is not None and each.swapped_bytes > each.resident_bytes for each in frozen)
+    memories = (container.frozen_memory for container in containers if container.state is State.PAUSED)
+    return any(memory is not None and memory.swapped_bytes > memory.resident_bytes for memory in memories)
 
 
 def waiting_reason(obj: StoredObject) -> str:

@@ -40,7 +40,7 @@ kind: Sandbox
 metadata: {name: %s}
 spec:
   template: {image: "paddock/python:1", command: [python3, -c, %s]}
-  resources: {limits: {memory: 256Mi, cpu: '1', pids: 32}}
+  resources: {limits: {memory: 256Mi, cpu: 500m, pids: 32}}
   lifecycle: {shutdownGracePeriodSeconds: 0, idleTimeoutSeconds: 86400}
 """
 SLEEPS = "import time; time.sleep(1000000)"

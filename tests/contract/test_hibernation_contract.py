@@ -23,7 +23,7 @@ _DOUBLE = "held=ab; for each in $(seq 22); do held=$held$held; done"
 COMMAND = ("sh", "-c", f"{_DOUBLE}; echo ready; sleep 1000; echo $held")
 
 
-def judged(_held_bytes: int) -> HibernationAbility:
+def judged(_used_bytes: int) -> HibernationAbility:
     return judge(SwapGauge().read(), None, to_plain_disk=False)
 
 

@@ -38,4 +38,4 @@ def test_a_plain_disk_may_be_allowed() -> None:
 def test_sandboxes_use_no_more_than_their_part() -> None:
     assert judge(swap("Memory"), 0, to_plain_disk=False).reason == "Disabled"
     assert judge(swap("Memory"), 64 << 20, to_plain_disk=False).free_bytes == 64 << 20
-    assert judge(swap("Memory"), 64 << 20, to_plain_disk=False, held_bytes=60 << 20).reason == "SwapFull"
+    assert judge(swap("Memory"), 64 << 20, to_plain_disk=False, used_bytes=60 << 20).reason == "SwapFull"

@@ -333,8 +333,9 @@ class Actor:
 
     def _hibernate(self, action: HibernateContainer) -> Outcome:
         """Freeze it, and move its memory to swap. Where swap is, is judged just before: it may have changed."""
-        frozen = [each.frozen_memory for group in self._view.now.containers.values() for each in group]
-        ability = self._hibernation(sum(each.swapped_bytes for each in frozen if each is not None))
+        containers = (container for group in self._view.now.containers.values() for container in group)
+        memories = (container.frozen_memory for container in containers)
+        ability = self._hibernation(sum(memory.swapped_bytes for memory in memories if memory is not None))
         if not ability.available:
             return Transient(NOT_HIBERNATED, f"{action.name} is not hibernated: {ability.message}")
         outcome = self._pause(action)

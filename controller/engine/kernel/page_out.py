@@ -25,11 +25,11 @@ def page_out(cgroups: Cgroups, container_id: str, pid: int) -> FrozenMemory:
     name, open_, closed = _V1_SWAP if memory.version == 1 else _V2_SWAP
     try:
         _write(memory, name, open_)
-        left = _used_bytes(memory)
+        resident = _used_bytes(memory)
         for _ in range(_TRIES):
-            _reclaim(memory, left)
-            before, left = left, _used_bytes(memory)
-            if left > before - before // 16:
+            _reclaim(memory, resident)
+            before, resident = resident, _used_bytes(memory)
+            if resident > before - before // 16:
                 break
     finally:
         _write(memory, name, closed)
@@ -49,8 +49,8 @@ def read_in(cgroups: Cgroups, container_id: str, pid: int) -> None:
     """Have the kernel read back what is in swap, ahead of its use. A hint: what fails comes back when it is used."""
     with contextlib.suppress(Unreadable, OSError, ValueError):
         memory = _memory_folder(cgroups, container_id, pid)
-        for each in read_at(None, f"{memory.path}/cgroup.procs").split():
-            _read_in_process(cgroups, int(each))
+        for process in read_at(None, f"{memory.path}/cgroup.procs").split():
+            _read_in_process(cgroups, int(process))
 
 
 def _read_in_process(cgroups: Cgroups, pid: int) -> None:

@@ -38,11 +38,11 @@ class SwapGauge:
 
     def _trouble2(self, cgroup: Path) -> str:
         """Return the same for cgroup v2, whose root has no memory files: any group below it tells."""
-        for each in sorted(cgroup.iterdir()):
-            if (each / "memory.max").exists():
-                if not (each / "memory.swap.max").exists():
+        for group in sorted(cgroup.iterdir()):
+            if (group / "memory.max").exists():
+                if not (group / "memory.swap.max").exists():
                     return "the kernel does not account for swap; boot it with swapaccount=1"
-                if not (each / "memory.reclaim").exists():
+                if not (group / "memory.reclaim").exists():
                     return "the kernel has no memory.reclaim; it came with Linux 5.19"
                 return ""
         return "the memory controller of cgroup v2 is not in use on this host"
@@ -56,10 +56,10 @@ class SwapGauge:
         if kind == "file":
             return self._of_numbers(os.stat(path).st_dev) if os.path.exists(path) else "Plain"
         try:
-            found = os.stat(self._root / path.lstrip("/"))
+            node = os.stat(self._root / path.lstrip("/"))
         except OSError:
             return self._of_block(Path(path).name)
-        return self._of_numbers(found.st_rdev) if stat.S_ISBLK(found.st_mode) else self._of_block(Path(path).name)
+        return self._of_numbers(node.st_rdev) if stat.S_ISBLK(node.st_mode) else self._of_block(Path(path).name)
 
     def _of_numbers(self, device: int) -> SwapKind:
         link = self._root / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}"
@@ -73,13 +73,13 @@ class SwapGauge:
             return "Memory" if backing in ("", "none") else self._of_block(Path(backing).name, depth + 1)
         if _text(folder / "dm/uuid").startswith(_ENCRYPTED):
             return "Encrypted"
-        below = {self._of_block(each, depth + 1) for each in _slaves(folder)} if depth < _DEEPEST else set()
+        below = {self._of_block(slave, depth + 1) for slave in _slaves(folder)} if depth < _DEEPEST else set()
         return "Encrypted" if below == {"Encrypted"} else "Plain"
 
 
 def _slaves(folder: Path) -> Iterator[str]:
     try:
-        yield from sorted(each.name for each in (folder / "slaves").iterdir())
+        yield from sorted(slave.name for slave in (folder / "slaves").iterdir())
     except OSError:
         return
 

@@ -14,8 +14,8 @@ _APART_SECONDS = 5.0
 
 def swapped_bytes(containers: Mapping[str, tuple[Container, ...]]) -> int:
     """Return what frozen containers have in swap."""
-    frozen = (each.frozen_memory for group in containers.values() for each in group)
-    return sum(each.swapped_bytes for each in frozen if each is not None)
+    memories = (container.frozen_memory for group in containers.values() for container in group)
+    return sum(memory.swapped_bytes for memory in memories if memory is not None)
 
 
 class HibernationWatch:

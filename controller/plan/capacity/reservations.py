@@ -132,10 +132,10 @@ def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
 
 def _while_frozen(containers: Iterable[Container], used: Limits) -> Limits:
     """Return what a hibernated container holds: the memory that was not moved, its processes, and no processor."""
-    frozen = [each.frozen_memory for each in containers]
-    resident = sum(each.resident_bytes for each in frozen if each is not None)
-    known = all(each is not None for each in frozen)
-    return replace(used, cpu_millicores=0, memory_bytes=resident if known else used.memory_bytes)
+    memories = [container.frozen_memory for container in containers]
+    resident = sum(memory.resident_bytes for memory in memories if memory is not None)
+    unread = any(memory is None for memory in memories)
+    return replace(used, cpu_millicores=0, memory_bytes=used.memory_bytes if unread else resident)
 
 
 def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:

@@ -36,10 +36,10 @@ def run_of(container: Container) -> Run:
 
 def on_idle(context: ReconcileContext, evicted_for: tuple[str, ...]) -> str:
     """Return what idleness does: Suspend, Hibernate or Delete. What is evicted has to give its memory back at once."""
-    asked = context.spec.lifecycle.on_idle if context.spec else "Suspend"
-    if asked == "Delete":
-        return asked
-    return "Hibernate" if asked != "Suspend" and not evicted_for and _is_possible(context) else "Suspend"
+    choice = context.spec.lifecycle.on_idle if context.spec else "Suspend"
+    if choice == "Delete":
+        return choice
+    return "Hibernate" if choice != "Suspend" and not evicted_for and _is_possible(context) else "Suspend"
 
 
 def begun(context: ReconcileContext) -> Hibernation | None:
@@ -58,8 +58,8 @@ def is_frozen(context: ReconcileContext) -> bool:
 def is_lost(context: ReconcileContext) -> bool:
     """Return True if its container ended while it was hibernated, and nobody has asked for it since."""
     hibernation, spec = context.memory.hibernation, context.spec
-    asked = spec is not None and spec.run_state == "Hibernated"
-    return asked and hibernation is not None and hibernation.phase == "Lost"
+    by_person = spec is not None and spec.run_state == "Hibernated"
+    return by_person and hibernation is not None and hibernation.phase == "Lost"
 
 
 def keeps(context: ReconcileContext) -> bool:
@@ -167,9 +167,9 @@ def wakes_at_once(cpus: int) -> int:
 
 def count_waking(snapshot: Snapshot) -> int:
     """Return the number of sandboxes that workers are waking now."""
-    flying = (snapshot.instances.get(uid) for uid in snapshot.in_flight)
-    found = (each.memory.hibernation for each in flying if each is not None)
-    return sum(each is not None and each.phase == "Waking" for each in found)
+    instances = (snapshot.instances.get(uid) for uid in snapshot.in_flight)
+    hibernations = (instance.memory.hibernation for instance in instances if instance is not None)
+    return sum(hibernation is not None and hibernation.phase == "Waking" for hibernation in hibernations)
 
 
 def _is_possible(context: ReconcileContext) -> bool:
@@ -180,5 +180,5 @@ def _is_possible(context: ReconcileContext) -> bool:
 
 
 def _unable(context: ReconcileContext) -> Decision:
-    words = f"it runs on: {context.hibernation.message}"
-    return Decision(context.memory, UNAVAILABLE, words, until=context.now + _LOOK_AGAIN_SECONDS)
+    reason = f"it runs on: {context.hibernation.message}"
+    return Decision(context.memory, UNAVAILABLE, reason, until=context.now + _LOOK_AGAIN_SECONDS)

@@ -12,10 +12,10 @@ _PLACES = {
 }
 
 
-def judge(swap: HostSwap, most_bytes: int | None, *, to_plain_disk: bool, held_bytes: int = 0) -> HibernationAbility:
+def judge(swap: HostSwap, most_bytes: int | None, *, to_plain_disk: bool, used_bytes: int = 0) -> HibernationAbility:
     """Return the ability of a host with that swap.
 
-    `most_bytes` is the setting hibernation_bytes (0: off; None: all of the swap), `held_bytes` what hibernated
+    `most_bytes` is the setting hibernation_bytes (0: off; None: all of the swap), `used_bytes` what hibernated
     sandboxes have in swap already. Memory may hold secrets: swap that keeps it on a plain disk is refused, unless
     `to_plain_disk`.
     """
@@ -25,16 +25,16 @@ def judge(swap: HostSwap, most_bytes: int | None, *, to_plain_disk: bool, held_b
         return HibernationAbility(False, "NotPossible", swap.trouble)
     if not swap.devices:
         return HibernationAbility(False, "NoSwap", f"the host has no active swap; {SETUP}")
-    plain = [each.path for each in swap.devices if each.kind == "Plain"]
+    plain = [device.path for device in swap.devices if device.kind == "Plain"]
     if plain and not to_plain_disk:
         message = (
             f"{', '.join(plain)} is swap on a disk that is not encrypted, and memory may hold secrets; turn it off and "
             f"use zram ({SETUP}), or allow it by the setting hibernate_to_plain_disk"
         )
         return HibernationAbility(False, "PlainDisk", message)
-    free = sum(each.free_bytes for each in swap.devices)
+    free = sum(device.free_bytes for device in swap.devices)
     if most_bytes is not None:
-        free = min(free, max(0, most_bytes - held_bytes))
+        free = min(free, max(0, most_bytes - used_bytes))
     reason, place = next(_PLACES[kind] for kind in ("Plain", "Encrypted", "Memory") if kind in _kinds(swap))
     if free < _LEAST_FREE_BYTES:
         message = f"{place} has no room left for another sandbox; enlarge it, or raise the setting hibernation_bytes"
@@ -43,4 +43,4 @@ def judge(swap: HostSwap, most_bytes: int | None, *, to_plain_disk: bool, held_b
 
 
 def _kinds(swap: HostSwap) -> set[str]:
-    return {each.kind for each in swap.devices}
+    return {device.kind for device in swap.devices}
