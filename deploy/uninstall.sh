@@ -18,7 +18,8 @@ if systemd_runs && [ -e "$DESTDIR/etc/systemd/system/paddock.service" ]; then
     systemctl disable --quiet --now paddock || die "the service could not be stopped; nothing was removed." "systemctl status paddock says why."
     systemctl disable --quiet paddock-guard 2>/dev/null || true # what it loaded stays in force: sandboxes run on
 fi
-if [ -z "$DESTDIR" ] && [ -e /etc/systemd/system/paddock-zram.service ]; then
+if [ -z "$DESTDIR" ] && { [ -e /etc/systemd/system/paddock-zram.service ] ||
+    swapon --show=LABEL --noheadings 2>/dev/null | grep -qx paddock-zram; }; then
     step "Turning off its compressed swap"
     "$ROOT/deploy/zram.sh" --remove
 fi

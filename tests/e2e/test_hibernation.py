@@ -1,5 +1,6 @@
 """Hibernation on a real engine with compressed swap: memory leaves, a use brings it back, and no crash loses it."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,8 +50,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 def apply(daemon: RunningDaemon, name: str, lifecycle: str, mebibytes: int = 40) -> str:
     """Make a sandbox, and return what it says of its state."""
-    import json
-
     daemon.apply(SANDBOX % (name, json.dumps(PROGRAM), mebibytes, lifecycle))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
     wait_for(
@@ -141,3 +140,38 @@ def test_hibernated_too_long_is_suspended(daemon: RunningDaemon) -> None:
     apply(daemon, "long", "idleTimeoutSeconds: 2, suspendAfterSeconds: 2")
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/long")
     assert daemon.get("long")["status"]["lastTermination"]["reason"] == "IdleReaped"
+
+
+POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: asleep}
+spec:
+  image: "paddock/python:1"
+  command: [python3, -c, %s, "30"]
+  tmpfs: [{mountPath: /tmp, size: 16Mi}]
+  readiness: {exec: {command: [test, -S, /tmp/state]}, periodSeconds: 1, failureThreshold: 60}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: asleep}
+spec: {templateRef: {name: asleep}, warmReplicas: 1, warmState: Hibernated, shutdownGracePeriodSeconds: 0}
+"""
+CLAIM = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: claimed}
+spec: {templateRef: {name: asleep}, lifecycle: {shutdownGracePeriodSeconds: 0}}
+"""
+
+
+def test_a_claim_wakes_a_hibernated_member(daemon: RunningDaemon) -> None:
+    daemon.apply(POOL % json.dumps(PROGRAM))
+    own = ("--filter", f"label=paddock.instance={daemon.instance_id()}", "--filter", "status=paused")
+    wait_for("the member is hibernated", lambda: docker("ps", *own, "--format", "{{.Names}}"))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/asleep")
+    daemon.apply(CLAIM)
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/claimed")
+    assert daemon.get("claimed")["status"]["launchType"] == "Warm"
+    assert ask(daemon, "claimed").endswith("True")
+    daemon.paddock("delete", "sandboxpool/asleep", "sandbox/claimed")
