@@ -152,34 +152,31 @@ def test_cost_and_wakes_of_hibernated_sandboxes(daemon: RunningDaemon) -> None:
 
 def test_wake_against_unpause_and_start(daemon: RunningDaemon) -> None:
     apply(daemon, "one")
+    apply(daemon, "other", program=SLEEPS)  # of the same image; it has no data to make when it starts
     wait_for("it has its data", lambda: usage_bytes(daemon, "one") > MEBIBYTES * 7 << 17, 300)
     seconds: dict[str, list[float]] = {"unpause": [], "wake": [], "start": []}
     for _ in range(ROUNDS):
-        set_state(daemon, "Hibernated", "one")
-        seconds["wake"].append(exec_seconds(daemon, "one"))
-        set_state(daemon, "Paused", "one")
-        begun = time.perf_counter()
-        resume(daemon, "one")
-        exec_seconds(daemon, "one")
-        seconds["unpause"].append(time.perf_counter() - begun)
-    for _ in range(ROUNDS // 2):
-        set_state(daemon, "Suspended", "one")
-        begun = time.perf_counter()
-        resume(daemon, "one")
-        with Paddock(f"unix://{daemon.socket}") as client:
-            client.sandboxes.get("one").wait_until("Ready")
-        exec_seconds(daemon, "one")
-        seconds["start"].append(time.perf_counter() - begun)
-    found = {name: p(values, 0.5) for name, values in seconds.items()}
-    shown = ", ".join(f"{name} p50 {value * 1000:.0f} ms" for name, value in found.items())
+        for name, kind, state in (
+            ("one", "wake", "Hibernated"),
+            ("one", "unpause", "Paused"),
+            ("other", "start", "Suspended"),
+        ):
+            set_state(daemon, state, name)
+            begun = time.perf_counter()
+            resume(daemon, name)
+            exec_seconds(daemon, name)
+            seconds[kind].append(time.perf_counter() - begun)
+    p50 = {kind: p(values, 0.5) for kind, values in seconds.items()}
+    shown = ", ".join(f"{kind} p50 {value * 1000:.0f} ms" for kind, value in p50.items())
     print(
-        f"\nto the first result of an exec: {shown}; wake {found['wake'] / found['unpause']:.2f} of an unpause,"
-        f" {found['wake'] / found['start']:.2f} of a start"
+        f"\nto the first result of an exec: {shown}; wake {p50['wake'] / p50['unpause']:.2f} of an unpause,"
+        f" {p50['wake'] / p50['start']:.2f} of a start"
     )
-    assert found["wake"] < 2 * found["unpause"]
-    assert found["wake"] < found["start"]
+    assert p50["wake"] < 2 * p50["unpause"]
+    assert p50["wake"] < 1.5 * p50["start"]
 
 
 def resume(daemon: RunningDaemon, name: str) -> None:
     with Paddock(f"unix://{daemon.socket}") as client:
-        client.sandboxes.get(name).patch({"spec": {"runState": "Running"}})
+        sandbox = client.sandboxes.get(name).patch({"spec": {"runState": "Running"}})
+        sandbox.wait_until("Ready")

@@ -167,9 +167,9 @@ spec: {templateRef: {name: asleep}, lifecycle: {shutdownGracePeriodSeconds: 0}}
 
 def test_a_claim_wakes_a_hibernated_member(daemon: RunningDaemon) -> None:
     daemon.apply(POOL % json.dumps(PROGRAM))
-    own = ("--filter", f"label=paddock.instance={daemon.instance_id()}", "--filter", "status=paused")
-    wait_for("the member is hibernated", lambda: docker("ps", *own, "--format", "{{.Names}}"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/asleep")
+    own = ("--filter", f"label=paddock.instance={daemon.instance_id()}", "--filter", "name=asleep")
+    assert docker("ps", *own, "--format", "{{.State}}") == "paused"
     daemon.apply(CLAIM)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/claimed")
     assert daemon.get("claimed")["status"]["launchType"] == "Warm"

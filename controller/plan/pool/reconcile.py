@@ -49,7 +49,8 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
             rendered, _ = rendered_with(sandbox, policy, memo, each.memory)
             now_known = decided.get(each.uid, each)
             context = context_with(snapshot, sandbox, policy, memo, now_known.memory)
-            made_of = member_of(pool, now_known, context.container, rendered, snapshot.now)
+            hibernates = snapshot.hibernation.available
+            made_of = member_of(pool, now_known, context.container, rendered, snapshot.now, hibernates=hibernates)
             short = builder.short.get(each.uid)
             members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
     going = sum(each.role == RETIRED for each in own)

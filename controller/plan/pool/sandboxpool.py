@@ -138,9 +138,18 @@ def is_hibernated(instance: Instance, container: Container | None) -> bool:
 
 
 def member_of(
-    pool: Pool, instance: Instance, container: Container | None, wanted: Rendered | None, now: float
+    pool: Pool,
+    instance: Instance,
+    container: Container | None,
+    wanted: Rendered | None,
+    now: float,
+    *,
+    hibernates: bool = False,
 ) -> Member:
-    """Return the state of a member. `wanted` is its configuration as the template has it now."""
+    """Return the state of a member. `wanted` is its configuration as the template has it now.
+
+    Where the host `hibernates`, a member that is to be hibernated is ready once it is.
+    """
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
     other = container is not None and wanted is not None and drift.outdated(container, wanted)
     other = other or (container is not None and container.unrecorded)  # it may be a claimed one of a restored store
@@ -152,9 +161,10 @@ def member_of(
     if not trouble and container is not None and container.state is State.RUNNING and container.limits is None:
         trouble = "LimitsUnread: its limits can't be read from its cgroup, so it is not handed out"
     imageless = failure is not None and lacks_image(failure)
-    return Member(
-        instance, is_ready(instance, container, wanted) and not aged and not other, aged or other, trouble, imageless
-    )
+    ready = is_ready(instance, container, wanted) and not aged and not other
+    if hibernates and pool.spec is not None and pool.spec.warm_state == "Hibernated":
+        ready = ready and is_hibernated(instance, container)
+    return Member(instance, ready, aged or other, trouble, imageless)
 
 
 def plan_turnover(
