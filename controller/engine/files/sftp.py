@@ -10,7 +10,7 @@ import posixpath
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -107,7 +107,12 @@ class Handle(NamedTuple):
 
     fd: int
     appends: bool = False
-    entries: "Iterator[os.DirEntry[str]] | None" = None
+    entries: "os._ScandirIterator[str] | None" = None
+
+    def close(self) -> None:
+        if self.entries is not None:
+            self.entries.close()
+        os.close(self.fd)
 
 
 def string(data: bytes) -> bytes:
@@ -217,7 +222,7 @@ class Server:
     def close(self) -> None:
         """Close all handles."""
         for handle in self._handles.values():
-            os.close(handle.fd)
+            handle.close()
         self._handles.clear()
 
     # Paths and handles
@@ -240,7 +245,7 @@ class Server:
 
     def _opened(self, number: int, handle: Handle) -> bytes:
         if len(self._handles) >= MOST_HANDLES:
-            os.close(handle.fd)
+            handle.close()
             raise OSError(errno.EMFILE, f"{MOST_HANDLES} files are open; close some")
         self._number += 1
         name = _U32.pack(self._number & 0xFFFF_FFFF)
@@ -278,7 +283,7 @@ class Server:
         handle = self._handles.pop(fields.string(), None)
         if handle is None:
             raise OSError(errno.EBADF, "the handle is not open")
-        os.close(handle.fd)
+        handle.close()
         return status(number, OK)
 
     def _read(self, number: int, fields: Fields) -> bytes:
