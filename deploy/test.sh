@@ -222,6 +222,7 @@ install_witnesses() {
     if ! on_debian || ! is_root; then return 0; fi
     if have nft && [ ${#shells[@]} -eq 0 ]; then return 0; fi
     step "Installing what some tests drive"
+    have ssh || apt_install openssh-client || warn "the tests of SSH are skipped."
     have nft || apt_install nftables # without it the lab of networks would be skipped, and with it half of security
     [ ${#shells[@]} -eq 0 ] || (apt_install "${shells[@]}") || warn "the tests of these shells' completion are skipped."
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Paddock's images on this host's engine.
-#   images/build.sh [--force] [base | python | data | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]...
+#   images/build.sh [--force] [base | python | data | ide | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]...
 #                                         (default: python and egress, with the base that they stand on)
 # `daemon` is Paddock itself, for deploy/compose.yaml; it is not part of `all`.
 # An image carries its recipe's hash as a label; what is up to date is left alone. --force builds again, for new packages.
@@ -25,6 +25,7 @@ recipe_of() {
     case $1 in
         base | tiny) recipe "$1" ;;
         data) recipe base python data ;;
+        ide) recipe base python ide ;;
         model-tiny) recipe base bun model-tiny ;;
         daemon) recipe base python daemon ../controller ../migrations ../pyproject.toml ../requirements.lock ;;
         *) recipe base "$1" ;;
@@ -141,6 +142,10 @@ build_data() {
     packages_of_python "$work/data/site" --no-deps --require-hashes -r "$ROOT/images/data/requirements.lock"
     build_on_base data "Data image"
 }
+build_ide() {
+    up_to_date python || build_python
+    build_on_base ide "Image for editors"
+}
 # binary_of_python NAME: what an image's requirements.lock pins, and in `records` what says so (for the bill of materials).
 binary_of_python() {
     packages_of_python "$work/$1/site" --no-deps --require-hashes -r "$ROOT/images/$1/requirements.lock"
@@ -206,9 +211,9 @@ names=()
 for argument in "$@"; do
     case $argument in
         --force) force=yes ;;
-        all) names+=(base python data node bun deno toolchain egress agent model-tiny tiny) ;;
-        base | python | data | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon) names+=("$argument") ;;
-        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | data | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]..." ;;
+        all) names+=(base python data ide node bun deno toolchain egress agent model-tiny tiny) ;;
+        base | python | data | ide | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon) names+=("$argument") ;;
+        *) die "unknown image: $argument" "Use: images/build.sh [--force] [base | python | data | ide | node | bun | deno | toolchain | egress | agent | model-tiny | tiny | daemon | all]..." ;;
     esac
 done
 [ ${#names[@]} -gt 0 ] || names=(python egress)

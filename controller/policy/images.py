@@ -33,7 +33,21 @@ class ImageRules:
 ANY_IMAGE = ImageRules()
 # Names that images/build.sh builds, as paddock/NAME:1.
 RECIPES = (
-    *("base", "python", "data", "node", "bun", "deno", "toolchain", "egress", "agent", "model-tiny", "tiny", "daemon"),
+    *(
+        "base",
+        "python",
+        "data",
+        "ide",
+        "node",
+        "bun",
+        "deno",
+        "toolchain",
+        "egress",
+        "agent",
+        "model-tiny",
+        "tiny",
+        "daemon",
+    ),
 )
 _TAG_OF_TINY = "paddock/test-tiny:1"
 

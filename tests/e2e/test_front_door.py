@@ -1,5 +1,6 @@
 """The front door: OpenSSH's own client in sandboxes, and previews of their ports by signed links."""
 
+import gzip
 import json
 import os
 import shutil
@@ -166,6 +167,59 @@ def test_a_port_of_the_sandbox_is_forwarded(client: Client) -> None:
     wait_for("an answer", lambda: b"200 OK" in answer())
     refused = client.run("ssh", "-W", "192.0.2.1:80", "box.paddock", input=b"")
     assert b"only ports of the sandbox itself are forwarded" in refused.stderr
+
+
+_STAND_IN = """
+mkdir -p "$HOME/.server/bin" && cd "$HOME/.server"
+cat > bin/server <<'END'
+#!/usr/bin/env python3
+import socket
+server = socket.socket()
+server.bind(("127.0.0.1", 0))
+server.listen()
+print(server.getsockname()[1], flush=True)
+while True:
+    link = server.accept()[0]
+    link.sendall(b"server of the editor: " + link.recv(100))
+    link.close()
+END
+chmod 755 bin/server
+nohup bin/server > port 2> log < /dev/null &
+until [ -s port ]; do :; done
+echo "listeningOn==$(cat port)=="
+"""
+
+
+def test_an_editors_server_survives_a_lost_connection(client: Client) -> None:
+    """The steps of Remote-SSH and Cursor: a script for bash on stdin, a server in the background, its port by -D."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = str(server.getsockname()[1])
+    with client.begin("-T", "-D", free, "box.paddock", "bash") as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        first.stdin.write(_STAND_IN.encode())
+        first.stdin.flush()
+        port = first.stdout.readline().decode().split("==")[1]
+        first.kill()
+    answer = client.run("ssh", "-W", f"127.0.0.1:{port}", "box.paddock", input=b"hello")
+    assert answer.stdout == b"server of the editor: hello"
+
+
+def test_one_connection_carries_an_editors_sessions(client: Client, tmp_path: Path) -> None:
+    """The steps of Zed and JetBrains: a master, `uname`, a compressed server by sftp, and its stdin and stdout."""
+    control = f"ControlPath={tmp_path}/c"
+    with client.begin("-N", "-o", "ControlMaster=yes", "-o", control, "box.paddock") as master:
+        shared = ("-o", "ControlMaster=no", "-o", control)
+        wait_for("the master", lambda: (tmp_path / "c").exists())
+        assert client.run("ssh", *shared, "box.paddock", "uname -sm").stdout.startswith(b"Linux ")
+        packed = tmp_path / "server.gz"
+        packed.write_bytes(gzip.compress(b"#!/bin/sh\nwhile read line; do echo got $line; done\n" + b"#" * 2_000_000))
+        batch = f"mkdir .cache\nput {packed} .cache/server.gz\n"
+        assert client.run("sftp", *shared, "-b", "-", "box.paddock", input=batch.encode()).returncode == 0
+        start = "cd .cache && gunzip -f server.gz && chmod 755 server && exec ./server"
+        assert client.run("ssh", *shared, "box.paddock", start, input=b"one\n").stdout == b"got one\n"
+        client.run("ssh", *shared, "-O", "exit", "box.paddock")
+        master.wait(30)
 
 
 def test_refusals_are_one_line(client: Client) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from paddock._models import Metrics as Metrics
     from paddock._models import MetricsList as MetricsList
     from paddock._models import Output as Output
+    from paddock._models import PreviewLink as PreviewLink
     from paddock._models import SandboxFailed as SandboxFailed
     from paddock._models import TaskResult as TaskResult
     from paddock._models import WaitTimedOut as WaitTimedOut
@@ -85,6 +86,7 @@ _MODULES = {
         "Metrics",
         "MetricsList",
         "Output",
+        "PreviewLink",
         "SandboxFailed",
         "TaskResult",
         "WaitTimedOut",

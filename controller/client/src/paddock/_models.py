@@ -141,6 +141,15 @@ class MetricsList:
 
 
 @dataclass(frozen=True, slots=True)
+class PreviewLink:
+    """Link to a port of a sandbox. `expires` is Unix seconds; programs send `token` in `X-Paddock-Preview-Token`."""
+
+    url: str
+    token: str
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
 class WatchEvent:
     """A change of an object: `type` is ADDED, MODIFIED or DELETED, `object` its newest state."""
 

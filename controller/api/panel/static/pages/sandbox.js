@@ -108,7 +108,7 @@ function Overview({ object, namespace, name }) {
     <${Card} title="Limits"><table class="plain"><thead><tr><th></th><th>Asked</th><th>In force</th></tr></thead><tbody>${names.map((each) => html`<tr key=${each}><td class="quiet">${each}</td><td>${visibleText(asked[each] ?? 'default')}</td><td>${visibleText(held[each] ?? '–')}</td></tr>`)}</tbody></table>
       <p class="quiet gap">“In force” is read back from the host. Limits change while it runs: <a href="#/sandboxes/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/edit">edit</a>.</p></${Card}>
     <${Card} title="Last end">${end ? html`<${Facts} facts=${[['Reason', html`<${Status} word=${end.reason}/>`], ['Exit code', String(end.exitCode ?? '–')], ['Finished', end.finishedTime ? when(end.finishedTime) : '–'], end.message && ['Message', end.message]]}/>${end.logTail?.length ? html`<h3 class="gap">Its last lines</h3><pre class="block" tabindex="0">${end.logTail.map((each) => visibleText(typeof each === 'string' ? each : each.text ?? JSON.stringify(each))).join('\n')}</pre>` : ''}` : html`<p class="quiet">It has not ended yet.</p>`}</${Card}>
-    ${'agent' in template || agentOf(status) ? html`<${Agent} object=${object} agent=${template.agent}/>` : ''}<${Preview} namespace=${namespace} name=${name}/></div>`;
+    ${'agent' in template || agentOf(status) ? html`<${Agent} object=${object} agent=${template.agent}/>` : ''}<${Preview} namespace=${namespace} name=${name}/><${Connect} namespace=${namespace} name=${name}/></div>`;
 }
 
 function Preview({ namespace, name }) {
@@ -128,6 +128,25 @@ function Preview({ namespace, name }) {
   return html`<${Card} title="Preview"><form class="row" onSubmit=${go}><label class="row">Port <input type="number" min="1" max="65535" required value=${port} onInput=${(event) => setPort(event.target.value)}/></label><button type="submit" disabled=${!can.allowed} title=${can.reason}><${Icon} name="open"/>Open</button></form>
     ${opened.map((each) => html`<p key=${each.url} class="gap"><a href=${each.url} target="_blank" rel="noopener noreferrer">${each.url}</a> <span class="quiet">port ${each.port}, until this panel's command ends</span></p>`)}
     <p class="quiet gap">Opens at an address of its own, so that the sandbox's page can't act as this panel.</p></${Card}>`;
+}
+
+/** Links to a port that may be passed on, and how to connect from a terminal and an editor. */
+function Connect({ namespace, name }) {
+  const can = useCan('use', 'Sandbox', namespace, name, 'previews');
+  const [port, setPort] = useState('8080');
+  const [hours, setHours] = useState('8');
+  const [links, setLinks] = useState([]);
+  const make = async (event) => {
+    event.preventDefault();
+    try {
+      const link = await call(`${sandboxPath(namespace, name)}/previews`, { method: 'POST', body: { port: Number(port), expiresSeconds: Math.round(Number(hours) * 3600) } });
+      setLinks((old) => [...old, { ...link, port }]);
+    } catch (error) { if (!ended(error)) fail(error); }
+  };
+  const place = namespace === 'default' ? '' : ` -n ${visibleText(namespace)}`;
+  return html`<${Card} title="Connect"><form class="row" onSubmit=${make}><label class="row">Port <input type="number" min="1" max="65535" required value=${port} onInput=${(event) => setPort(event.target.value)}/></label><label class="row">Hours <input type="number" min="0.1" max="168" step="any" required value=${hours} onInput=${(event) => setHours(event.target.value)}/></label><button type="submit" disabled=${!can.allowed} title=${can.reason}>Make a link</button></form>
+    ${links.map((each) => html`<p key=${each.url} class="gap"><a href=${each.url} target="_blank" rel="noopener noreferrer">Open port ${each.port}</a> <span class="quiet">until ${new Date(each.expires * 1000).toLocaleString()}; whoever has the link has the port</span></p>`)}
+    <p class="gap">SSH: <code>paddock ssh ${visibleText(name)}${place}</code></p><p>IDE: <code>paddock code ${visibleText(name)}${place}</code></p></${Card}>`;
 }
 
 export function Events({ namespace, name, kind, version, most = 200 }) {

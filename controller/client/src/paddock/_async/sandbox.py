@@ -28,6 +28,7 @@ from paddock._models import (
     KeptStreams,
     Metrics,
     Object,
+    PreviewLink,
     SandboxFailed,
     TaskResult,
     WatchEvent,
@@ -590,6 +591,24 @@ class AsyncSandbox:
         if timeout:
             await self._accepting(port, timeout)
         return self._transport.proxy(f"{self._path}/proxy/{port}")
+
+    async def preview_link(self, port: int, *, expires: float = 8 * 3600.0) -> PreviewLink:
+        """Return a link to a port for a browser, which may be passed on: whoever has it has the port until it expires.
+
+        `expires` is in seconds, a week at most. Programs send `token` in the header `X-Paddock-Preview-Token`.
+        """
+        request = {"port": port, "expiresSeconds": int(expires)}
+        link = await self._transport.request("POST", f"{self._path}/previews", json=request)
+        return PreviewLink(str(link["url"]), str(link["token"]), float(link["expires"]))
+
+    async def void_preview_links(self) -> None:
+        """End all links to ports of this sandbox, and what is open through them."""
+        await self._transport.request("DELETE", f"{self._path}/previews")
+
+    @property
+    def ssh_command(self) -> list[str]:
+        """Command that opens an SSH session in the sandbox, by the command line `paddock`."""
+        return ["paddock", "--server", str(self._transport.server), "ssh", "-n", self.namespace, self.name]
 
     async def _accepting(self, port: int, timeout: float) -> None:
         deadline = time.monotonic() + timeout
