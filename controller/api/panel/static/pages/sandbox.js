@@ -6,9 +6,9 @@ import { statusWord } from '../words.js';
 import { PlanView } from '../plan.js';
 import { written } from '../yaml.js';
 
-const TABS = [['', 'Overview'], ['charts', 'Charts'], ['logs', 'Logs'], ['terminal', 'Terminal'], ['files', 'Files'], ['events', 'Events'], ['attest', 'Attestation'], ['yaml', 'YAML'], ['edit', 'Edit']];
+const TABS = [['', 'Overview'], ['charts', 'Charts'], ['logs', 'Logs'], ['terminal', 'Terminal'], ['code', 'Code'], ['files', 'Files'], ['events', 'Events'], ['attest', 'Attestation'], ['yaml', 'YAML'], ['edit', 'Edit']];
 const PARTS = {
-  charts: () => import('./charts.js'), logs: () => import('./logs.js'), terminal: () => import('./terminal.js'), files: () => import('./files.js'), edit: () => import('./form.js'), yaml: () => import('./object.js').then((each) => ({ default: each.YamlTab })),
+  charts: () => import('./charts.js'), logs: () => import('./logs.js'), terminal: () => import('./terminal.js'), code: () => import('./code.js'), files: () => import('./files.js'), edit: () => import('./form.js'), yaml: () => import('./object.js').then((each) => ({ default: each.YamlTab })),
 };
 const MERGE = 'application/merge-patch+json';
 // A request of MCP as it is since 2026-07-28: without a handshake.
