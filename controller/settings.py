@@ -422,6 +422,16 @@ class Settings(BaseSettings):
         ge=0,
         description="size in bytes of one sandbox's files in memory that a suspension saves; one with more runs on",
     )
+    workspace_volume_bytes: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 50,
+        description=(
+            "size in bytes of the volume that new sandboxes of level development, build and production on Paddock's "
+            "own images have as /workspace, unless their spec mounts something there; it outlives their container, "
+            "goes with them, and is allocated whole; 0: none, /workspace is part of the root file system"
+        ),
+    )
     artifacts_per_namespace_bytes: int = Field(
         default=1 << 30,
         ge=0,

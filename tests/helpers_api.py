@@ -243,6 +243,8 @@ def make_world(
     connections: PortLimits | None = None,
     place: Place = ALONE,
     store: SqlStore | None = None,
+    workspace_bytes: int = 0,
+    first_uid: int = 1,
 ) -> World:
     """A world with an open, empty store, or that of another. Close it in the end.
 
@@ -254,7 +256,7 @@ def make_world(
     clock, view, streams, woken, refusals = HandClock(), View(), ScriptedStreams(), [], []
     unguarded: list[str] = []
     snapshots: list[Snapshot] = []
-    numbers, files, ports, meter = itertools.count(1), FakeFiles(), FakePorts(), Meter()
+    numbers, files, ports, meter = itertools.count(first_uid), FakeFiles(), FakePorts(), Meter()
     images = engine.image_store if engine else FakeImages({"paddock/base:1": "sha256:" + "b" * 64}, set)
 
     def admit(kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles) -> Iterable[tuple[str, str]]:
@@ -288,6 +290,7 @@ def make_world(
         limits=ServiceLimits(
             transfers=transfers or TransferLimits(),
             connections=connections or PortLimits(),
+            workspace_bytes=workspace_bytes,
             images=ImageWorkRules("run", context_bytes=1 << 20, push_registries=("registry.example",)),
         ),
         new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",

@@ -71,6 +71,7 @@ def services_of(
         images=settings.image_rules(),
         installs=make_install_rules(settings, store.instance_id),
         most_objects=settings.objects_per_namespace,
+        workspace_bytes=settings.workspace_volume_bytes,
         most_annotation_bytes=settings.annotations_per_namespace_bytes,
         artifact_bytes=settings.artifacts_per_namespace_bytes,
     )

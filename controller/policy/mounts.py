@@ -4,14 +4,16 @@ The engine package resolves a path when it opens it, below the host root that is
 """
 
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from controller.kinds.common.exec_paths import in_kernel_paths
 from controller.kinds.runtime.mount import HostRoot, Mount, Slot
 from controller.kinds.sandbox import SandboxSpec, Template, VolumeSource, WorkspaceMount
 from controller.policy import credentials
 from controller.policy.admission import Refusal
-from controller.policy.levels.levels import Level, Policy
+from controller.policy.images import is_own
+from controller.policy.levels.levels import FULL_ISOLATION, Level, Policy
 
 # Folders of keys and tokens. Neither they nor a parent of one may be mounted into a sandbox.
 CREDENTIAL_FOLDERS = (".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".ssh")
@@ -35,6 +37,8 @@ SYSTEM_FOLDERS = (
     "/var/run",
 )
 _STANDARD = WorkspaceMount()
+_WORKSPACE = "workspace"
+_MOUNTED = ("tmpfs", "volumes", "volumeClaimTemplates", "secrets")
 
 
 def system_folder(path: str) -> str:
@@ -214,6 +218,38 @@ def clashes(spec: SandboxSpec, template: Template, name: str) -> Iterator[Refusa
 def shared(template: Template) -> tuple[str, ...]:
     """Return the volumes that every sandbox of this template writes to: no SandboxPool may use such a template."""
     return tuple(dict.fromkeys(each.name for each in template.volumes if not each.read_only))
+
+
+def with_workspace_volume(kind: str, spec: Mapping[str, Any], policy: Policy, size_bytes: int) -> Mapping[str, Any]:
+    """Return the spec of a new Sandbox or SandboxTemplate, with a volume for its workspace if it has nothing there.
+
+    It is for levels with a writable root, where the workspace is lost with the container, and for Paddock's own images:
+    what another image has in that folder would be hidden.
+    """
+    if not size_bytes or kind not in ("Sandbox", "SandboxTemplate"):
+        return spec
+    template = spec.get("template") if kind == "Sandbox" else spec
+    if not isinstance(template, Mapping) or spec.get("workspace") or template.get("workspace") is not None:
+        return spec
+    named = spec.get("securityLevel") or template.get("securityLevel") or FULL_ISOLATION.name
+    level = policy.levels.get(named) if isinstance(named, str) else None
+    image = template.get("image")
+    if level is None or level.read_only_root or not isinstance(image, str) or not is_own(image):
+        return spec
+    if any(_is_near(mount) for place in _MOUNTED for mount in template.get(place) or ()):
+        return spec
+    claims = template.get("volumeClaimTemplates") or []
+    volume = {"name": _WORKSPACE, "mountPath": _STANDARD.mount_path, "size": size_bytes, "reclaimPolicy": "Delete"}
+    made = {**template, "volumeClaimTemplates": [*claims, volume]}
+    return {**spec, "template": made} if kind == "Sandbox" else made
+
+
+def _is_near(mount: Any) -> bool:
+    """Return True if a mount is at the workspace, below or above it, or has the name of its volume."""
+    if not isinstance(mount, Mapping):
+        return True  # the schema refuses it
+    path = str(mount.get("mountPath", ""))
+    return below(path, _STANDARD.mount_path) or below(_STANDARD.mount_path, path) or mount.get("name") == _WORKSPACE
 
 
 def of_one_host(spec: SandboxSpec, template: Template, name: str) -> tuple[str, ...]:

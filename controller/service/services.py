@@ -1,10 +1,11 @@
 """All use-cases over one set of ports: the fleet's, which need only the store, and those that need a sandbox's host."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
@@ -12,6 +13,7 @@ from controller.kinds.registry import Registry
 from controller.kinds.runtime.agent import IMAGE as AGENT_IMAGE
 from controller.kinds.runtime.context import MOST_CONTEXTS
 from controller.policy.levels.levels import Policy
+from controller.policy.mounts import with_workspace_volume
 from controller.policy.network.egress import IMAGE as EGRESS_IMAGE
 from controller.ports import (
     AdoptedExecs,
@@ -145,7 +147,8 @@ class LoopPorts:
 class ServiceLimits:
     """The settings' limits.
 
-    `contexts` is how many code contexts a sandbox may have.
+    `contexts` is how many code contexts a sandbox may have, `workspace_bytes` the size of the volume that new sandboxes
+    with a writable root have as their workspace (0: none).
     `most_objects` and `most_annotation_bytes` bound a namespace whose quotas give no bound (0: no bound).
     """
 
@@ -155,6 +158,7 @@ class ServiceLimits:
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
     installs: InstallRules = field(default_factory=InstallRules)
     contexts: int = MOST_CONTEXTS
+    workspace_bytes: int = 0
     most_objects: int = 0
     most_annotation_bytes: int = 0
     artifact_bytes: int = 1 << 30
@@ -246,6 +250,7 @@ def make_services(
         most_objects=limits.most_objects,
         most_annotation_bytes=limits.most_annotation_bytes,
         place=loop.place,
+        defaults=_defaults(policy, limits.workspace_bytes),
     )
     sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy, loop.place, host.reached)
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
@@ -253,6 +258,13 @@ def make_services(
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
     sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet, meter)
     return Services(**vars(fleet), **vars(sandbox))
+
+
+def _defaults(policy: Policy, workspace_bytes: int) -> Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None:
+    """Return what completes the specs of new objects; None: nothing does."""
+    if not workspace_bytes:
+        return None
+    return lambda kind, spec: with_workspace_volume(kind, spec, policy, workspace_bytes)
 
 
 def make_fleet(

@@ -56,7 +56,7 @@ class Pipeline:
 
     `new_uid` makes the uid of a new object. `wake` is called once after each commit that changed something.
     `most_objects` and `most_annotation_bytes` bound a namespace whose quotas give no bound (0: no bound).
-    `place` is this host among those of the store.
+    `place` is this host among those of the store. `defaults` completes the spec of a new object of that kind.
     """
 
     store: Store
@@ -70,6 +70,7 @@ class Pipeline:
     most_objects: int = 0
     most_annotation_bytes: int = 0
     place: Place = ALONE
+    defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     @contextmanager
     def transaction(self) -> Iterator["WriteTransaction"]:
@@ -112,6 +113,9 @@ class WriteTransaction:
 
         `text` gives a scalar as it was written, for messages. A spec that breaks the schema is None.
         """
+        defaults = self._rules.defaults
+        if defaults is not None and self.transaction.get(*target.key) is None:
+            spec = defaults(target.kind.name, spec)
         try:
             normal = normalise(target.kind, spec)
         except ValidationError as error:
