@@ -46,7 +46,7 @@ def test_overhead_against_the_sdk(tmp_path: Path) -> None:
             sandbox = paddock.sandboxes.get(box["sandboxID"])
             figures = medians(
                 {
-                    "run, SDK": lambda: sandbox.run(LOGIN),
+                    "run, SDK": lambda: sandbox.exec(LOGIN),
                     "run, E2B": lambda: http.post("/process.Process/Start", content=body, headers=stream).content,
                     "write, SDK": lambda: sandbox.files.write("/home/user/file", b"x"),
                     "write, E2B": lambda: http.post("/files", params=path, content=b"x", headers=plain).content,
