@@ -8,7 +8,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from controller.api.middleware.authenticate import refuse
-from controller.api.middleware.limits import RequestMetrics
+from controller.api.middleware.byte_budget import ByteBudget
+from controller.api.middleware.limits import BODIES_BYTES, BodyLimit, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.middleware.trace import Trace
@@ -29,6 +30,8 @@ from controller.service.services import Services
 from controller.store.sql_store import SqlStore
 
 _SECRETS = (b"x-api-key", b"x-access-token", b"e2b-traffic-access-token", b"e2b-sandbox-id", b"e2b-sandbox-port")
+_STREAMED_PATHS = ("/files", "/process.Process/StreamInput")
+MOST_BODY_BYTES = (4 << 20) + 16
 _OUTPUT_PATHS = ("/process.Process/Start", "/process.Process/Connect", "/execute")
 _log = structlog.get_logger("paddock")
 
@@ -81,9 +84,8 @@ def _application(
     parts = Parts(
         services, identify, store.tokens, core.clock, rules, locations.is_here if locations is not None else None
     )
-    app = Trace(
-        RequestMetrics(E2BApp(parts, partial(_pass_on, services), partial(_limited, services, load)), core.meter)
-    )
+    limited = partial(_limited, services, load, ByteBudget(BODIES_BYTES, load.share))
+    app = Trace(RequestMetrics(E2BApp(parts, partial(_pass_on, services), limited), core.meter))
     return _Pauses(app, services.sandbox_streams.rules.pause_seconds)
 
 
@@ -120,6 +122,17 @@ async def _pass_on(
         await ProxiedResponse(request, opened)(scope, receive, send)
 
 
-def _limited(services: Services, load: LoadLimits, app: ASGIApp) -> ASGIApp:
+def _limited(services: Services, load: LoadLimits, budget: ByteBudget, app: ASGIApp) -> ASGIApp:
     """Return the application with the limits of the API's listeners, for the caller of a request."""
-    return TokenExpiry(LoadLimit(app, load), services.token_expirations)
+    return TokenExpiry(LoadLimit(_Bodies(app, budget, load.share), load), services.token_expirations)
+
+
+class _Bodies:
+    """Bounds bodies, alone and together, but for those that are passed on piece by piece."""
+
+    def __init__(self, app: ASGIApp, budget: ByteBudget, share: float) -> None:
+        self._app, self._bounded = app, BodyLimit(app, MOST_BODY_BYTES, budget, share)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app if scope["path"] in _STREAMED_PATHS else self._bounded
+        await app(scope, receive, send)

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 from starlette.datastructures import Headers, QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
@@ -47,9 +48,19 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.agent import PORT as AGENT_PORT
 from controller.kinds.runtime.models import PORT as MODELS_PORT
 from controller.service.access.access import acting
-from controller.service.errors import BadRequest, Forbidden, MethodNotAllowed, NotFound, ServiceError, TooLarge
+from controller.service.errors import (
+    BadRequest,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    ServiceError,
+    TooLarge,
+    TooManyRequests,
+)
+from controller.service.parsing import SMALL_BYTES, Parsing
 
-_TARGET = "paddock.e2b"  # in the state of a request: its caller and sandbox
+# In the state of a request: its caller and sandbox, and the queue of large texts.
+_TARGET, _PARSING = "paddock.e2b", "paddock.e2b.parsing"
 _STREAM_TYPE, _UNARY_TYPE = "application/connect+json", "application/json"
 _KEEPALIVE_SECONDS = 90.0
 _MOST_SECONDS = 1e7
@@ -103,7 +114,7 @@ class E2BApp:
                 await on_thread(self._parts.services.recorder.unknown, source, str(error))
             await refuse(error, scope, receive, send)
             return
-        scope.setdefault("state", {})[_TARGET] = target
+        scope.setdefault("state", {}).update({_TARGET: target, _PARSING: self._parts.services.parsing})
         port = destination.port if destination else 0
         app = self._by_port.get(port) or partial(self._program, port)
         if scope["type"] == "websocket" and port in self._by_port:
@@ -150,6 +161,8 @@ class E2BApp:
                 return await handle(call, request)
             except ServiceError as error:
                 return to_answer(error)
+            except HTTPException as error:  # of the limits on bodies
+                return to_answer(_of_status(error.status_code, str(error.detail)))
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception:
@@ -171,12 +184,12 @@ class E2BApp:
 
     async def _unary(self, call: Call, request: Request) -> Response:
         _check_type(request, _UNARY_TYPE)
-        place, message = await self._place(request), Fields(parsed(await _body(request)))
+        place, message = await self._place(request), await _large(request, parsed, await _body(request))
         return JSONResponse(await getattr(self._service(call), call.name)(place, message))
 
     async def _stream(self, call: Call, request: Request) -> Response:
         _check_type(request, _STREAM_TYPE)
-        place, message = await self._place(request), Fields(only_message(await _body(request)))
+        place, message = await self._place(request), await _large(request, only_message, await _body(request))
         keepalive = _seconds(request, "keepalive-ping-interval", 1.0) or _KEEPALIVE_SECONDS
         limit = _seconds(request, "connect-timeout-ms", 0.001)
         try:
@@ -353,7 +366,21 @@ async def _body(request: Request) -> bytes:
 
 
 async def _fields(request: Request) -> Fields:
-    return Fields(parsed(await _body(request)))
+    return await _large(request, parsed, await _body(request))
+
+
+async def _large(request: Request, parse: Callable[[bytes], dict[str, Any]], body: bytes) -> Fields:
+    """Parse a body; a large one in the queue of all callers. Raises BadRequest; TooManyRequests."""
+    if len(body) <= SMALL_BYTES:
+        return Fields(parse(body))
+    parsing: Parsing = request.scope["state"][_PARSING]
+    return Fields(await parsing.run(len(body), parse, body))
+
+
+def _of_status(code: int, message: str) -> ServiceError:
+    if code == 413:
+        return TooLarge(message)
+    return TooManyRequests(message, retry_after_seconds=1) if code == 429 else Forbidden(message)
 
 
 def _check_type(request: Request, required: str) -> None:

@@ -25,6 +25,19 @@ class Call:
 
 _P, _F = "/process.Process", "/filesystem.Filesystem"
 _ID = "/sandboxes/{id}"
+_CREATE = "iam, mcp and volumes are refused; the network only narrows; envs are in no spec"
+_LIST = "those that E2B's clients created, in the key's namespace"
+_INFO = "a paused one has no time-out, and an endAt 30 days ahead"
+_PAUSE = "hibernated where the host can, else frozen; without memory stopped, its files kept"
+_METRICS = "one sample, the newest; the disk and the page cache have no figures"
+_NETWORK = "narrows by host names; addresses and what would widen are refused"
+_TEMPLATES = "SandboxTemplates, pools and e2b_templates; with E2B's default sizes"
+_READ = "always as an attachment; files of /proc and the like are refused"
+_WRITE = "metadata of files is refused"
+_START = "by bash, as the sandbox's own user; no figure of the pid is the sandbox's own"
+_JOIN = "not after a restart of the daemon"
+_ENTRY = "owner and group are numbers, or root"
+_MOVE = "within one file system"
 _WATCH = "listings are compared four times a second: what comes and goes between is not seen, a rename is two events"
 _LANGUAGES = "python, javascript and bash, if the image has them; others are refused"
 _BUILDS = "template builds are not offered; build an image, and name it as the template"
@@ -35,28 +48,28 @@ _DELETE = "deletes snapshots only; a template is deleted by `paddock delete`"
 _SNAPSHOTS = "files at one instant; processes and memory are not copied"
 
 CALLS: Sequence[Call] = (
-    Call("control", "POST", "/v2/sandboxes", "create", client="Sandbox.create"),
-    Call("control", "POST", "/sandboxes", "create", client="Sandbox.create"),
-    Call("control", "GET", "/v2/sandboxes", "list", client="Sandbox.list"),
-    Call("control", "GET", "/sandboxes", "list", client="Sandbox.list"),
-    Call("control", "GET", _ID, "get", client="get_info"),
+    Call("control", "POST", "/v2/sandboxes", "create", client="Sandbox.create", difference=_CREATE),
+    Call("control", "POST", "/sandboxes", "create", client="Sandbox.create", difference=_CREATE),
+    Call("control", "GET", "/v2/sandboxes", "list", client="Sandbox.list", difference=_LIST),
+    Call("control", "GET", "/sandboxes", "list", client="Sandbox.list", difference=_LIST),
+    Call("control", "GET", _ID, "get", client="get_info", difference=_INFO),
     Call("control", "DELETE", _ID, "kill", client="kill"),
     Call("control", "POST", _ID + "/timeout", "timeout", client="set_timeout"),
     Call("control", "POST", _ID + "/refreshes", "timeout", "refresh"),
-    Call("control", "POST", _ID + "/pause", "pause", client="pause"),
+    Call("control", "POST", _ID + "/pause", "pause", client="pause", difference=_PAUSE),
     Call("control", "POST", "/v2/sandboxes/{id}/connect", "connect", client="Sandbox.connect"),
     Call("control", "POST", _ID + "/connect", "connect", client="Sandbox.connect"),
     Call("control", "POST", _ID + "/resume", "connect", client="Sandbox.resume"),
-    Call("control", "GET", _ID + "/metrics", "metrics", client="get_metrics"),
-    Call("control", "PUT", _ID + "/network", "network", client="update_network"),
+    Call("control", "GET", _ID + "/metrics", "metrics", client="get_metrics", difference=_METRICS),
+    Call("control", "PUT", _ID + "/network", "network", client="update_network", difference=_NETWORK),
     Call("control", "POST", _ID + "/fork", "fork", client="fork", difference=_SNAPSHOTS),
     Call("control", "POST", _ID + "/snapshots", "snapshot", client="create_snapshot", difference=_SNAPSHOTS),
     Call("control", "GET", "/snapshots", "snapshots", client="list_snapshots"),
-    Call("control", "GET", "/templates", "templates", "list", "Template.list"),
-    Call("control", "GET", "/v2/templates", "templates", "list", "Template.list"),
-    Call("control", "GET", "/default-templates", "templates", "list"),
+    Call("control", "GET", "/templates", "templates", "list", "Template.list", difference=_TEMPLATES),
+    Call("control", "GET", "/v2/templates", "templates", "list", "Template.list", difference=_TEMPLATES),
+    Call("control", "GET", "/default-templates", "templates", "list", difference=_TEMPLATES),
     Call("control", "GET", "/templates/aliases/{id:path}", "template", "alias", "Template.exists"),
-    Call("control", "GET", "/templates/{id}", "template", "get"),
+    Call("control", "GET", "/templates/{id}", "template", "get", difference=_TEMPLATES),
     Call("control", "DELETE", "/templates/{id:path}", "delete_template", client="delete_snapshot", difference=_DELETE),
     Call("control", "POST", "/v3/templates", "refusal", client="Template.build", difference=_BUILDS),
     Call("control", "POST", "/v2/templates", "refusal", client="Template.build", difference=_BUILDS),
@@ -68,20 +81,20 @@ CALLS: Sequence[Call] = (
     Call("control", "GET", _ID + "/logs", "refusal", difference=_LOGS),
     Call("control", "GET", "/v2/sandboxes/{id}/logs", "refusal", difference=_LOGS),
     Call("envd", "GET", "/health", "health", client="is_running"),
-    Call("envd", "GET", "/files", "download", client="files.read, download_url"),
-    Call("envd", "POST", "/files", "upload", client="files.write, files.write_files, upload_url"),
-    Call("envd", "POST", _P + "/Start", "stream", "start", "commands.run, pty.create"),
-    Call("envd", "POST", _P + "/Connect", "stream", "connect", "commands.connect, pty.connect"),
+    Call("envd", "GET", "/files", "download", client="files.read, download_url", difference=_READ),
+    Call("envd", "POST", "/files", "upload", client="files.write, files.write_files, upload_url", difference=_WRITE),
+    Call("envd", "POST", _P + "/Start", "stream", "start", "commands.run, pty.create", difference=_START),
+    Call("envd", "POST", _P + "/Connect", "stream", "connect", "commands.connect, pty.connect", difference=_JOIN),
     Call("envd", "POST", _P + "/List", "unary", "list_all", "commands.list"),
     Call("envd", "POST", _P + "/SendInput", "unary", "send_input", "commands.send_stdin, pty.send_stdin"),
     Call("envd", "POST", _P + "/StreamInput", "input", client="commands.stream_input"),
     Call("envd", "POST", _P + "/SendSignal", "unary", "send_signal", "commands.kill, pty.kill"),
     Call("envd", "POST", _P + "/CloseStdin", "unary", "close_stdin", "close_stdin"),
     Call("envd", "POST", _P + "/Update", "unary", "update", "pty.resize"),
-    Call("envd", "POST", _F + "/Stat", "unary", "stat", "files.get_info, files.exists"),
-    Call("envd", "POST", _F + "/ListDir", "unary", "list_dir", "files.list"),
+    Call("envd", "POST", _F + "/Stat", "unary", "stat", "files.get_info, files.exists", difference=_ENTRY),
+    Call("envd", "POST", _F + "/ListDir", "unary", "list_dir", "files.list", difference=_ENTRY),
     Call("envd", "POST", _F + "/MakeDir", "unary", "make_dir", "files.make_dir"),
-    Call("envd", "POST", _F + "/Move", "unary", "move", "files.rename"),
+    Call("envd", "POST", _F + "/Move", "unary", "move", "files.rename", difference=_MOVE),
     Call("envd", "POST", _F + "/Remove", "unary", "remove", "files.remove"),
     Call("envd", "POST", _F + "/WatchDir", "stream", "watch_dir", "files.watch_dir", _WATCH),
     Call("envd", "POST", _F + "/CreateWatcher", "unary", "create_watcher", "files.watch_dir", _WATCH),

@@ -11,18 +11,17 @@ from typing import Any
 from controller.e2b import metadata
 from controller.e2b.control import Control, namespace_of
 from controller.e2b.envs import Variables
-from controller.e2b.errors import NotOffered, one_line
+from controller.e2b.errors import one_line
 from controller.e2b.fields import Fields
 from controller.e2b.parts import Parts, on_thread
-from controller.e2b.template import SNAPSHOT, SPEC, is_name
+from controller.e2b.template import SPEC, is_name
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.meta import StoredObject, stored_condition
-from controller.kinds.registry import Kind
+from controller.kinds.sandboxsnapshot import CAPTURED, KIND
 from controller.service.access import access
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceError, ServiceUnavailable
 from controller.version import API_VERSION
 
-NOT_OFFERED = "snapshots are not offered by this daemon; copy files out by `files.read`, or keep the sandbox paused"
 _NAME = "paddock.e2b/name"
 _WRITTEN_BY = "e2b"
 _WAIT_SECONDS, _POLL_SECONDS = 50.0, 0.05
@@ -63,13 +62,13 @@ class Snapshots:
         return await on_thread(self._list, query)
 
     def _list(self, query: Callable[[str], str]) -> tuple[Sequence[Mapping[str, Any]], str]:
-        kind, namespace = self._kind(), _namespace()
-        self._parts.require("list", namespace, kind=kind.name)
+        namespace = _namespace()
+        self._parts.require("list", namespace, kind=KIND.name)
         source, token, limit = query("sandboxID"), query("nextToken"), query("limit")
         if limit and not (limit.isascii() and limit.isdigit() and int(limit[:6]) > 0):
             raise BadRequest(f"limit: must be a whole number from 1 to {_MOST_LISTED}")
         most = min(int(limit or _MOST_LISTED), _MOST_LISTED)
-        stored = self._parts.services.objects.list(kind, namespace, labels=f"{metadata.LABEL}=true").objects
+        stored = self._parts.services.objects.list(KIND, namespace, labels=f"{metadata.LABEL}=true").objects
         objects = [
             obj
             for obj in sorted(stored, key=lambda obj: obj.name)
@@ -82,15 +81,14 @@ class Snapshots:
 
     def delete(self, name: str) -> None:
         """Delete a snapshot. Raises NotFound, Conflict while something begins from it."""
-        kind, namespace = self._parts.services.registry.by_name(SNAPSHOT), _namespace()
-        if kind is None or not is_name(name):
+        namespace = _namespace()
+        if not is_name(name):
             raise NotFound(f"snapshot {name[:100]} not found")
-        self._parts.require("delete", namespace, name, kind=kind.name)
-        self._parts.services.objects.delete(kind, namespace, name, deleted_by=_WRITTEN_BY)
+        self._parts.require("delete", namespace, name, kind=KIND.name)
+        self._parts.services.objects.delete(KIND, namespace, name, deleted_by=_WRITTEN_BY)
 
     async def _capture(self, source: StoredObject, name: str, **spec: Any) -> StoredObject:
-        kind = self._kind()
-        self._parts.require("create", source.namespace, kind=kind.name)
+        self._parts.require("create", source.namespace, kind=KIND.name)
         self._parts.require("use", source.namespace, source.name, "exec")
         copied = {field: source.spec[field] for field in _COPIED if source.spec.get(field)}
         annotations = {
@@ -101,24 +99,24 @@ class Snapshots:
         place = {"name": f"s{secrets.token_hex(10)}", "namespace": source.namespace}
         document = {
             "apiVersion": API_VERSION,
-            "kind": kind.name,
+            "kind": KIND.name,
             "metadata": {**place, "labels": {metadata.LABEL: "true"}, "annotations": annotations},
             "spec": {"sandboxRef": {"name": source.name}, **spec},
         }
         text, create = json.dumps(document), partial(self._parts.services.write.create, written_by=_WRITTEN_BY)
-        obj = await self._parts.services.parsing.run(len(text), create, kind, source.namespace, text)
+        obj = await self._parts.services.parsing.run(len(text), create, KIND, source.namespace, text)
         try:
-            return await self._captured(kind, obj)
+            return await self._captured(obj)
         except BaseException:
             delete = partial(self._parts.services.objects.delete, deleted_by=_WRITTEN_BY)
-            await asyncio.shield(on_thread(delete, kind, obj.namespace, obj.name))
+            await asyncio.shield(on_thread(delete, KIND, obj.namespace, obj.name))
             raise
 
-    async def _captured(self, kind: Kind, created: StoredObject) -> StoredObject:
+    async def _captured(self, created: StoredObject) -> StoredObject:
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
-            obj = await on_thread(self._parts.services.objects.get, kind, created.namespace, created.name)
-            condition = stored_condition(obj, "Captured")
+            obj = await on_thread(self._parts.services.objects.get, KIND, created.namespace, created.name)
+            condition = stored_condition(obj, CAPTURED)
             if condition.get("status") == "True":
                 return obj
             message = f"{condition.get('reason', 'Pending')}: {condition.get('message', '')}"
@@ -127,12 +125,6 @@ class Snapshots:
             if time.monotonic() >= deadline:
                 raise ServiceUnavailable(f"snapshot was not ready in {_WAIT_SECONDS:g} s: {message}")
             await asyncio.sleep(_POLL_SECONDS)
-
-    def _kind(self) -> Kind:
-        kind = self._parts.services.registry.by_name(SNAPSHOT)
-        if kind is None:
-            raise NotOffered(NOT_OFFERED)
-        return kind
 
 
 def _namespace() -> str:

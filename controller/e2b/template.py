@@ -9,6 +9,7 @@ from controller.e2b.metadata import TEMPLATE as TEMPLATE_NAME
 from controller.e2b.parts import Parts
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.sandboxpool import KIND as POOL
+from controller.kinds.sandboxsnapshot import KIND as SNAPSHOT
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.policy.levels.levels import FULL_ISOLATION as STRICTEST
 from controller.service.access import access
@@ -19,7 +20,6 @@ _STRICTEST = STRICTEST.name
 _HOME_SIZE = "256Mi"
 _TMP = {"mountPath": "/tmp", "size": "64Mi"}  # noqa: S108 - in the sandbox
 _SHOWN = 20
-SNAPSHOT = "SandboxSnapshot"  # the kind
 SPEC = "paddock.e2b/spec"  # of a snapshot: what a sandbox of it begins with
 
 
@@ -66,11 +66,10 @@ def chosen(parts: Parts, namespace: str, template: str) -> Chosen:
 
 def _of_snapshot(parts: Parts, namespace: str, name: str) -> Chosen | None:
     """Return the spec of a sandbox that begins from a snapshot of this name; None: there is none."""
-    kind = parts.services.registry.by_name(SNAPSHOT)
-    if kind is None or not is_name(name) or not access.may(AccessRequest("get", kind.name, namespace, name)):
+    if not is_name(name) or not access.may(AccessRequest("get", SNAPSHOT.name, namespace, name)):
         return None
     try:
-        obj = parts.services.objects.get(kind, namespace, name)
+        obj = parts.services.objects.get(SNAPSHOT, namespace, name)
         copied = json.loads(obj.annotations.get(SPEC) or "null")
     except (NotFound, ValueError):
         return None

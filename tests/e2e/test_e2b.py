@@ -245,6 +245,22 @@ def test_a_time_out_may_pause(client: Client) -> None:
     client.control("DELETE", f"/sandboxes/{short.id}")
 
 
+def test_forks_and_snapshots_begin_with_the_files(client: Client, box: Box) -> None:
+    box.write("forked", b"1")
+    [fork] = client.control("POST", f"/sandboxes/{box.id}/fork", {"count": 1}).json()
+    copy = Box(client.http, fork["sandbox"])
+    box.write("forked", b"2")
+    assert (copy.read("forked").content, copy.run("echo $FOO")[0]) == (b"1", "bar\n")
+    snapshot = client.control("POST", f"/sandboxes/{box.id}/snapshots", {}).json()["snapshotID"]
+    assert snapshot in [item["snapshotID"] for item in client.control("GET", "/snapshots").json()]
+    again = client.create(templateID=snapshot)
+    assert again.read("forked").content == b"2"
+    assert client.control("DELETE", f"/templates/{snapshot}").status_code == 409
+    for each in (copy, again):
+        assert client.control("DELETE", f"/sandboxes/{each.id}").status_code == 204
+    wait_for("it is deleted", lambda: client.control("DELETE", f"/templates/{snapshot}").status_code == 204)
+
+
 def test_code_keeps_its_state(client: Client, box: Box) -> None:
     def execute(code: str) -> list[dict[str, Any]]:
         headers = {"E2b-Sandbox-Id": box.id, "E2b-Traffic-Access-Token": box.shown["trafficAccessToken"]}

@@ -209,10 +209,7 @@ if new:
         ("snapshot", lambda: Sandbox.delete_snapshot(box.create_snapshot().snapshot_id)),
         ("list_snapshots", lambda: Sandbox.list_snapshots().next_items()),
     ):
-        if os.environ.get("HAS_SNAPSHOTS"):
-            check(name, call)
-        else:
-            check(f"{name} refused", lambda call=call: raises(SandboxException, call, "not offered"))
+        check(name, call)
     check("mcp refused", lambda: raises(SandboxException, lambda: Sandbox.create(mcp={"a": {}}), "mcp"))
 check("pause and connect", paused)
 check("template missing", lambda: raises(SandboxException, lambda: Sandbox.create("none-such"), "not found"))
