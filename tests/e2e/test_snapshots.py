@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock import Paddock
 from tests.daemon import RunningDaemon, running, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
@@ -39,6 +40,28 @@ PLACES = ("/var/tmp/f", "/workspace/f", "/tmp/f", "/scratch/f", "/shelf/f", "/da
 ALL = " ".join(PLACES)
 READ = f"cat {ALL}; stat -c %a /var/tmp/f; stat -c %h /workspace/f; for f in {ALL}; do echo + >> $f; done"
 WRITE = f"for f in {ALL}; do echo $f > $f; done; chmod 2755 /var/tmp/f; ln /workspace/f /workspace/g"
+POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: prepared}
+spec:
+  image: paddock/python:1
+  command: ["sleep", "1000000"]
+  securityLevel: writable
+  workspace: {mountPath: /workspace}
+  restoreFrom: {snapshotRef: {name: prepared}}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: prepared}
+spec: {templateRef: {name: prepared}, warmReplicas: 1, shutdownGracePeriodSeconds: 0}
+"""
+CLAIM = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: claimed}
+spec: {templateRef: {name: prepared}, poolPolicy: Require, lifecycle: {shutdownGracePeriodSeconds: 0}}
+"""
 CUT = """
 apiVersion: paddock/v1alpha1
 kind: SandboxSnapshot
@@ -147,6 +170,31 @@ def test_a_suspended_sandbox_is_captured_without_a_start(daemon: RunningDaemon) 
     daemon.paddock("fork", "s", "--snapshot", "asleep", "--name-prefix", "awake")
     ready(daemon, "awake-1")
     assert inside(daemon, "awake-1", READ) == WRITTEN
+
+
+def test_programs_fork_and_roll_back(daemon: RunningDaemon) -> None:
+    start(daemon, "p")
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        sandbox = paddock.sandboxes.get("p")
+        sandbox.run("echo one > /workspace/f")
+        taken = sandbox.snapshot()
+        sandbox.run("echo two > /workspace/f")
+        copies = sandbox.fork(2, name_prefix="pp")
+        assert [copy.run("cat /workspace/f").stdout for copy in copies] == ["two\n", "two\n"]
+        sandbox.rollback(taken["metadata"]["name"], backup=False)
+        assert sandbox.run("cat /workspace/f").stdout == "one\n"
+
+
+def test_a_pool_begins_from_a_snapshot(daemon: RunningDaemon) -> None:
+    start(daemon, "q")
+    inside(daemon, "q", "echo warm > /workspace/f; echo warm > /var/tmp/f; echo warm > /tmp/f")
+    daemon.paddock("snapshot", "create", "prepared", "--from", "sandbox/q")
+    daemon.apply(POOL)
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/prepared")
+    daemon.apply(CLAIM)
+    ready(daemon, "claimed")
+    assert daemon.get("claimed")["status"]["launchType"] == "Warm"
+    assert inside(daemon, "claimed", "cat /workspace/f /var/tmp/f /tmp/f") == "warm\n" * 3
 
 
 def test_a_killed_daemon_leaves_nothing_frozen(daemon: RunningDaemon) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -41,8 +42,9 @@ from paddock._models import (
 )
 from paddock._spec import deadline_seconds, lifetime_from
 from paddock._transport.aio import AsyncPortConnection, AsyncTransport, TextCallback, beside, opening, pause, tell
+from paddock._version import API_VERSION
 
-_PLURAL = "sandboxes"
+_PLURAL, _SNAPSHOTS = "sandboxes", "sandboxsnapshots"
 _READY_SECONDS = 120.0
 _PORT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
@@ -164,6 +166,57 @@ class AsyncSandbox:
     async def resume(self, *, timeout: float | None = None) -> "AsyncSandbox":
         """Let it run again after `suspend`, `pause` or `hibernate`, and wait until it is Ready."""
         await self.patch({"spec": {"runState": "Running"}})
+        return await self.wait_until("Ready", timeout=timeout)
+
+    async def snapshot(self, name: str = "", *, timeout: float = 180.0) -> Object:
+        """Take a snapshot: all its files at one instant. It runs on. Return the SandboxSnapshot, once it is captured.
+
+        Without a name one is made up. Raises WaitTimedOut, ClientError if it can't be taken.
+        """
+        snapshots = AsyncObjects(self._transport, self.namespace, _SNAPSHOTS)
+        name = name or f"{self.name[:40].rstrip('-')}-{secrets.token_hex(4)}"
+        metadata = {"name": name, "namespace": self.namespace}
+        spec = {"sandboxRef": {"name": self.name}}
+        await snapshots.create(
+            {"apiVersion": API_VERSION, "kind": "SandboxSnapshot", "metadata": metadata, "spec": spec}
+        )
+        taken = await snapshots.wait(name, _is_decided, timeout=timeout, reason=_capture_text)
+        if taken is None or not holds(taken, "Captured", "True"):
+            raise ClientError(f"snapshot `{name}` can't be taken: {_capture_text(taken)}")
+        return taken
+
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        name_prefix: str = "",
+        snapshot: str = "",
+        allow_partial: bool = False,
+        timeout: float | None = None,
+    ) -> "list[AsyncSandbox]":
+        """Create sandboxes with the files that this one has now, or had in a snapshot; wait until they are Ready.
+
+        All of them are created, or none; with `allow_partial` as many as the quotas have room for. They share what code
+        has created, such as random seeds and keys.
+        """
+        request = {"count": count, "namePrefix": name_prefix, "snapshot": snapshot, "allowPartial": allow_partial}
+        forks = await self._transport.request("POST", f"{self._path}/fork", json=request)
+        sandboxes = [
+            AsyncSandbox(self._transport, self.namespace, each["metadata"]["name"], document=each, env=self.env)
+            for each in forks["items"]
+        ]
+        for sandbox in sandboxes:
+            await sandbox.wait_until("Ready", timeout=timeout)
+        return sandboxes
+
+    async def rollback(self, snapshot: str, *, backup: bool = True, timeout: float | None = None) -> "AsyncSandbox":
+        """Give it the files of a snapshot again, in a new container, and wait until that is Ready.
+
+        `backup`: its present files are saved in another snapshot first.
+        """
+        request = {"snapshot": snapshot, "backup": backup}
+        result = await self._transport.request("POST", f"{self._path}/rollback", json=request)
+        self._found = result["sandbox"]
         return await self.wait_until("Ready", timeout=timeout)
 
     async def wait_until(
@@ -646,6 +699,19 @@ def _is_paused(document: Object) -> bool:
 
 def _is_hibernated(document: Object) -> bool:
     return (condition_of(document, "Ready") or {}).get("reason") == "Hibernated"
+
+
+def _is_decided(snapshot: Object | None) -> bool:
+    condition = condition_of(snapshot, "Captured") if snapshot is not None else {"status": "False"}
+    return condition is not None and condition["status"] != "Unknown"
+
+
+def _capture_text(snapshot: Object | None) -> str:
+    """Return the state of a capture as text."""
+    condition = condition_of(snapshot, "Captured") if snapshot is not None else None
+    if condition is None:
+        return "it was deleted" if snapshot is None else "it has not begun"
+    return f"{condition['reason']}: {condition.get('message', '')}"
 
 
 def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:

@@ -3,6 +3,7 @@
 
 import base64
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -42,8 +43,9 @@ from paddock._sync.objects import Objects
 from paddock._sync.ports import Forward
 from paddock._sync.process import PROTOCOL, BackgroundCommand, Process
 from paddock._transport.blocking import PortConnection, TextCallback, Transport, beside, pause, tell
+from paddock._version import API_VERSION
 
-_PLURAL = "sandboxes"
+_PLURAL, _SNAPSHOTS = "sandboxes", "sandboxsnapshots"
 _READY_SECONDS = 120.0
 _PORT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
@@ -165,6 +167,55 @@ class Sandbox:
     def resume(self, *, timeout: float | None = None) -> "Sandbox":
         """Let it run again after `suspend`, `pause` or `hibernate`, and wait until it is Ready."""
         self.patch({"spec": {"runState": "Running"}})
+        return self.wait_until("Ready", timeout=timeout)
+
+    def snapshot(self, name: str = "", *, timeout: float = 180.0) -> Object:
+        """Take a snapshot: all its files at one instant. It runs on. Return the SandboxSnapshot, once it is captured.
+
+        Without a name one is made up. Raises WaitTimedOut, ClientError if it can't be taken.
+        """
+        snapshots = Objects(self._transport, self.namespace, _SNAPSHOTS)
+        name = name or f"{self.name[:40].rstrip('-')}-{secrets.token_hex(4)}"
+        metadata = {"name": name, "namespace": self.namespace}
+        spec = {"sandboxRef": {"name": self.name}}
+        snapshots.create({"apiVersion": API_VERSION, "kind": "SandboxSnapshot", "metadata": metadata, "spec": spec})
+        taken = snapshots.wait(name, _is_decided, timeout=timeout, reason=_capture_text)
+        if taken is None or not holds(taken, "Captured", "True"):
+            raise ClientError(f"snapshot `{name}` can't be taken: {_capture_text(taken)}")
+        return taken
+
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        name_prefix: str = "",
+        snapshot: str = "",
+        allow_partial: bool = False,
+        timeout: float | None = None,
+    ) -> "list[Sandbox]":
+        """Create sandboxes with the files that this one has now, or had in a snapshot; wait until they are Ready.
+
+        All of them are created, or none; with `allow_partial` as many as the quotas have room for. They share what code
+        has created, such as random seeds and keys.
+        """
+        request = {"count": count, "namePrefix": name_prefix, "snapshot": snapshot, "allowPartial": allow_partial}
+        forks = self._transport.request("POST", f"{self._path}/fork", json=request)
+        sandboxes = [
+            Sandbox(self._transport, self.namespace, each["metadata"]["name"], document=each, env=self.env)
+            for each in forks["items"]
+        ]
+        for sandbox in sandboxes:
+            sandbox.wait_until("Ready", timeout=timeout)
+        return sandboxes
+
+    def rollback(self, snapshot: str, *, backup: bool = True, timeout: float | None = None) -> "Sandbox":
+        """Give it the files of a snapshot again, in a new container, and wait until that is Ready.
+
+        `backup`: its present files are saved in another snapshot first.
+        """
+        request = {"snapshot": snapshot, "backup": backup}
+        result = self._transport.request("POST", f"{self._path}/rollback", json=request)
+        self._found = result["sandbox"]
         return self.wait_until("Ready", timeout=timeout)
 
     def wait_until(
@@ -634,6 +685,19 @@ def _is_paused(document: Object) -> bool:
 
 def _is_hibernated(document: Object) -> bool:
     return (condition_of(document, "Ready") or {}).get("reason") == "Hibernated"
+
+
+def _is_decided(snapshot: Object | None) -> bool:
+    condition = condition_of(snapshot, "Captured") if snapshot is not None else {"status": "False"}
+    return condition is not None and condition["status"] != "Unknown"
+
+
+def _capture_text(snapshot: Object | None) -> str:
+    """Return the state of a capture as text."""
+    condition = condition_of(snapshot, "Captured") if snapshot is not None else None
+    if condition is None:
+        return "it was deleted" if snapshot is None else "it has not begun"
+    return f"{condition['reason']}: {condition.get('message', '')}"
 
 
 def _log_query(tail: int | None, since: float | None, timestamps: bool) -> dict[str, str]:
