@@ -79,6 +79,10 @@ class HardQuota(HardLimits):
     """Number of objects of any kind in the namespace. Default: the daemon's own limit."""
     annotations: _Memory = None
     """Size of the annotations of all objects in the namespace. Default: the daemon's own limit."""
+    snapshots: _Count = None
+    """Number of SandboxSnapshots in the namespace."""
+    snapshot_storage: _Memory = None
+    """Size of the files of all SandboxSnapshots in the namespace. One that does not fit is not taken."""
 
 
 class SandboxBounds(PerSandbox):

@@ -11,6 +11,7 @@ from typing import Any
 from controller.kinds.meta import Condition, StoredObject, stored_condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.quota import HardQuota
 from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxsnapshot import CAPTURED, FINALIZER, PERIODIC_LABEL, is_captured
@@ -20,7 +21,7 @@ from controller.plan.sandbox.mounts import as_started, shared
 from controller.policy.levels.levels import Policy
 
 _READY = (State.RUNNING, State.PAUSED, State.EXITED)
-_RETRY_SECONDS = 1.0
+_BYTES_MAX = 64 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,8 @@ def _steps(
         yield from _changed(obj, Condition(CAPTURED, "Unknown", "Importing", "waits for its archive"))
         return
     box = sandboxes.get((obj.namespace, _sandbox_name(obj)))
-    waits, request = _request(obj, box, snapshot, policy)
+    used = sum(each.total_bytes for each in view.contents.values() if each.namespace == obj.namespace)
+    waits, request = _request(obj, box, snapshot, policy, used)
     if request is None:
         yield from _changed(obj, waits)
         return
@@ -161,7 +163,7 @@ def _steps(
 
 
 def _request(
-    obj: StoredObject, box: Sandbox | None, snapshot: Snapshot, policy: Policy
+    obj: StoredObject, box: Sandbox | None, snapshot: Snapshot, policy: Policy, used: int
 ) -> tuple[Condition, CaptureRequest | None]:
     """Return what is waited for, and the request once nothing is."""
     name = _sandbox_name(obj)
@@ -176,6 +178,10 @@ def _request(
         return Condition(CAPTURED, "Unknown", "EngineUnreachable", context.blind), None
     if container is None or container.state not in _READY or _is_starting(container):
         return Condition(CAPTURED, "Unknown", "SandboxStarting", f"waits for sandbox `{name}` to have started"), None
+    room = _room(obj, snapshot, used)
+    if room is not None and room <= 0:
+        message = "the snapshots of its namespace have all the size that a Quota allows; delete some"
+        return Condition(CAPTURED, "False", "QuotaExceeded", message), None
     config, bind = rendered.config, as_started(context, rendered, container, "to capture it")
     slots = {slot.path for slot in bind.slots}
     request = CaptureRequest(
@@ -193,8 +199,19 @@ def _request(
         parent=config.restore_from,
         spec=dict(box.obj.spec),
         template=_plain(box.template),
+        bytes_max=_BYTES_MAX if room is None else room,
     )
     return Condition(CAPTURED, "Unknown", "Capturing", ""), request
+
+
+def _room(obj: StoredObject, snapshot: Snapshot, used: int) -> int | None:
+    """Return the bytes that the quotas leave for the files of a snapshot; None: no quota bounds them."""
+    limits = [
+        quota.spec.hard.snapshot_storage
+        for quota in snapshot.quotas.values()
+        if quota.obj.namespace == obj.namespace and quota.spec is not None and isinstance(quota.spec.hard, HardQuota)
+    ]
+    return min((int(limit) - used for limit in limits if limit is not None), default=None)
 
 
 def _is_starting(container: Container) -> bool:

@@ -16,6 +16,7 @@ from controller.service import errors
 from controller.service.objects.apply import Source
 from controller.service.sandbox.snapshots import SandboxSnapshots
 from tests.contract.store_worlds import World
+from tests.daemon import wait_for
 from tests.loop.harness import LoopHarness
 
 
@@ -198,6 +199,7 @@ def test_forks_are_all_or_none_within_quotas(keeping: SnapshotHarness) -> None:
     quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"sandboxes": 3}}}
     keeping.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
     keeping.apply("a", template={"volumes": [{"name": "data", "mountPath": "/data", "size": "8Mi"}]})
+    wait_for("what it reserves", lambda: keeping.condition("a", "Ready").startswith("True"))
     use_cases = keeping.use_cases()
     with pytest.raises(errors.Conflict, match="of 5 forks fit"):
         use_cases.fork("default", "a", count=5)
@@ -208,6 +210,20 @@ def test_forks_are_all_or_none_within_quotas(keeping: SnapshotHarness) -> None:
     spec = forks.sandboxes[0].spec
     assert spec["restoreFrom"]["snapshotRef"]["name"] == forks.snapshot.name
     assert spec["template"]["volumes"][0]["name"] == "data-f-1"
+
+
+def test_quotas_bound_number_and_size_of_snapshots(house: SnapshotHarness) -> None:
+    quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"snapshots": 2, "snapshotStorage": 1500}}}
+    house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
+    house.apply("a")
+    house.settle()
+    house.snapshot("first")
+    house.keep()
+    house.snapshot("second")
+    house.keep()
+    assert house.snapshots.requests[-1].bytes_max == 1500 - 1024
+    with pytest.raises(errors.Invalid, match="2 of at most 2 snapshots"):
+        house.snapshot("third")
 
 
 def test_a_rollback_takes_a_snapshot_first(keeping: SnapshotHarness) -> None:

@@ -6,19 +6,24 @@ from typing import BinaryIO
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import Client, connect
 from controller.cli.errors import CliError
 from controller.cli.output import note
+from paddock._client.snapshots import SnapshotClient
+
+_SHOWN = 5
 
 
 @click.command("backup")
 @click.argument("file", metavar="FILE")
+@click.option("--with-snapshots", is_flag=True, help="Export all snapshots into the folder FILE.snapshots, too.")
 @click.pass_context
-def backup_(ctx: click.Context, file: str) -> None:
+def backup_(ctx: click.Context, file: str, with_snapshots: bool) -> None:
     """Write a backup of the store to FILE, while the daemon runs.
 
     FILE is written whole or not at all, readable by you alone: it holds specs, token hashes and the audit log.
-    Containers, files, volumes and images are not included. `paddock restore FILE` restores it.
+    Containers, files, volumes, images and (without --with-snapshots) snapshots are not included; the latter are named.
+    `paddock restore FILE` restores it; `paddock snapshot import` the snapshots.
     """
     path = Path(file)
     if path.exists():
@@ -36,6 +41,30 @@ def backup_(ctx: click.Context, file: str) -> None:
     finally:
         partial_path.unlink(missing_ok=True)
     note(f"{file} written ({size} bytes)")
+    _snapshots(client, path, export=with_snapshots)
+
+
+def _snapshots(client: Client, path: Path, *, export: bool) -> None:
+    """Export the captured snapshots of all namespaces into a folder beside the backup, or name them."""
+    captured = [
+        snapshot["metadata"]
+        for snapshot in client.list("sandboxsnapshots")["items"]
+        if any(each["type"] == "Captured" and each["status"] == "True" for each in snapshot["status"]["conditions"])
+    ]
+    if not captured:
+        return
+    names = ", ".join(f"{metadata['namespace']}/{metadata['name']}" for metadata in captured[:_SHOWN])
+    more = f" and {len(captured) - _SHOWN} more" if len(captured) > _SHOWN else ""
+    if not export:
+        note(f"left out: {len(captured)} snapshots ({names}{more}); --with-snapshots exports them")
+        return
+    folder = path.with_name(f"{path.name}.snapshots")
+    folder.mkdir(mode=0o700)
+    for metadata in captured:
+        snapshots = SnapshotClient(client, metadata["namespace"])
+        with _new(folder / f"{metadata['namespace']}.{metadata['name']}.tar") as file:
+            snapshots.export(metadata["name"], file.write)
+    note(f"{folder} written ({len(captured)} snapshots)")
 
 
 def _new(path: Path) -> BinaryIO:

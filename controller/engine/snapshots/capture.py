@@ -7,8 +7,10 @@ engine does not notice: commands that begin meanwhile wait. A sandbox that is pa
 import contextlib
 import os
 import platform
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ _CAPTURED = (State.RUNNING, State.PAUSED, State.EXITED, State.CREATED)
 _ENGINE_PATHS = ("dev", "proc", "sys", "etc/hosts", "etc/hostname", "etc/resolv.conf", ".dockerenv", "sbin/docker-init")
 _OMITTED = 100
 _PIECE_BYTES = 1 << 20
+_RESERVE_BYTES = 256 << 20  # that stay free on the disk of the state folder
 
 
 class Capturer:
@@ -93,6 +96,8 @@ class Capturer:
             raise SnapshotError("NotCapturable", f"its container is {container.state.value}; it is retried", retry=True)
         stops = self._freezer(container)
         folder = files.begin(request.uid, stops)
+        room = max(0, shutil.disk_usage(folder).free - _RESERVE_BYTES)
+        request = replace(request, bytes_max=min(request.bytes_max, room))
         sources: list[tuple[PartKind, str, str, int]] = []
         omitted = list(self._omitted(request))
         outputs: list[int] = []

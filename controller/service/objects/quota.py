@@ -23,6 +23,8 @@ from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, host_scope, pool_scope
 from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec, whole_uid
+from controller.kinds.sandboxsnapshot import KIND as SNAPSHOT
+from controller.kinds.sandboxsnapshot import total_bytes
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.profiles import default_limits
 from controller.policy.quota_ledger import (
@@ -82,6 +84,7 @@ class Fitting:
         """Yield (field, reason) for each quota that can never hold this object, and for shared volumes of a pool."""
         yield from self._too_many(obj)
         yield from self._too_much_annotated(obj)
+        yield from self._too_many_snapshots(obj)
         if self._is_new(obj):
             yield from self._shared(obj)
         if obj.kind == "SandboxPool" and self._is_new(obj):
@@ -126,6 +129,24 @@ class Fitting:
             advice = "delete some, or have an admin raise `hard.objects` of its Quota"
             full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({message}); {advice}"
             yield "metadata.namespace", full
+
+    def _too_many_snapshots(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
+        """Yield a refusal of a new snapshot in a namespace that has all it may have."""
+        namespace = obj.namespace
+        if obj.kind != SNAPSHOT.name or self._transaction.get(obj.kind, namespace, obj.name) is not None:
+            return
+        stored = self._transaction.list(SNAPSHOT.name, namespace)
+        size = sum(map(total_bytes, stored))
+        for bound in self.of(namespace, self._place.host):
+            hard = bound.hard
+            if not isinstance(hard, HardQuota):
+                continue
+            advice = f"({bound}); delete some, or have an admin raise it"
+            if hard.snapshots is not None and len(stored) >= hard.snapshots:
+                yield "metadata.namespace", f"it has {len(stored)} of at most {hard.snapshots} snapshots {advice}"
+            if hard.snapshot_storage is not None and size >= hard.snapshot_storage:
+                most = format_bytes(hard.snapshot_storage)
+                yield "metadata.namespace", f"its snapshots have {format_bytes(size)} of at most {most} {advice}"
 
     def _too_much_annotated(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
         """Yield a refusal of annotations that grow in a namespace which has too many. Small ones are never refused."""
