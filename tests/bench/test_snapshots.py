@@ -1,0 +1,146 @@
+"""Forks of 100 MB in 10 and in many files beside `docker commit` and run, and captures under writes: none is torn."""
+
+import hashlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+
+import docker as docker_py
+import pytest
+
+from paddock import Paddock, Sandbox
+from tests.daemon import RunningDaemon, running
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
+MIB = 1 << 20
+FILES = int(os.environ.get("PADDOCK_BENCH_FILES", "10000"))
+CAPTURES = int(os.environ.get("PADDOCK_BENCH_CAPTURES", "20"))
+PROFILE = """
+apiVersion: paddock/v1alpha1
+kind: SecurityProfile
+metadata: {name: writable}
+spec: {base: full-isolation, readOnlyRootFilesystem: false}
+"""
+BOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: NAME}
+spec:
+  template:
+    image: paddock/python:1
+    command: ["sleep", "1000000"]
+    securityLevel: writable
+    workspace: {mountPath: /workspace}
+    volumeClaimTemplates: [{name: data, mountPath: /data, size: 64Mi, reclaimPolicy: Delete}]
+  resources: {limits: {cpu: "2", memory: 512Mi}}
+  lifecycle: {keepRunning: true, shutdownGracePeriodSeconds: 0}
+"""
+FILL = """
+import os
+for number in range({count}):
+    os.makedirs(f"/var/tmp/w/{{number // 500}}", exist_ok=True)
+    open(f"/var/tmp/w/{{number // 500}}/{{number}}", "wb").write(os.urandom({size}))
+"""
+# Records in this order; files that end in .s are written through after each one.
+PLACES = ("/tmp/a", "/workspace/b", "/data/c", "/data/d.s", "/var/tmp/e", "/var/tmp/f.s")
+WRITER = """
+import hashlib, os, sys
+files = [(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), path.endswith(".s")) for path in sys.argv[1:]]
+number = 0
+while True:
+    number += 1
+    record = b"%010d " % number
+    record += hashlib.sha256(record).hexdigest()[:52].encode() + b"\\n"
+    for file, through in files:
+        os.write(file, record)
+        if through:
+            os.fsync(file)
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    grants = json.dumps({"writableRoot": True})
+    with running(tmp_path_factory.mktemp("snapshots"), PADDOCK_PROFILE_GRANTS=grants) as started:
+        started.apply(PROFILE)
+        yield started
+
+
+def start(daemon: RunningDaemon, name: str) -> float:
+    """Start a sandbox; return the seconds until it is Ready."""
+    begun = time.monotonic()
+    daemon.apply(BOX.replace("NAME", name))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", f"sandbox/{name}")
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize(("count", "frozen_most", "more_most"), [(10, 0.2, 0.3), (FILES, 0.6, 2.5)])
+def test_forks_beside_docker_commit(daemon: RunningDaemon, count: int, frozen_most: float, more_most: float) -> None:
+    cold = min(start(daemon, f"cold{round_}-{count}") for round_ in range(3))
+    name = f"source-{count}"
+    start(daemon, name)
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        source = paddock.sandboxes.get(name)
+        source.exec(["python3", "-c", FILL.format(count=count, size=100 * MIB // count)], timeout=300).check()
+        os.sync()
+        rows = [_fork(paddock, source) for _ in range(3)]
+        frozen, whole = (statistics.median(values) for values in zip(*rows, strict=True))
+    container = docker_py.from_env(timeout=300).containers.get(daemon.get(name)["status"]["instanceRef"]["name"])
+    begun = time.monotonic()
+    image = container.commit("paddock-bench-snapshot", pause=True)
+    committed = time.monotonic() - begun
+    other = docker_py.from_env().containers.run(image.id, ["true"], detach=True)
+    beside = time.monotonic() - begun
+    other.remove(force=True)
+    docker_py.from_env().images.remove(image.id, force=True)
+    print(
+        f"\nfork of 100 MB in {count} files: frozen {frozen:.3f} s (goal {frozen_most}), Ready after {whole:.2f} s,"
+        f" {whole - cold:.2f} s more than a cold start (goal {more_most}); docker commit {committed:.2f} s frozen,"
+        f" with run {beside:.2f} s: ratio {whole / beside:.2f}, frozen {frozen / committed:.3f}"
+    )
+    assert frozen < committed
+
+
+def _fork(paddock: Paddock, source: Sandbox) -> tuple[float, float]:
+    """Return the seconds that the source stood still, and those until the fork is Ready."""
+    begun = time.monotonic()
+    (fork,) = source.fork()
+    whole = time.monotonic() - begun
+    name = fork.refresh().object["spec"]["restoreFrom"]["snapshotRef"]["name"]
+    snapshot = paddock.objects("sandboxsnapshots").get(name)
+    fork.delete(wait=True)
+    paddock.objects("sandboxsnapshots").delete(name)
+    return snapshot["status"]["frozenSeconds"], whole
+
+
+def test_captures_under_writes_are_never_torn(daemon: RunningDaemon) -> None:
+    start(daemon, "writer")
+    torn, lengths = [], []
+    with Paddock(f"unix://{daemon.socket}") as paddock:
+        writer = paddock.sandboxes.get("writer")
+        writer.background(["python3", "-c", WRITER, *PLACES])
+        for number in range(CAPTURES):
+            snapshot = writer.snapshot(f"w{number}")["metadata"]["name"]
+            (fork,) = writer.fork(snapshot=snapshot, name_prefix=f"f{number}")
+            counts = [_count(fork.files.read(place)) for place in PLACES]
+            lengths.append(counts[0])
+            if -1 in counts or counts != sorted(counts, reverse=True) or counts[-1] < counts[0] - 1:
+                torn.append(counts)
+            fork.delete(wait=True)
+            paddock.objects("sandboxsnapshots").delete(snapshot)
+    print(f"\n{CAPTURES} captures under writes: {len(torn)} torn; records {lengths[0]} to {lengths[-1]}")
+    assert not torn, torn
+    assert lengths[-1] > lengths[0] > 0
+
+
+def _count(data: bytes) -> int:
+    """Return the number of whole, right records; -1 for a torn file."""
+    if len(data) % 64:
+        return -1
+    for at in range(0, len(data), 64):
+        begin = b"%010d " % (at // 64 + 1)
+        if data[at : at + 64] != begin + hashlib.sha256(begin).hexdigest()[:52].encode() + b"\n":
+            return -1
+    return len(data) // 64
