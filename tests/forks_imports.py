@@ -14,7 +14,7 @@ import yaml  # noqa: F401
 from starlette.exceptions import HTTPException
 
 import controller.app.daemon  # noqa: F401
-from controller.api.app import routed
+from controller.api.app import routed_app
 from controller.cli.main import COMMANDS
 from controller.kinds.registry import discover
 
@@ -28,7 +28,7 @@ async def _asked(message: Any = None) -> Any:
 
 async def _ask() -> None:
     """Have the routes of every daemon worked out, as the first request does: for one that is served nowhere."""
-    app = routed(discover(), speaks_mcp=True)
+    app = routed_app(discover(), speaks_mcp=True)
     scope = {"type": "http", "method": "GET", "path": "/nowhere", "root_path": "", "headers": [], "query_string": b""}
     with suppress(HTTPException):
         await app.router({**scope, "app": app}, _asked, _asked)

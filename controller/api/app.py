@@ -104,7 +104,7 @@ def create_app(
     clients of E2B. `ssh_front` serves SSH connections, `previews` links to ports. `forwarding` passes on requests for
     sandboxes of other hosts, if there are any.
     """
-    app = copy(routed(services.registry, speaks_mcp=mcp_app is not None))
+    app = copy(routed_app(services.registry, speaks_mcp=mcp_app is not None))
     app.state, app.user_middleware = State(), []
     app.state.services, app.state.ready, app.state.parsing = services, ready, services.parsing
     app.state.authorise = authorise(services.registry)
@@ -131,7 +131,7 @@ def create_app(
 
 
 @lru_cache(maxsize=4)
-def routed(registry: Registry, *, speaks_mcp: bool) -> FastAPI:
+def routed_app(registry: Registry, *, speaks_mcp: bool) -> FastAPI:
     """Return an application that has all routes and no services: the listeners' own are copies of it.
 
     The first request of an application takes a quarter of a second to work out its routes, and the first for its

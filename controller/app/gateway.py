@@ -65,5 +65,5 @@ def start_gateway(
     )
     core.undo.callback(supervisor.close)
     core.models.supervisor = supervisor
-    loop.reconcile_pass.report_models = supervisor.passed
+    loop.reconcile_pass.report_models = supervisor.observe_pass
     supervisor.start()

@@ -47,10 +47,10 @@ def make_workflows(
     announced = announcing(store, committed)
     runs = WorkflowRuns(announced, services.run_stages, core.clock, may_act=lease.is_held, place=fleet.place)
     plugins = PluginKeeper(announcing(fleet.store, committed), services.plugins, core.clock, may_act=fleet.may_act)
-    loop.reconcile_pass.report_plugins = plugins.passed
+    loop.reconcile_pass.report_plugins = plugins.observe_pass
     core.undo.callback(plugins.stop)
     plugins.start()
     services.run_stages.wake = runs.wake
-    loop.reconcile_pass.report_runs = runs.passed
+    loop.reconcile_pass.report_runs = runs.observe_pass
     core.undo.callback(runs.stop)
     runs.start()

@@ -71,7 +71,7 @@ def _completions(root: click.Command, preceding: list[str], word: str, ask: Ask)
     if word.startswith("-") or isinstance(command, click.Group):
         yield from _clicks(root, preceding, word)
     elif kind := _NAMED.get(path) or _NAMED.get(path.removeprefix("sandbox ")):
-        yield from _starting(_names(ask, kind), word) if not before or _repeats(command) else ()
+        yield from _with_prefix(_names(ask, kind), word) if not before or _repeats(command) else ()
     elif (argument := _argument(command)) is not None:
         yield from _objects(argument, command, before, word, ask)
     else:
@@ -118,7 +118,7 @@ def _of_option(option: click.Option, root: click.Command, preceding: list[str], 
     if option.name in _FILES:
         yield FILES
     elif option.name == "namespace":
-        yield from _starting(_namespaces(ask), word)
+        yield from _with_prefix(_namespaces(ask), word)
     else:
         yield from _clicks(root, preceding, word)
 
@@ -141,14 +141,14 @@ def _positionals(command: click.Command, remaining: Sequence[str]) -> list[str]:
 
 def _objects(argument: str, command: click.Command, before: Sequence[str], word: str, ask: Ask) -> Iterator[str]:
     if argument == "shell":
-        yield from _starting(("bash", "zsh", "fish") if not before else (), word)
+        yield from _with_prefix(("bash", "zsh", "fish") if not before else (), word)
     elif command.name == "explain":
         yield from _fields(word) if not before else ()
     elif "/" in word:
         kind, _, start = word.partition("/")
         yield from (f"{kind}/{name}" for name in _names(ask, kind) if name.startswith(start))
     elif not before:
-        yield from _starting(_kinds(ask, command), word)
+        yield from _with_prefix(_kinds(ask, command), word)
     else:
         yield from _later(command, before, word, ask)
 
@@ -156,9 +156,9 @@ def _objects(argument: str, command: click.Command, before: Sequence[str], word:
 def _later(command: click.Command, before: Sequence[str], word: str, ask: Ask) -> Iterator[str]:
     """Complete names after a kind. After KIND/NAME, complete another KIND/."""
     if command.name == "run-state":
-        yield from _starting(_STATES, word)
+        yield from _with_prefix(_STATES, word)
     if "/" not in before[0]:
-        yield from _starting(_names(ask, before[0].split(",")[0]), word)
+        yield from _with_prefix(_names(ask, before[0].split(",")[0]), word)
         return
     kinds = [f"{kind}/" for kind in _kinds(ask, command) if kind.startswith(word)]
     yield from kinds
@@ -166,7 +166,7 @@ def _later(command: click.Command, before: Sequence[str], word: str, ask: Ask) -
         yield NO_SPACE
 
 
-def _starting(choices: Sequence[str], start: str) -> Iterator[str]:
+def _with_prefix(choices: Sequence[str], start: str) -> Iterator[str]:
     return (word for word in choices if word.startswith(start))
 
 
@@ -177,7 +177,7 @@ def _fields(word: str) -> Iterator[str]:
 
     head, dot, start = word.rpartition(".")
     if not dot:
-        yield from _starting([known_kind.name.lower() for known_kind in discover()], start)
+        yield from _with_prefix([known_kind.name.lower() for known_kind in discover()], start)
     else:
         kind = discover().by_word(head.split(".")[0])
         schema = json_schema.at(json_schema.document_schema(kind), tuple(head.split(".")[1:])) if kind else None

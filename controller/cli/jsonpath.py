@@ -107,7 +107,7 @@ def _read(
             body, at = _read(tokens, at, template, inside=True)
             nodes.append(_Range(compile_path(piece.removeprefix("range")), body))
         elif piece[:1] in ('"', "'"):
-            nodes.append(_Text(_quoted(piece, template)))
+            nodes.append(_Text(_unquote(piece, template)))
         else:
             nodes.append(compile_path(piece))
     if inside:
@@ -115,7 +115,7 @@ def _read(
     return tuple(nodes), at
 
 
-def _quoted(piece: str, template: str) -> str:
+def _unquote(piece: str, template: str) -> str:
     text = piece if piece[0] == '"' else '"' + piece[1:-1].replace('"', '\\"') + '"'
     try:
         return str(json.loads(text))

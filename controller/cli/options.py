@@ -40,7 +40,7 @@ def split_flag_values(command: click.Command, arguments: Sequence[str]) -> list[
     if not command.allow_interspersed_args and not isinstance(command, click.Group):
         at = options_end(command, arguments)
     flags = _flags(command)
-    return [word for argument in arguments[:at] for word in _rewritten(argument, flags)] + list(arguments[at:])
+    return [word for argument in arguments[:at] for word in _rewrite(argument, flags)] + list(arguments[at:])
 
 
 def options_end(command: click.Command, arguments: Sequence[str]) -> int:
@@ -69,7 +69,7 @@ def _flags(command: click.Command) -> dict[str, click.Option]:
     return flags | {name: flag for flag in own_flags for name in flag.opts if name.startswith("--")}
 
 
-def _rewritten(word: str, flags: dict[str, click.Option]) -> list[str]:
+def _rewrite(word: str, flags: dict[str, click.Option]) -> list[str]:
     name, equals, value = word.partition("=")
     flag = flags.get(name)
     if flag is None or not equals or value.lower() not in _FLAG_VALUES:

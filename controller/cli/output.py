@@ -80,7 +80,7 @@ def say(text: str, *, exact: bool = False) -> None:
 
 def say_table(text: str) -> None:
     """Print a table on stdout: on a terminal its titles are bold, and words of a good or a bad state have colours."""
-    click.echo("\n".join(map(painted, plain(text).split("\n"))) if colours() else plain(text))
+    click.echo("\n".join(map(paint, plain(text).split("\n"))) if colours() else plain(text))
 
 
 def colours() -> bool:
@@ -103,15 +103,15 @@ _STATES = {
 }
 
 
-def painted(line: str) -> str:
+def paint(line: str) -> str:
     """Return a line of a table in colours. Its cells are at least two spaces apart."""
     cells = _CELLS.split(line)
     if all(_TITLE.fullmatch(cell) for cell in cells[::2] if cell):
         return click.style(line, bold=True) if line else line
-    return "".join(map(_coloured, cells))
+    return "".join(map(_colour, cells))
 
 
-def _coloured(cell: str) -> str:
+def _colour(cell: str) -> str:
     colour = next((colour for colour, pattern in _STATES.items() if pattern.fullmatch(cell)), None)
     return click.style(cell, fg=colour) if colour else cell
 

@@ -48,17 +48,17 @@ class TerminalFilter:
 
     def feed(self, data: bytes) -> bytes:
         """Filter one chunk; return what may be shown now."""
-        return self._filtered(self._decoder.decode(data)).encode()
+        return self._filter(self._decoder.decode(data)).encode()
 
     def end(self) -> bytes:
         """End the stream: return the rest and the sequences that reset the terminal. Resets the filter."""
-        remainder = self._filtered(self._decoder.decode(b"", final=True)) + "".join(self._undo.values())
+        remainder = self._filter(self._decoder.decode(b"", final=True)) + "".join(self._undo.values())
         self._held = ""
         self._in_string = False
         self._undo = {}
         return remainder.encode()
 
-    def _filtered(self, addition: str) -> str:
+    def _filter(self, addition: str) -> str:
         text, self._held = self._held + addition, ""
         output, at = [], 0
         while at < len(text):
@@ -98,7 +98,7 @@ class TerminalFilter:
         """Filter other control characters: only those that choose a character set pass."""
         if not self._screen or char not in (_SHIFT_OUT, _SHIFT_IN):
             return ""
-        self._changed("shift", _SHIFT_IN, on=char == _SHIFT_OUT)
+        self._note_change("shift", _SHIFT_IN, on=char == _SHIFT_OUT)
         return char
 
     def _csi(self, match: "re.Match[str]") -> str:
@@ -108,17 +108,17 @@ class TerminalFilter:
             return ""
         kind = private + between + final
         if kind == "m":
-            self._changed("style", "\x1b[m", on=bool(numbers.strip("0;")))
+            self._note_change("style", "\x1b[m", on=bool(numbers.strip("0;")))
         if not self._screen:
             return match[0] if len(kind) == 1 and final in _IN_LINE else ""
         if kind in ("h", "l", "?h", "?l"):
             return self._modes(private, numbers, on=final == "h")
         if kind == "r":
-            self._changed("margins", "\x1b7\x1b[r\x1b8", on=bool(numbers))
+            self._note_change("margins", "\x1b7\x1b[r\x1b8", on=bool(numbers))
         elif kind == " q":
-            self._changed("cursor", "\x1b[0 q", on=bool(numbers.strip("0")))
+            self._note_change("cursor", "\x1b[0 q", on=bool(numbers.strip("0")))
         elif kind == ">m" and numbers.partition(";")[0] == "4":  # keys with modifiers, as vim asks for them
-            self._changed("keys", "\x1b[>4m", on=";" in numbers)
+            self._note_change("keys", "\x1b[>4m", on=";" in numbers)
             return match[0]
         elif kind == "T" and ";" in numbers:
             return ""  # a way of mouse tracking that waits for answers
@@ -131,7 +131,7 @@ class TerminalFilter:
         for mode in modes:
             if mode not in _NOT_KEPT:
                 first = mode in _ON_AT_FIRST
-                self._changed(f"{private}{mode}", f"\x1b[{private}{mode}{'h' if first else 'l'}", on=on != first)
+                self._note_change(f"{private}{mode}", f"\x1b[{private}{mode}{'h' if first else 'l'}", on=on != first)
         return f"\x1b[{private}{';'.join(map(str, modes))}{'h' if on else 'l'}" if modes else ""
 
     def _escape(self, match: "re.Match[str]") -> str:
@@ -140,13 +140,13 @@ class TerminalFilter:
         if not self._screen:
             return ""
         if between in ("(", ")", "*", "+"):
-            self._changed(between, f"\x1b{between}B", on=final != "B")
+            self._note_change(between, f"\x1b{between}B", on=final != "B")
             return match[0]
         if not between and final in "=>":
-            self._changed("keypad", "\x1b>", on=final == "=")
+            self._note_change("keypad", "\x1b>", on=final == "=")
         return match[0] if not between and final in "78=>DEHMc" else ""
 
-    def _changed(self, what: str, undo: str, *, on: bool) -> None:
+    def _note_change(self, what: str, undo: str, *, on: bool) -> None:
         self._undo.pop(what, None)
         if on:
             self._undo[what] = undo

@@ -9,7 +9,7 @@ from controller.cli import files
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError, as_cli_error
 from controller.cli.output import say
-from controller.documents.document import Document, parse, repeated
+from controller.documents.document import Document, find_duplicates, parse
 from controller.kinds.registry import discover
 from controller.version import API_VERSION
 from paddock._client.connection import segment
@@ -52,7 +52,7 @@ def _documents(texts: Sequence[dict[str, str]], namespace: str | None) -> list[D
         valid, wrong = parse(source["file"], source["text"], discover(), namespace=namespace)
         good += valid
         problems += wrong
-    problems += repeated(good)
+    problems += find_duplicates(good)
     if problems:
         raise CliError("\n".join(("nothing was changed", *map(str, problems))))
     return good

@@ -27,9 +27,9 @@ _Dumper.add_representer(str, _text)
 
 def dump(value: Any) -> str:
     """Format JSON data as YAML, in its order. Characters unsafe on a terminal are escaped."""
-    text = _dumped(value, allow_unicode=True)
-    return _dumped(value, allow_unicode=False) if UNSAFE.search(text) else text
+    text = _dump(value, allow_unicode=True)
+    return _dump(value, allow_unicode=False) if UNSAFE.search(text) else text
 
 
-def _dumped(value: Any, *, allow_unicode: bool) -> str:
+def _dump(value: Any, *, allow_unicode: bool) -> str:
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=120))

@@ -38,21 +38,21 @@ def resolve(tree: Tree, kind: str) -> Iterator[tuple[Path, str]]:
     for alias, ours in PROBES.items():
         if alias in template.fields and ours in template.fields:
             yield (*around, alias), f"is the same as `{ours}`, which is set, too; keep one of them"
-    template.fields = _renamed(template.fields)
+    template.fields = _rename_fields(template.fields)
 
 
-def resolved(spec: Any, kind: str) -> Any:
+def resolve_spec(spec: Any, kind: str) -> Any:
     """Return a spec, or a merge patch of one, in Paddock's own form; one that contradicts itself as it is."""
     if not isinstance(spec, Mapping):
         return spec
     nested = spec.get(_NESTED)
     if kind == "SandboxTemplate":
-        return _renamed(nested if isinstance(nested, Mapping) and len(spec) == 1 else spec)
+        return _rename_fields(nested if isinstance(nested, Mapping) and len(spec) == 1 else spec)
     if kind == "Sandbox" and isinstance(nested, Mapping):
-        return {**spec, _NESTED: _renamed(nested)}
+        return {**spec, _NESTED: _rename_fields(nested)}
     return spec
 
 
-def _renamed(fields: Mapping[str, T]) -> dict[str, T]:
+def _rename_fields(fields: Mapping[str, T]) -> dict[str, T]:
     """Return the fields with their own names, in their order."""
     return {ours if (ours := PROBES.get(name, name)) not in fields else name: field for name, field in fields.items()}

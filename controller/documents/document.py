@@ -68,7 +68,7 @@ def parse(
     reading, again = Reading(file, text, budget), _ReadAgain(file, text)
     problems: list[Problem] = []
     good: list[Document] = []
-    for at, tree in enumerate(itertools.chain.from_iterable(_flattened(file_tree) for file_tree in reading)):
+    for at, tree in enumerate(itertools.chain.from_iterable(_flatten(file_tree) for file_tree in reading)):
         if len(reading.problems) + len(problems) >= MOST_PROBLEMS:
             problems.append(tree.problem((), REST_UNREPORTED))
             break
@@ -91,7 +91,7 @@ class _ReadAgain:
 
     @cached_property
     def _trees(self) -> list[Tree]:
-        return [document_tree for tree in Reading(self._file, self._text) for document_tree in _flattened(tree)]
+        return [document_tree for tree in Reading(self._file, self._text) for document_tree in _flatten(tree)]
 
     def tree(self, at: int, kind: str) -> Tree:
         """Return that document's tree in Paddock's own form."""
@@ -106,7 +106,7 @@ def check_tree(tree: Tree, registry: Registry, namespace: str | None) -> tuple[D
     return check.run(), check.problems
 
 
-def repeated(documents: Sequence[Document]) -> list[Problem]:
+def find_duplicates(documents: Sequence[Document]) -> list[Problem]:
     """Yield a problem for each document that describes an object a second time."""
     first_documents: dict[tuple[str, str, str], Document] = {}
     problems = []
@@ -118,7 +118,7 @@ def repeated(documents: Sequence[Document]) -> list[Problem]:
     return problems
 
 
-def _flattened(tree: Tree) -> Iterator[Tree]:
+def _flatten(tree: Tree) -> Iterator[Tree]:
     """Yield the documents inside a `kind: List` (`get -o yaml` prints one for several objects)."""
     kind, items = tree.find(("kind",)), tree.find(("items",))
     if kind is None or kind.value != "List" or items is None or items.items is None:

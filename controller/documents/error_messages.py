@@ -207,7 +207,7 @@ def _unknown(context: _Context) -> str:
     if remedy := remedy_for(name):
         return f"unknown field; {remedy}"
     holder = model_fields.model_at(context.model, context.path[:-1])
-    field_names = list(model_fields.spelled(holder)) if holder else []
+    field_names = list(model_fields.fields_by_spelling(holder)) if holder else []
     if meant := model_fields.closest(name, field_names):
         return f"unknown field; did you mean `{meant}`?"
     if place := model_fields.elsewhere(context.model, name):
@@ -265,7 +265,7 @@ def _too_short(context: _Context) -> str:
 
 def _mapping(context: _Context) -> str:
     holder = model_fields.model_at(context.model, context.path)
-    field_names = ", ".join(model_fields.spelled(holder)) if holder else ""
+    field_names = ", ".join(model_fields.fields_by_spelling(holder)) if holder else ""
     return (
         f"must be a mapping{f' with the fields {field_names}' if field_names else ''}, not {_describe_input(context)}"
     )

@@ -90,7 +90,7 @@ def _status_schema(kind: Kind) -> Json:
     return schema
 
 
-def published(registry: Registry) -> Json:
+def published_schema(registry: Registry) -> Json:
     """Return one schema for any document that can be applied, for editors."""
     kinds = sorted((kind for kind in registry if not kind.read_only), key=lambda kind: kind.name)
     return {
@@ -112,7 +112,7 @@ def published(registry: Registry) -> Json:
 
 def text(registry: Registry) -> str:
     """Return the published file."""
-    return json.dumps(published(registry), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(published_schema(registry), indent=2, ensure_ascii=False) + "\n"
 
 
 def at(schema: Json, names: tuple[str, ...]) -> Json | None:
@@ -130,7 +130,7 @@ def fields(schema: Json) -> Mapping[str, Json]:
     return properties
 
 
-def required(schema: Json) -> tuple[str, ...]:
+def required_fields(schema: Json) -> tuple[str, ...]:
     """Return the required fields below a schema."""
     return tuple(schema.get("items", schema).get("required", ()))
 
@@ -140,7 +140,7 @@ def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
     if "$ref" in schema:
         name = str(schema["$ref"]).rsplit("/", 1)[-1]
         around = {key: value for key, value in schema.items() if key not in ("$ref", "default")}
-        return described({**_plain(definitions[name], definitions), **around})
+        return with_description({**_plain(definitions[name], definitions), **around})
     if "anyOf" in schema:
         schema = _without_null(schema)
         if "$ref" in schema:
@@ -148,12 +148,12 @@ def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
     plain = {key: value for key, value in schema.items() if key not in ("title", "ge", "le", "properties", "items")}
     if plain.get("default", ...) is None:
         del plain["default"]
-    plain = described(plain | _bounds(schema))
+    plain = with_description(plain | _bounds(schema))
     if "propertyNames" in schema:
-        plain["propertyNames"] = described(schema["propertyNames"])
+        plain["propertyNames"] = with_description(schema["propertyNames"])
     if "patternProperties" in schema:
         plain["patternProperties"] = {
-            key: described(property_schema) for key, property_schema in schema["patternProperties"].items()
+            key: with_description(property_schema) for key, property_schema in schema["patternProperties"].items()
         }
     if "items" in schema:
         plain["items"] = _plain(schema["items"], definitions)
@@ -164,7 +164,7 @@ def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
     return plain
 
 
-def described(schema: Json) -> Json:
+def with_description(schema: Json) -> Json:
     """Return a schema with the form of its values in its description: `Meaning. (form)`."""
     form, meaning = schema.get(FORM, ""), " ".join(str(schema.get("description", "")).split())
     text = f"{meaning} ({form})" if meaning and form else meaning or form

@@ -14,7 +14,7 @@ from controller.kinds.common.quantity import Bytes, Millicores
 _LONGEST_WORD = 100  # of a possible misspelling
 
 
-def spelled(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def fields_by_spelling(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the fields of a model by the name users write."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
@@ -32,7 +32,7 @@ def model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
     for step in path:
         if holder is None or isinstance(step, int):
             continue
-        info = spelled(holder).get(step)
+        info = fields_by_spelling(holder).get(step)
         holder = next(_models(info.annotation), None) if info else None
     return holder
 
@@ -42,7 +42,7 @@ def field_at(model: type[BaseModel], path: Path) -> FieldInfo | None:
     names = [at for at, step in enumerate(path) if isinstance(step, str)]
     for at in reversed(names):
         holder = model_at(model, path[:at])
-        if holder is not None and (info := spelled(holder).get(str(path[at]))):
+        if holder is not None and (info := fields_by_spelling(holder).get(str(path[at]))):
             return info
     return None
 
@@ -96,7 +96,7 @@ def elsewhere(model: type[BaseModel], name: str) -> Path:
 
 
 def _paths(model: type[BaseModel], name: str, around: Path) -> Iterator[Path]:
-    for spelling, info in spelled(model).items():
+    for spelling, info in fields_by_spelling(model).items():
         if spelling == name:
             yield (*around, spelling)
         for inner in _models(info.annotation):

@@ -23,12 +23,12 @@ from controller.gateway.request import (
     ROUTES,
     Bodies,
     Refused,
+    answer_headers,
     error_event,
     no_such_model,
-    parsed,
-    passed,
+    parse_request,
+    request_headers,
     resolve,
-    returned,
     tokens_needed,
 )
 from controller.gateway.upstream import Answer, Upstream, UpstreamError
@@ -201,7 +201,7 @@ class Gateway:
     ) -> None:
         """Pass one request on, until its answer ends, its user is gone or it is revoked."""
         try:
-            request = await parsed(body)
+            request = await parse_request(body)
             target, model = resolve(sources, route, request["model"])
         except Refused as error:
             self._count(user, "", _OUTCOMES.get(error.status, "refused"))
@@ -247,7 +247,7 @@ class Gateway:
             async with asyncio.timeout(target.timeouts.total), AsyncExitStack() as stack:
                 progress = _Progress(exchange, send) if target.is_server and is_stream else contextlib.nullcontext()
                 async with progress:
-                    response = self._upstream(target).send("POST", exchange.route, passed(headers), body)
+                    response = self._upstream(target).send("POST", exchange.route, request_headers(headers), body)
                     answer = await stack.enter_async_context(response)
                 self._judge(target, answer)
                 meter = UsageReader(_content_type(answer), len(body))
@@ -265,7 +265,7 @@ class Gateway:
                 is_complete, exchange.outcome = True, "ok" if answer.status < 400 else "rejected"
         except (UpstreamError, TimeoutError) as error:
             upstream_error = error if isinstance(error, UpstreamError) else UpstreamError("Stalled", _too_long(target))
-            await self._failed(exchange, upstream_error, meter, send)
+            await self._fail(exchange, upstream_error, meter, send)
         except asyncio.CancelledError:
             is_used = not target.is_server  # a provider takes the request for used, though nobody waits for its answer
             raise
@@ -278,13 +278,13 @@ class Gateway:
     async def _begin(self, exchange: Exchange, answer: Answer, redactor: Redactor, send: Send) -> None:
         """Send the head of the answer, unless a stream has begun while its server was starting."""
         if not exchange.has_begun:
-            headers = returned(answer.headers, redactor.is_in)
+            headers = answer_headers(answer.headers, redactor.is_in)
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             exchange.has_begun = True
         elif answer.status >= 400:
             raise UpstreamError("Rejected", f"{exchange.target.subject} answered with {answer.status}")
 
-    async def _failed(self, exchange: Exchange, error: UpstreamError, meter: UsageReader, send: Send) -> None:
+    async def _fail(self, exchange: Exchange, error: UpstreamError, meter: UsageReader, send: Send) -> None:
         """Say why an answer failed: as an error, or as an event of a stream that has begun. Raises UpstreamError."""
         self._tell(exchange.target, error.reason, str(error))
         if not exchange.has_begun:
@@ -335,7 +335,7 @@ class Gateway:
         if method not in ("GET", "HEAD"):
             raise Refused(405, f"{method} is not served here; use GET")
         if name:
-            target = await self._serving(sources, name)
+            target = await self._source_of(sources, name)
             headers = [(b"content-type", b"application/json")]
             await _respond(send, 200, headers, json.dumps(_model(name, target)).encode())
             return
@@ -348,7 +348,7 @@ class Gateway:
         answer = {"object": "list", "data": listed, "has_more": False, **ends}
         await _respond(send, 200, [(b"content-type", b"application/json")], json.dumps(answer).encode())
 
-    async def _serving(self, sources: list[Target], name: str) -> Target:
+    async def _source_of(self, sources: list[Target], name: str) -> Target:
         """Return the source that a request for this model goes to. Raises Refused where it would be refused, too.
 
         A provider that lists some models is asked for one that it does not list: aliases are often left out.

@@ -64,7 +64,7 @@ def desired_state(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> DesiredS
         source_ids, absent = _sources(sandbox, sandbox.spec.models, by_name)
         if absent:
             missing[uid] = f"there is no {' and no '.join(absent)} in namespace `{sandbox.obj.namespace}`; apply it"
-        container = _running(snapshot, uid)
+        container = _running_container(snapshot, uid)
         if container is not None:
             listeners[uid] = Access(User(sandbox.obj.namespace, sandbox.obj.name), source_ids)
             containers[uid] = container
@@ -138,7 +138,7 @@ def _sources(
     return tuple(source_ids), absent
 
 
-def _running(snapshot: Snapshot, uid: str) -> Container | None:
+def _running_container(snapshot: Snapshot, uid: str) -> Container | None:
     """Return the container of a sandbox that runs, if it has one."""
     obj, instance = snapshot.sandboxes[uid].obj, snapshot.instances.get(uid)
     own_ids = (instance.memory.container, instance.memory.run[0]) if instance is not None else ()

@@ -135,7 +135,7 @@ class DaemonSide:
             raise Refused(int(answer["status"]), str(answer["message"]))
         return str(answer["message"])
 
-    def answered(self, message: Message, sockets: list[int]) -> None:
+    def take_answer(self, message: Message, sockets: list[int]) -> None:
         """Take an answer of the daemon's."""
         waiting = self._answers.pop(message["number"], None)
         if waiting is None or waiting.done():
@@ -205,12 +205,12 @@ class Process:
             case "connect":
                 await self._connect(sockets[0], Access(User.of_json(message["user"]), (message["target"],)))
             case "answer":
-                self._daemon.answered(message, sockets)
+                self._daemon.take_answer(message, sockets)
 
     async def _listen(self, listener: str, number: int, *, is_host: bool) -> None:
         if (former := self._listeners.pop(listener, None)) is not None:
             former.close()
-        config = _served(self._gateway.app(listener))
+        config = _server_config(self._gateway.app(listener))
         state, protocol = ServerState(), _HostProtocol if is_host else _Protocol
         sock = socket.socket(fileno=number)
         sock.setblocking(False)
@@ -220,7 +220,7 @@ class Process:
 
     async def _connect(self, number: int, access: Access) -> None:
         """Serve one connection of the daemon's own."""
-        config, state = _served(self._gateway.app(RUN, access)), ServerState()
+        config, state = _server_config(self._gateway.app(RUN, access)), ServerState()
         sock = socket.socket(fileno=number)
         sock.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -259,7 +259,7 @@ class Process:
             await self._gateway.probe_again()
 
 
-def _served(app: Any) -> uvicorn.Config:
+def _server_config(app: Any) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         lifespan="off",

@@ -141,7 +141,7 @@ class Bodies:
         self.held -= size
 
 
-async def parsed(body: bytes) -> dict[str, Any]:
+async def parse_request(body: bytes) -> dict[str, Any]:
     """Return the body's JSON object. Raises Refused; also if two readers of it could find different models."""
     try:
         text = body.decode()
@@ -218,14 +218,14 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40 else 0
 
 
-def passed(headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+def request_headers(headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
     """Return the headers that the source gets."""
     passed_headers = [(name, headers[name]) for name in _PASSED if name in headers]
     fixed_headers = [(b"content-type", b"application/json"), (b"accept-encoding", b"identity"), (LOOP_HEADER, b"1")]
     return [*passed_headers, *fixed_headers]
 
 
-def returned(headers: Sequence[tuple[bytes, bytes]], is_secret: Any) -> list[tuple[bytes, bytes]]:
+def answer_headers(headers: Sequence[tuple[bytes, bytes]], is_secret: Any) -> list[tuple[bytes, bytes]]:
     """Return the headers that the user gets; none of them holds the key."""
     lower = [(name.lower(), value) for name, value in headers]
     return [

@@ -127,7 +127,7 @@ class Supervisor:
             self._opens.shutdown(wait=False, cancel_futures=True)
         self._parts.ledger.save()
 
-    def passed(self, snapshot: Snapshot) -> None:
+    def observe_pass(self, snapshot: Snapshot) -> None:
         """Take up what a reconcile pass saw; where there is nothing to serve, no pass wakes the thread."""
         if self._serves or snapshot.providers or snapshot.model_servers:
             self._due.set()
@@ -145,14 +145,14 @@ class Supervisor:
         """
         until = self._parts.ticks() + min(seconds, _CONNECT_SECONDS)
         with self._lock:
-            while (connection := self._connected(namespace, source, user)) is None:
+            while (connection := self._try_connect(namespace, source, user)) is None:
                 seconds_left = until - self._parts.ticks()
                 if seconds_left <= 0 or self._stopping.is_set():
-                    raise self._unconnected(namespace, source)
+                    raise self._connection_error(namespace, source)
                 self._changed.wait(min(seconds_left, _TICK_SECONDS))
         return connection
 
-    def _connected(self, namespace: str, source: str, user: User) -> tuple[socket.socket, Target] | None:
+    def _try_connect(self, namespace: str, source: str, user: User) -> tuple[socket.socket, Target] | None:
         target, child = self._source(namespace, source), self._child
         if target is None or child is None or self._sent is None or self._sent[0].targets.get(target.id) != target:
             return None
@@ -165,7 +165,7 @@ class Supervisor:
                 return None
         return daemon_end, target
 
-    def _unconnected(self, namespace: str, source: str) -> ModelError:
+    def _connection_error(self, namespace: str, source: str) -> ModelError:
         if self._parts.snapshot() is None or self._source(namespace, source) is not None:
             return ModelError("the model gateway is being started", again=True)
         message = f"there is no provider and no model server `{source}` in namespace `{namespace}`; apply it first"
@@ -192,7 +192,7 @@ class Supervisor:
         if snapshot is None:
             return False
         if not snapshot.providers and not snapshot.model_servers and not self._endpoints and self._child is None:
-            self._publish(self._unserved(snapshot))
+            self._publish(self._unserved_view(snapshot))
             return False
         servers = self._parts.servers.keep(snapshot)
         desired = desired_state(snapshot, self._parts.policy(snapshot), self._key)
@@ -201,7 +201,7 @@ class Supervisor:
             if not desired.active:
                 self._end_child()
                 self._listen({}, desired)
-                self._publish(self._unserved(snapshot))
+                self._publish(self._unserved_view(snapshot))
                 return False
             self._start_child()
             if not snapshot.observed.blind:  # unknown is not gone
@@ -213,7 +213,7 @@ class Supervisor:
         self._parts.ledger.write_due(snapshot)
         return True
 
-    def _unserved(self, snapshot: Snapshot) -> GatewayView:
+    def _unserved_view(self, snapshot: Snapshot) -> GatewayView:
         """Return the view while there is no source at all: each sandbox that names one misses it."""
         states = {
             uid: ModelsState("ProviderMissing", "there is no provider and no model server; apply one")

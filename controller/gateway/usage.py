@@ -53,7 +53,7 @@ class UsageReader:
     def tokens(self, *, finished: bool = True) -> tuple[int, int]:
         """Return the tokens in and out, reported or estimated. `finished`: the answer came to its end."""
         if not self.is_stream and self._bytes == len(self._held):
-            self._take(_parsed(bytes(self._held)))
+            self._take(_parse(bytes(self._held)))
         return self._tokens(finished=finished)
 
     def tokens_so_far(self) -> int:
@@ -80,7 +80,7 @@ class UsageReader:
             return
         self._events += 1
         if b'"usage"' in line:
-            self._take(_parsed(line[5:]))
+            self._take(_parse(line[5:]))
 
     def _take(self, body: Mapping[str, Any]) -> None:
         for holder in (body, body.get("message"), body.get("response")):
@@ -92,7 +92,7 @@ class UsageReader:
                         self._found[name] = max(value, self._found.get(name, 0))
 
 
-def _parsed(data: bytes | bytearray) -> Mapping[str, Any]:
+def _parse(data: bytes | bytearray) -> Mapping[str, Any]:
     try:
         usage = json.loads(data)
     except (ValueError, RecursionError):

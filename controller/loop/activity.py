@@ -121,7 +121,7 @@ class ActivityLog:
             for uid in runs:
                 self._held.pop(uid, None)
 
-    def sampled(self, uid: str, sample: CpuSample, since: float) -> None:
+    def record_sample(self, uid: str, sample: CpuSample, since: float) -> None:
         """Keep a CPU sample. The first one of its run since `since` is the mark."""
         with self._changed:
             activity, sample = self._entries.get(uid, _NONE), replace(sample, ticks=self._ticks())

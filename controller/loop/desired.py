@@ -49,7 +49,7 @@ class SharedSpecs:
         self._most = most
         self._known: dict[bytes, tuple[Mapping[str, Any], SandboxSpec]] = {}
 
-    def parsed(self, obj: StoredObject) -> tuple[StoredObject, SandboxSpec]:
+    def parse(self, obj: StoredObject) -> tuple[StoredObject, SandboxSpec]:
         """Return the object with its spec shared, and that parsed. Raises ValidationError."""
         key = marshal.dumps(dict(obj.spec), 2)  # version 2 has no references: equal values are equal bytes
         shared = self._known.get(key)
@@ -72,9 +72,9 @@ class SharedConditions:
 
     def within(self, status: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the status with its conditions shared."""
-        return {**status, "conditions": [self._shared(condition) for condition in status["conditions"]]}
+        return {**status, "conditions": [self._share(condition) for condition in status["conditions"]]}
 
-    def _shared(self, condition: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _share(self, condition: Mapping[str, Any]) -> Mapping[str, Any]:
         key = marshal.dumps(dict(condition), 2)
         shared = self._known.get(key)
         if shared is None:
@@ -148,7 +148,7 @@ class Desired:
         """Return the pools of the last refresh by uid."""
         return self._pools
 
-    def untemplated(self) -> frozenset[str]:
+    def untemplated_uids(self) -> frozenset[str]:
         """Return the uids of the unbound objects that name a template which there is not."""
         templated = ((uid, obj, obj.spec.get("templateRef")) for uid, obj in self.unbound.items())
         return frozenset(
@@ -327,7 +327,7 @@ class Desired:
                 replace(obj, spec=former.obj.spec, last_applied=None), former.spec, former.template, former.broken
             )
         try:
-            obj, spec = self._specs.parsed(obj)
+            obj, spec = self._specs.parse(obj)
         except ValidationError as error:
             return Sandbox(replace(obj, last_applied=None), None, broken=_unreadable(error))
         return self._with_template(Sandbox(obj, spec))

@@ -26,7 +26,7 @@ class _Seen:
 
 
 class PluginKeeper:
-    """Keeps all plugins. `passed` is called after each reconcile pass, and only notifies."""
+    """Keeps all plugins. `observe_pass` is called after each reconcile pass, and only notifies."""
 
     def __init__(
         self, store: Store, work: PluginWork, clock: Clock, *, may_act: Callable[[], bool] = lambda: True
@@ -48,7 +48,7 @@ class PluginKeeper:
         if self._thread.is_alive():
             self._thread.join()
 
-    def passed(self, plugins: Plugins) -> None:
+    def observe_pass(self, plugins: Plugins) -> None:
         """Take in what a reconcile pass has seen."""
         if plugins is not self._plugins:
             self._plugins = plugins

@@ -169,12 +169,12 @@ class ReconcileLoop:
             return 0.0
         except StoreError as error:
             self._meter.gauge("paddock_store_up", 0)
-            self._failed(str(error))
+            self._report_failure(str(error))
             return _STORE_RETRY_SECONDS
         except Exception as error:  # a bug must not stop the loop: it is logged, counted and retried
             _log.exception("reconcile pass raised")
             self._meter.count("paddock_reconcile_panics_total", controller="sandbox")
-            self._failed(f"{type(error).__name__}: {error}; please report this")
+            self._report_failure(f"{type(error).__name__}: {error}; please report this")
             return _STORE_RETRY_SECONDS
         if self.failure:
             _log.info("reconcile loop recovered")
@@ -187,7 +187,7 @@ class ReconcileLoop:
         seconds_left = min(seconds_left, _STATUS_SECONDS) if new_plan.writes or new_plan.samples else seconds_left
         return None if seconds_left == math.inf else seconds_left
 
-    def _failed(self, message: str) -> None:
+    def _report_failure(self, message: str) -> None:
         self._meter.count("paddock_reconcile_errors_total", controller="sandbox")
         if self.failure != message:
             _log.error("reconcile pass failed", error=message)

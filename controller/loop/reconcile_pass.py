@@ -162,7 +162,7 @@ class ReconcilePass:
         sandboxes = self._desired_sandboxes()
         observed = self._as_own(self._engine.observe())
         moved_uids = frozenset(uid for uid in observed.containers if uid in self._desired.elsewhere)
-        instances = self._instances = self._recorded(sandboxes).updated({}, moved_uids)
+        instances = self._instances = self._recorded_instances(sandboxes).updated({}, moved_uids)
         now = self._clock.now()
         if jump := self._clock_jumped():  # asked after that, so that a jump is known to whatever the time decides
             self._activity.clock_jumped(jump, self._recorded_uses(sandboxes))
@@ -195,9 +195,9 @@ class ReconcilePass:
             hosts=self._desired.hosts.now,
             host=self._place.host,
             unbound=self._desired.unbound,
-            untemplated=self._desired.untemplated(),
+            untemplated=self._desired.untemplated_uids(),
             moved=moved_uids,
-            unmoved=self._unmoved(observed, moved_uids, sandboxes, instances),
+            unmoved=self._unmoved_uids(observed, moved_uids, sandboxes, instances),
             waits=self.placements.waits() if self.placements is not None else None,
             elsewhere=self._elsewhere(instances),
             pools_elsewhere=self._pools_elsewhere(instances),
@@ -219,7 +219,7 @@ class ReconcilePass:
             uses[uid] = (use, *(container.started_at for container in containers.get(uid, ()) if container.started_at))
         return uses
 
-    def _unmoved(
+    def _unmoved_uids(
         self,
         observed: Observation,
         moved_uids: frozenset[str],
@@ -244,7 +244,7 @@ class ReconcilePass:
         refusal = "" if self._place.alone else other_engine(hosts, self._place.host, observed.facts.engine_id)
         return replace(observed, blind=refusal) if refusal else observed
 
-    def _recorded(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:
+    def _recorded_instances(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:
         """Return the instances by uid; only those that claims may have changed are read again."""
         instances = self._instances
         if instances is None:

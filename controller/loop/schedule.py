@@ -51,7 +51,7 @@ class Schedule:
     def every(self, job_id: str, seconds: float, jitter_seconds: float, mark: Wake) -> None:
         """Call `mark` about every `seconds`, give or take `jitter_seconds`, so that nothing runs in step."""
         self._scheduler.add_job(
-            self._timed,
+            self._run_timed,
             "interval",
             args=(job_id, mark),
             seconds=seconds,
@@ -79,7 +79,7 @@ class Schedule:
         self._pool.shutdown(wait=True)
         self._meter.gauge("paddock_scheduler_running", 0)
 
-    def _timed(self, job_id: str, mark: Wake) -> None:
+    def _run_timed(self, job_id: str, mark: Wake) -> None:
         started_at = time.perf_counter()
         try:
             mark()

@@ -139,7 +139,7 @@ class Workers:
                 self._failed.add(group.ref.uid)
         self._publish()
         self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - started_at, queue=_QUEUE)
-        (self._hurry if group.urgent or _started(result) else self._wake)()
+        (self._hurry if group.urgent or _has_started(result) else self._wake)()
 
     def _publish(self) -> None:
         with self._lock:
@@ -196,7 +196,7 @@ class Workers:
         return outcome
 
 
-def _started(result: Result) -> bool:
+def _has_started(result: Result) -> bool:
     """Return True if a container was started: callers wait for that, and few start within milliseconds."""
     return any(
         isinstance(action, StartContainer | WakeContainer) and isinstance(outcome, Ok)

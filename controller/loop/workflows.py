@@ -55,7 +55,7 @@ _log = structlog.get_logger("paddock.workflow")
 class WorkflowRuns:
     """Drives the runs of this host.
 
-    `passed` is called after each reconcile pass, `wake` when work has ended; both only notify.
+    `observe_pass` is called after each reconcile pass, `wake` when work has ended; both only notify.
     `place` is this host among those of the store.
     """
 
@@ -94,7 +94,7 @@ class WorkflowRuns:
         if self._thread.is_alive():
             self._thread.join()
 
-    def passed(self, runs: Runs, snapshot: Snapshot, statuses: Sequence[StatusWrite]) -> None:
+    def observe_pass(self, runs: Runs, snapshot: Snapshot, statuses: Sequence[StatusWrite]) -> None:
         """Take in what a reconcile pass has seen and written."""
         with self._lock:
             changed = runs is not self._runs or snapshot.leads != self._led

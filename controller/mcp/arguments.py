@@ -75,13 +75,13 @@ class Arguments(BaseModel):
     def _parse_json_strings(cls, arguments: Any) -> Any:
         if not isinstance(arguments, Mapping):
             return arguments
-        arguments = cls._prepared(arguments)
+        arguments = cls._prepare(arguments)
         nested, required = _nested_fields(cls), {name for name, info in cls.model_fields.items() if info.is_required()}
         arguments = {name: value for name, value in arguments.items() if value is not None or name in required}
-        return {name: parsed(value) if name in nested else value for name, value in arguments.items()}
+        return {name: parse_json(value) if name in nested else value for name, value in arguments.items()}
 
     @classmethod
-    def _prepared(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _prepare(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments by the names of the fields."""
         fields = dict(arguments)
         for other_name, name in cls.other_names.items():
@@ -100,7 +100,7 @@ class Result(BaseModel):
 def schema_of(model: type[BaseModel], *, result: bool = False) -> dict[str, Any]:
     """Return the model's JSON schema without references and titles, which some LLM APIs refuse."""
     raw = model.model_json_schema(mode="serialization" if result else "validation")
-    schema: dict[str, Any] = _inlined(raw, raw.get("$defs", {}))
+    schema: dict[str, Any] = _inline(raw, raw.get("$defs", {}))
     schema.pop("$defs", None)
     return schema
 
@@ -131,7 +131,7 @@ def _shorten(schema: Any) -> Any:
     return {**shortened, **(options[0] if len(options) == 1 else {"anyOf": options} if options else {})}
 
 
-def validated(model: type[Arguments], arguments: Mapping[str, Any]) -> Any:
+def validate(model: type[Arguments], arguments: Mapping[str, Any]) -> Any:
     """Return the arguments as an instance of the model. Raises BadRequest with every error."""
     try:
         return model.model_validate(arguments)
@@ -163,7 +163,7 @@ def _message(model: type[Arguments], fault: Fault) -> str:
         return fault.message
     name = str(fault.path[-1])
     holder = model_fields.model_at(model, fault.path[:-1])
-    known_names = list(model_fields.spelled(holder)) if holder else []
+    known_names = list(model_fields.fields_by_spelling(holder)) if holder else []
     usual = _USUAL_NAMES.get(name.lower().replace("_", "").replace("-", ""), ())
     meant = next((candidate for candidate in usual if candidate in known_names), "") or model_fields.closest(
         name, known_names
@@ -189,7 +189,7 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return {type_names} if isinstance(type_names, str) else set(type_names)
 
 
-def parsed(value: Any) -> Any:
+def parse_json(value: Any) -> Any:
     """Return the object or list that a string holds as JSON; else the value itself."""
     if not isinstance(value, str):
         return value
@@ -200,9 +200,9 @@ def parsed(value: Any) -> Any:
     return decoded if isinstance(decoded, dict | list) else value
 
 
-def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+def _inline(schema: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(schema, list):
-        return [_inlined(element, definitions) for element in schema]
+        return [_inline(element, definitions) for element in schema]
     if not isinstance(schema, Mapping):
         return schema
     if "$ref" in schema:
@@ -211,7 +211,7 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     inlined = {}
     for key, value in schema.items():
         if key == "properties":
-            inlined[key] = {name: _inlined(property_schema, definitions) for name, property_schema in value.items()}
+            inlined[key] = {name: _inline(property_schema, definitions) for name, property_schema in value.items()}
         elif key not in ("title", "$defs", FORM):
-            inlined[key] = _inlined(value, definitions) if key != "default" else value
+            inlined[key] = _inline(value, definitions) if key != "default" else value
     return inlined

@@ -10,11 +10,11 @@ import structlog
 from pydantic import BaseModel
 
 from controller.kinds.common.json_size import json_bytes
-from controller.mcp.arguments import shape, validated
+from controller.mcp.arguments import shape, validate
 from controller.mcp.names import Style, Toolset
 from controller.mcp.outputs import Outputs
-from controller.mcp.sandboxes import ObjectArguments, existing
-from controller.mcp.text import STREAM_BYTES, for_models, plain, shortened
+from controller.mcp.sandboxes import ObjectArguments, existing_names
+from controller.mcp.text import STREAM_BYTES, for_models, plain, shorten
 from controller.mcp.tool import Call, IsHere, Picture, Progress, Tool
 from controller.policy.access import decide_tool
 from controller.ports import Meter
@@ -99,10 +99,10 @@ class Calls:
                 raise options.failure
             if options.size_bytes > SMALL_BYTES:
                 arguments = await self._services.parsing.run(
-                    options.size_bytes, validated, tool.arguments, raw_arguments
+                    options.size_bytes, validate, tool.arguments, raw_arguments
                 )
             else:
-                arguments = validated(tool.arguments, raw_arguments)
+                arguments = validate(tool.arguments, raw_arguments)
             call = Call(
                 self._services,
                 options.namespace,
@@ -112,11 +112,11 @@ class Calls:
                 is_here=self._is_here,
             )
             try:
-                return fitted(tool, await tool.run(call, arguments)), "ok"
+                return fit_answer(tool, await tool.run(call, arguments)), "ok"
             except NotFound as error:
                 if not isinstance(arguments, ObjectArguments):
                     raise
-                return Answer(error_text(error) + await existing(call, arguments)), "error"
+                return Answer(error_text(error) + await existing_names(call, arguments)), "error"
         except ServiceError as error:
             is_refused = isinstance(error, Forbidden | Unauthorized)
             return Answer(error_text(error)), "refused" if is_refused else "error"
@@ -125,7 +125,7 @@ class Calls:
             return Answer(_INTERNAL), "error"
 
 
-def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
+def fit_answer(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
     """Return the result as an answer within the size of a message; long texts and lists are shortened for it."""
     data: dict[str, Any] = result.model_dump(mode="json") if isinstance(result, BaseModel) else dict(result)
     most = STREAM_BYTES
@@ -135,7 +135,7 @@ def fitted(tool: Tool, result: BaseModel | Mapping[str, Any]) -> Answer:
             return _with_pictures(result, data, text, MESSAGE_BYTES - size)
         most //= 2
         if tool.long_texts and most >= _LEAST_TEXT:
-            data |= {name: shortened(data[name], most) for name in tool.long_texts} | {"truncated": True}
+            data |= {name: shorten(data[name], most) for name in tool.long_texts} | {"truncated": True}
         elif len(data.get("items", ())) > 1:
             half = len(data["items"]) // 2
             data["more"] = data.get("more", 0) + len(data["items"]) - half

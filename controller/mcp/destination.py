@@ -19,7 +19,7 @@ def sandbox_of(services: Services, message: Any, namespace: str) -> tuple[str, s
     yet, and the caller's rights are not checked. A subscription goes to the host of the first resource that is polled.
     """
     if isinstance(message, Mapping) and message.get("method") == "subscriptions/listen":
-        return _followed(message.get("params"))
+        return _followed_sandbox(message.get("params"))
     tool, arguments = _call(message)
     if tool is None or not tool.at_host or not isinstance(arguments, Mapping):
         return None
@@ -33,7 +33,7 @@ def sandbox_of(services: Services, message: Any, namespace: str) -> tuple[str, s
     return sandbox[0], by_container(services, *sandbox)
 
 
-def _followed(params: Any) -> tuple[str, str] | None:
+def _followed_sandbox(params: Any) -> tuple[str, str] | None:
     """Return the first sandbox whose logs, files or metrics are to be followed."""
     notifications = params.get("notifications") if isinstance(params, Mapping) else None
     uris = notifications.get("resourceSubscriptions") if isinstance(notifications, Mapping) else None

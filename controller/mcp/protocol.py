@@ -91,12 +91,12 @@ class Protocol:
         options = _options(ctx)
         tools = [tool for tool in TOOLS.values() if tool.basic is not None or options.toolset == "all"]
         visible = [tool for tool in tools if self._calls.visible(tool, options)]
-        return types.ListToolsResult(tools=[_described(tool, options) for tool in visible])
+        return types.ListToolsResult(tools=[_describe(tool, options) for tool in visible])
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         options, tool = _options(ctx), TOOLS.get(NAMES.get(params.name, ""))
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, self._unknown(params.name, options))
+            raise MCPError(types.INVALID_PARAMS, self._unknown_message(params.name, options))
         answer = await self._calls.call(tool, params.arguments or {}, options, _progress(ctx))
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=answer.text)]
         if answer.data is not None and (uri := answer.data.get(RESOURCE)):
@@ -108,7 +108,7 @@ class Protocol:
         structured = None if options.toolset == "basic" else answer.data
         return types.CallToolResult(content=content, structured_content=structured, is_error=answer.is_error)
 
-    def _unknown(self, name: str, options: Options) -> str:
+    def _unknown_message(self, name: str, options: Options) -> str:
         """Return the message for a tool that does not exist: the name of one that is similar, or ends alike."""
         listed_names = {
             tool_name: listed_name(tool_name, options.names)
@@ -207,7 +207,7 @@ def _no_resource(ctx: _Context, uri: Any, message: str) -> MCPError:
     return MCPError(types.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND, message, {"uri": str(uri)})
 
 
-def _described(tool: Tool, options: Options) -> types.Tool:
+def _describe(tool: Tool, options: Options) -> types.Tool:
     if options.toolset == "basic" and tool.basic is not None:
         return types.Tool(
             name=listed_name(tool.name, options.names),

@@ -99,7 +99,7 @@ async def find(call: Call, sandbox_id: str, namespace: str = "") -> tuple[str, s
     return place, name
 
 
-async def existing(call: Call, arguments: ObjectArguments) -> str:
+async def existing_names(call: Call, arguments: ObjectArguments) -> str:
     """Return the end of a message that names those there are; "" if the named one is there, or none may be listed.
 
     What is missing then is something in it, such as a file.

@@ -38,10 +38,10 @@ _TOOLS = {  # by the command's verb
 
 def plain(text: str) -> str:
     """Return the text without escape sequences and control characters; tabs and line feeds stay."""
-    return uncontrolled(text).replace("\r", "")
+    return strip_controls(text).replace("\r", "")
 
 
-def uncontrolled(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Return the text as `plain` does, with its carriage returns: they are data of many files."""
     return _CONTROL.sub("", text)
 
@@ -51,12 +51,12 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(_escape, text)
 
 
-def decoded(data: bytes) -> str:
+def decode(data: bytes) -> str:
     """Return bytes as plain, visible text; invalid UTF-8 is replaced."""
     return visible(plain(data.decode(errors="replace")))
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Return the beginning and the end of a long text, with a line between that counts the rest."""
     if len(text) <= most:
         return text

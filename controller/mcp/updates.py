@@ -67,7 +67,7 @@ class Updates:
             uri for uri in (notifications.resource_subscriptions or ())[:MOST_URIS] if self._may_follow(uri, options)
         ]
         try:
-            uris = await anyio.to_thread.run_sync(self._recorded, uris)
+            uris = await anyio.to_thread.run_sync(self._record_uses, uris)
         except ServiceError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from error
         honoured = notifications.model_copy(
@@ -83,11 +83,11 @@ class Updates:
             self._served.remove(served)
         return SubscriptionsListenResult(_meta={SUBSCRIPTION_ID_META_KEY: ctx.request_id})
 
-    def _recorded(self, uris: Sequence[str]) -> list[str]:
+    def _record_uses(self, uris: Sequence[str]) -> list[str]:
         """Return those that can be followed here. The audit log gets the work in sandboxes. Raises ServiceError."""
-        elsewhere = {uri for uri, target in _polled(uris) if self._has_left(target)}
+        elsewhere = {uri for uri, target in _polled_targets(uris) if self._has_left(target)}
         uris = [uri for uri in uris if uri not in elsewhere]
-        for _, target in _polled(uris):
+        for _, target in _polled_targets(uris):
             ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.subresource)
             if is_work(ask):
                 self._services.recorder.used(ask, {"tool": tool_of(target).name, "subscription": True})
@@ -114,7 +114,7 @@ class Updates:
             if not self._tasks:
                 self._watching = asyncio.Event()
                 self._tasks = [asyncio.create_task(self._watch(self._watching)), asyncio.create_task(self._poll())]
-            for uri, target in _polled(uris):
+            for uri, target in _polled_targets(uris):
                 if uri not in self._seen:
                     fingerprint = await anyio.to_thread.run_sync(self._fingerprint, target)
                     self._seen[uri] = fingerprint or ""
@@ -184,7 +184,7 @@ class Updates:
         """Publish changes of logs, files and metrics."""
         while True:
             await asyncio.sleep(_POLL_SECONDS)
-            for uri, target in _polled(list(self._followed)):
+            for uri, target in _polled_targets(list(self._followed)):
                 try:
                     if await anyio.to_thread.run_sync(self._has_left, target):
                         self._end(uri)
@@ -247,7 +247,7 @@ class _Opened:
             self._watch.close()
 
 
-def _polled(uris: Iterable[str]) -> Iterator[tuple[str, Target]]:
+def _polled_targets(uris: Iterable[str]) -> Iterator[tuple[str, Target]]:
     """Yield the resources without a change feed."""
     for uri in uris:
         target = target_of(uri)

@@ -123,7 +123,7 @@ class ContainerCollector:
         with self._one_reader:
             usages = self._usage.read(alive)
         rows = list(_rows(snapshot, alive, usages)) if snapshot is not None else []
-        yield from self._measured(rows)
+        yield from self._measurements(rows)
         if snapshot is not None:
             yield _info(rows, snapshot)
             if self._detail:
@@ -132,7 +132,7 @@ class ContainerCollector:
         yield from _reading(snapshot, alive, usages)
         yield single("paddock_stats_scrape_duration_seconds", time.perf_counter() - started_at)
 
-    def _measured(self, rows: list[Row]) -> Iterator[Metric]:
+    def _measurements(self, rows: list[Row]) -> Iterator[Metric]:
         yield from (_family(name, read, rows) for name, read in self._figures)
         networked = [row for row in rows if row.usage.network is not None]
         yield from (_family(name, read, networked) for name, read in self._network_figures)

@@ -135,7 +135,7 @@ class _Series:
                 self.show()
 
     def child(self, labels: Labels) -> Child:
-        values = self._bounded(labels)
+        values = self._label_values(labels)
         child = self._children.get(values)
         if child is not None:
             return child
@@ -152,7 +152,7 @@ class _Series:
             child = self._children[values] = self._metric.labels(*values) if values else self._metric
         return child
 
-    def _bounded(self, labels: Labels) -> tuple[str, ...]:
+    def _label_values(self, labels: Labels) -> tuple[str, ...]:
         """Return the label values in order; closed labels are checked by list, open ones by length."""
         family = self.family
         if len(labels) != len(family.labels) or any(label not in labels for label in family.labels):

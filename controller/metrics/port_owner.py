@@ -14,7 +14,7 @@ def port_owner(port: int, proc: Path = _PROC) -> str:
     The name is the bare command: arguments may hold secrets.
     """
     inodes = set(_listening_inodes(port, proc))
-    return next((_described(pid, proc) for pid in _pids(proc) if inodes and _holds(pid, inodes, proc)), "")
+    return next((_describe(pid, proc) for pid in _pids(proc) if inodes and _holds(pid, inodes, proc)), "")
 
 
 def _listening_inodes(port: int, proc: Path) -> Iterator[str]:
@@ -49,7 +49,7 @@ def _target(link: Path) -> str:
         return ""
 
 
-def _described(pid: str, proc: Path) -> str:
+def _describe(pid: str, proc: Path) -> str:
     try:
         return f"pid {pid} ({(proc / pid / 'comm').read_text(errors='replace').strip()})"
     except OSError:

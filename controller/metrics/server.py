@@ -72,7 +72,7 @@ class MetricsServer:
         if self._server is not None:
             raise RuntimeError("metrics listener: already running")
         try:
-            self._server = _Server(_listening(self._host, self._port), self._pages.answer, self._tls)
+            self._server = _Server(_listen(self._host, self._port), self._pages.answer, self._tls)
         except OSError as error:
             raise CannotListen(_why(self._host, self._port, error)) from error
         self._thread = Thread(target=self._server.run, name="paddock-metrics", daemon=True)
@@ -98,7 +98,7 @@ def _why(host: str, port: int, error: OSError) -> str:
     return f"metrics address {where}: can't be used: {error.strerror or error}; choose another host or port"
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         # A port in TIME_WAIT is free; a port with a listener still is not.

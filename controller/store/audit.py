@@ -113,7 +113,7 @@ def append(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEn
         return
     linked = _linked_from(connection, entries, chain, chain.guess) if chain.guess else None
     if linked is None:
-        linked = _linked(connection, entries, chain)
+        linked = _link(connection, entries, chain)
     tables = _tables(chain.writer)
     as_rows = [tables.row(entry) for entry in linked]
     if len(as_rows) == 1:
@@ -127,14 +127,14 @@ def _linked_from(
     connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd, end: tuple[int, str]
 ) -> Sequence[AuditEntry] | None:
     """Move the end of the chain by compare-and-set. Return the entries in it; None: the end is another one."""
-    following = _following(end, entries, chain.writer)
+    following = _chain_entries(end, entries, chain.writer)
     tables, last = _tables(chain.writer), following[-1]
     link = {"at_id": end[0], "at_hash": end[1], "to_id": last.id, "to_hash": last.hash}
     updated = tables.link_from.rows(connection, tables.of(chain.writer) | link)
     return following if updated else None
 
 
-def _linked(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> Sequence[AuditEntry]:
+def _link(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> Sequence[AuditEntry]:
     """Lock and read the end of the chain, and move it. Return the entries in it."""
     tables = _tables(chain.writer)
     of_chain = tables.of(chain.writer)
@@ -144,12 +144,12 @@ def _linked(connection: Connection, entries: Sequence[AuditEntry], chain: ChainE
         new = _INSERT_OF[connection.dialect.name](audit_chains).values(writer=chain.writer, **first)
         connection.execute(new.on_conflict_do_nothing())  # another thread's may be there by now
         end_rows = tables.take_end.rows(connection, of_chain)
-    linked = _following((end_rows[0]["last_id"], end_rows[0]["last_hash"]), entries, chain.writer)
+    linked = _chain_entries((end_rows[0]["last_id"], end_rows[0]["last_hash"]), entries, chain.writer)
     tables.link.run(connection, of_chain | {"to_id": linked[-1].id, "to_hash": linked[-1].hash})
     return linked
 
 
-def _following(end: tuple[int, str], entries: Sequence[AuditEntry], writer: str) -> Sequence[AuditEntry]:
+def _chain_entries(end: tuple[int, str], entries: Sequence[AuditEntry], writer: str) -> Sequence[AuditEntry]:
     """Return the entries as they follow on that id and hash."""
     linked: list[AuditEntry] = []
     for number, entry in enumerate(entries, end[0] + 1):
@@ -194,7 +194,7 @@ class SqlAudit:
         """Verify every hash of each chain after its newest pruned entry."""
         with self._reading("audit_verify") as connection:
             writers = [writer for tables in (_OLDER, _NOW) for writer in connection.execute(tables.writers).scalars()]
-            return AuditReport(tuple(_verified(connection, writer) for writer in sorted(writers)))
+            return AuditReport(tuple(_verify_chain(connection, writer) for writer in sorted(writers)))
 
     def prune(self, *, before: float, keep: int) -> int:
         """Drop entries before a time, then down to `keep` the oldest of callers with the most entries in a chain."""
@@ -300,7 +300,7 @@ def _thin(connection: Connection, writer: str, actor: str, count: int) -> int:
     return len(oldest)
 
 
-def _verified(connection: Connection, writer: str) -> ChainReport:
+def _verify_chain(connection: Connection, writer: str) -> ChainReport:
     end = _end(connection, writer)
     if end is None:
         entry_count = sum(1 for _ in _all(connection, writer))

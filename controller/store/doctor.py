@@ -17,7 +17,7 @@ from controller.store.connect import connect
 from controller.store.database import Database
 from controller.store.errors import explain
 from controller.store.schema import meta, objects
-from controller.store.transaction import listed
+from controller.store.transaction import list_rows
 
 _NOW = func.extract("epoch", func.clock_timestamp())
 
@@ -72,7 +72,7 @@ def _discarding(connection: Connection) -> tuple[str, ...]:
 def _with_hosts(database: Database, facts: StoreFacts, clock: Clock) -> StoreFacts:
     """Add the hosts that share the store, and the difference of its clock."""
     with database.reading() as connection:
-        objects = [rows.object_from_row(row) for row in listed(connection, "Host", None)]
+        objects = [rows.object_from_row(row) for row in list_rows(connection, "Host", None)]
         skew = None
         if connection.dialect.name == "postgresql":
             skew = float(connection.execute(select(_NOW)).scalar_one()) - clock.now()

@@ -148,7 +148,7 @@ def _run_statements(
         for statement, answer in zip(message, answers, strict=True):
             if statement.on_rows is not None:
                 loading = loading or Transformer(driver)
-                deliveries.append((statement.on_rows, _loaded(loading, answer)))
+                deliveries.append((statement.on_rows, _load_rows(loading, answer)))
     return deliveries
 
 
@@ -254,7 +254,7 @@ def _dump_of(value: object) -> tuple[pq.Format, Callable[[Any], bytes | None]]:
     return dump
 
 
-def _loaded(loading: abc.Transformer, answer: pq.abc.PGresult) -> _Rows:
+def _load_rows(loading: abc.Transformer, answer: pq.abc.PGresult) -> _Rows:
     loading.set_pgresult(answer)
     names = [name.decode() for at in range(answer.nfields) if (name := answer.fname(at)) is not None]
     return loading.load_rows(0, answer.ntuples, lambda values: dict(zip(names, values, strict=True)))

@@ -42,7 +42,7 @@ def copy_of(source: Database) -> BinaryIO:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[Database]:
+def open_copy(file: Path) -> Iterator[Database]:
     """Open a migrated copy of a backup; the file itself is unchanged. Raises StoreError if it is not a backup."""
     backup.check(file)
     with tempfile.TemporaryDirectory(prefix="paddock-restore-") as folder:

@@ -95,7 +95,7 @@ class PostgresDatabase(Database):
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
             if self._schema is not None:
-                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self._schema)}"))
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quote(self._schema)}"))
             yield connection
 
     def lease(self, migrate: Callable[[], None], name: str, seconds: float) -> RowLease:
@@ -124,7 +124,7 @@ class PostgresDatabase(Database):
         """Restore in one transaction; the old rows are first written beside the backup."""
         aside = file.with_name(f"{file.name}.before-{stamp}")
         try:
-            with portable.opened(file) as opened:
+            with portable.open_copy(file) as opened:
                 with self.migrating() as connection:
                     upgrade(connection, self.name)
                 with self.backup() as before, _new(aside) as aside_file:
@@ -153,7 +153,7 @@ def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
         *(f"SET tcp_{name} = {value}" for name, value in _KEEPALIVES.items()),
     ]
     if schema is not None:
-        settings.append(f"SET search_path TO {_quoted(schema)}")
+        settings.append(f"SET search_path TO {_quote(schema)}")
     statement = "; ".join(settings)
 
     def prepare(connection: Any, record: Any) -> None:
@@ -195,5 +195,5 @@ def _new(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -49,7 +49,7 @@ from controller.store.transaction import (
     INSTANCES_ON,
     NAMED,
     SqlTransaction,
-    listed,
+    list_rows,
     name_parameters,
 )
 
@@ -257,7 +257,7 @@ class SqlStore:
         with self._reading("list") as connection:
             revisions: list[int] = []
             _REVISION.run_then(connection, {}, lambda revision_rows: revisions.append(revision_rows[0]["revision"]))
-            object_rows = listed(connection, kind, namespace, after=after, limit=limit)
+            object_rows = list_rows(connection, kind, namespace, after=after, limit=limit)
         versions = [(row["uid"], row["resource_version"]) for row in object_rows]
         return ObjectPage(versions, packed.DecodedRows(object_rows, lean=lean), revisions[0])
 
@@ -475,11 +475,11 @@ class SqlStore:
         try:
             yield
         except StoreError as error:
-            self._failed(operation, reason_of(error))
+            self._count_failure(operation, reason_of(error))
             raise
         except (*foreign, database.driver_error) as error:
             fault = explain(error, database.name)
-            self._failed(operation, fault.reason)
+            self._count_failure(operation, fault.reason)
             raise fault.error from error
         finally:
             self._meter.count("paddock_store_operations_total", operation=operation)
@@ -487,7 +487,7 @@ class SqlStore:
                 "paddock_store_operation_duration_seconds", self._timer() - started, operation=operation
             )
 
-    def _failed(self, operation: str, reason: str) -> None:
+    def _count_failure(self, operation: str, reason: str) -> None:
         self._meter.count("paddock_store_operation_errors_total", operation=operation, reason=reason)
 
 

@@ -69,7 +69,7 @@ class SqliteDatabase(Database):
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
         self._file = _prepare(self._path)
-        with _locked(self._path), self._engine.connect() as connection:
+        with _lock(self._path), self._engine.connect() as connection:
             # Batch migrations drop and remake tables; with foreign keys on, that would delete the rows of others.
             # It cannot be switched inside a transaction, so this connection is made for the migration alone.
             connection.detach()
@@ -176,7 +176,7 @@ def _prepare(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Hold the lock file beside the database. It is never removed: otherwise two processes could hold it."""
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -87,7 +87,7 @@ class Moves:
         self._by_scope.setdefault(scope, Counter()).update(by)
 
 
-def stored(connection: Connection, scopes: Sequence[str]) -> Mapping[str, Row]:
+def stored_rows(connection: Connection, scopes: Sequence[str]) -> Mapping[str, Row]:
     """Return the rows of these scopes; one without a row holds nothing."""
     return {row["scope"]: dict(row) for row in OF_SCOPES.rows(connection, {"scopes": list(scopes)})}
 

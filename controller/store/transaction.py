@@ -183,7 +183,7 @@ class SqlTransaction:
 
     def list(self, kind: str, namespace: str | None = None) -> Sequence[StoredObject]:
         if not self._is_listed(kind, namespace):
-            self._remember(listed(self._connection, kind, namespace))
+            self._remember(list_rows(self._connection, kind, namespace))
             self._listed.add((kind, namespace))
         object_rows = [
             row
@@ -216,7 +216,7 @@ class SqlTransaction:
 
     def count(self, namespace: str) -> int:
         """Return the number of stored objects in a namespace, without pending writes."""
-        return int(totals.stored(self._connection, [namespace]).get(namespace, {}).get(totals.OBJECTS, 0))
+        return int(totals.stored_rows(self._connection, [namespace]).get(namespace, {}).get(totals.OBJECTS, 0))
 
     def annotation_bytes(self, namespace: str) -> int:
         """Return the length of the annotations of a namespace as JSON, without pending writes."""
@@ -427,26 +427,26 @@ class SqlTransaction:
         """Yield version and reservations of the stored instances below objects: the known ones, and the others read."""
         yield from (row for uid in uids for row in self._below.get(uid, {}).values())
         unread = [uid for uid in uids if uid not in self._below]
-        yield from _reserved(self._connection, _RESERVED_BELOW, unread).values()
+        yield from _reserved_rows(self._connection, _RESERVED_BELOW, unread).values()
 
     def _reserved_of(self, uids: Iterable[str]) -> dict[str, Row]:
         """Return version and reservations of stored instances by uid: those that are known, and the others read."""
         uid_list = list(uids)
-        reserved = _reserved(self._connection, _RESERVED_OF, [uid for uid in uid_list if uid not in self._own])
+        reserved = _reserved_rows(self._connection, _RESERVED_OF, [uid for uid in uid_list if uid not in self._own])
         return reserved | {uid: known_row for uid in uid_list if (known_row := self._own.get(uid)) is not None}
 
     def _check_ceilings(self, scope_rows: Mapping[str, Row]) -> None:
         """Raise Conflict if a ceiling is exceeded by what is stored now, `scope_rows` as this transaction left them."""
         self._instances = {}  # sent
-        if not self._exceeded(scope_rows):
+        if not self._exceeded_ceilings(scope_rows):
             return
         totals.recount(self._connection)  # rows may have been removed behind our back
-        for ceiling in self._exceeded({}):
+        for ceiling in self._exceeded_ceilings({}):
             scope = ceiling.namespace
             where = scope if "/" in scope else f"namespace {scope}" if scope else "the host"
             raise Conflict(f"{where}: more is reserved than was known; read the instances again")
 
-    def _exceeded(self, scope_rows: Mapping[str, Row]) -> Sequence[Ceiling]:
+    def _exceeded_ceilings(self, scope_rows: Mapping[str, Row]) -> Sequence[Ceiling]:
         reserved = {scope: totals.amount_of_row(row) for scope, row in scope_rows.items()}
         unread = {ceiling.namespace for ceiling in self._ceilings if ceiling.namespace not in reserved}
         reserved |= self.reservations(*sorted(unread)) if unread else {}
@@ -561,7 +561,7 @@ def _change(type_: str, row: Row) -> dict[str, Any]:
     }
 
 
-def _reserved(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:
+def _reserved_rows(connection: Connection, statement: Quick, uids: Iterable[str]) -> dict[str, Row]:
     """Return version and reservations of stored instances by uid."""
     reserved: dict[str, Row] = {}
     for some in batches(uids):
@@ -588,7 +588,7 @@ def _ahead(keys: int, everywhere: tuple[bool, ...], owned: bool) -> Quick:
     return Quick(union_all(*parts, *([_OWNED] if owned else [])))
 
 
-def listed(
+def list_rows(
     connection: Connection,
     kind: str,
     namespace: str | None,
@@ -607,11 +607,11 @@ def listed(
         parameters |= {"after_namespace": rows.clean(after[0]), "after_name": rows.clean(after[1])}
     if limit is not None:
         parameters["most"] = limit
-    return _listing(namespace is not None, after is not None, limit is not None).rows(connection, parameters)
+    return _list_statement(namespace is not None, after is not None, limit is not None).rows(connection, parameters)
 
 
 @cache
-def _listing(in_namespace: bool, later: bool, some: bool) -> Quick:
+def _list_statement(in_namespace: bool, later: bool, some: bool) -> Quick:
     """Return the statement that lists a kind: of one namespace, after a place in the order, at most so many."""
     query = _OF_KIND_IN if in_namespace else _OF_KIND
     query = query.where(_LATER) if later else query

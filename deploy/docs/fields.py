@@ -79,7 +79,7 @@ def _table(schema: Schema, *, kind: str) -> str:
 
 def _rows(schema: Schema, prefix: str) -> Iterator[tuple[str, Schema, bool]]:
     """Yield path, schema and True for a leaf, of each field and of those below it."""
-    needed = json_schema.required(schema)
+    needed = json_schema.required_fields(schema)
     for name, each in json_schema.fields(schema).items():
         path = f"{prefix}{name}"
         marked = {**each, "required": name in needed} if name in needed else each

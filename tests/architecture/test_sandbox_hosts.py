@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi.routing import APIRoute, APIWebSocketRoute
 
-from controller.api.app import routed
+from controller.api.app import routed_app
 from controller.api.common.models import PREFIX
 from controller.api.fleet.forwarding import BY_STORE, COLLECTED, needs_host
 from controller.kinds.registry import discover
@@ -41,7 +41,7 @@ ANSWERED_HERE = {
 
 def routes() -> list[APIRoute | APIWebSocketRoute]:
     """Every route of the API."""
-    found: list[Any] = list(_flat(routed(discover(), speaks_mcp=True).routes))
+    found: list[Any] = list(_flat(routed_app(discover(), speaks_mcp=True).routes))
     return [each for each in found if isinstance(each, APIRoute | APIWebSocketRoute)]
 
 

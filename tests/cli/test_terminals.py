@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.cli.output import painted
+from controller.cli.output import paint
 from tests.cli.conftest import Run
 from tests.cli.terminals import on_terminal
 from tests.helpers_api import QUICKSTART, World
@@ -38,7 +38,7 @@ def test_tables_have_colours_on_terminals_alone(paddock: Run, served: World) -> 
     ],
 )
 def test_states_by_colour(line: str, shown: str) -> None:
-    assert painted(line) == shown
+    assert paint(line) == shown
 
 
 def test_verbose_shows_each_request(paddock: Run, served: World) -> None:

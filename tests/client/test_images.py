@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock._client.images import Ignored, _packed
+from paddock._client.images import Ignored, _pack
 
 FILES = (
     "Dockerfile",
@@ -37,7 +37,7 @@ def test_dockerignore_leaves_files_out(tmp_path: Path, rules: str, left: set[str
     (tmp_path / "link").symlink_to("src/a.py")
     if rules:
         (tmp_path / ".dockerignore").write_text(rules)
-    with tarfile.open(fileobj=io.BytesIO(b"".join(_packed(str(tmp_path))))) as tree:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(_pack(str(tmp_path))))) as tree:
         found = {each.name for each in tree if each.isfile()} - {".dockerignore"}
         assert found == left
         assert ("link" in tree.getnames()) == (not rules.startswith("*\n"))

@@ -95,4 +95,4 @@ def test_a_problem_names_the_field_as_written(kind: str, spec: str, said: str) -
     ],
 )
 def test_patches_are_read_alike(kind: str, patch: Any, meant: Any) -> None:
-    assert aliases.resolved(patch, kind) == meant
+    assert aliases.resolve_spec(patch, kind) == meant

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.documents.document import parse, repeated
+from controller.documents.document import find_duplicates, parse
 from controller.kinds.registry import discover
 
 FOLDER = Path(__file__).parent / "bad_specs"
@@ -18,7 +18,7 @@ SPECS = sorted(FOLDER.glob("*.yaml"))
 def said_of(path: Path) -> str:
     with path.open(newline="") as file:
         documents, problems = parse(path.name, file.read(), discover())
-    return "".join(f"{each}\n" for each in [*problems, *repeated(documents)])
+    return "".join(f"{each}\n" for each in [*problems, *find_duplicates(documents)])
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)

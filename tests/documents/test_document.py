@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.cli.yaml_text import dump
-from controller.documents.document import Document, parse, repeated
+from controller.documents.document import Document, find_duplicates, parse
 from controller.documents.text_file import MAX_BYTES, decode
 from controller.documents.yaml_core import scalar
 from controller.documents.yaml_tree import Node, ValueBudget, read
@@ -181,7 +181,7 @@ def test_kinds_of_the_host_have_no_namespace() -> None:
 def test_a_duplicate_object_names_its_first_place() -> None:
     first, _ = parse("a.yaml", GOOD, discover())
     second, _ = parse("b.yaml", GOOD, discover())
-    assert [str(each) for each in repeated([*first, *second])] == [
+    assert [str(each) for each in find_duplicates([*first, *second])] == [
         "b.yaml:2:1: Sandbox `app` is already defined at a.yaml:2"
     ]
 

@@ -39,7 +39,7 @@ def test_every_example_names_the_schema_for_editors(path: Path) -> None:
 
 @cache
 def definitions() -> dict[str, Any]:
-    found: dict[str, Any] = json_schema.published(discover())["definitions"]
+    found: dict[str, Any] = json_schema.published_schema(discover())["definitions"]
     return found
 
 

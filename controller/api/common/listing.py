@@ -38,10 +38,10 @@ def _without(missing: Missing) -> serialize.Json:
 def _answer(head: serialize.Json, name: str, items: Iterable[serialize.Json]) -> Response:
     """Serialize the head, with the items as its last field."""
     remaining = iter(items)
-    return _joined(head, name, (as_text(piece)[1:-1] for piece in iter(lambda: list(islice(remaining, _PIECE)), [])))
+    return _join(head, name, (as_text(piece)[1:-1] for piece in iter(lambda: list(islice(remaining, _PIECE)), [])))
 
 
-def _joined(head: serialize.Json, name: str, texts: Iterable[bytes]) -> Response:
+def _join(head: serialize.Json, name: str, texts: Iterable[bytes]) -> Response:
     """Return the head, with the serialized items as its last field."""
     body = b"".join((as_text(head)[:-1], b',"', name.encode(), b'":[', b",".join(texts), b"]}"))
     return Response(body, media_type="application/json")

@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 from controller.api.common import models
 from controller.api.common.models import PREFIX
 from controller.api.common.openapi_examples import with_examples
-from controller.documents.json_schema import described as with_form
+from controller.documents.json_schema import with_description as with_form
 from controller.kinds.base import FORM
 from controller.kinds.registry import Kind
 

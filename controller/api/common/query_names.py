@@ -72,14 +72,19 @@ def _advice(name: str, known_names: frozenset[str]) -> str:
 
 def _known_names(route: Any, method: str, plurals: frozenset[str]) -> frozenset[str]:
     read_by_hand: frozenset[str] = getattr(route.endpoint, _READ_BY_HAND, frozenset())
-    return _EVERYWHERE | read_by_hand | frozenset(_declared(route.dependant)) | _of_kubectl(route.path, method, plurals)
+    return (
+        _EVERYWHERE
+        | read_by_hand
+        | frozenset(_declared_names(route.dependant))
+        | _of_kubectl(route.path, method, plurals)
+    )
 
 
-def _declared(dependant: Dependant) -> Iterator[str]:
+def _declared_names(dependant: Dependant) -> Iterator[str]:
     for field in dependant.query_params:
         yield field.alias
     for inner in dependant.dependencies:
-        yield from _declared(inner)
+        yield from _declared_names(inner)
 
 
 def _of_kubectl(path: str, method: str, plurals: frozenset[str]) -> frozenset[str]:

@@ -41,7 +41,7 @@ class OtherObjects:
     missing: Sequence[Missing]
 
 
-def listed(kind: Kind, connection: HTTPConnection, read_own: Callable[[], Found]) -> tuple[Found, Hosts]:
+def list_everywhere(kind: Kind, connection: HTTPConnection, read_own: Callable[[], Found]) -> tuple[Found, Hosts]:
     """Return the objects of all hosts that a list asks for, and the missing hosts (None: there is one host).
 
     `read_own` reads those of this one. On a worker thread of the request only.
@@ -68,7 +68,7 @@ def merge_statuses(kind: Kind, connection: HTTPConnection, own_page: Found) -> F
     reasons = {missing_host.host: missing_host.message for missing_host in other_objects.missing}
     unseen = (stored for stored in own_page.objects if stored.status.get("host") not in other_objects.answered)
     return Found(
-        sorted([*other_objects.objects, *(_unseen(stored, reasons) for stored in unseen)], key=_order),
+        sorted([*other_objects.objects, *(_without_status(stored, reasons) for stored in unseen)], key=_order),
         own_page.revision,
     )
 
@@ -93,11 +93,12 @@ def merge_status(kind: Kind, connection: HTTPConnection, own_object: StoredObjec
         return own_object
     reasons = {missing_host.host: missing_host.message for missing_host in other_objects.missing}
     return next(
-        (stored for stored in other_objects.objects if stored.uid == own_object.uid), _unseen(own_object, reasons)
+        (stored for stored in other_objects.objects if stored.uid == own_object.uid),
+        _without_status(own_object, reasons),
     )
 
 
-def _unseen(obj: StoredObject, reasons: Mapping[str, str]) -> StoredObject:
+def _without_status(obj: StoredObject, reasons: Mapping[str, str]) -> StoredObject:
     """Return the object with the reason why its host told nothing of it."""
     host = str(obj.status.get("host", ""))
     message = f"host `{host}` gives no answer: {reasons[host]}" if host in reasons else ""

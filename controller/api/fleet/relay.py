@@ -27,7 +27,7 @@ from controller.api.fleet.tls import why_refused
 from controller.api.middleware.trace import HEADER as TRACE_HEADER
 from controller.api.server.peer_credentials import LINK
 from controller.api.streams.exec_websocket import PROTOCOL, STATUS
-from controller.api.streams.proxy import HOP, Gone, closing, end_to_end_headers, unless_gone
+from controller.api.streams.proxy import HOP, Gone, close_code, end_to_end_headers, unless_gone
 from controller.api.streams.stalled_clients import ClientTransport
 from controller.service.sandbox.exec_limits import PAUSE_SECONDS
 
@@ -325,7 +325,7 @@ async def _in(client: Client, far: ClientConnection) -> None:
     while True:
         message = await client.message()
         if message["type"] == "websocket.disconnect":
-            await far.close(closing(message.get("code")), str(message.get("reason") or ""))
+            await far.close(close_code(message.get("code")), str(message.get("reason") or ""))
             return
         text, data = message.get("text"), message.get("bytes")
         with contextlib.suppress(ConnectionClosed):  # which `_out` reports
@@ -342,7 +342,7 @@ async def _out(client: Client, far: ClientConnection, host: str) -> None:
             close_frame = error.rcvd or error.sent
             if close_frame is None and not is_ended:
                 _log.info("forwarded WebSocket broke off", host=host, error=why_refused(error))
-            code, reason = (closing(close_frame.code), close_frame.reason) if close_frame else (_ABNORMAL, "")
+            code, reason = (close_code(close_frame.code), close_frame.reason) if close_frame else (_ABNORMAL, "")
             await _give(client, {"type": "websocket.close", "code": code, "reason": reason})
             return
         await _give(client, {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})

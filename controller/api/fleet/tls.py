@@ -78,7 +78,7 @@ class FleetTls:
             return "it has no certificate"
         names = names_of(peer)
         if name not in names:
-            return f"its certificate is for {_listed(names)}, not for host `{name}`"
+            return f"its certificate is for {_list_text(names)}, not for host `{name}`"
         if ssl.cert_time_to_seconds(peer["notAfter"]) <= self._now():
             return f"its certificate has expired ({peer['notAfter']})"
         return ""
@@ -201,7 +201,7 @@ def _check_own(name: str, cert: Path, now: float) -> None:
         raise FleetFilesError(f"{cert} is not a certificate in PEM form: {error}; set fleet_cert_file") from error
     if name not in names:
         raise FleetFilesError(
-            f"{cert} is for {_listed(names)}, not for host `{name}`; have one issued with the DNS name `{name}`"
+            f"{cert} is for {_list_text(names)}, not for host `{name}`; have one issued with the DNS name `{name}`"
         )
     if certificate.not_valid_after_utc.timestamp() <= now:  # the host's own sandboxes go on without the others
         _log.error(
@@ -216,5 +216,5 @@ def seconds_left(cert: Path, now: float) -> float:
     return x509.load_pem_x509_certificates(cert.read_bytes())[0].not_valid_after_utc.timestamp() - now
 
 
-def _listed(names: tuple[str, ...] | list[str]) -> str:
+def _list_text(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "no host"

@@ -125,7 +125,7 @@ class FileRequests:
         self._files, self._threads = files, Threads(files)
 
     @asynccontextmanager
-    async def _opened(self, namespace: str, name: str, ask: FileRequest) -> AsyncIterator[Work]:
+    async def _open_work(self, namespace: str, name: str, ask: FileRequest) -> AsyncIterator[Work]:
         work = await self._threads.run(self._files.begin, SANDBOX, namespace, name, ask)
         try:
             yield work
@@ -134,7 +134,7 @@ class FileRequests:
 
     async def result(self, namespace: str, name: str, ask: FileRequest) -> JSONResponse:
         """Return the result of an operation without data."""
-        async with self._opened(namespace, name, ask) as work:
+        async with self._open_work(namespace, name, ask) as work:
             return JSONResponse(await self._threads.run(work.result))
 
     async def download(self, namespace: str, name: str, ask: FileRequest) -> Response:
@@ -161,7 +161,7 @@ class FileRequests:
         """Give the request's body to the operation."""
         announced = request.headers.get("content-length", "0")
         self._files.refuse_larger(int(announced) if announced.isdigit() else 0)
-        async with self._opened(namespace, name, ask) as work:
+        async with self._open_work(namespace, name, ask) as work:
             return JSONResponse(await take_in(request, work, self._threads, self._files))
 
 

@@ -143,7 +143,7 @@ def pulling(services: UseCases) -> JSONResponse:
 async def pull(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> Response:
     """Pull an image that the operator's patterns allow. Disconnecting ends it."""
     await run_in_threadpool(hosted.work_on, request, host, f"image `{image}`")
-    return _streamed(await run_in_threadpool(services.images.pull, image))
+    return _stream(await run_in_threadpool(services.images.pull, image))
 
 
 @routes.post(
@@ -155,7 +155,7 @@ async def pull(request: Request, services: UseCases, image: ImageQuery, host: Ho
 async def push(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> Response:
     """Push an image to a registry that the operator lists. Disconnecting ends it."""
     await run_in_threadpool(hosted.work_on, request, host, f"image `{image}`")
-    return _streamed(await run_in_threadpool(services.images.push, image))
+    return _stream(await run_in_threadpool(services.images.push, image))
 
 
 @routes.post(
@@ -182,15 +182,15 @@ async def build(
 ) -> Response:
     """Build an image. The body is a tar archive, the context. Disconnecting ends the build."""
     await run_in_threadpool(hosted.work_on, request, host, f"image `{tag}`")
-    context = await _received(request, services.images.context_bytes)
+    context = await _receive_body(request, services.images.context_bytes)
     pairs = [argument.partition("=") for argument in arg]
     if not all(name and equals for name, equals, _ in pairs):
         raise errors.BadRequest("arg: write each build argument as NAME=VALUE")
     build_request = BuildRequest(tag, context, path=dockerfile, arguments={name: value for name, _, value in pairs})
-    return _streamed(await run_in_threadpool(services.images.build, build_request))
+    return _stream(await run_in_threadpool(services.images.build, build_request))
 
 
-async def _received(request: Request, limit_bytes: int) -> bytes:
+async def _receive_body(request: Request, limit_bytes: int) -> bytes:
     """Return the body. Raises TooLarge, and BadRequest if the client sends nothing for too long."""
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit_bytes:
@@ -212,7 +212,7 @@ async def _received(request: Request, limit_bytes: int) -> bytes:
         parts.append(chunk)
 
 
-def _streamed(task: ImageTask) -> Response:
+def _stream(task: ImageTask) -> Response:
     return OutputResponse(Relay(partial(_Lines, task)), None, _LINES)
 
 

@@ -220,7 +220,7 @@ def router(kind: Kind) -> APIRouter:
     if kind.namespaced:
         everywhere = f"list{kind.name}ForAllNamespaces"
         path = f"/{kind.plural}"
-        _add_read(routes, path, handlers.list_everywhere, operation_id=everywhere, responses=_listed(kind))
+        _add_read(routes, path, handlers.list_everywhere, operation_id=everywhere, responses=_list_answers(kind))
     _add_collection(routes, kind, handlers)
     _add_object(routes, kind, handlers)
     return routes
@@ -245,7 +245,7 @@ def _add_collection(routes: APIRouter, kind: Kind, handlers: KindHandlers) -> No
     _add_read(
         *(routes, path, handlers.list_),
         operation_id=f"list{kind.name}",
-        responses=_listed(kind),
+        responses=_list_answers(kind),
         dependencies=dependencies,
     )
     routes.post(
@@ -290,7 +290,7 @@ def _add_object(routes: APIRouter, kind: Kind, handlers: KindHandlers) -> None:
     )(handlers.delete)
 
 
-def _listed(kind: Kind) -> dict[int | str, dict[str, Any]]:
+def _list_answers(kind: Kind) -> dict[int | str, dict[str, Any]]:
     """Return the responses of a list: objects or rows, or the lines of a watch."""
     watch = {"schema": {"$ref": f"#/components/schemas/{models.watch_model(kind).__name__}"}}
     return {

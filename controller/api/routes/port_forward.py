@@ -74,7 +74,7 @@ async def portforward(
         await websocket.send_denial_response(errors.answer(error))
         return
     try:
-        if not await _tunnelled(websocket, opened.sock, bounds.tunnels):
+        if not await _tunnel(websocket, opened.sock, bounds.tunnels):
             await _relay(websocket, opened.sock)
     finally:
         opened.close()
@@ -86,7 +86,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-async def _tunnelled(websocket: WebSocket, sock: socket.socket, tunnels: threading.BoundedSemaphore) -> bool:
+async def _tunnel(websocket: WebSocket, sock: socket.socket, tunnels: threading.BoundedSemaphore) -> bool:
     """Forward without frames; return False, with nothing done, if that is not possible."""
     link = local_transport(websocket, RAW)
     if link is None:

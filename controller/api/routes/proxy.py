@@ -65,7 +65,7 @@ async def proxy(
     the connection to the program.
     """
     program_request = _program_request(request, request.method, port)
-    return ProxiedResponse(program_request, await _opened(services, bounds, namespace, name, program_request.port))
+    return ProxiedResponse(program_request, await _open(services, bounds, namespace, name, program_request.port))
 
 
 @takes_query(ANY)
@@ -104,7 +104,7 @@ async def proxy_websocket(
     """Connect to a WebSocket of a program in the sandbox."""
     try:
         program_request = _program_request(websocket, "GET", port)
-        opened = await _opened(services, bounds, namespace, name, program_request.port)
+        opened = await _open(services, bounds, namespace, name, program_request.port)
     except ServiceError as error:
         await websocket.send_denial_response(errors.answer(error))
         return
@@ -137,5 +137,5 @@ def _program_request(connection: HTTPConnection, method: str, port: str) -> Prog
     )
 
 
-async def _opened(services: Services, bounds: PortForwarding, namespace: str, name: str, port: int) -> Forwarded:
+async def _open(services: Services, bounds: PortForwarding, namespace: str, name: str, port: int) -> Forwarded:
     return await anyio.to_thread.run_sync(services.forward.open, SANDBOX, namespace, name, port, limiter=bounds.opening)

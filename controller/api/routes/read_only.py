@@ -103,7 +103,9 @@ class ReadOnlyHandlers:
         def own_page() -> Found:
             return objects.list(self._kind, namespace, labels=query.labels, fields=fields, limit=query.limit)
 
-        page, missing = hosted.listed(self._kind, request, own_page) if self._kind.by_host else (own_page(), None)
+        page, missing = (
+            hosted.list_everywhere(self._kind, request, own_page) if self._kind.by_host else (own_page(), None)
+        )
         if self._kind.seen_by_host:
             page = hosted.merge_statuses(self._kind, request, page)
         if version := as_table(accept):

@@ -58,7 +58,7 @@ class Accepted(socket.socket):
         limiter, self._limiter = self._limiter, None
         super().close()
         if limiter is not None:
-            limiter.closed(self._holder)
+            limiter.connection_closed(self._holder)
 
 
 class ConnectionLimiter(socket.socket):
@@ -81,7 +81,7 @@ class ConnectionLimiter(socket.socket):
             sock.close()
         raise BlockingIOError
 
-    def closed(self, holder: object) -> None:
+    def connection_closed(self, holder: object) -> None:
         """Release one connection of that holder."""
         with self._lock:
             self._all -= 1

@@ -96,7 +96,7 @@ class ProgramRequest:
             *([(b"transfer-encoding", b"chunked")] if chunked else ()),
         ]
 
-    def answered(self, headers: Headers) -> Headers:
+    def answer_headers(self, headers: Headers) -> Headers:
         """Return the headers of the program's answer for the client. Links and cookies keep to the prefix."""
         answer_headers: list[tuple[bytes, bytes]] = []
         for name, value in end_to_end_headers(headers, _NEVER_OUT):
@@ -245,7 +245,7 @@ class _Exchange:
     async def _begin(self, event: h11.Response) -> None:
         if event.status_code > _MOST_STATUS:
             raise _no_answer(self._asked.port, f"{event.status_code} is not a status of HTTP")
-        headers = self._asked.answered([(bytes(name), bytes(value)) for name, value in event.headers])
+        headers = self._asked.answer_headers([(bytes(name), bytes(value)) for name, value in event.headers])
         self.started = True
         await self._send({"type": "http.response.start", "status": event.status_code, "headers": headers})
 
@@ -277,7 +277,7 @@ async def relay_websocket(websocket: WebSocket, request: ProgramRequest, opened:
     """Relay messages between the client and the program until one closes. Closes the connection to the program."""
     program: ClientConnection | None = None
     try:
-        program = await _connected(websocket, request, opened)
+        program = await _connect(websocket, request, opened)
         await websocket.accept(subprotocol=program.subprotocol)
         await _messages(websocket, program)
     except InvalidStatus as refused:
@@ -286,7 +286,7 @@ async def relay_websocket(websocket: WebSocket, request: ProgramRequest, opened:
             (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items()
         ]
         answer = Response(bytes(response.body or b""), min(response.status_code, _MOST_STATUS))
-        answer.raw_headers = [header for header in request.answered(headers) if header[0] != b"content-length"]
+        answer.raw_headers = [header for header in request.answer_headers(headers) if header[0] != b"content-length"]
         await websocket.send_denial_response(answer)
     except ServiceError as error:
         await websocket.send_denial_response(errors.answer(error))
@@ -296,7 +296,7 @@ async def relay_websocket(websocket: WebSocket, request: ProgramRequest, opened:
         opened.close()
 
 
-async def _connected(websocket: WebSocket, request: ProgramRequest, opened: Forwarded) -> ClientConnection:
+async def _connect(websocket: WebSocket, request: ProgramRequest, opened: Forwarded) -> ClientConnection:
     """Return the WebSocket to the program. Raises InvalidStatus for its refusal, else BadGateway."""
     path, _, query = request.target.decode("latin-1").partition("?")
     protocol = ClientProtocol(
@@ -353,7 +353,7 @@ async def _in(websocket: WebSocket, program: ClientConnection) -> None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
-            await program.close(closing(message.get("code")), str(message.get("reason") or ""))
+            await program.close(close_code(message.get("code")), str(message.get("reason") or ""))
             return
         text, data = message.get("text"), message.get("bytes")
         with contextlib.suppress(ConnectionClosed):  # which `_out` reports
@@ -368,13 +368,13 @@ async def _out(websocket: WebSocket, program: ClientConnection) -> None:
         except ConnectionClosed as error:
             close_frame = error.rcvd or error.sent  # ours, for a message that is too large
             await websocket.close(
-                closing(close_frame.code if close_frame else _ABNORMAL), close_frame.reason if close_frame else ""
+                close_code(close_frame.code if close_frame else _ABNORMAL), close_frame.reason if close_frame else ""
             )
             return
         await (websocket.send_text(message) if isinstance(message, str) else websocket.send_bytes(message))
 
 
-def closing(code: int | None) -> int:
+def close_code(code: int | None) -> int:
     """Return a code that can be sent for one that was received."""
     if code is None or code == _NO_CLOSE_CODES[0]:
         return 1000

@@ -106,13 +106,13 @@ class _Lines:
         except ServiceError as error:
             yield _error(error)
 
-    def _encoded(self, events: Sequence[WatchEvent] | None) -> bytes | None:
+    def _encode_all(self, events: Sequence[WatchEvent] | None) -> bytes | None:
         """Return the lines of events: a client that reads nothing holds these, and no object."""
         return None if events is None else b"".join(map(self._encode, events))
 
     async def _lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of all events in order. Raises the ServiceError that ends the watch."""
-        while not self._watch.ended and (lines := self._encoded(await self._earlier())) is not None:
+        while not self._watch.ended and (lines := self._encode_all(await self._earlier())) is not None:
             if lines:
                 yield lines
         while True:
@@ -121,7 +121,7 @@ class _Lines:
             if over:
                 self._bookmark()
             watch_end = self._watch.ended  # read first: buffered events are sent before the end
-            while lines := self._encoded(self._watch.take()):
+            while lines := self._encode_all(self._watch.take()):
                 yield lines
             if isinstance(watch_end, ServiceError):
                 raise watch_end

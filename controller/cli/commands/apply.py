@@ -69,7 +69,7 @@ def apply_(
     documents = [compose.body()] if compose is not None else files.read(files_, recursive=recursive)
     body = {"documents": documents, "namespace": namespace, **set_fields(**as_set)}
     if dry_run == "client":
-        _print_valid(good or _checked(documents, namespace))
+        _print_valid(good or _check_documents(documents, namespace))
         if as_set["prune"]:
             _print_pruned(ctx, body)
         return
@@ -163,9 +163,9 @@ def _print_pruned(ctx: click.Context, body: Mapping[str, Any]) -> None:
             say(f"{outcome['resource']}/{outcome['metadata']['name']} pruned (client dry run)")
 
 
-def _checked(documents: Sequence[dict[str, Any]], namespace: str | None) -> "Sequence[Document]":
+def _check_documents(documents: Sequence[dict[str, Any]], namespace: str | None) -> "Sequence[Document]":
     """Validate each document by itself, without a daemon. Raises CliError with every problem."""
-    from controller.documents.document import parse, repeated
+    from controller.documents.document import find_duplicates, parse
     from controller.kinds.registry import discover
 
     good, problems = [], []
@@ -173,7 +173,7 @@ def _checked(documents: Sequence[dict[str, Any]], namespace: str | None) -> "Seq
         valid, wrong = parse(source["file"], source["text"], discover(), namespace=namespace)
         good += valid
         problems += wrong
-    problems += repeated(good)
+    problems += find_duplicates(good)
     if problems:
         count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
         raise CliError("\n".join((count, *map(str, problems))))

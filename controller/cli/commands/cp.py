@@ -102,7 +102,7 @@ def _split(text: str) -> tuple[str, str] | None:
 def _into(files: Files, source: str, path: str, follow: bool) -> list[str]:
     if source == "-":
         with transferring("stdin") as progress:
-            return files.unpack(path, _decompressed(_read(partial(os.read, sys.stdin.fileno()), progress)))
+            return files.unpack(path, _decompress(_read(partial(os.read, sys.stdin.fileno()), progress)))
     size = os.path.getsize(source) if os.path.isfile(source) else None
     with transferring(source, size) as progress:
         return files.push(source, path, follow=follow, progress=progress)
@@ -120,7 +120,7 @@ def _archive(files: Files, path: str, follow: bool) -> list[str]:
     return []
 
 
-def _decompressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _decompress(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces; those of gzip's members decompressed, if it is one. Raises UsageProblem for a damaged one."""
     first = b""
     while len(first) < len(_GZIP) and (piece := next(pieces, b"")):

@@ -49,18 +49,18 @@ def _describe(client: Client, obj: Mapping[str, Any]) -> str:
         fields = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
         return "\n".join([*parts, yaml_text(fields)])
     if obj["spec"]:
-        parts += ["Spec:", _indented(obj["spec"])]
+        parts += ["Spec:", _indent(obj["spec"])]
     if status:
-        parts += ["Status:", _indented(status)]
+        parts += ["Status:", _indent(status)]
     if last_termination:
-        parts += ["Last termination:", _indented(last_termination)]
+        parts += ["Last termination:", _indent(last_termination)]
     if conditions or "generation" in metadata:
         parts += ["Conditions:", _conditions(conditions) if conditions else "  none yet"]
     if any(condition["reason"] == _PULLING for condition in conditions):
         image = obj["spec"].get("template", {}).get("image")
         parts += [pull_text(pull) for pull in Images(client).pulling() if image in (None, pull["image"])]
     events = client.get(_events_path(metadata), table=True, uid=metadata["uid"])
-    parts += ["Events:", _shifted(table(events))] if events["rows"] else ["Events:  none"]
+    parts += ["Events:", _shift(table(events))] if events["rows"] else ["Events:  none"]
     return "\n".join(parts)
 
 
@@ -100,12 +100,12 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> str:
     if not any("lastTransitionTime" in condition for condition in conditions):  # as of a host, whose are of this moment
         del fields["SINCE"]
     rows = [[condition.get(field, "") for field in fields.values()] for condition in conditions]
-    return _shifted(columns([list(fields), *rows]))
+    return _shift(columns([list(fields), *rows]))
 
 
-def _indented(value: Any) -> str:
-    return _shifted(yaml_text(value))
+def _indent(value: Any) -> str:
+    return _shift(yaml_text(value))
 
 
-def _shifted(text: str) -> str:
+def _shift(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())

@@ -72,7 +72,7 @@ def _ask(ctx: click.Context, documents: Any, namespace: str | None, **options: A
 
 
 def _show(item: Mapping[str, Any], *, plan: bool) -> None:
-    text = "".join(_unified(item))
+    text = "".join(_unified_diff(item))
     if text:
         say(text.rstrip("\n"))
     if plan:
@@ -81,7 +81,7 @@ def _show(item: Mapping[str, Any], *, plan: bool) -> None:
         say(plan_text(item))
 
 
-def _unified(item: Mapping[str, Any]) -> Iterator[str]:
+def _unified_diff(item: Mapping[str, Any]) -> Iterator[str]:
     metadata = item["metadata"]
     name_parts = (item["resource"], metadata.get("namespace", ""), metadata["name"])
     name = ".".join(name_part for name_part in name_parts if name_part)
@@ -93,12 +93,12 @@ def _lines(obj: Mapping[str, Any] | None) -> list[str]:
 
     if obj is None:
         return []
-    sorted_parts = {section: _sorted(value) for section, value in obj.items()}
+    sorted_parts = {section: _sort_fields(value) for section, value in obj.items()}
     return [f"{line}\n" for line in yaml_text(sorted_parts).splitlines()]
 
 
-def _sorted(value: Any) -> Any:
+def _sort_fields(value: Any) -> Any:
     """Sort fields by name: stores and models order them differently."""
     if isinstance(value, Mapping):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(element) for element in value] if isinstance(value, list) else value
+        return {name: _sort_fields(value[name]) for name in sorted(value)}
+    return [_sort_fields(element) for element in value] if isinstance(value, list) else value

@@ -38,7 +38,7 @@ def doctor_(ctx: click.Context, config: str | None, output: str) -> None:
         findings = _findings_of_daemon(ctx)
         if findings is not None:
             _show(ctx, findings, output)
-    _show(ctx, _examined(config), output)
+    _show(ctx, _examine(config), output)
 
 
 def _names_a_daemon(ctx: click.Context) -> bool:
@@ -61,7 +61,7 @@ def _findings_of_daemon(ctx: click.Context) -> list[dict[str, str]] | None:
     return items
 
 
-def _examined(config: str | None) -> list[dict[str, str]]:
+def _examine(config: str | None) -> list[dict[str, str]]:
     """Return the findings about this host, by the settings of its daemon."""
     settings = importlib.import_module("controller.settings")
     try:

@@ -19,11 +19,13 @@ class _Command(click.Command):
         except click.NoSuchOption as error:
             if "--" in raw_args:
                 raise
-            message = f"{error.format_message().rstrip('.')}; put `--` before the command: {_separated(self, raw_args)}"
+            message = (
+                f"{error.format_message().rstrip('.')}; put `--` before the command: {_with_separator(self, raw_args)}"
+            )
             raise click.UsageError(message, ctx) from error
 
 
-def _separated(command: click.Command, arguments: Sequence[str]) -> str:
+def _with_separator(command: click.Command, arguments: Sequence[str]) -> str:
     """Return the command line with `--` after the sandbox's name."""
     options = [option for option in command.params if isinstance(option, click.Option) and not option.is_flag]
     with_value = {name for option in options for name in option.opts}

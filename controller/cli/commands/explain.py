@@ -97,7 +97,7 @@ def _page(kind: str, names: list[str], schema: dict[str, Any], *, recursive: boo
 def _fields(schema: dict[str, Any], indent: int, *, recursive: bool) -> Iterator[str]:
     from controller.documents import json_schema
 
-    needed = json_schema.required(schema)
+    needed = json_schema.required_fields(schema)
     for name, field_schema in json_schema.fields(schema).items():
         yield f"{' ' * indent}{name}\t<{_type(field_schema)}>{' -required-' if name in needed else ''}"
         if recursive:

@@ -145,17 +145,17 @@ def _tables(request: GetRequest) -> None:
         rows = [row for answer in answers for row in answer["rows"]]
         _note_missing(answers, kind)
         if rows:
-            merged = {**answers[0], "rows": _sorted(request, targets, rows)}
+            merged = {**answers[0], "rows": _sort_rows(request, targets, rows)}
             tables.append(_text(request, kind, merged, header=request.header))
     if tables:
         say_table("\n\n".join(tables))
     elif not request.refusals:
-        _nothing(request)
+        _note_nothing(request)
 
 
 def _text(request: GetRequest, kind: Resource, answer: dict[str, Any], *, header: bool) -> str:
     if request.prefixed:
-        answer = {**answer, "rows": [_prefixed(kind, row) for row in answer["rows"]]}
+        answer = {**answer, "rows": [_with_prefix(kind, row) for row in answer["rows"]]}
     return table(
         answer,
         wide=request.output == "wide",
@@ -166,17 +166,17 @@ def _text(request: GetRequest, kind: Resource, answer: dict[str, Any], *, header
     )
 
 
-def _prefixed(kind: Resource, row: dict[str, Any]) -> dict[str, Any]:
+def _with_prefix(kind: Resource, row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with the kind in front of its name, as in `get all`."""
     return {**row, "cells": [kind.word(str(row["cells"][0])), *row["cells"][1:]]}
 
 
-def _nothing(request: GetRequest) -> None:
+def _note_nothing(request: GetRequest) -> None:
     namespaced = any(target.resource.namespaced for target in request.targets)
     note("No resources found" + (f" in {request.place} namespace." if request.place and namespaced else "."))
 
 
-def _sorted(request: GetRequest, targets: Sequence[Target], rows: list[Any]) -> list[Any]:
+def _sort_rows(request: GetRequest, targets: Sequence[Target], rows: list[Any]) -> list[Any]:
     """Sort the rows by the sort key, which needs the whole objects."""
     if request.sort is None:
         return rows

@@ -79,12 +79,12 @@ def drain_(ctx: click.Context, name: str, dry_run: str, wait: bool, timeout: flo
     """
     if wait and dry_run == "server":
         raise click.UsageError("--wait needs what a dry run does not write; leave --dry-run out")
-    after = _change(ctx, name, _drained, {"schedulable": False, "drained": True}, trial=dry_run == "server")
-    if wait and _drained(after) != _EMPTY:
+    after = _change(ctx, name, _drain_text, {"schedulable": False, "drained": True}, trial=dry_run == "server")
+    if wait and _drain_text(after) != _EMPTY:
         _wait_until_empty(connect(ctx), name, timeout)
 
 
-def _drained(host: Object) -> str:
+def _drain_text(host: Object) -> str:
     sandbox_count = host.get("status", {}).get("sandboxes")
     if sandbox_count == 0:
         return _EMPTY
@@ -99,7 +99,7 @@ def _wait_until_empty(client: Client, name: str, timeout: float) -> None:
 
     def empty(_name: str, host: Object | None) -> bool:
         nonlocal last
-        last = _drained(host or {})
+        last = _drain_text(host or {})
         waiting.report(f"host {name}", last, last)
         return host is not None and last == _EMPTY
 

@@ -81,7 +81,7 @@ def logs_(
     del query["since"]
     _check(exec_id, query, many=len(names) != 1)
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
-    plain_names = [sandbox_name(name) for name in names] or _selected(client, place, selector)
+    plain_names = [sandbox_name(name) for name in names] or _select(client, place, selector)
     sandboxes = [Sandbox(client, place, plain_name) for plain_name in plain_names]
     with Output(sys.stdout.buffer, raw=raw) as out:
         if exec_id is not None:
@@ -111,7 +111,7 @@ def _seconds_since(text: str) -> float:
     return max(0.001, time.time() - at.timestamp())
 
 
-def _selected(client: Client, place: str, selector: str) -> list[str]:
+def _select(client: Client, place: str, selector: str) -> list[str]:
     matches = client.get(f"namespaces/{segment(place)}/sandboxes", labelSelector=selector)["items"]
     if not matches:
         raise CliError(f"no sandboxes match `{selector}` in namespace {place}; check the selector")

@@ -122,7 +122,7 @@ def call(
 
     values = _arguments(ctx, name, arguments, text, address_options)
     answer = request(
-        located(ctx), _path(_chosen(ctx, address_options)), "tools/call", {"name": name, "arguments": values}
+        located(ctx), _path(_choose_options(ctx, address_options)), "tools/call", {"name": name, "arguments": values}
     )
     texts = "\n".join(str(block.get("text", "")) for block in answer.get("content", ()) if block.get("type") == "text")
     if answer.get("isError"):
@@ -147,7 +147,7 @@ def config(ctx: click.Context, /, client: str | None, write: bool, file: str | N
 
     if write and not client and not file:
         raise click.UsageError(f"--write needs the client ({', '.join(_CLIENTS)}), or --file FILE; name one")
-    mcp_client, chosen = CLIENTS[client] if client else ANY, _chosen(ctx, address_options)
+    mcp_client, chosen = CLIENTS[client] if client else ANY, _choose_options(ctx, address_options)
     target = Path(file) if file else mcp_client.file()
     if write:
         write_config(ctx, mcp_client, chosen, target)
@@ -204,7 +204,7 @@ def serve_path(ctx: click.Context, path: str, *, holds: bool = False) -> None:
         bridge.close()
 
 
-def _chosen(ctx: click.Context, address_options: dict[str, Any]) -> dict[str, Any]:
+def _choose_options(ctx: click.Context, address_options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of the sub-command, else those given before it."""
     before = ctx.meta["mcp"]
     return {name: address_options.get(name) or before[name] for name in before}
@@ -229,7 +229,7 @@ def _path(chosen: dict[str, Any]) -> str:
 
 
 def _tools(ctx: click.Context, address_options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    server, path = located(ctx), _path(_chosen(ctx, address_options))
+    server, path = located(ctx), _path(_choose_options(ctx, address_options))
     cursor: dict[str, str] = {}
     for _ in range(_PAGES):
         page = request(server, path, "tools/list", cursor)

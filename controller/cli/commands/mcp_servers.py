@@ -162,7 +162,7 @@ def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
     place = _namespace(ctx, namespace)
     options = ["--namespace", place] if place != DEFAULT_NAMESPACE else []
     table = client_config.CLIENTS[client].key
-    say(json_text(client_import.exported(names, table, command_path(), options, environment(ctx))))
+    say(json_text(client_import.export_configuration(names, table, command_path(), options, environment(ctx))))
 
 
 def _run_unsandboxed(ctx: click.Context, server: dict[str, Any], path: str) -> None:

@@ -52,7 +52,7 @@ def install(
     say(f"plugin/{document['metadata']['name']} installed")
     declared = document["spec"].get("permissions", [])
     if declared and not grant:
-        note(f"it asks for {_listed(declared)}; add --grant to grant that")
+        note(f"it asks for {_list_text(declared)}; add --grant to grant that")
 
 
 @plugin_.command("config", context_settings=_ANY)
@@ -121,11 +121,11 @@ def _versions(client: Client) -> dict[str, str]:
 def _row(obj: dict[str, Any]) -> list[str]:
     conditions = obj.get("status", {}).get("conditions", ())
     bad = next((condition["reason"] for condition in conditions if condition["status"] != "True"), "")
-    needs = _listed(obj.get("status", {}).get("needed", ())) or "nothing"
+    needs = _list_text(obj.get("status", {}).get("needed", ())) or "nothing"
     return [obj["metadata"]["name"], obj["spec"]["version"], bad or ("Ready" if conditions else "Pending"), needs]
 
 
-def _listed(permissions: Any) -> str:
+def _list_text(permissions: Any) -> str:
     pairs = (pair for permission in permissions for pair in permission.items())
     return "; ".join(f"{kind} {', '.join(value) if isinstance(value, list) else value}" for kind, value in pairs)
 

@@ -195,7 +195,7 @@ def _positionals(ctx: click.Context, command: Sequence[str], options: dict[str, 
         raise click.UsageError("--entrypoint names the program, and so do -f and -c; leave one out")
     names_image = bool(command_words) and not ctx.meta[_SEPARATED] and not image
     if command_words and not ctx.meta[_SEPARATED] and (script or options["template"]):
-        raise click.UsageError(_separated(ctx, script=script))
+        raise click.UsageError(_separator_hint(ctx, script=script))
     if names_image:
         image, command_words = _image(command_words[0]), command_words[1:]
         command_words = command_words[1:] if command_words[:1] == ("--",) else command_words
@@ -256,7 +256,7 @@ def _check_order(image: str, command_words: Sequence[str], options: dict[str, An
     raise click.UsageError(f"{command_words[0]}: options end at the image; write `{line}`")
 
 
-def _separated(ctx: click.Context, *, script: bool) -> str:
+def _separator_hint(ctx: click.Context, *, script: bool) -> str:
     """Return what to write in place of a positional before `--`."""
     before, after = ctx.meta["controller.cli.run.words"]
     at = after.index("--") if "--" in after else len(after)

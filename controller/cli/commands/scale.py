@@ -50,7 +50,7 @@ def scale_(
         now = _at(before["spec"], kind.scale)
         if current_replicas is not None and now != current_replicas:
             raise CliError(f"{target} has {now} replicas, not {current_replicas}; it was not changed")
-        after = target.patch(client, with_version({"spec": _nested(kind.scale, replicas)}, before), dry_run=trial)
+        after = target.patch(client, with_version({"spec": _nest(kind.scale, replicas)}, before), dry_run=trial)
         say(change_line(target, "scaled", before, after, dry_run=trial))
 
 
@@ -60,6 +60,6 @@ def _at(spec: Any, path: Sequence[str]) -> Any:
     return spec
 
 
-def _nested(path: Sequence[str], value: int) -> dict[str, Any]:
+def _nest(path: Sequence[str], value: int) -> dict[str, Any]:
     first, *inner_path = path
-    return {first: _nested(inner_path, value) if inner_path else value}
+    return {first: _nest(inner_path, value) if inner_path else value}

@@ -36,11 +36,11 @@ def _run(
     read = [(target, target.read(client)) for target in targets]
     patches = [change(before) for _, before in read]
     for (target, before), spec in zip(read, patches, strict=True):
-        after = _patched(client, target, before, spec, dry_run=trial)
+        after = _patch(client, target, before, spec, dry_run=trial)
         say(change_line(target, f"{what} updated", before, after, dry_run=trial))
 
 
-def _patched(
+def _patch(
     client: "Client", ref: ObjectRef, before: Mapping[str, Any], spec: Mapping[str, Any], *, dry_run: bool
 ) -> dict[str, Any]:
     """Patch an object whose spec is as it was read; its status may have changed since."""

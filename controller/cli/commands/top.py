@@ -93,7 +93,7 @@ def top_(
 
     def ask() -> Use:
         answer = _ask(client, place, name, everywhere=everywhere)
-        return Use(_sorted(answer.get("items", [answer]), sort_by), answer.get("missing"))
+        return Use(_sort(answer.get("items", [answer]), sort_by), answer.get("missing"))
 
     def show() -> None:
         use = ask()
@@ -180,7 +180,7 @@ def _ask(client: Client, namespace: str, name: str | None, *, everywhere: bool) 
     return metrics
 
 
-def _sorted(items: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
+def _sort(items: Sequence[dict[str, Any]], by: str) -> list[dict[str, Any]]:
     by_name = sorted(items, key=lambda entry: (entry["metadata"]["namespace"], entry["metadata"]["name"]))
     if by == "name":
         return by_name

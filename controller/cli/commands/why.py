@@ -77,7 +77,7 @@ def _lines(kind: str, explanation: Mapping[str, Any]) -> Iterator[str]:
             [event["lastTimestamp"], event["type"], event["reason"], event["message"]]
             for event in explanation["events"]
         ]
-        yield _indented(columns(rows))
+        yield _indent(columns(rows))
 
 
 def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
         again = f" (attempt {stage['attempt']})" if stage["attempt"] > 1 else ""
         rows.append([stage["name"], f"{stage['state']}{again}", message])
     yield "Stages:"
-    yield _indented(columns(rows))
+    yield _indent(columns(rows))
     sandbox = status.get("sandboxRef", {}).get("name")
     if sandbox and status.get("phase") == "Running":
         yield f"`paddock why sandbox {sandbox}` explains its sandbox"
@@ -100,8 +100,8 @@ def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
 def _facts(title: str, facts: Sequence[Mapping[str, str]]) -> Iterator[str]:
     if facts:
         yield title
-        yield _indented(columns([[fact["name"], fact["value"]] for fact in facts]))
+        yield _indent(columns([[fact["name"], fact["value"]] for fact in facts]))
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())

@@ -85,7 +85,7 @@ def _tables(settings: Any) -> list[Mapping[str, Any]]:
     return tables
 
 
-def exported(
+def export_configuration(
     names: Iterable[str], table: str, command: str, options: Sequence[str], env: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return a configuration whose servers of these names run in Paddock."""

@@ -38,7 +38,7 @@ def run(server: Server, path: str, command: Sequence[str], env: Mapping[str, str
     threading.Thread(target=_send, args=(sys.stdin.buffer, child.stdin, child), daemon=True).start()
     try:
         for line in child.stdout:
-            sys.stdout.buffer.write(marked(line))
+            sys.stdout.buffer.write(mark_line(line))
             sys.stdout.buffer.flush()
     except OSError:  # the client has gone
         child.terminate()
@@ -47,7 +47,7 @@ def run(server: Server, path: str, command: Sequence[str], env: Mapping[str, str
     return child.wait()
 
 
-def marked(line: bytes) -> bytes:
+def mark_line(line: bytes) -> bytes:
     """Return a line of the program; a result says that it does not come from a sandbox."""
     try:
         message: Any = json.loads(line)

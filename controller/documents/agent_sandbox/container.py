@@ -6,7 +6,7 @@ from typing import Any
 from controller.documents.agent_sandbox.mounts import mounts_of
 from controller.documents.agent_sandbox.probes import probes_of
 from controller.documents.agent_sandbox.report import Json, Subject
-from controller.documents.agent_sandbox.variables import expanded, variables_of
+from controller.documents.agent_sandbox.variables import expand, variables_of
 from controller.documents.aliases import PROBES
 from controller.kinds.runtime.user_ids import LOWEST_FREE_ID
 
@@ -87,7 +87,7 @@ def template_of(
     template: dict[str, Any] = {key: container[key] for key in ("image", "workingDir") if container.get(key)}
     for key in ("command", "args"):
         if texts := subject.texts(container, key, at):
-            template[key] = [expanded(text, values) for text in texts]
+            template[key] = [expand(text, values) for text in texts]
     template |= _security(subject, pod, container, at)
     if runtime := pod.get("runtimeClassName"):
         template["runtime"] = _RUNTIMES.get(str(runtime), runtime)
@@ -138,7 +138,10 @@ def _security(subject: Subject, pod: Json, container: Json, at: str) -> dict[str
     if context.get("allowPrivilegeEscalation") is False:
         narrowing["noNewPrivileges"] = True
     capabilities = subject.table(context, "capabilities", f"{at}.securityContext")
-    template["security"] = {**narrowing, **_dropped(subject, capabilities, f"{at}.securityContext.capabilities")}
+    template["security"] = {
+        **narrowing,
+        **_drop_capabilities(subject, capabilities, f"{at}.securityContext.capabilities"),
+    }
     return {key: value for key, value in template.items() if value}
 
 
@@ -155,7 +158,7 @@ def _check_context(subject: Subject, context: Json, at: str) -> None:
         subject.note(f"{at}.seccompProfile", "left out: the securityLevel has one")
 
 
-def _dropped(subject: Subject, capabilities: Json, at: str) -> dict[str, Any]:
+def _drop_capabilities(subject: Subject, capabilities: Json, at: str) -> dict[str, Any]:
     subject.check(capabilities, at, ("add", "drop"))
     if capabilities.get("add"):
         remedy = "write `security: {capabilities: [...]}`, and a securityLevel that allows them"

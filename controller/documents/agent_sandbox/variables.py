@@ -13,7 +13,7 @@ _HIDDEN_VALUES = (
 _USE = re.compile(r"\$(?:(?P<dollar>\$)|\((?P<name>[^()]+)\))")
 
 
-def expanded(text: str, values: Mapping[str, str]) -> str:
+def expand(text: str, values: Mapping[str, str]) -> str:
     """Return the text with each `$(NAME)` replaced by its value, if it has one, and `$$` by a dollar."""
     return _USE.sub(lambda use: "$" if use["dollar"] else values.get(use["name"], use[0]), text)
 
@@ -37,7 +37,7 @@ def variables_of(subject: Subject, container: Json, path: str, of_pod: Mapping[s
             remedy = _HIDDEN_VALUES if kind == "secretKeyRef" else "values are plain; write its value"
             subject.fault(f"{at}.valueFrom", f"{kind}: {remedy}")
         else:
-            values[str(variable.get("name", ""))] = expanded(_text(variable.get("value")), values)
+            values[str(variable.get("name", ""))] = expand(_text(variable.get("value")), values)
     return values
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.documents.compose import refused
-from controller.documents.compose.element import OURS, Element, Report, mapping, scalar
-from controller.documents.compose.mounts import declared, is_name, like_name
+from controller.documents.compose.element import OURS, Element, Report, mapping_node, scalar
+from controller.documents.compose.mounts import is_name, like_name, read_volumes
 from controller.documents.compose.service import Shared, check_defaults, read_service
 from controller.documents.compose.variables import Replacer
 from controller.documents.document import MAX_VALUES, Document, check_tree
@@ -78,7 +78,7 @@ def read_compose(
     if root.size > MAX_VALUES:
         message = f"has {root.size:,} values (aliases counted as often as used); at most {MAX_VALUES:,}: split the file"
         return Composed(project.name, [], [Problem(file, root.line, root.column, "", message)], [])
-    root = Replacer(project.variables).replaced(Element(root, report))
+    root = Replacer(project.variables).replace_in(Element(root, report))
     if _letters(root, {}) > MAX_LETTERS:
         Element(root, report).refuse(f"has {_TOO_LONG}: split the file")
         return Composed(project.name, [], _in_order(report.problems), [])
@@ -113,7 +113,7 @@ def project_name(file: str, text: str, project: Project) -> str | Problem:
     root, report = trees[0].root, Report(file)
     entry = (root.fields or {}).get("name")
     if entry is not None:  # variables elsewhere may lack values, but a wrong name would be that of another project
-        name = Replacer(project.variables).replaced(Element(entry[1], report, ("name",), entry[0]))
+        name = Replacer(project.variables).replace_in(Element(entry[1], report, ("name",), entry[0]))
         root = Node(root.line, root.column, fields={"name": (entry[0], name)})
         if report.problems:
             return report.problems[0]
@@ -167,7 +167,7 @@ def _sandboxes(element: Element, project: Project) -> tuple[str, list[Node]]:
     shared = Shared(
         project=name,
         services=tuple(services.fields()),
-        volumes=declared(element.child("volumes"), name),
+        volumes=read_volumes(element.child("volumes"), name),
         networks=_networks(element.child("networks")),
         secrets=_secrets(element.child("secrets")),
         folder=project.folder,
@@ -249,7 +249,7 @@ def _sandbox(name: str, sandbox: str, element: Element, shared: Shared) -> Node:
     fields = {
         "apiVersion": scalar(API_VERSION, at),
         "kind": scalar("Sandbox", at),
-        "metadata": mapping({"name": scalar(sandbox, at), "labels": mapping(label_nodes, labels or at)}, at),
+        "metadata": mapping_node({"name": scalar(sandbox, at), "labels": mapping_node(label_nodes, labels or at)}, at),
         "spec": spec,
     }
-    return mapping(fields, at)
+    return mapping_node(fields, at)

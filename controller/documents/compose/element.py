@@ -140,12 +140,12 @@ def scalar(value: Any, at: Node) -> Node:
     return Node(at.line, at.column, value=value, text=str(value))
 
 
-def listed(items: Sequence[Node], at: Node) -> Node:
+def list_node(items: Sequence[Node], at: Node) -> Node:
     """Return a list that stands where that node does."""
     return Node(at.line, at.column, items=list(items), size=1 + sum(node.size for node in items))
 
 
-def mapping(fields: Mapping[str, Node | None], at: Node) -> Node:
+def mapping_node(fields: Mapping[str, Node | None], at: Node) -> Node:
     """Return a mapping that stands where that node does, without the fields that are None."""
     entries = {name: (scalar(name, node), node) for name, node in fields.items() if node is not None}
     size = 1 + sum(1 + node.size for _, node in entries.values())

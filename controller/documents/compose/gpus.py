@@ -1,6 +1,6 @@
 """GPUs as Compose asks for them: `gpus:` of a service, and `deploy.resources.reservations.devices`."""
 
-from controller.documents.compose.element import Element, listed, scalar
+from controller.documents.compose.element import Element, list_node, scalar
 from controller.documents.compose.values import number
 from controller.documents.yaml_tree import Node
 
@@ -34,7 +34,7 @@ def _request(element: Element, needs_capability: bool) -> _Gpus:
         (count or element).refuse(_COUNT if count is None else "`device_ids:` is set, too; keep one")
         return None, None
     if ids is not None:
-        return None, listed([scalar(device_id.text(), device_id.node) for device_id in ids.texts()], ids.node)
+        return None, list_node([scalar(device_id.text(), device_id.node) for device_id in ids.texts()], ids.node)
     assert count is not None
     if count.node.value == "all":
         count.refuse(_COUNT)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
-from controller.documents.compose.element import Element, listed, mapping, scalar
+from controller.documents.compose.element import Element, list_node, mapping_node, scalar
 from controller.documents.compose.values import quantity
 from controller.documents.yaml_tree import Node
 from controller.kinds.base import Name
@@ -53,7 +53,7 @@ def like_name(text: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:52].strip("-") or "app"
 
 
-def declared(element: Element | None, project: str) -> dict[str, Volume]:
+def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
     """Return the file's volumes; problems for those that are more than a name and a size."""
     volumes: dict[str, Volume] = {}
     for name, volume in element.fields().items() if element is not None else ():
@@ -118,7 +118,7 @@ class MountReader:
         }
         if noexec is not None:
             fields["noexec"] = scalar(noexec, element.node)
-        self.mounts.tmpfs.append(mapping(fields, element.node))
+        self.mounts.tmpfs.append(mapping_node(fields, element.node))
 
     def _short(self, element: Element) -> None:
         pieces = element.node.text.split(":")
@@ -184,8 +184,8 @@ class MountReader:
         elif source != "/":
             source = source.rstrip("/")
         fields = {"hostPath": scalar(source, element.node), "readOnly": scalar(read_only, element.node)}
-        self.mounts.source = mapping(fields, element.node)
-        self.mounts.workspace = mapping({"mountPath": scalar(target, element.node)}, element.node)
+        self.mounts.source = mapping_node(fields, element.node)
+        self.mounts.workspace = mapping_node({"mountPath": scalar(target, element.node)}, element.node)
 
     def _volume(self, element: Element, name: str, target: str, *, read_only: bool) -> None:
         volume = self._volumes.get(name)
@@ -198,9 +198,9 @@ class MountReader:
             "size": volume.size,
             "readOnly": scalar(True, element.node) if read_only else None,
         }
-        self.mounts.volumes.append(mapping(fields, element.node))
+        self.mounts.volumes.append(mapping_node(fields, element.node))
 
 
 def as_list(nodes: list[Node], at: Node) -> Node | None:
     """Return a list of these nodes; None if there are none."""
-    return listed(nodes, at) if nodes else None
+    return list_node(nodes, at) if nodes else None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.documents.compose import refused
-from controller.documents.compose.element import OURS, Element, listed, mapping, read_pairs, scalar
+from controller.documents.compose.element import OURS, Element, list_node, mapping_node, read_pairs, scalar
 from controller.documents.compose.gpus import read_gpus
 from controller.documents.compose.mounts import MountReader, Volume, as_list
 from controller.documents.compose.ports import read_ports
@@ -100,7 +100,7 @@ class _Service:
             "readiness": self._readiness(),
         }
         spec = {
-            "template": mapping(template, self._place),
+            "template": mapping_node(template, self._place),
             "workspace": mounts.source,
             "resources": self._resources(),
             "restartPolicy": restart,
@@ -108,7 +108,7 @@ class _Service:
             "network": self._network(ours.get("network")),
             "priority": ours.get("priority"),
         }
-        return mapping(spec, self._place)
+        return mapping_node(spec, self._place)
 
     def labels(self) -> Node | None:
         element = self._element.child("labels")
@@ -118,7 +118,7 @@ class _Service:
                 label.refuse(f"`{name}` is not yours to set; remove it", at_key=True)
             text = label.text_or_flag() if has_value else ""
             labels[name] = scalar(text or "", label.node)
-        return mapping(labels, element.node) if element is not None and labels else None
+        return mapping_node(labels, element.node) if element is not None and labels else None
 
     def _with(self, name: str, read: Callable[[Element], object]) -> None:
         if (element := self._element.child(name)) is not None:
@@ -156,7 +156,7 @@ class _Service:
             command_nodes = [*(program.items or ()), *((args.items if args is not None else None) or ())]
             if not command_nodes:
                 entry.refuse("names no program; write one, or remove it")
-            return {"command": listed(command_nodes, entry.node)}
+            return {"command": list_node(command_nodes, entry.node)}
         return {"args": args}
 
     def _shared_memory(self) -> Node | None:
@@ -175,12 +175,12 @@ class _Service:
                 continue
             text = variable.text_or_flag()
             variables.append(
-                mapping(
+                mapping_node(
                     {"name": scalar(name, variable.key or variable.node), "value": scalar(text or "", variable.node)},
                     variable.node,
                 )
             )
-        return listed(variables, element.node) if element is not None and variables else None
+        return list_node(variables, element.node) if element is not None and variables else None
 
     def _secrets(self) -> Node | None:
         element = self._element.child("secrets")
@@ -199,8 +199,8 @@ class _Service:
                 continue
             path = (target.text() if target is not None else None) or name
             path = path if path.startswith("/") else f"/run/secrets/{path}"
-            secrets.append(mapping({"name": operator_secret, "mountPath": scalar(path, secret.node)}, secret.node))
-        return listed(secrets, element.node) if element is not None and secrets else None
+            secrets.append(mapping_node({"name": operator_secret, "mountPath": scalar(path, secret.node)}, secret.node))
+        return list_node(secrets, element.node) if element is not None and secrets else None
 
     def _security(self) -> Node | None:
         """Return what narrows the level. Nothing here ever widens it."""
@@ -211,7 +211,7 @@ class _Service:
             fields["readOnlyRootFilesystem"] = scalar(True, read_only.node)
         if drop is not None and drop.items():
             if [capability.text() for capability in drop.items()] == ["ALL"]:
-                fields["capabilities"] = listed([], drop.node)
+                fields["capabilities"] = list_node([], drop.node)
             else:
                 drop.refuse("write `cap_drop: [ALL]`: capabilities are the level's, all or none of them")
         for option in options.items() if options is not None else ():
@@ -220,8 +220,8 @@ class _Service:
             else:
                 option.refuse("profiles are the security level's (`x-paddock: {securityLevel: ...}`); remove it")
         if mode is not None and mode.node.value == "none":
-            fields["network"] = mapping({"mode": scalar("none", mode.node)}, mode.node)
-        return mapping(fields, self._place) if fields else None
+            fields["network"] = mapping_node({"mode": scalar("none", mode.node)}, mode.node)
+        return mapping_node(fields, self._place) if fields else None
 
     def _resources(self) -> Node | None:
         element, deploy = self._element, self._deploy()
@@ -242,11 +242,11 @@ class _Service:
         weight = number(shares) if shares is not None else None
         limits["gpus"], devices = self._gpus()
         fields = {
-            "limits": mapping(limits, self._place) if any(limits.values()) else None,
+            "limits": mapping_node(limits, self._place) if any(limits.values()) else None,
             "gpuDeviceIds": devices,
             "cpuShares": scalar(weight, shares.node) if shares is not None and weight is not None else None,
         }
-        return mapping(fields, self._place) if any(fields.values()) else None
+        return mapping_node(fields, self._place) if any(fields.values()) else None
 
     def _gpus(self) -> tuple[Node | None, Node | None]:
         """Return the number of GPUs, or the particular ones."""
@@ -315,7 +315,7 @@ class _Service:
             if element is not None:
                 element.refuse("is set in `deploy: {restart_policy: ...}`, too; keep one", at_key=True)
             condition = policy.child("condition")
-            return self._chosen(condition, _CONDITIONS) if condition is not None else scalar("Always", policy.node)
+            return self._choose(condition, _CONDITIONS) if condition is not None else scalar("Always", policy.node)
         if element is None:
             return scalar("Never", self._place)
         if element.node.text.startswith("on-failure:"):
@@ -323,10 +323,10 @@ class _Service:
         elif element.node.value is False:  # YAML 1.1 parsers read a plain `no` so
             return scalar("Never", element.node)
         else:
-            return self._chosen(element, _RESTART)
+            return self._choose(element, _RESTART)
         return scalar("OnFailure", element.node)
 
-    def _chosen(self, element: Element, choices: Mapping[str, str]) -> Node:
+    def _choose(self, element: Element, choices: Mapping[str, str]) -> Node:
         text = element.text()
         if text is not None and text not in choices:
             element.refuse(f"`{text}` is not supported; write {', '.join(choices)}")
@@ -356,12 +356,12 @@ class _Service:
         limit = (seconds(timeout) if timeout is not None else None) or 30
         count = number(retries) if retries is not None else 3
         fields = {
-            "exec": mapping({"command": command}, test.node),
+            "exec": mapping_node({"command": command}, test.node),
             "periodSeconds": scalar(period, interval.node if interval is not None else element.node),
             "timeoutSeconds": scalar(limit, timeout.node if timeout is not None else element.node),
             "failureThreshold": scalar(count, retries.node if retries is not None else element.node),
         }
-        return mapping(fields, element.node)
+        return mapping_node(fields, element.node)
 
     def _test(self, element: Element) -> Node | None:
         """Return the command of a health check; None for none, or for a problem."""
@@ -373,12 +373,12 @@ class _Service:
         if len(texts) == 2 and texts[0] == "CMD-SHELL":
             return self._shell(element, texts[1] or "")
         if len(texts) > 1 and texts[0] == "CMD":
-            return listed([scalar(word, element.node) for word in texts[1:]], element.node)
+            return list_node([scalar(word, element.node) for word in texts[1:]], element.node)
         element.refuse('must be ["CMD", PROGRAM, ...], ["CMD-SHELL", LINE] or ["NONE"]')
         return None
 
     def _shell(self, element: Element, line: str) -> Node:
-        return listed([scalar(word, element.node) for word in ("/bin/sh", "-c", line)], element.node)
+        return list_node([scalar(word, element.node) for word in ("/bin/sh", "-c", line)], element.node)
 
     def _order(self, element: Element) -> None:
         names: list[Element] = []
@@ -424,7 +424,7 @@ class _Service:
         if "shutdownGracePeriodSeconds" in fields:
             element.refuse("is set in `x-paddock: {lifecycle: ...}`, too; keep one", at_key=True)
         nodes = {name: node for name, (_, node) in fields.items()}
-        return mapping({**nodes, "shutdownGracePeriodSeconds": scalar(grace or 0, element.node)}, element.node)
+        return mapping_node({**nodes, "shutdownGracePeriodSeconds": scalar(grace or 0, element.node)}, element.node)
 
     def _network(self, ours: Node | None) -> Node | None:
         element = self._element.child("networks")
@@ -448,14 +448,14 @@ class _Service:
         fields = {name: node for name, (_, node) in ((ours.fields if ours is not None else None) or {}).items()}
         host_name = f"{self._shared.project}-SERVICE.peers.internal here (or NAME with a `container_name`)"
         element.note(f"another service is {host_name}, and sandboxes of other projects in the namespace can join, too")
-        return mapping({"peers": scalar("Allowed", element.node), **fields}, element.node)
+        return mapping_node({"peers": scalar("Allowed", element.node), **fields}, element.node)
 
 
 def _command_nodes(element: Element) -> Node | None:
     """Return the words of a command; None for a problem."""
     command_words = arguments(element)
     is_command = command_words is not None and (element.is_text or element.node.items is not None)
-    return listed([scalar(word, element.node) for word in command_words or ()], element.node) if is_command else None
+    return list_node([scalar(word, element.node) for word in command_words or ()], element.node) if is_command else None
 
 
 def check_defaults(element: Element | None) -> None:

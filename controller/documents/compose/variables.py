@@ -28,7 +28,7 @@ class Replacer:
         self._done: dict[int, tuple[Node, Node]] = {}  # by id: a node, which so keeps its id, and what became of it
         self._said: set[str] = set()  # of the present text
 
-    def replaced(self, element: Element) -> Node:
+    def replace_in(self, element: Element) -> Node:
         """Return the value with its variables replaced; problems are in the element's report. Keys have none."""
         node = element.node
         if id(node) not in self._done:
@@ -44,23 +44,23 @@ class Replacer:
             return node
         if node.fields is not None:
             fields = {
-                name: (key, node.fields[name][1] if _is_foreign(name) else self.replaced(child))
+                name: (key, node.fields[name][1] if _is_foreign(name) else self.replace_in(child))
                 for (name, child), (key, _) in zip(element.fields().items(), node.fields.values(), strict=True)
             }
             return replace(node, fields=fields)
         if node.items is not None:
-            return replace(node, items=[self.replaced(child) for child in element.items()])
+            return replace(node, items=[self.replace_in(child) for child in element.items()])
         if not isinstance(node.value, str) or "$" not in node.value:
             return node
         self._said.clear()
         self._remaining -= len(node.value)
-        text = _USE.sub(lambda match: self._bounded(match, element), node.value)
+        text = _USE.sub(lambda match: self._bound_value(match, element), node.value)
         if self._remaining < 0:
             element.refuse(f"the file's variables make more than {MAX_LETTERS >> 20} MiB of text; pass shorter values")
             return node
         return replace(node, value=text, text=text)
 
-    def _bounded(self, match: re.Match[str], element: Element) -> str:
+    def _bound_value(self, match: re.Match[str], element: Element) -> str:
         """Return the value; nothing more once there is too much."""
         text = self._value(match, element) if self._remaining >= 0 else ""
         self._remaining -= len(text)

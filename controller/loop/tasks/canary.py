@@ -137,7 +137,7 @@ class CanaryWatch:
     def _run(self, epoch: int) -> None:
         assert self._bird is not None
         try:
-            verdict = _judged(self._bird.observe_now(canary(), self._range))
+            verdict = _judge(self._bird.observe_now(canary(), self._range))
         except Exception as error:
             _log.exception("canary failed")
             verdict = CanaryResult("Untried", f"the canary failed: {error!r}; please report this")
@@ -172,7 +172,7 @@ class CanaryWatch:
             _log.warning("event not stored", reason=str(error))
 
 
-def _judged(attempt: CanaryTry) -> CanaryResult:
+def _judge(attempt: CanaryTry) -> CanaryResult:
     if attempt.reached:
         what = ", ".join(dict.fromkeys(attempt.reached))
         message = (

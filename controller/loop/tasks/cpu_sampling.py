@@ -22,4 +22,4 @@ def sample(samples: Sequence[Sample], cpu: CpuReader | None, clock: Clock, activ
         if seconds is None:
             _log.info("CPU time unreadable; sandbox counts as used", container=request.container.name)
         run = (request.container.id, request.container.started_at)
-        activity.sampled(request.uid, CpuSample(run, clock.now(), seconds), request.since)
+        activity.record_sample(request.uid, CpuSample(run, clock.now(), seconds), request.since)

@@ -72,7 +72,7 @@ class HealthWatch:
             return
         health_by_key: dict[tuple[str, object], Health] = {}
         events: list[Event] = []
-        for key, ref, shares, limits in self._measured(snapshot):
+        for key, ref, shares, limits in self._measurements(snapshot):
             health_by_key[key], crossed = judge(self._known.get(key, WELL), shares)
             events += [_event(ref, crossing, limits, self._clock.now()) for crossing in crossed]
         try:
@@ -83,7 +83,7 @@ class HealthWatch:
             return
         self._known = health_by_key
 
-    def _measured(
+    def _measurements(
         self, snapshot: Snapshot
     ) -> Iterator[tuple[tuple[str, object], ObjectRef, Mapping[str, float | None], Mapping[str, str]]]:
         """Yield (key, object, use by limit, limits as text) of each sandbox and the host."""

@@ -37,12 +37,12 @@ class PassMetrics:
             self._begun = snapshot.now
             self._warm = {member.uid for member in new_plan.warm}
             self._failed = _failures(snapshot)
-        self._converged(snapshot)
-        self._deleted(new_plan, snapshot)
+        self._observe_convergence(snapshot)
+        self._observe_deletions(new_plan, snapshot)
         self._pools(new_plan, snapshot)
         self._shortages(new_plan, snapshot)
 
-    def _converged(self, snapshot: Snapshot) -> None:
+    def _observe_convergence(self, snapshot: Snapshot) -> None:
         generations = self._in_force
         changed, self._seen = changed_keys(self._seen, snapshot.sandboxes), snapshot.sandboxes
         for uid in changed:
@@ -68,7 +68,7 @@ class PassMetrics:
         if operation == "create" and pool and instance is not None and instance.memory.launch == "Warm":
             self._meter.observe("paddock_pool_claim_duration_seconds", seconds, namespace=obj.namespace, pool=pool)
 
-    def _deleted(self, new_plan: Plan, snapshot: Snapshot) -> None:
+    def _observe_deletions(self, new_plan: Plan, snapshot: Snapshot) -> None:
         for ref, _ in new_plan.writes.finalized:
             sandbox = snapshot.sandboxes.get(ref.uid)
             if sandbox is not None and sandbox.obj.deleted_at is not None:

@@ -42,7 +42,7 @@ class UnknownHosts:
                 self._follow(known_hosts)
             self._known = known_hosts
             if self._found:
-                writes = of_unknown_hosts(self._found.values(), self._recorded(), known_hosts, self._clock.now())
+                writes = of_unknown_hosts(self._found.values(), self._recorded_uids(), known_hosts, self._clock.now())
                 if writes:
                     self._store.record(writes)
         except StoreError as error:
@@ -58,7 +58,7 @@ class UnknownHosts:
             ""
         }
 
-    def _recorded(self) -> set[str]:
+    def _recorded_uids(self) -> set[str]:
         """Return the uids of objects that may have containers there: those are recorded before they are made."""
         hosts = {host_of(stored, self._place.default) for stored in self._found.values()}
         instances = [instance for host in sorted(hosts) for instance in self._store.instances(host=host)]

@@ -62,7 +62,7 @@ class ServersEndpoint:
             if is_call and target.connection and _place(target) in self._ended:
                 raise NotFound(f"session `{target.connection}` was ended; begin another with `initialize`")
             if target.name:
-                target = await anyio.to_thread.run_sync(self._recorded, target, scope["state"]["record"], is_call)
+                target = await anyio.to_thread.run_sync(self._record_use, target, scope["state"]["record"], is_call)
             if not is_call:
                 await (self._hold if scope["method"] == "GET" else self._end)(target, scope, receive, send)
                 return
@@ -81,7 +81,7 @@ class ServersEndpoint:
             send = _with_session(send)
         await gateway.serve({**scope, OPTIONS_KEY: target}, replayed(body, receive), send, hosts)
 
-    def _recorded(self, target: Target, record: Callable[[], None], is_call: bool) -> Target:
+    def _record_use(self, target: Target, record: Callable[[], None], is_call: bool) -> Target:
         """Record the request in the audit log; return the target, of a call with its server. Raises ServiceError."""
         record()
         if not is_call:

@@ -98,7 +98,7 @@ def _may_use(server: Server, tool: str | None = None) -> bool:
     return decision.allowed
 
 
-def _unknown(what: str, name: str) -> MCPError:
+def _unknown_error(what: str, name: str) -> MCPError:
     return MCPError(types.INVALID_PARAMS, f"Unknown {what}: {name[:100]}; {what}s/list names all that you may use")
 
 
@@ -155,7 +155,7 @@ class Gateway:
             cancel()
 
     async def _list_tools(self, ctx: _Context, params: _Paged) -> types.ListToolsResult:
-        listed = await self._of_servers(_target(ctx), self._described, _some_tool)
+        listed = await self._of_servers(_target(ctx), self._describe_tools, _some_tool)
         page, cursor = await _page("tools/list", "tools", listed, params)
         return types.ListToolsResult(tools=page, next_cursor=cursor)
 
@@ -225,7 +225,7 @@ class Gateway:
                     group.start_soon(add_in_time, server)
         return listed
 
-    async def _described(self, server: Server, target: Target) -> list[types.Tool]:
+    async def _describe_tools(self, server: Server, target: Target) -> list[types.Tool]:
         """Return the tools of one server. Raises MCPError."""
         if blind := self._services.mcp_servers.unavailable():
             raise MCPError(types.INTERNAL_ERROR, plain(f"{server}: DockerUnavailable: {blind}"))
@@ -265,7 +265,7 @@ class Gateway:
         try:
             server, name = await self._server_of(target, params.name)
         except Forbidden as error:
-            return results.failed(plain(str(error)))
+            return results.failed_result(plain(str(error)))
         started_at = time.monotonic()
         outcome = "cancelled"
         is_allowed = True
@@ -286,7 +286,7 @@ class Gateway:
         except _Failed as error:
             outcome = "refused" if isinstance(error, StartRefused) else "error"
             text = str(error) if isinstance(error, ServiceError) else f"{server}: {error}"
-            result = results.failed(plain(text))
+            result = results.failed_result(plain(text))
         finally:
             place = {"namespace": server.obj.namespace, "server": server.obj.name}
             seconds = time.monotonic() - started_at
@@ -475,14 +475,14 @@ class Gateway:
             return await anyio.to_thread.run_sync(self._find_server, target, full_name, what)
         if _may_use(target.server, full_name if what == "tool" else None):
             return target.server, full_name
-        raise _unknown(what, full_name)
+        raise _unknown_error(what, full_name)
 
     def _find_server(self, target: Target, full_name: str, what: str) -> tuple[Server, str]:
         for server in self._services.mcp_servers.list(target.namespace):
             name = self._own_name(server, target, full_name)
             if name is not None and _may_use(server, name if what == "tool" else None) and server.spec.enabled:
                 return server, name
-        raise _unknown(what, full_name)
+        raise _unknown_error(what, full_name)
 
     def _own_name(self, server: Server, target: Target, full_name: str) -> str | None:
         """Return the name that a tool or prompt of the namespace has at this server; None: it is of another one."""

@@ -22,7 +22,7 @@ from controller.mcp.names import listed_name
 from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice, Params
 from controller.mcp.servers.session import LEGACY, MODERN
 from controller.mcp.servers.target import Target
-from controller.mcp.text import plain, uncontrolled, visible
+from controller.mcp.text import plain, strip_controls, visible
 from controller.policy import mcp_tools
 from controller.service.mcp.server import Server
 
@@ -96,10 +96,10 @@ def call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
     try:
         return _call_result(raw, tool, naming)
     except RecursionError:
-        return failed(f"the result of {tool} is nested too deeply to be passed on")
+        return failed_result(f"the result of {tool} is nested too deeply to be passed on")
 
 
-def failed(text: str) -> types.CallToolResult:
+def failed_result(text: str) -> types.CallToolResult:
     """Return the result of a call that failed."""
     return types.CallToolResult(content=[_text(text)], is_error=True)
 
@@ -107,7 +107,7 @@ def failed(text: str) -> types.CallToolResult:
 def read_result(raw: Params, uri: str, naming: Naming) -> types.ReadResourceResult:
     """Return the contents of a resource. Raises MCPError."""
     contents = []
-    for content in _bounded(raw, f"the resource {uri[:200]}").get("contents") or ():
+    for content in _bound(raw, f"the resource {uri[:200]}").get("contents") or ():
         checked = _valid(_CONTENTS, _with_uri(content, naming))
         if checked is not None:
             contents.append(checked)
@@ -116,7 +116,7 @@ def read_result(raw: Params, uri: str, naming: Naming) -> types.ReadResourceResu
 
 def prompt_result(raw: Params, name: str, naming: Naming) -> types.GetPromptResult:
     """Return the messages of a prompt. Raises MCPError."""
-    prompt = _bounded(raw, f"the prompt {name[:100]}")
+    prompt = _bound(raw, f"the prompt {name[:100]}")
     messages = []
     for message in prompt.get("messages") or ():
         content = _valid(_CONTENT, _block(message.get("content"), naming)) if isinstance(message, dict) else None
@@ -141,13 +141,13 @@ def completion_result(raw: Params) -> types.CompleteResult:
 def listed_resources(raw: Iterable[Params], naming: Naming) -> list[types.Resource]:
     """Return the resources that clients get."""
     keys = ("name", "title", "description", "uri", "mimeType", "size")
-    return _listed(types.Resource, raw, "uri", keys, naming)
+    return _valid_entries(types.Resource, raw, "uri", keys, naming)
 
 
 def listed_templates(raw: Iterable[Params], naming: Naming) -> list[types.ResourceTemplate]:
     """Return the templates of resources that clients get."""
     keys = ("name", "title", "description", "uriTemplate", "mimeType")
-    return _listed(types.ResourceTemplate, raw, "uriTemplate", keys, naming)
+    return _valid_entries(types.ResourceTemplate, raw, "uriTemplate", keys, naming)
 
 
 def listed_prompts(raw: Iterable[Params], naming: Naming) -> list[types.Prompt]:
@@ -201,7 +201,7 @@ def notification(notice: Notice, naming: Naming | None) -> Params | None:
         return {}
     level, logger = notice.params.get("level"), notice.params.get("logger")
     try:
-        data = _cleaned(notice.params.get("data"))
+        data = _clean(notice.params.get("data"))
     except RecursionError:
         return None
     if level not in LEVELS or json_bytes(data) > _MOST_LOG_BYTES:
@@ -211,7 +211,9 @@ def notification(notice: Notice, naming: Naming | None) -> Params | None:
     return {"level": level, "data": data, **({"logger": full_logger} if full_logger else {})}
 
 
-def _listed(model: type[Item], raw: Iterable[Params], key: str, keys: Sequence[str], naming: Naming) -> list[Item]:
+def _valid_entries(
+    model: type[Item], raw: Iterable[Params], key: str, keys: Sequence[str], naming: Naming
+) -> list[Item]:
     checked = []
     for definition in raw:
         uri = definition.get(key)
@@ -241,7 +243,7 @@ def _valid(model: Any, value: Any) -> Any:
         return None
 
 
-def _bounded(raw: Params, subject: str) -> dict[str, Any]:
+def _bound(raw: Params, subject: str) -> dict[str, Any]:
     """Return a result without terminal control. Raises MCPError."""
     if raw.get("resultType") == _INPUT_WANTED:
         raise MCPError(types.INTERNAL_ERROR, f"{subject}: the server asks for sampling, roots or input; refused")
@@ -249,7 +251,7 @@ def _bounded(raw: Params, subject: str) -> dict[str, Any]:
     if json_bytes(raw) > MESSAGE_BYTES:  # before anything is made of it
         raise too_large
     try:
-        cleaned = _cleaned(dict(raw))
+        cleaned = _clean(dict(raw))
     except RecursionError:
         raise MCPError(types.INTERNAL_ERROR, f"{subject} is nested too deeply to be passed on") from None
     if json_bytes(cleaned) > MESSAGE_BYTES:  # with its escapes
@@ -262,18 +264,18 @@ def _bounded(raw: Params, subject: str) -> dict[str, Any]:
 def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
     content = raw.get("content")
     if raw.get("resultType") == _INPUT_WANTED:
-        return failed(f"{tool} asks for sampling, roots or input; servers in sandboxes get none of these")
+        return failed_result(f"{tool} asks for sampling, roots or input; servers in sandboxes get none of these")
     if isinstance(content, list) and len(content) > _MOST_BLOCKS:
-        return failed(f"the result of {tool} has more than {_MOST_BLOCKS} blocks; ask for less")
+        return failed_result(f"the result of {tool} has more than {_MOST_BLOCKS} blocks; ask for less")
     too_large = f"the result of {tool} is larger than {MESSAGE_BYTES >> 10} KiB; ask for less"
     if json_bytes(raw) > MESSAGE_BYTES:  # before anything is made of it
-        return failed(too_large)
-    structured = _cleaned(raw.get("structuredContent"))
+        return failed_result(too_large)
+    structured = _clean(raw.get("structuredContent"))
     structured = structured if isinstance(structured, dict) else None
     if content is None and structured is not None:
         content = []
     if not isinstance(content, list):
-        return failed(f"the result of {tool} is not valid: its content is no list")
+        return failed_result(f"the result of {tool} is not valid: its content is no list")
     blocks = [_valid(_CONTENT, _block(block, naming)) for block in content]
     valid_blocks = [block for block in blocks if block is not None]
     checked_result = types.CallToolResult(
@@ -283,7 +285,7 @@ def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult
         _meta={IN_SANDBOX: True},
     )
     return (
-        failed(too_large)
+        failed_result(too_large)
         if json_bytes(checked_result.model_dump(mode="json", by_alias=True)) > MESSAGE_BYTES
         else checked_result
     )
@@ -296,7 +298,7 @@ def _left_out(count: int) -> list[types.TextContent]:
 
 def _block(value: Any, naming: Naming) -> Any:
     """Return a block of content without terminal control, with URIs as clients know them."""
-    block = _cleaned(value)
+    block = _clean(value)
     if not isinstance(block, dict):
         return block
     if block.get("type") == "resource":
@@ -320,17 +322,17 @@ def _text(text: str) -> types.TextContent:
     return types.TextContent(type="text", text=text)
 
 
-def _cleaned(value: Any, depth: int = _MOST_DEPTH) -> Any:
+def _clean(value: Any, depth: int = _MOST_DEPTH) -> Any:
     """Return a value of JSON without terminal control in any of its texts, and without what can't be seen.
 
     Raises RecursionError.
     """
     if isinstance(value, str):
-        return visible(uncontrolled(value))
+        return visible(strip_controls(value))
     if not isinstance(value, dict | list):
         return value
     if not depth:
         raise RecursionError
     if isinstance(value, list):
-        return [_cleaned(element, depth - 1) for element in value]
-    return {visible(uncontrolled(key)): _cleaned(field, depth - 1) for key, field in value.items()}
+        return [_clean(element, depth - 1) for element in value]
+    return {visible(strip_controls(key)): _clean(field, depth - 1) for key, field in value.items()}

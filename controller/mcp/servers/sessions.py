@@ -113,7 +113,7 @@ class Sessions:
         """Return the server's tools without starting it; None: they are not known, or may not be used, now."""
         if not server.spec.enabled or self._servers.unavailable():
             return None
-        session = self.running(server, place)
+        session = self.running_session(server, place)
         return None if session is not None and session.client.tools_changed else self._known.get(server.key)
 
     def miss(self, server: Server) -> None:
@@ -125,7 +125,7 @@ class Sessions:
         capabilities = self._capabilities.get(server.key)
         return capabilities is not None and not isinstance(capabilities.get(capability), Mapping)
 
-    def running(self, server: Server, place: Place) -> Session | None:
+    def running_session(self, server: Server, place: Place) -> Session | None:
         """Return the running session of a connection."""
         session = self._sessions.get((*server.key, *place))
         is_running = session is not None and session.done() and not session.cancelled() and session.exception() is None
@@ -133,9 +133,9 @@ class Sessions:
 
     def of_place(self, place: Place) -> Sequence[Session]:
         """Return the running sessions of a connection."""
-        return [session for session in self._running() if session.place == place]
+        return [session for session in self._running_sessions() if session.place == place]
 
-    def _running(self) -> Sequence[Session]:
+    def _running_sessions(self) -> Sequence[Session]:
         with self._lock:
             futures = list(self._sessions.values())
         return [future.result() for future in futures if future.done() and future.exception() is None]
@@ -161,7 +161,7 @@ class Sessions:
             self._unsandboxed[server.obj.uid] += change
             count = self._unsandboxed[server.obj.uid]
             self._unsandboxed += Counter()  # drops what is zero
-        self._servers.report(server, _unsandboxed(count) if count else _SANDBOXED_AGAIN)
+        self._servers.report(server, _unsandboxed_condition(count) if count else _SANDBOXED_AGAIN)
 
     def claim(self, server: Server, caller: str, connection: str) -> tuple[Key, "Future[Session]", bool]:
         """Return the caller's session of this connection, to come, and whether the caller must `open` it.
@@ -184,7 +184,7 @@ class Sessions:
     def open(self, key: Key, server: Server, future: "Future[Session]") -> None:
         """Start the claimed session. Blocks; its errors are those of the future."""
         try:
-            session = self._started(server, key[2:])
+            session = self._start_session(server, key[2:])
             session.began_at = session.used_at = self._clock()
         except BaseException as error:
             self._fail(key, future, error)
@@ -262,7 +262,9 @@ class Sessions:
             text = f"the engine can't be reached: {blind}"
             return None if reason == "DockerUnavailable" else Condition(READY, "False", "DockerUnavailable", text)
         if reason in ("DockerUnavailable", "Disabled") and not blind:
-            if any(session.server.key == server.key and not session.client.is_gone for session in self._running()):
+            if any(
+                session.server.key == server.key and not session.client.is_gone for session in self._running_sessions()
+            ):
                 return Condition(READY, "True", "Answering", "its sessions ran on")
             return Condition(READY, "Unknown", "Unused", "its next call starts it")
         return None
@@ -328,7 +330,7 @@ class Sessions:
         followed_uris = self._held.get((server.obj.uid, place), set())
         if uri in followed_uris:
             followed_uris.discard(uri)
-            if session := self.running(server, place):
+            if session := self.running_session(server, place):
                 session.unfollow(uri)
 
     def _follow_again(self, session: Session) -> None:
@@ -338,9 +340,9 @@ class Sessions:
         )
         for uri in sorted(session.subscribed_uris):
             session.follow(uri)
-            self._noticed(session.server, session.place, UPDATED, {"uri": uri})
+            self._take_notice(session.server, session.place, UPDATED, {"uri": uri})
 
-    def _noticed(self, server: Server, place: Place, method: str, params: Params) -> None:
+    def _take_notice(self, server: Server, place: Place, method: str, params: Params) -> None:
         self.notices.publish(place, Notice(server.obj.namespace, server, method, params))
 
     def _sweep_always(self) -> None:
@@ -394,7 +396,7 @@ class Sessions:
             self._sessions.pop(key, None)
         future.set_exception(error)
 
-    def _started(self, server: Server, place: Place) -> Session:
+    def _start_session(self, server: Server, place: Place) -> Session:
         self._check(server, place[0])
         server = self._servers.await_install(server)
         deadline = self._clock() + server.spec.startup_seconds
@@ -412,7 +414,7 @@ class Sessions:
         """Return the session in this sandbox. A program that refuses a version and ends is started for the next one."""
         versions, refusals = [self._protocols.get(server.key, LEGACY)], list[ServerRefused]()
         while True:
-            session = self._connected(server, sandbox, place)
+            session = self._connect(server, sandbox, place)
             try:
                 self._greet(session, deadline, versions, refusals)
                 self._learn(session, deadline)
@@ -434,11 +436,11 @@ class Sessions:
                 raise
             return session
 
-    def _connected(self, server: Server, sandbox: StoredObject, place: Place) -> Session:
+    def _connect(self, server: Server, sandbox: StoredObject, place: Place) -> Session:
         """Start the server's program in the sandbox. Raises StartRefused."""
         try:
             hidden = self._servers.secret_values(server)
-            start, noticed = partial(self._servers.start, server, sandbox), partial(self._noticed, server, place)
+            start, noticed = partial(self._servers.start, server, sandbox), partial(self._take_notice, server, place)
             client = StdioClient(start, sandbox.name, hidden, noticed)
         except (StreamError, errors.ServiceError) as error:
             reason = "QuotaExceeded" if self._servers.is_waiting_for_quota(sandbox) else "StartFailed"
@@ -456,7 +458,7 @@ class Sessions:
         if not server.spec.enabled:
             raise StartRefused(f"{server} is disabled; enable it (`paddock mcp enable {server.obj.name}`)")
         if not server.spec.tools.digest and self._servers.stored(server).status.get("tools", {}).get("changedDigest"):
-            raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
+            raise StartRefused(f"{server}: ToolsChanged: {_changed_condition(server).message}")
         if blind := self._servers.unavailable():
             raise self._start_refusal(
                 server, "DockerUnavailable", f"the engine can't be reached: {blind}", counted=False
@@ -532,7 +534,7 @@ class Sessions:
     def _learn(self, session: Session, deadline: float) -> None:
         """List the tools, and compare them with the approved ones. Raises StartRefused if they changed."""
         server = session.server
-        listed = [] if session.capabilities and not session.has("tools") else self._listed(session, deadline)
+        listed = [] if session.capabilities and not session.has("tools") else self._list_tools(session, deadline)
         self._capabilities[server.key] = session.capabilities
         with self._pinning:
             now = self._servers.stored(server)  # another session may have pinned them since this one began
@@ -542,10 +544,10 @@ class Sessions:
                 self._accept(session, now, listed)
                 return
             self._known.pop(server.key, None)
-            self._servers.report(server, _changed(server), {"tools": _with_changes(session, pinned, listed)})
+            self._servers.report(server, _changed_condition(server), {"tools": _with_changes(session, pinned, listed)})
         if not server.spec.tools.digest:
             self._end(lambda key: key[:2] == server.key)
-        raise StartRefused(f"{server}: ToolsChanged: {_changed(server).message}")
+        raise StartRefused(f"{server}: ToolsChanged: {_changed_condition(server).message}")
 
     def _accept(self, session: Session, now: StoredObject, listed: Sequence[mcp_tools.Tool]) -> None:
         """Offer the tools, and pin them. `now` is the stored server."""
@@ -571,7 +573,7 @@ class Sessions:
             self._missed.discard(server.key)
             self.notices.publish_to_all(Notice(server.obj.namespace, None, TOOLS_CHANGED))
 
-    def _listed(self, session: Session, deadline: float) -> list[mcp_tools.Tool]:
+    def _list_tools(self, session: Session, deadline: float) -> list[mcp_tools.Tool]:
         collected: list[mcp_tools.Tool] = []
         params: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
@@ -606,7 +608,7 @@ class Sessions:
 _SANDBOXED_AGAIN = Condition(SANDBOXED, "True", "Sandboxed", "every session runs in a sandbox")
 
 
-def _unsandboxed(count: int) -> Condition:
+def _unsandboxed_condition(count: int) -> Condition:
     message = f"sessions without a sandbox, as their users' own processes: {count}"
     return Condition(SANDBOXED, "False", "Unsandboxed", message)
 
@@ -622,7 +624,7 @@ def _capabilities(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return capabilities if isinstance(capabilities, dict) else {}
 
 
-def _changed(server: Server) -> Condition:
+def _changed_condition(server: Server) -> Condition:
     name = server.obj.name
     look = f"look at them (`paddock why mcpserver/{name}`), then `paddock mcp approve {name}`"
     return Condition(READY, "False", "ToolsChanged", f"the definitions of its tools changed; {look}")

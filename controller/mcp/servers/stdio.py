@@ -15,7 +15,7 @@ from typing import Any
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.lines import Flood, Lines, Message
 from controller.mcp.servers.notices import ENDED, KNOWN, TOOLS_CHANGED
-from controller.mcp.text import decoded
+from controller.mcp.text import decode
 from controller.ports import StreamError
 from controller.service.sandbox.activity import TrackedStream
 
@@ -155,7 +155,7 @@ class StdioClient:
 
     def last_lines(self) -> str:
         """Return the end of what it wrote to standard error, as plain text."""
-        text = decoded(b"".join(list(self._stderr)))
+        text = decode(b"".join(list(self._stderr)))
         if self._cut:  # half a secret would not be found
             text = text.partition("\n")[2]
         return "\n".join(self.redacted(text)[-_TAIL_BYTES:].strip().splitlines()[-_TAIL_LINES:])
@@ -264,9 +264,9 @@ class StdioClient:
         elif message["method"] == "notifications/progress":
             self._report(message.get("params"))
         else:
-            self._noted(message["method"], message.get("params"))
+            self._take_notification(message["method"], message.get("params"))
 
-    def _noted(self, method: Any, params: Any) -> None:
+    def _take_notification(self, method: Any, params: Any) -> None:
         if method == TOOLS_CHANGED:
             self.tools_changed = True
         if method in KNOWN:
@@ -285,7 +285,7 @@ class StdioClient:
         self._unasked = 0
         with suppress(InvalidStateError):
             if isinstance(error, dict):
-                text = decoded(str(error.get("message", "no reason given")).encode("utf-8", "replace"))
+                text = decode(str(error.get("message", "no reason given")).encode("utf-8", "replace"))
                 data = error.get("data")
                 versions = data.get("supported") if isinstance(data, dict) else None
                 waiting.set_exception(ServerRefused(code or 0, self.redacted(text)[:2000], versions=_texts(versions)))
@@ -317,7 +317,7 @@ class StdioClient:
             report = self._progress.get(number) if number is not None else None
         done, total = (params.get("progress"), params.get("total")) if report else (None, None)
         if report is not None and isinstance(done, int | float):
-            text = decoded(str(params.get("message", "")).encode("utf-8", "replace"))[:500]
+            text = decode(str(params.get("message", "")).encode("utf-8", "replace"))[:500]
             report(float(done), float(total) if isinstance(total, int | float) else None, text)
 
 
@@ -337,7 +337,7 @@ def _texts(value: Any) -> Sequence[str]:
 
 def _hidden_parts(values: Sequence[str]) -> Sequence[str]:
     """Return the texts to leave out: each value, and the longer lines of one with several; the longest first."""
-    whole_values = {decoded(secret.encode("utf-8", "replace")).strip() for secret in values}
+    whole_values = {decode(secret.encode("utf-8", "replace")).strip() for secret in values}
     lines = {
         line.strip()
         for secret in whole_values

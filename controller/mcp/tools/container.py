@@ -16,7 +16,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.mcp.arguments import Arguments, Result, parsed
+from controller.mcp.arguments import Arguments, Result, parse_json
 from controller.mcp.sandboxes import (
     ContainerState,
     Namespace,
@@ -29,7 +29,7 @@ from controller.mcp.sandboxes import (
     state_of,
     stopping,
 )
-from controller.mcp.text import KEPT_BYTES, OUTPUT_BYTES, STREAM_BYTES, decoded, head_and_tail
+from controller.mcp.text import KEPT_BYTES, OUTPUT_BYTES, STREAM_BYTES, decode, head_and_tail
 from controller.mcp.tool import WAIT_SECONDS, Basic, Call, Tool
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
 from controller.service.sandbox.activity import TrackedStream
@@ -98,13 +98,13 @@ class CreateArguments(Arguments):
     waitSeconds: Wait = WAIT_SECONDS
 
     @classmethod
-    def _prepared(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _prepare(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Put the fields of `config` among the others, which win."""
-        config = parsed(arguments.get("config"))
+        config = parse_json(arguments.get("config"))
         if isinstance(config, Mapping) and "config" not in config:
             flat = {name: value for name, value in arguments.items() if name != "config"}
-            return {**super()._prepared(config), **super()._prepared(flat)}
-        return super()._prepared(arguments)
+            return {**super()._prepare(config), **super()._prepare(flat)}
+        return super()._prepare(arguments)
 
 
 class IdArguments(SandboxArguments):
@@ -196,7 +196,7 @@ async def create(call: Call, arguments: CreateArguments) -> ContainerState:
         "apiVersion": API_VERSION,
         "kind": SANDBOX.name,
         "metadata": {"name": name, "namespace": namespace, **({"labels": config.labels} if config.labels else {})},
-        "spec": _merged(_spec(config, start=arguments.start), config.spec),
+        "spec": _merge(_spec(config, start=arguments.start), config.spec),
     }
     seconds = arguments.waitSeconds if arguments.start else None
     return state_of(call, await create_sandbox(call, namespace, json.dumps(document, ensure_ascii=False), seconds))
@@ -269,8 +269,8 @@ async def exec_(call: Call, arguments: ExecArguments) -> ExecOutput:
         )()
 
     started_at = time.monotonic()
-    done = await _collected(call, start, started_at)
-    streams = _Streams(decoded(done.stdout), decoded(done.stderr))
+    done = await _collect(call, start, started_at)
+    streams = _Streams(decode(done.stdout), decode(done.stderr))
     excerpt = streams.within(arguments.maxOutputBytes, done)
     return ExecOutput(
         exitCode=done.exit_code,
@@ -322,7 +322,7 @@ async def logs(call: Call, arguments: LogArguments) -> LogOutput:
         return previous_log.open()
 
     capped = await call.read(start, _ends_of)
-    text = decoded(capped.whole())
+    text = decode(capped.whole())
     excerpt = head_and_tail(text, options.maxOutputBytes, capped.total_bytes)
     is_cut = excerpt != text
     return LogOutput(
@@ -342,7 +342,7 @@ def _ends_of(chunks: Iterable[Chunk]) -> Capped:
     return capped
 
 
-async def _collected(call: Call, start: Callable[[], TrackedStream], started_at: float) -> Collected:
+async def _collect(call: Call, start: Callable[[], TrackedStream], started_at: float) -> Collected:
     """Run the command to its end, and report how much it wrote. Cancelling kills it."""
     collector, count = Collector(KEPT_BYTES), 0
 
@@ -441,12 +441,12 @@ def _quantity(value: str | float) -> str | float:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return both, merged by fields; `over` wins."""
     merged = dict(base)
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merged(merged[key], value) if both else value
+        merged[key] = _merge(merged[key], value) if both else value
     return merged
 
 

@@ -10,7 +10,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.context import Execution, Language
 from controller.kinds.runtime.secret import Environment
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.mcp.text import plain, shortened
+from controller.mcp.text import plain, shorten
 from controller.mcp.tool import Call
 from controller.service.context.contexts import NO_CONTEXTS, ContextStream
 from controller.service.errors import Conflict
@@ -45,9 +45,9 @@ class Outcome:
         """Take one event."""
         fields = json.loads(chunk.data)
         if chunk.stream == "stdout":
-            self.stdout = shortened(self.stdout + fields["text"], _MOST_KEPT)
+            self.stdout = shorten(self.stdout + fields["text"], _MOST_KEPT)
         elif chunk.stream == "stderr":
-            self.stderr = shortened(self.stderr + fields["text"], _MOST_KEPT)
+            self.stderr = shorten(self.stderr + fields["text"], _MOST_KEPT)
         elif chunk.stream == "result":
             self._result(fields["data"])
         elif chunk.stream == "error":

@@ -16,7 +16,7 @@ from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.mcp.arguments import Result
 from controller.mcp.sandboxes import SandboxArguments, find
-from controller.mcp.text import OUTPUT_BYTES, STREAM_BYTES, plain, uncontrolled
+from controller.mcp.text import OUTPUT_BYTES, STREAM_BYTES, plain, strip_controls
 from controller.mcp.tool import Basic, Call, Tool
 from controller.service.errors import BadRequest
 from controller.service.sandbox.files import Work
@@ -114,14 +114,14 @@ async def read(call: Call, arguments: ReadArguments) -> FileContent:
         content, exact = base64.b64encode(data).decode(), True
     else:
         data, end = _whole_characters(data, end, size)
-        content = uncontrolled(data.decode(errors="replace"))
+        content = strip_controls(data.decode(errors="replace"))
         exact = content.encode() == data and not tail
     omitted = 0
     if tail:
         tail = tail.lstrip(bytes(range(0x80, 0xC0)))  # of a character whose beginning is left out
         omitted = size - end - len(tail)
         mark = f"\n[... {omitted} bytes left out; the next part begins at offset {end} ...]\n"
-        content = f"{content}{mark}{uncontrolled(tail.decode(errors='replace'))}"
+        content = f"{content}{mark}{strip_controls(tail.decode(errors='replace'))}"
     return FileContent(
         path=arguments.path,
         content=content,

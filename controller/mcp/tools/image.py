@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.images import HostImage
-from controller.mcp.arguments import Arguments, Result, parsed
+from controller.mcp.arguments import Arguments, Result, parse_json
 from controller.mcp.text import plain
 from controller.mcp.tool import Call, Tool
 from controller.service.errors import BadRequest, ServiceError
@@ -46,7 +46,7 @@ def _files(context: Any) -> Any:
         return context
     if context.strip() in ("", ".", "./"):
         return {}
-    if isinstance(files := parsed(context), Mapping):
+    if isinstance(files := parse_json(context), Mapping):
         return files
     message = "must be the files by path, such as {{app.py: TEXT}}, not a folder: only you can read yours"
     raise PydanticCustomError("folder", message.replace("{{", "{").replace("}}", "}"))

@@ -151,15 +151,15 @@ async def get(call: Call, arguments: SandboxArguments) -> dict[str, Any]:
 async def list_(call: Call, arguments: ListArguments) -> dict[str, Any]:
     namespace = arguments.namespace or call.namespace
     call.require("list", SANDBOX, namespace)
-    return await call.thread(_listed, call, namespace, arguments.labels)
+    return await call.thread(_list_page, call, namespace, arguments.labels)
 
 
 async def why(call: Call, arguments: SandboxArguments) -> dict[str, Any]:
     namespace, name = await find(call, arguments.id, arguments.namespace)
     call.require("get", SANDBOX, namespace, name, "why")
     reasons = explain.as_json(await call.thread(call.services.why.why, SANDBOX, namespace, name))
-    events = [_advised(event) for event in reasons["events"]]
-    return {**_advised(reasons), "events": events}
+    events = [_with_advice(event) for event in reasons["events"]]
+    return {**_with_advice(reasons), "events": events}
 
 
 async def delete(call: Call, arguments: DeleteArguments) -> Deleted:
@@ -175,7 +175,7 @@ async def delete(call: Call, arguments: DeleteArguments) -> Deleted:
     return Deleted(name=name, namespace=namespace, gone=waits_for(current) is None)
 
 
-def _listed(call: Call, namespace: str, labels: str) -> dict[str, Any]:
+def _list_page(call: Call, namespace: str, labels: str) -> dict[str, Any]:
     """Return the first sandboxes, as many as fit into a message."""
     sandboxes = call.services.objects.list(SANDBOX, namespace, labels=labels).objects
     items: list[dict[str, Any]] = []
@@ -194,10 +194,13 @@ def _as_json(obj: StoredObject) -> dict[str, Any]:
     status = document.get("status", {})
     if "conditions" not in status:
         return document
-    return {**document, "status": {**status, "conditions": [_advised(condition) for condition in status["conditions"]]}}
+    return {
+        **document,
+        "status": {**status, "conditions": [_with_advice(condition) for condition in status["conditions"]]},
+    }
 
 
-def _advised(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _with_advice(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return a condition, event or explanation with hints for a model."""
     return {**entry, "message": for_models(str(entry.get("message", "")))}
 

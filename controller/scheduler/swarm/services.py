@@ -137,9 +137,9 @@ def progress(service: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> 
     Right after a change, a task of what was asked before still runs: it counts no longer. A task reserves once it has a
     node; after one that failed or was rejected, the next counts when it runs.
     """
-    reservation = _reserved(service["Spec"]["TaskTemplate"])
+    reservation = _reservation_of(service["Spec"]["TaskTemplate"])
     newest = sorted(tasks, key=lambda task: str(task["CreatedAt"]), reverse=True)
-    newest = [task for task in newest if _reserved(task["Spec"]) == reservation]
+    newest = [task for task in newest if _reservation_of(task["Spec"]) == reservation]
     counts = {"running"} if any(task["Status"]["State"] in _ENDED_BADLY for task in newest) else _HAS_NODE
     runs = (task for task in newest if task["DesiredState"] in _IS_TO_RUN and task["Status"]["State"] in counts)
     on = next((str(task.get("NodeID", "")) for task in runs), "")
@@ -203,7 +203,7 @@ def _constraints(placement: Placement, node_id: str) -> list[str]:
     ]
 
 
-def _reserved(template: Mapping[str, Any]) -> tuple[int, ...]:
+def _reservation_of(template: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the binding and the reservation of a service's template or a task's spec."""
     reserved = template.get("Resources", {}).get("Reservations") or {}
     return template.get("ForceUpdate", 0), reserved.get("MemoryBytes", 0), reserved.get("NanoCPUs", 0)

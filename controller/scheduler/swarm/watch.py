@@ -85,13 +85,13 @@ class Watch:
                 pause = min(pause * 1.5, max(least, _MOST_POLL_SECONDS))
             started_at, waiting = time.monotonic(), self._pending()
             with contextlib.suppress(SchedulerError, Refusal):
-                if waiting and self._changed(waiting):
+                if waiting and self._has_changed(waiting):
                     pause = least
                     self._wake()
             # Of hundreds that wait, a poll takes long: it has a fifth of the time at most.
             least = max(_FIRST_POLL_SECONDS, 4 * (time.monotonic() - started_at))
 
-    def _changed(self, waiting: Mapping[str, Waiting]) -> bool:
+    def _has_changed(self, waiting: Mapping[str, Waiting]) -> bool:
         tasks_by_service: dict[str, list[Any]] = {service_id: [] for service_id in waiting}
         for task in self._api.get("/tasks", service=sorted(waiting)):
             tasks_by_service.get(task["ServiceID"], []).append(task)

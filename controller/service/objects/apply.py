@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from controller.documents.compose.compose import Project, read_compose
-from controller.documents.document import Document, parse, repeated, without_nulls
+from controller.documents.document import Document, find_duplicates, parse, without_nulls
 from controller.documents.yaml_tree import REST_UNREPORTED, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.envelope import DEFAULT_NAMESPACE, too_large
@@ -133,7 +133,7 @@ class Apply:
             found, wrong = self._parse(each, namespace, budget)
             documents += found
             problems += wrong
-        problems += repeated(documents)
+        problems += find_duplicates(documents)
         if problems:
             raise errors.invalid(problems)
         require_documents(documents)

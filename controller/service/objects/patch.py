@@ -80,10 +80,10 @@ def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body:
     """Return the patched object, checked and admitted. Raises Invalid with every problem."""
     before = serialize.obj(current)
     if type_ == "merge" and isinstance(body, Mapping) and "spec" in body:
-        body = {**body, "spec": aliases.resolved(body["spec"], kind.name)}
+        body = {**body, "spec": aliases.resolve_spec(body["spec"], kind.name)}
     after = _carried_out(before, body, type_)
     _check(current, before, after)
-    metadata, spec = after["metadata"], without_nulls(aliases.resolved(_mutable(after["spec"]), kind.name))
+    metadata, spec = after["metadata"], without_nulls(aliases.resolve_spec(_mutable(after["spec"]), kind.name))
     finalizers, problems = patch_metadata.finalizers(current, metadata.get("finalizers"))
     problems += patch_metadata.problems_of(current, metadata)
     references = _mutable(metadata.get("ownerReferences") or ())

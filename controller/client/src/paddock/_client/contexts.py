@@ -118,7 +118,7 @@ def load_contexts(file: Path | None = None) -> Contexts:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ClientError(f"{path}: not valid TOML: {error}; correct the file") from error
-    return _parsed(path, document)
+    return _parse(path, document)
 
 
 def save_contexts(contexts: Contexts, file: Path | None = None) -> None:
@@ -153,7 +153,7 @@ def chosen_context(name: str | None = None) -> Context | None:
     return contexts.find(chosen) if chosen else None
 
 
-def _parsed(path: Path, document: Mapping[str, Any]) -> Contexts:
+def _parse(path: Path, document: Mapping[str, Any]) -> Contexts:
     faults = [f"unknown field `{field_name}`" for field_name in document if field_name not in ("current", "contexts")]
     current, tables = document.get("current", ""), document.get("contexts", [])
     if not isinstance(current, str):

@@ -164,7 +164,7 @@ def _push(files: Files, source: str, path: str, *, follow: bool, progress: Progr
         raise ClientError(f"{folder}: {error.strerror}") from error
     try:
         into, top = _place(files, path, called, is_folder=_is_folder(fd, name, source))
-        return files.unpack(into, _counted(pack(fd, os.fsencode(name), os.fsencode(top)), progress, source))
+        return files.unpack(into, _count_bytes(pack(fd, os.fsencode(name), os.fsencode(top)), progress, source))
     finally:
         os.close(fd)
 
@@ -268,7 +268,7 @@ def _make_folder(folder: str) -> str:
     return folder
 
 
-def _counted(stream: Iterator[Piece], progress: Progress | None, source: str) -> Iterator[Piece]:
+def _count_bytes(stream: Iterator[Piece], progress: Progress | None, source: str) -> Iterator[Piece]:
     try:
         for piece in stream:
             yield piece

@@ -63,7 +63,7 @@ class Images:
         """Build an image from a folder, where `dockerfile` is a path; return it. Raises ClientError, OSError."""
         query = [("tag", tag), ("dockerfile", dockerfile), *_at(host)]
         query += [("arg", f"{name}={value}") for name, value in (arguments or {}).items()]
-        return self._work("build", query, _packed(folder), progress)
+        return self._work("build", query, _pack(folder), progress)
 
     def _work(
         self, what: str, query: Sequence[tuple[str, str]], body: Iterable[bytes] | None, progress: Progress
@@ -90,7 +90,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield from lines
 
 
-def _packed(folder: str) -> Iterator[bytes]:
+def _pack(folder: str) -> Iterator[bytes]:
     """Yield a folder as a tar stream, without what its .dockerignore leaves out."""
     top = Path(folder)
     try:

@@ -209,7 +209,7 @@ class Bridge:
         self._relays = 0  # also those whose answer is on its way to the client
         self._negotiated = ""  # the version of an `initialize`
         self._lasting: dict[str, Message] = {}  # requests whose effect ends with a session, by what they are about
-        self._hold = Hold(server, path, self._notified, again=self._ask_again) if holds else None
+        self._hold = Hold(server, path, self._take_notification, again=self._ask_again) if holds else None
         self._idle = threading.Condition(self._lock)
 
     def run(self, lines: Iterable[bytes]) -> None:
@@ -247,7 +247,7 @@ class Bridge:
         else:
             self._start(message)
 
-    def _notified(self, message: Message) -> None:
+    def _take_notification(self, message: Message) -> None:
         """Pass a notification of the connection on. Clients without a handshake ask for theirs by a request."""
         if self._negotiated:
             self._send(message)
@@ -321,7 +321,9 @@ class Bridge:
                 for _ in Exchange(self._server, self._path, sent, self._version(message), name).messages():
                     pass
             if uri:
-                self._notified({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
+                self._take_notification(
+                    {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+                )
 
     def _release(self, key: str) -> None:
         with self._lock:

@@ -80,9 +80,9 @@ class _Head:
         scheme, _, token = self.get("authorization").partition(" ")
         if scheme.lower() == "bearer":
             return token.strip()
-        for offer in _offered(self.get("sec-websocket-protocol")):
+        for offer in _offers(self.get("sec-websocket-protocol")):
             if offer.startswith(_SUBPROTOCOL):
-                return _decoded(offer.removeprefix(_SUBPROTOCOL))
+                return _decode(offer.removeprefix(_SUBPROTOCOL))
         return ""
 
 
@@ -310,18 +310,18 @@ def _rewritten(head: _Head, host: str, identity: dict[str, str]) -> bytes:
         if name in _DROPPED or name.startswith(("sec-fetch-", "sec-ch-")) or (name == "upgrade" and not upgraded):
             continue
         if name == "sec-websocket-protocol":
-            value = ", ".join(offer for offer in _offered(value) if not offer.startswith(_SUBPROTOCOL))
+            value = ", ".join(offer for offer in _offers(value) if not offer.startswith(_SUBPROTOCOL))
         if value or name != "sec-websocket-protocol":
             lines.append(f"{name}: {value}")
     lines += [f"{name}: {value}" for name, value in identity.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _offered(value: str) -> list[str]:
+def _offers(value: str) -> list[str]:
     return [offer.strip() for offer in value.split(",") if offer.strip()]
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except (binascii.Error, ValueError):
