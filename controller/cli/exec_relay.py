@@ -127,10 +127,10 @@ def exec_attached(
     """Run a command in a sandbox with this process's streams; return its exit code."""
     if tty and not is_terminal():
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
-    box = Sandbox(connect(ctx), namespace, name)
+    sandbox = Sandbox(connect(ctx), namespace, name)
     options: dict[str, Any] = {"env": env, "working_dir": working_dir, "timeout_seconds": timeout_seconds}
     options |= {"size": size()} if tty else {}
-    with box.start(command, stdin=with_stdin, tty=tty, **options) as running:
+    with sandbox.start(command, stdin=with_stdin, tty=tty, **options) as running:
         try:
             with waiting_for(f"sandbox/{name}"):
                 running.wait_begun()

@@ -332,17 +332,17 @@ class Desired:
             return Sandbox(replace(obj, last_applied=None), None, broken=_unreadable(error))
         return self._with_template(Sandbox(obj, spec))
 
-    def _with_template(self, box: Sandbox) -> Sandbox:
-        template = (box.spec.template if box.spec else None) or self._template(box.obj, _refers(box))
-        if template is None and box.obj.deleted_at is not None:
-            template = box.template  # it was deleted before the sandbox; it lists the volumes to delete with it
-        return Sandbox(box.obj, box.spec, template, box.broken)
+    def _with_template(self, sandbox: Sandbox) -> Sandbox:
+        template = (sandbox.spec.template if sandbox.spec else None) or self._template(sandbox.obj, _refers(sandbox))
+        if template is None and sandbox.obj.deleted_at is not None:
+            template = sandbox.template  # it was deleted before the sandbox; it lists the volumes to delete with it
+        return Sandbox(sandbox.obj, sandbox.spec, template, sandbox.broken)
 
 
-def _refers(box: Sandbox) -> _Key:
+def _refers(sandbox: Sandbox) -> _Key:
     """Return the key of the template that a sandbox names; its name is empty if it names none."""
-    ref = box.spec.template_ref if box.spec else None
-    return box.obj.namespace, ref.name if ref else ""
+    ref = sandbox.spec.template_ref if sandbox.spec else None
+    return sandbox.obj.namespace, ref.name if ref else ""
 
 
 def _names(pool: Pool) -> _Key:

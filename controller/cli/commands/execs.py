@@ -31,9 +31,9 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
 
     plain = sandbox_name(name)
     client = connect(ctx)
-    box = Sandbox(client, namespace or DEFAULT_NAMESPACE, plain)
+    sandbox = Sandbox(client, namespace or DEFAULT_NAMESPACE, plain)
     if kill is not None:
-        execution = box.kill_exec(kill)
+        execution = sandbox.kill_exec(kill)
         note(
             f"{execution.id} has already ended ({execution.state})"
             if execution.finished_time
@@ -41,7 +41,7 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
         )
         return
     if output is not None:
-        say((json_text if output == "json" else yaml_text)(client.get(f"{box.path}/execs")))
+        say((json_text if output == "json" else yaml_text)(client.get(f"{sandbox.path}/execs")))
         return
     rows = [
         [
@@ -51,7 +51,7 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
             execution.started_time,
             _line(execution.command),
         ]
-        for execution in box.execs()
+        for execution in sandbox.execs()
     ]
     if rows:
         say_table(columns([["ID", "STATE", "EXIT", "STARTED", "COMMAND"], *rows]))

@@ -43,15 +43,15 @@ def port_forward_(
     """
     pairs = [_pair(port) for port in ports]
     connection = connect(ctx)
-    box = Sandbox(connection, namespace or DEFAULT_NAMESPACE, sandbox_name(name))
-    connection.get(box.path)  # fail now if it does not exist
+    sandbox = Sandbox(connection, namespace or DEFAULT_NAMESPACE, sandbox_name(name))
+    connection.get(sandbox.path)  # fail now if it does not exist
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         # On a thread of its own: the one that is interrupted may hold the event's lock, about to wait for it.
         signal.signal(number, lambda *_: start_new_thread(over.set, ()))
     with contextlib.ExitStack() as stack:
         for local, remote in pairs:
-            listening = box.forward(
+            listening = sandbox.forward(
                 remote,
                 local=local,
                 address=address,

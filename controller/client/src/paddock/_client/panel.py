@@ -229,14 +229,14 @@ class PanelRelay:
                 key = (namespace, name, port)
             case _:
                 raise _Refused(400, "send namespace, name and a port from 1 to 65535")
-        box = Sandbox(self._connection, namespace, name)
+        sandbox = Sandbox(self._connection, namespace, name)
         if key not in self._previews:
-            await asyncio.to_thread(self._connection.get, box.path)
+            await asyncio.to_thread(self._connection.get, sandbox.path)
         # No await from here on: meanwhile another request may have opened this preview, or the last one allowed.
         if key not in self._previews:
             if len(self._previews) >= _MOST_PREVIEWS:
                 raise _Refused(429, f"{_MOST_PREVIEWS} previews are open, the most of one panel; start it again")
-            self._previews[key] = box.forward(port, address=ADDRESS, failed=self._failed, host=own_host())
+            self._previews[key] = sandbox.forward(port, address=ADDRESS, failed=self._failed, host=own_host())
         opened = self._previews[key]
         await _send(writer, 200, {"url": f"http://{opened.host}:{opened.port}/"})
 
