@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PURE = ("kinds", "policy", "plan")
 # Calls that read the clock or chance through a type that pure code may well import for other reasons.
@@ -21,6 +23,17 @@ LARGE_PACKAGES = {
     "controller/cli/commands",  # one module a command
 }
 MOST_LINES = 60  # of a function
+# Names that say nothing: participles and pronouns. The packages whose names are nouns; an entry comes when one is done.
+VAGUE_NAMES = frozenset(
+    "made found asked known wanted held own each more gone going told said given seen kept moved written shown taken"  # noqa: SIM905
+    " added left used named words began begun ended one others rest awaited passing refused allowed leaving lacks short"
+    " crowded busy decided hers his its theirs whole part other another same then here there".split()
+)
+NAMED_PACKAGES = (
+    *("api", "app", "archive", "cli", "client", "documents", "gateway", "loop", "mcp", "metrics", "ports"),
+    *("scheduler", "store"),
+)
+MOST_VAGUE = 0.02  # of a package's names: those of fields on the wire stay
 MOST_MODULES = 26  # of a package, of which about 20 are enough
 
 
@@ -48,6 +61,17 @@ def functions(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.Functi
         yield from functions(each, name)
 
 
+def names(tree: ast.AST) -> Iterator[str]:
+    """Every variable that is assigned, parameter and function in there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name.strip("_")
+
+
 def test_deciding_is_pure() -> None:
     found = []
     for path, tree in modules(*(f"controller/{each}/" for each in PURE)):
@@ -61,6 +85,13 @@ def test_deciding_is_pure() -> None:
 
 def test_every_module_has_a_docstring() -> None:
     assert [path for path, tree in modules() if not ast.get_docstring(tree)] == []
+
+
+@pytest.mark.parametrize("package", NAMED_PACKAGES)
+def test_names_say_what_a_thing_is(package: str) -> None:
+    counts = Counter(name for _, tree in modules(f"controller/{package}/") for name in names(tree))
+    vague = {name: count for name, count in counts.items() if name in VAGUE_NAMES}
+    assert sum(vague.values()) <= MOST_VAGUE * counts.total(), f"use nouns of the domain and verbs instead: {vague}"
 
 
 def test_functions_have_at_most_sixty_lines() -> None:
