@@ -64,21 +64,23 @@ class Daemon:
         engine, secrets = make_engine(core, store.instance_id)
         policy = make_policy(core.settings)
         fleet = join_fleet(core, store, lease)
-        loop = make_loop(core, store, lease, engine, policy, fleet.place, self.fail)
+        loop = make_loop(core, store, lease, engine=engine, policy=policy, place=fleet.place, fail=self.fail)
         follow_hosts(core, fleet, loop.watches.notify)
-        services = services_of(core, store, engine, secrets, policy, loop)
+        services = services_of(core, store, engine, secrets=secrets, policy=policy, loop=loop)
         sessions = Sessions(services.mcp_servers, core.meter)
-        self.api_url, self.e2b_url, self.metrics_port = start_listeners(core, services, store, engine, loop, sessions)
+        self.api_url, self.e2b_url, self.metrics_port = start_listeners(
+            core, services, store, engine=engine, loop=loop, sessions=sessions
+        )
         undo.callback(loop.reconcile_loop.stop)
         undo.callback(services.detached.resume())  # before the first pass, so that no sandbox in use is reaped
         undo.callback(services.run_stages.resume())
-        make_workflows(core, store, lease, fleet, services, loop)
+        make_workflows(core, store, lease, fleet=fleet, services=services, loop=loop)
         make_snapshots(core, store, lease, engine.snapshots, policy, loop)
         make_hold(core, sentinel, leading, engine)
         make_placements(core, fleet, policy, loop)
         loop.reconcile_loop.start()
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
-        start_gateway(core, services, store, engine, secrets, policy, loop)
+        start_gateway(core, services, store, engine=engine, secrets=secrets, policy=policy, loop=loop)
 
     def fail(self) -> None:
         """End: another daemon has taken over, or this one can't go on. No effect if it is ending already."""

@@ -46,7 +46,7 @@ def start_e2b(core: Core, services: Services, store: SqlStore, load: LoadLimits,
         return ""
     cert, key = settings.e2b_tls_cert_file, settings.e2b_tls_key_file
     server = FirstRequestServer(
-        lambda: _application(core, services, store, load, locations, server),
+        lambda: _application(core, services, store, load=load, locations=locations, server=server),
         parse_address(settings.e2b_address, least_port=0),
         "e2b_address",
         cert=cert,
@@ -110,7 +110,14 @@ async def _pass_on(
     target = scope["raw_path"] + (b"?" + query if query else b"")
     headers = [(name, value) for name, value in scope["headers"] if name not in _SECRETS]
     secure = scope["scheme"] in ("https", "wss")
-    request = ProgramRequest(scope.get("method", "GET"), port, "", target, headers, "https" if secure else "http")
+    request = ProgramRequest(
+        scope.get("method", "GET"),
+        port,
+        prefix="",
+        target=target,
+        headers=headers,
+        scheme="https" if secure else "http",
+    )
     try:
         opened = await run_in_threadpool(services.forward.open, SANDBOX, obj.namespace, obj.name, port)
     except ServiceError as error:

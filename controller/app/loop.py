@@ -81,14 +81,18 @@ def make_loop(
 ) -> LoopParts:
     """Put the reconcile loop together, without starting it. `fail` is called if this daemon can't keep its host."""
     watches = Watches(store, core.clock)
-    host = Host(core, store, announcing(store, watches.notify), lease, engine, policy, place)
+    host = Host(
+        core, store, announced=announcing(store, watches.notify), lease=lease, engine=engine, policy=policy, place=place
+    )
     activity, schedule = ActivityLog(core.clock), Schedule(core.meter)
     canary = _make_canary(host)
     layers = WritableLayers(core.last.alive, core.clock, time.monotonic, engine.layer_bytes)
     samples = _make_usage(core, layers)
     egress = EgressAudit(snapshot=core.last, streams=engine.streams, audit=store.audit, clock=core.clock)
     workers = _make_workers(host, egress)
-    reconcile_pass = _make_pass(host, workers, canary, activity, layers, egress, schedule)
+    reconcile_pass = _make_pass(
+        host, workers, canary, activity=activity, layers=layers, egress=egress, schedule=schedule
+    )
     health, images = _make_health(host, samples, layers), _make_image_keeper(host)
     reconcile_loop = ReconcileLoop(
         reconcile_pass=reconcile_pass,
@@ -107,14 +111,16 @@ def make_loop(
             Periodic("images", IMAGES_SECONDS, images.observe_now),
             Periodic("layers", LAYERS_SECONDS, layers.measure),
             *_beside_others(host),
-            *host_reports(core, host.announced, engine, place, fail, core.settings.reached()),
+            *host_reports(core, host.announced, engine, place=place, fail=fail, reached=core.settings.reached()),
         )
         if core.settings.is_host
         else (),
         loading=without_collection,
         leads=place.leads,
     )
-    return LoopParts(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place)
+    return LoopParts(
+        reconcile_loop, reconcile_pass, watches=watches, activity=activity, samples=samples, canary=canary, place=place
+    )
 
 
 def _beside_others(host: Host) -> tuple[Periodic, ...]:

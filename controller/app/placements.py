@@ -25,10 +25,10 @@ def make_placements(core: Core, fleet: Fleet, policy: Policy, loop: LoopParts) -
     keeper = PlacementKeeper(
         scheduler,
         announcing(fleet.store, committed),
-        fleet.place,
-        policy,
-        core.clock,
-        core.waker.wake,
+        place=fleet.place,
+        policy=policy,
+        clock=core.clock,
+        changed=core.waker.wake,
         step_aside=fleet.step_aside,
     )
     loop.reconcile_pass.placements = keeper
