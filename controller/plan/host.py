@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.common.tracked_map import changed_keys, tracked
+from controller.kinds.planning.action import WakeContainer
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
@@ -92,7 +93,7 @@ def _quota(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
 
 def _wakes(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     """Wake few hibernated sandboxes at once: each reads its memory from swap."""
-    if not hibernation.is_frozen(pending.context):
+    if not any(isinstance(action, WakeContainer) for action in pending.decision.actions):
         return None
     snapshot = builder.snapshot
     if snapshot.pressure.low:

@@ -180,3 +180,27 @@ def resume(daemon: RunningDaemon, name: str) -> None:
     with Paddock(f"unix://{daemon.socket}") as client:
         sandbox = client.sandboxes.get(name).patch({"spec": {"runState": "Running"}})
         sandbox.wait_until("Ready")
+
+
+def test_a_daemon_at_rest_beside_hibernated_sandboxes(daemon: RunningDaemon) -> None:
+    names = [f"tiny-{index}" for index in range(COUNT)]
+    text = "---".join(SANDBOX % (name, json.dumps(SLEEPS)) for name in names)
+    text = text.replace("paddock/python:1", "paddock/test-tiny:1").replace('[python3, -c, "', "[sleep, '1000000', \"")
+    daemon.apply(text.replace("cpu: 500m", "cpu: 50m"))
+    wanted = [f"sandbox/{name}" for name in names]
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=600s", *wanted, seconds=700)
+    set_state(daemon, "Hibernated", *names)
+    resident = [usage_bytes(daemon, name) / 2**20 for name in names]
+    before, seconds = cpu_seconds(daemon), 65.0  # two resyncs
+    time.sleep(seconds)
+    share = (cpu_seconds(daemon) - before) / seconds
+    print(
+        f"\n{COUNT} tiny sandboxes hibernated: {statistics.mean(resident):.2f} MiB resident each; the daemon uses"
+        f" {share * 100:.2f} % of a core"
+    )
+    assert share < 0.05
+
+
+def cpu_seconds(daemon: RunningDaemon) -> float:
+    fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.common.labels import egress_name
 from controller.kinds.observed.observed import State
 from controller.kinds.observed.swap import HibernationAbility
 from controller.kinds.planning.action import HibernateContainer, UpdateLimits, WakeContainer
 from controller.kinds.planning.outcome import NOT_HIBERNATED, Transient
+from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
@@ -214,3 +216,20 @@ def boxes(house: LoopHarness) -> list[Any]:
 def put(house: LoopHarness, kind: str, name: str, spec: dict[str, Any]) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
     house.services.apply.apply([Source("test", json.dumps(document))])
+
+
+def test_a_hibernated_one_keeps_its_proxy(house: LoopHarness) -> None:
+    house.engine.add_image(IMAGE)
+    spec = {"network": {"allowedHosts": ["git.example.org"]}, "template": {"securityLevel": "development"}}
+    hibernated(house, "web", **spec)
+    found = house.get("web")
+    assert found is not None
+    proxy = egress_name(found.uid)
+    house.settle(seconds=1000)
+    house.engine.observe_now(full=True)
+    house.settle(seconds=10)
+    assert house.engine.box(proxy).state is State.RUNNING
+    assert house.condition("web", "NetworkReady") == "True Sealed"
+    record = next(each for each in house.store.instances() if each.name == proxy)
+    assert record.reserves.memory_bytes
+    assert Exec(house).turns_until_open().output() == [b"hello\n", b"0"]
