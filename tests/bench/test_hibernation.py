@@ -184,9 +184,10 @@ def resume(daemon: RunningDaemon, name: str) -> None:
 
 def test_a_daemon_at_rest_beside_hibernated_sandboxes(daemon: RunningDaemon) -> None:
     names = [f"tiny-{index}" for index in range(COUNT)]
-    text = "---".join(SANDBOX % (name, json.dumps(SLEEPS)) for name in names)
-    text = text.replace("paddock/python:1", "paddock/test-tiny:1").replace('[python3, -c, "', "[sleep, '1000000', \"")
-    daemon.apply(text.replace("cpu: 500m", "cpu: 50m"))
+    text = "---".join(SANDBOX % (name, '"1000000"') for name in names)
+    for old, new in (("paddock/python:1", "paddock/test-tiny:1"), ("[python3, -c,", "[sleep,"), ("500m", "50m")):
+        text = text.replace(old, new)
+    daemon.apply(text)
     wanted = [f"sandbox/{name}" for name in names]
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=600s", *wanted, seconds=700)
     set_state(daemon, "Hibernated", *names)
