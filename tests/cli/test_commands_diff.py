@@ -17,6 +17,7 @@ from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 from tests.loop.harness import TINY, LoopHarness
 
+LOST = "; volumes stay, files in memory are lost, and its root file system begins from the image"
 SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000000"')
 
 
@@ -105,7 +106,7 @@ sandbox.paddock/quickstart configured
   metadata.labels.app: demo -> new
     live: changed in place, without a restart
   spec.template.image: {TINY} -> other:1
-    recreate: spec.template.image changed from {TINY} to other:1
+    recreate: spec.template.image changed from {TINY} to other:1{LOST}
   spec.resources.limits.memory: 512Mi -> 128Mi
     live: changed in place, without a restart
   engine calls:

@@ -321,14 +321,14 @@ def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> Non
     ready(daemon, "sealed")
     held = container(daemon, "sealed")["Id"]
     daemon.works_at.process.send_signal(signal.SIGSTOP)  # awake, it is back on `none` before the second command
-    docker("network", "disconnect", "none", held)
+    docker("network", "disconnect", "none", held, check=False)  # one made without networks is on none already
     docker("network", "connect", "bridge", held)
     daemon.works_at.process.send_signal(signal.SIGCONT)
-    wait_for("it is on no network", lambda: networks(held) == ["none"])
+    wait_for("it is on no network", lambda: networks(held) in ([], ["none"]))
     wait_for("it says so", lambda: "Disconnected" in daemon.paddock("events", "sandbox/sealed").stdout)
     assert named(daemon, "sealed") == "running"
 
 
 def networks(container_id: str) -> list[str]:
     listed = docker("inspect", "-f", "{{json .NetworkSettings.Networks}}", container_id)
-    return sorted(json.loads(listed))
+    return sorted(json.loads(listed) or ())

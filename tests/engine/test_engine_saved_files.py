@@ -187,3 +187,11 @@ def test_damaged_archive_refuses_the_start_in_words(house: House) -> None:
     refused = house.start(TMP, WORK)
     assert isinstance(refused, Transient)
     assert "onSuspend" in refused.message
+
+
+def test_restored_bytes_are_recorded_as_uncharged(house: House) -> None:
+    house.start(TMP, WORK)
+    (house.place(1) / "large").write_bytes(os.urandom(2 << 20))
+    house.mounts.save_files(SAVE)
+    house.start(TMP, WORK)
+    assert {each.path: each.uncharged_bytes >> 20 for each in house.mounts.bound("u")} == {"/tmp": 0, "/work": 2}

@@ -96,7 +96,9 @@ def test_another_image_is_a_new_container(house: LoopHarness, grace: int) -> Non
     text = document(**box(template={"image": "other:1"}, **spec))
     found = planned(house, text)
     (change,) = found[0].changes
-    assert (change.effect, change.why) == ("recreate", f"spec.template.image changed from {TINY} to other:1")
+    why = f"spec.template.image changed from {TINY} to other:1"
+    lost = "; volumes stay, files in memory are lost, and its root file system begins from the image"
+    assert (change.effect, change.why) == ("recreate", f"{why}{lost}")
     ladder = ["signal"] if grace else []
     assert compare(house, found, lambda: apply(house, text)) == [*ladder, "remove", "create", "start"]
 

@@ -22,8 +22,8 @@ def backup_(ctx: click.Context, file: str, with_snapshots: bool) -> None:
     """Write a backup of the store to FILE, while the daemon runs.
 
     FILE is written whole or not at all, readable by you alone: it holds specs, token hashes and the audit log.
-    Containers, files, volumes, images and (without --with-snapshots) snapshots are not included; the latter are named.
-    `paddock restore FILE` restores it; `paddock snapshot import` the snapshots.
+    Containers, images, volumes, files in memory of suspended sandboxes and (without --with-snapshots) snapshots are not
+    included; the latter are named. `paddock restore FILE` restores it; `paddock snapshot import` the snapshots.
     """
     path = Path(file)
     if path.exists():
@@ -40,7 +40,7 @@ def backup_(ctx: click.Context, file: str, with_snapshots: bool) -> None:
         raise CliError(f"{file}: {error.strerror}; free some space, or name another file") from error
     finally:
         partial_path.unlink(missing_ok=True)
-    note(f"{file} written ({size} bytes)")
+    note(f"{file} written ({size} bytes); left out: volumes, and what suspended sandboxes had in memory")
     _snapshots(client, path, export=with_snapshots)
 
 

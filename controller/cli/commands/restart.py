@@ -27,7 +27,8 @@ _MERGE = "application/merge-patch+json"
 def restart_(ctx: click.Context, names: Sequence[str], namespace: str | None, selector: str, timeout: float) -> None:
     """Stop sandboxes and start them again, and wait until they are Ready.
 
-    Files stay, except those in memory. A suspended or paused sandbox runs afterwards.
+    Files stay, also those in memory unless lifecycle.onSuspend is Discard. A suspended or paused sandbox runs
+    afterwards.
 
     \b
     paddock restart quickstart

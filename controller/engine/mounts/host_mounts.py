@@ -442,6 +442,8 @@ class HostMounts:
                 tree = trees.pop(mount.path, -1)
                 known[mount.path] = self._put(action, mount, number, user, tree)
             self._write(action.uid, tuple(known.values()))
+        if not action.container_id and any(each.keeps_files for each in known.values()):
+            self._write(action.uid, tuple(self._measured(action, each) for each in known.values()))
         return Ok(action.container_id)
 
     def _open_mount(self, action: BindMounts, mount: Mount, user: Ids) -> int | None:
@@ -457,6 +459,14 @@ class HostMounts:
             return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=tree)
         finally:
             os.close(tree)
+
+    def _measured(self, action: BindMounts, bound: BoundMount) -> BoundMount:
+        """Return the record of a mount with the bytes that are in it before its container starts."""
+        if not bound.keeps_files:
+            return bound
+        number = next(n for n, slot in enumerate(action.slots) if slot.path == bound.path)
+        usage = os.statvfs(self._place(action.uid, number))
+        return replace(bound, uncharged_bytes=(usage.f_blocks - usage.f_bfree) * usage.f_frsize)
 
     def _make_places(self, action: BindMounts) -> None:
         """Create the mount points; of a running sandbox those that somebody unmounted."""

@@ -83,6 +83,7 @@ class BoundMount:
     device and inode, which stay when it is renamed ("": not noted by an older Paddock). `read_from` are the secrets in
     an egress proxy's headers, as they were; `outdated`: one of them was changed or deleted since. `kind` is the mount's
     ("": not noted by an older Paddock). `keeps_files`: its files in memory outlive the container's stop.
+    `uncharged_bytes` were in it before the container started, and are in nobody's memory limit.
     """
 
     path: str
@@ -96,6 +97,7 @@ class BoundMount:
     outdated: bool = False
     kind: str = ""
     keeps_files: bool = False
+    uncharged_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,11 @@ from controller.kinds.planning.plan import Deferral, Plan
 from controller.kinds.planning.snapshot import Pool, Result, Sandbox, Snapshot
 from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
-from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount
+from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.plan.common.plan_builder import Fetch, Memo
 from controller.plan.host import plan
+from controller.plan.sandbox.files import IN_MEMORY
 from controller.policy.levels.levels import Policy
 
 _ROUNDS = 16  # the longest sequence has three: stop, recreate, done
@@ -209,14 +210,21 @@ def _changed(container: Container, action: Action, now: float) -> Container:
             return replace(container, limits=_in_force(action.limits, container.limits), out_of_band=out_of_band)
         case BindMounts():
             others = [each for each in container.bound if each.path not in {new.path for new in action.mounts}]
-            return replace(container, bound=(*others, *_bound(action.mounts)))
+            return replace(container, bound=(*others, *_bound(action.mounts, keeps_files=action.keep_files)))
+        case SaveFiles():
+            return replace(container, bound=tuple(each for each in container.bound if each.kind not in IN_MEMORY))
     return container
 
 
-def _bound(mounts: tuple[Mount, ...]) -> tuple[BoundMount, ...]:
+def _bound(mounts: tuple[Mount, ...], *, keeps_files: bool) -> tuple[BoundMount, ...]:
     sizes = {each.path: each.size_bytes for each in mounts if each.kind == "volume"}
     return tuple(
-        BoundMount(each.path, str(each), "imagined", each.read_only, size_bytes=sizes.get(each.path, 0))
+        BoundMount(
+            *(each.path, str(each), "imagined", each.read_only),
+            size_bytes=sizes.get(each.path, 0),
+            kind=each.kind,
+            keeps_files=keeps_files and each.kind in IN_MEMORY,
+        )
         for each in mounts
     )
 
@@ -243,5 +251,10 @@ def _created(action: CreateContainer, id_: str, now: float) -> Container:
         networks=(action.config.network_mode,),
         created_at=now,
         agent=volume_name(action.config.agent),
-        bound=_bound(action.config.mounts),
+        slots=tuple(each.path for each in action.config.mount_points),
+        # If their files are kept is known of mounts that are there already.
+        bound=tuple(
+            replace(each, kind="")
+            for each in _bound((*action.config.mounts, *action.config.memory_mounts), keeps_files=False)
+        ),
     )

@@ -5,6 +5,7 @@ The engine cannot reset a CPU or memory-node set: the container is Degraded, and
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pydantic.alias_generators import to_camel
 
@@ -13,11 +14,14 @@ from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
+from controller.kinds.sandbox import MEMORY_MIN_BYTES
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.policy.sandbox import Rendered
 
 # The kernel rounds a memory limit down to whole pages; 64 KiB is the largest page of a supported architecture.
 _PAGE_BYTES = 64 << 10
+# Less is not worth an update at each start.
+_UNCHARGED_BYTES = 1 << 20
 CGROUPS_LOST = "CgroupsLost"
 LOST_MESSAGE = "its processes were moved out of its cgroup: nothing limits them, until it is restarted"
 # What the engine takes shares to be when nobody said anything.
@@ -36,10 +40,22 @@ def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str,
         yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares or DEFAULT_SHARES)
 
 
+def charged(wanted: Limits, container: Container) -> Limits:
+    """Return the limits that a container gets: less memory by what was in its folders in memory before it started.
+
+    Those pages are charged to nobody, so with the whole limit it would have more than that.
+    """
+    uncharged = sum(each.uncharged_bytes for each in container.bound)
+    if uncharged < _UNCHARGED_BYTES:
+        return wanted
+    memory_bytes = max(wanted.memory_bytes - uncharged // _PAGE_BYTES * _PAGE_BYTES, MEMORY_MIN_BYTES)
+    return replace(wanted, memory_bytes=min(memory_bytes, wanted.memory_bytes))
+
+
 def differences(wanted: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
     """Yield (field, found, wanted) for all that an update in place resets."""
     if container.limits is not None:
-        yield from limit_differences(wanted, container.limits)
+        yield from limit_differences(charged(wanted, container), container.limits)
     yield from _out_of_band_differences(container)
 
 

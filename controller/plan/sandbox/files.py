@@ -19,21 +19,21 @@ from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileC
 from controller.policy.sandbox import Rendered
 
 TYPE = "FilesKept"
-_IN_MEMORY = ("memory", "tmpfs")
+IN_MEMORY = ("memory", "tmpfs")  # kinds of mounts
 _DISCARDS = (
     "lifecycle.onSuspend is Discard: its files in memory are lost when it stops; `paddock set on-suspend` changes that"
 )
 _OLDER = "its container was made before its folders in memory were kept; the next start makes it anew"
 _OLDER_WRITABLE = (
-    "its container was made before its folders in memory were kept; a new container has them, which loses what it wrote"
-    " to its root file system (`paddock restart --recreate`)"
+    "its container was made before its folders in memory were kept; a new one, as after any change of its template,"
+    " keeps them, and loses what it wrote to its root file system"
 )
 _ELSEWHERE = "the engine is on another machine, where this daemon can't hold folders in memory"
 
 
 def held_folders(container: Container) -> tuple[BoundMount, ...]:
     """Return the folders in memory that this host holds for a container."""
-    return tuple(each for each in container.bound if each.kind in _IN_MEMORY and each.origin)
+    return tuple(each for each in container.bound if each.kind in IN_MEMORY and each.origin)
 
 
 def is_older(container: Container, rendered: Rendered) -> bool:

@@ -16,8 +16,8 @@ def resize(
     """Return the update that brings the limits into force, or the end of its wait; and the limits that differ."""
     if container.limits is None:
         return (), None, ()
-    wanted = rendered.config.limits
-    differences = tuple(drift.differences(wanted, container))
+    differences = tuple(drift.differences(rendered.config.limits, container))
+    wanted = drift.charged(rendered.config.limits, container)
     fields = tuple(field for field, _, _ in differences)
     failure = context.memory.resize
     if failure is not None and held(failure, context.obj.generation, context.deleting):

@@ -14,7 +14,7 @@ from controller.documents.json_schema import takes_effect
 from controller.kinds.common.problem import Path, field_path, field_text
 from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.action import CreateContainer, RemoveContainer
 from controller.kinds.planning.binding import BOUND_KINDS, host_of
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
@@ -326,7 +326,10 @@ def _recreated(own: Forecast) -> tuple[str, str]:
     """Return the effect of a change that needs a new container, and its reason."""
     creates = [each for each in own.actions if isinstance(each, CreateContainer)]
     if creates:
-        return "recreate", creates[0].why
+        removed = [each for each in own.actions if isinstance(each, RemoveContainer)]
+        memory = "files in memory stay" if any(each.replaced for each in removed) else "files in memory are lost"
+        lost = f"; volumes stay, {memory}, and its root file system begins from the image" if removed else ""
+        return "recreate", f"{creates[0].why}{lost}"
     if own.reason == OTHER_HOST:
         return "recreate", own.message
     if own.reason in ("", "Suspended"):

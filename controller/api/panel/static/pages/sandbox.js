@@ -25,10 +25,11 @@ export default function SandboxPage({ kind, namespace, name, tab }) {
   const setState = (next) => call(sandboxPath(namespace, name), { method: 'PATCH', type: MERGE, body: JSON.stringify({ metadata: { resourceVersion: object.metadata.resourceVersion }, spec: { runState: next } }) })
     .then(() => toast(`${name}: ${next === 'Running' ? 'starting' : next === 'Paused' ? 'pausing' : next === 'Hibernated' ? 'hibernating' : 'suspending'}`), fail);
   const deleting = object?.metadata.deletionTimestamp;
+  const kept = keptBySuspend(object);
   return html`<div class="crumb"><a href="#/sandboxes">Sandboxes</a> / ${visibleText(namespace)}</div>
     <div class="head"><div class="title"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone ? html`<${Status} word=${statusWord(object)}/>` : ''}</div>
       ${object && !gone ? html`<div class="row">
-        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} onClick=${() => setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Pause</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Hibernated')}>Hibernate</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
+        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} title=${kept.text} onClick=${() => kept.lost ? setAsked('suspend') : setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Pause</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Hibernated')}>Hibernate</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
         <a class="button" href="${base}/edit"><${Icon} name="edit"/>Edit</a>
         <${Button} icon="trash" tone="danger" allowed=${canDelete} disabled=${Boolean(deleting)} onClick=${() => setAsked('delete')}>Delete</${Button}></div>` : ''}</div>
     <${Tabs} tabs=${TABS} current=${tab} base=${base}/>
@@ -39,7 +40,16 @@ export default function SandboxPage({ kind, namespace, name, tab }) {
     : tab === 'events' ? html`<${Events} namespace=${namespace} name=${name} kind="Sandbox" version=${object.metadata.resourceVersion}/>`
     : tab === 'attest' ? html`<${Attest} namespace=${namespace} name=${name}/>`
     : html`<${Overview} object=${object} namespace=${namespace} name=${name}/>`}
+    ${asked === 'suspend' ? html`<${Confirm} title=${`Suspend ${name}`} action="Suspend" onClose=${() => setAsked(null)} onDo=${() => setState('Suspended')}><p>${kept.text}</p></${Confirm}>` : ''}
     ${asked === 'delete' ? html`<${DeleteDialog} object=${object} onClose=${() => setAsked(null)}/>` : ''}`;
+}
+
+// What a suspension does to files in memory, from the condition FilesKept; a sandbox without such folders has none.
+function keptBySuspend(object) {
+  const condition = object?.status?.conditions?.find((each) => each.type === 'FilesKept');
+  if (!condition) return { lost: false, text: 'Stops its processes; its files stay' };
+  if (condition.status === 'True') return { lost: false, text: 'Stops its processes; its files stay, also those in memory' };
+  return { lost: condition.reason !== 'TooLarge', text: `Stops its processes. ${visibleText(condition.message ?? '')}` };
 }
 
 function Part({ part, ...props }) {

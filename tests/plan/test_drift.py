@@ -1,0 +1,23 @@
+"""Limits that a container is to have, given what is in its folders in memory already."""
+
+import pytest
+
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.container import Limits
+from controller.kinds.runtime.mount import BoundMount
+from controller.plan.sandbox.drift import charged, differences
+
+MIB = 1 << 20
+WANTED = Limits(500, 512 * MIB, 64)
+
+
+def container(uncharged_mib: float, memory_mib: int) -> Container:
+    bound = (BoundMount("/tmp", "tmpfs", kind="tmpfs", uncharged_bytes=int(uncharged_mib * MIB)),)
+    return Container("c", "box", "u", State.RUNNING, bound=bound, limits=Limits(500, memory_mib * MIB, 64))
+
+
+@pytest.mark.parametrize(("uncharged", "memory"), [(0, 512), (0.5, 512), (48, 464), (511, 6)])
+def test_restored_files_lower_the_memory_limit(uncharged: float, memory: int) -> None:
+    assert charged(WANTED, container(uncharged, 512)).memory_bytes == memory * MIB
+    assert list(differences(WANTED, container(uncharged, memory))) == []
+    assert [field for field, _, _ in differences(WANTED, container(uncharged, 500))] == ["memory"]
