@@ -140,7 +140,11 @@ def developer() -> Iterator[Developer]:
                 made.up = made.run("make", "up", seconds=UP_SECONDS).stdout
                 yield made
             finally:
+                # With the sandboxes go the mounts that were made for them.
+                made.paddock("delete", "sandbox", "--all", check=False)
                 made.run("make", "down", check=False)
+                folders = f"cut -d' ' -f2 /proc/mounts | grep '^{folder}/mounts' | tac"
+                made.run("sh", "-c", f"{folders} | xargs -r -n 1 umount -l", check=False)
     finally:
         engine.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -193,7 +197,7 @@ def test_6_mcp_servers_are_installed_and_called(developer: Developer) -> None:
 def test_7_a_project_runs_an_agents_command(developer: Developer) -> None:
     developer.paddock("project", "open", "shop")
     level = developer.paddock("get", "sandbox", "shop", "-o", "jsonpath={.spec.template.securityLevel}").stdout
-    assert level == "development"
+    assert level.strip() == "development"
     answer = developer.post("sandboxes/shop/run", {"command": ["sh", "-c", "echo x >src/a; echo $PROJECT_NAME"]})
     assert (answer["success"], answer["output"]) == (True, "shop\n")
     assert [file["path"] for file in answer["files"]] == ["src/a"]
