@@ -108,6 +108,6 @@ def trusts_host(config: ContainerConfig) -> bool:
 
 def trusting_host(config: ContainerConfig, image_env: Mapping[str, str]) -> ContainerConfig:
     """Return the config with variables that name the host's authorities; other values of spec and image stay."""
-    image_own = {name for name, value in image_env.items() if value not in ("", *_BUNDLES)}
-    variables = {name: HOST_AUTHORITIES for name in _VARIABLES if name not in image_own} | dict(config.env)
+    own_names = {name for name, value in image_env.items() if value not in ("", *_BUNDLES)}
+    variables = {name: HOST_AUTHORITIES for name in _VARIABLES if name not in own_names} | dict(config.env)
     return replace(config, env=tuple(sorted(variables.items())))

@@ -231,8 +231,8 @@ def with_workspace_volume(kind: str, spec: Mapping[str, Any], policy: Policy, si
     template = spec.get("template") if kind == "Sandbox" else spec
     if not isinstance(template, Mapping) or spec.get("workspace") or template.get("workspace") is not None:
         return spec
-    named = spec.get("securityLevel") or template.get("securityLevel") or FULL_ISOLATION.name
-    level = policy.levels.get(named) if isinstance(named, str) else None
+    level_name = spec.get("securityLevel") or template.get("securityLevel") or FULL_ISOLATION.name
+    level = policy.levels.get(level_name) if isinstance(level_name, str) else None
     image = template.get("image")
     if level is None or level.read_only_root or not isinstance(image, str) or not is_own(image):
         return spec
@@ -240,8 +240,8 @@ def with_workspace_volume(kind: str, spec: Mapping[str, Any], policy: Policy, si
         return spec
     claims = template.get("volumeClaimTemplates") or []
     volume = {"name": _WORKSPACE, "mountPath": _STANDARD.mount_path, "size": size_bytes, "reclaimPolicy": "Delete"}
-    made = {**template, "volumeClaimTemplates": [*claims, volume]}
-    return {**spec, "template": made} if kind == "Sandbox" else made
+    completed = {**template, "volumeClaimTemplates": [*claims, volume]}
+    return {**spec, "template": completed} if kind == "Sandbox" else completed
 
 
 def _is_near(mount: Any) -> bool:

@@ -54,8 +54,8 @@ def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
     config = context.rendered.config
     if any(mount.kind == "volume" for mount in mounts.wanted(context, context.rendered)):
         return False  # made here already
-    named = {"EgressImageMissing": egress.IMAGE, "AgentImageMissing": agent.IMAGE}
-    image = failure.image or named.get(failure.reason, config.image)
+    image_by_reason = {"EgressImageMissing": egress.IMAGE, "AgentImageMissing": agent.IMAGE}
+    image = failure.image or image_by_reason.get(failure.reason, config.image)
     other = other_with(builder.snapshot.hosts.values(), builder.snapshot.host, image)
     if not other:
         return False
