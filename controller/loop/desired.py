@@ -150,7 +150,10 @@ class Desired:
 
     def untemplated_uids(self) -> frozenset[str]:
         """Return the uids of the unbound objects that name a template which there is not."""
-        templated = ((uid, obj, obj.spec.get("templateRef")) for uid, obj in self.unbound.items())
+        templated = (
+            (uid, unbound_object, unbound_object.spec.get("templateRef"))
+            for uid, unbound_object in self.unbound.items()
+        )
         return frozenset(
             uid
             for uid, obj, ref in templated

@@ -307,7 +307,7 @@ def _by_name(
 ) -> dict[tuple[str, str], StoredObject]:
     """Return the sandboxes by namespace and name, with the statuses that the last pass wrote."""
     sandbox_by_name = {}
-    without_host = (obj for obj in unbound.values() if obj.kind == SANDBOX.name)
+    without_host = (stored for stored in unbound.values() if stored.kind == SANDBOX.name)
     for obj in chain((sandbox.obj for sandbox in sandboxes.values()), without_host):
         status = fresh.get(obj.uid)
         sandbox_by_name[obj.namespace, obj.name] = obj if status is None else replace(obj, status=status.status)

@@ -60,7 +60,7 @@ class GarbageCollector:
 
     def collect(self, now: float) -> bool:
         """Write what is due; return True if anything was written. `now` is Unix seconds. Raises StoreError."""
-        done = [(obj, over) for obj in self._waiting.values() if (over := self._over(obj))]
+        done = [(waiting, over) for waiting in self._waiting.values() if (over := self._over(waiting))]
         suspects = [self._owned[uid] for uid in sorted(self._suspects) if uid in self._owned]
         if not done and not suspects:
             self._suspects = set()
