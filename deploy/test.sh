@@ -90,6 +90,12 @@ elif [ "${1:-}" = --first-hour ]; then
     shift
     export PADDOCK_TEST_FIRST_HOUR=1
     selection=(-n 0 -m first_hour tests/first_hour) # it brings an engine and images of its own
+elif [ "${1:-}" = --frontdoor ]; then
+    shift
+    export PADDOCK_TEST_FRONTDOOR=1 PADDOCK_TEST_DOCKER=1
+    frontdoor=yes
+    images=(tiny python ide)
+    selection=(-n 0 -s -o timeout=900 -m frontdoor tests/e2e/test_front_door_matrix.py)
 elif [ "${1:-}" = --fleet ]; then
     shift
     fleet=yes
@@ -220,7 +226,7 @@ install_witnesses() {
     local shells=()
     for found in zsh fish; do have "$found" || shells+=("$found"); done
     if ! on_debian || ! is_root; then return 0; fi
-    if have nft && [ ${#shells[@]} -eq 0 ]; then return 0; fi
+    if have nft && have ssh && [ ${#shells[@]} -eq 0 ]; then return 0; fi
     step "Installing what some tests drive"
     have ssh || apt_install openssh-client || warn "the tests of SSH are skipped."
     have nft || apt_install nftables # without it the lab of networks would be skipped, and with it half of security
@@ -288,6 +294,13 @@ if [ -n "$pictures" ]; then
     step "Drawing the dashboards"
     "$PADDOCK_VENV/bin/python" -m tests.pictures "$@"
     exit
+fi
+if [ -n "$frontdoor" ]; then
+    for package in openssh-client openssh-server rsync git nginx; do
+        program=${package#openssh-}
+        case $program in client) program=ssh ;; server) program=sshd ;; esac
+        have "$program" || { may_install "$package" && apt_install "$package"; } || warn "without $package a part is skipped"
+    done
 fi
 if [ -n "$mcp" ]; then
     have nft || { is_root && on_debian && apt_install nftables; } || warn "without nft the tests of the four levels are skipped"

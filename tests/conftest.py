@@ -27,6 +27,7 @@ _NEEDS = {
     "newer": "PADDOCK_TEST_NEWER",
     "systemd": "PADDOCK_TEST_SYSTEMD",
     "images": "PADDOCK_TEST_IMAGES",
+    "frontdoor": "PADDOCK_TEST_FRONTDOOR",
     "first_hour": "PADDOCK_TEST_FIRST_HOUR",
     "mcp": "PADDOCK_TEST_MCP",
     "e2b": "PADDOCK_TEST_E2B",

@@ -1,0 +1,228 @@
+"""The front door beside a plain sshd, with rsync, git, and nginx in front: `make test-frontdoor`."""
+
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.daemon import running, wait_for
+from tests.e2e.test_front_door import SANDBOX, Browser, Client
+
+pytestmark = [pytest.mark.docker, pytest.mark.frontdoor]
+_IDE = SANDBOX.replace("paddock/python:1", "paddock/ide:1").replace(
+    "memory: 256Mi, pids: 64", 'memory: 2Gi, pids: 256, cpu: "2"'
+)
+_SPEC = _IDE.replace(
+    'command: ["sleep", "1000000"]', 'command: ["sleep", "1000000"], tmpfs: [{mountPath: /workspace, size: 1500Mi}]'
+)
+_MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_PREVIEW_ADDRESS="127.0.0.1:0") as daemon:
+        daemon.apply(_SPEC)
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
+        yield Client(daemon, tmp_path_factory.mktemp("home"))
+
+
+class Beside:
+    """OpenSSH's programs that reach a sandbox as `box.paddock`, and a plain sshd as `plain`."""
+
+    def __init__(self, config: Path, environment: dict[str, str]) -> None:
+        self.config, self.environment = config, environment
+
+    def run(self, program: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
+        command = [program, "-F", str(self.config), *words]
+        return subprocess.run(command, env=self.environment, capture_output=True, timeout=600, check=False)
+
+    def seconds(self, *words: str) -> float:
+        began = time.monotonic()
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def sshd(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+    """A plain sshd on this host, and the configuration of a client for it: its host is `plain`."""
+    folder = tmp_path_factory.mktemp("sshd")
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    Path("/run/sshd").mkdir(exist_ok=True)
+    (folder / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\n"
+        "StrictModes no\nUsePAM no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\nPidFile none\n"
+    )
+    config = folder / "config"
+    config.write_text(
+        f"Include {client.home}/.ssh/paddock_config\nHost plain\n"
+        f"  HostName 127.0.0.1\n  Port {port}\n  User root\n  IdentityFile {folder}/user\n"
+        "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
+        "  Ciphers aes128-gcm@openssh.com\n"
+    )
+    server = subprocess.Popen(
+        ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config")], stderr=subprocess.DEVNULL
+    )
+    try:
+        beside = Beside(config, client.environment)
+        wait_for("sshd", lambda: beside.run("ssh", "plain", "true").returncode == 0)
+        yield beside
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_scp_has_half_of_sshds_speed(client: Client, sshd: Beside, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    size = int(os.environ.get("PADDOCK_SCP_MIB", "256"))
+    with source.open("wb") as out:
+        for _ in range(size):
+            out.write(os.urandom(_MIB))
+    rows = []
+    for direction in ("up", "down"):
+        pairs = []
+        for _ in range(3):
+            ours = ("box.paddock:copy", "plain:" + str(tmp_path / "copy"))
+            words = [(str(source), place) if direction == "up" else (place, str(tmp_path / "back")) for place in ours]
+            pairs.append([sshd.seconds("scp", *each) for each in words])
+        ratio = statistics.median(front / plain for front, plain in pairs)
+        rows.append((direction, ratio, pairs))
+    print(f"\nscp of {size} MiB, front/sshd: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio, _ in rows))
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    assert all(ratio < 3 for _, ratio, _ in rows), rows  # the bar is 2, the rest is for a loaded machine
+
+
+def test_a_prompt_is_as_quick_as_exec(client: Client, sshd: Beside) -> None:
+    times: dict[str, list[float]] = {"ssh": [], "exec": [], "sshd": []}
+    for _ in range(10):
+        times["ssh"].append(sshd.seconds("ssh", "box.paddock", "true"))
+        times["sshd"].append(sshd.seconds("ssh", "plain", "true"))
+        began = time.monotonic()
+        assert client.paddock("exec", "box", "--", "true").returncode == 0
+        times["exec"].append(time.monotonic() - began)
+    median = {name: statistics.median(values) for name, values in times.items()}
+    print(f"\nssh true, p50: { ({name: round(value * 1000) for name, value in median.items()}) } ms")
+    assert median["ssh"] < 2 * median["exec"]
+
+
+def test_rsync_copies_many_files(client: Client, sshd: Beside, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for number in range(2_000):
+        file = tree / f"{number % 50}" / f"file {number}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{number}\n" * 20)
+    (tree / "link").symlink_to("0/file 0")
+    seconds = {}
+    for place in ("box.paddock:tree", f"plain:{tmp_path}/copy"):
+        began = time.monotonic()
+        done = subprocess.run(
+            ["rsync", "-a", "-e", f"ssh -F {sshd.config}", f"{tree}/", place],
+            env=client.environment,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        seconds[place.partition(":")[0]] = time.monotonic() - began
+    assert (
+        client.output("find tree -type f | wc -l; cat 'tree/49/file 1999' | head -1; readlink tree/link")
+        == "2000\n1999\n0/file 0\n"
+    )
+    print(f"\nrsync of 2,000 files: {seconds}")
+
+
+def test_git_pushes_and_clones(client: Client, tmp_path: Path) -> None:
+    client.output("git init -q --bare repository")
+    environment = {
+        **client.environment,
+        "GIT_SSH_COMMAND": f"ssh -F {client.home}/.ssh/config",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }
+
+    def git(*words: str) -> None:
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
+            cwd=tmp_path,
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
+
+    git("init", "-q", "here")
+    (tmp_path / "here/file").write_text("content")
+    git("-C", "here", "add", "file")
+    git("-C", "here", "commit", "-q", "-m", "first")
+    git("-C", "here", "push", "-q", "box.paddock:repository", "HEAD:refs/heads/main")
+    git("-c", "protocol.version=2", "clone", "-q", "-b", "main", "box.paddock:repository", "there")
+    assert (tmp_path / "there/file").read_text() == "content"
+
+
+def test_five_hundred_connections_leave_the_api_answering(client: Client) -> None:
+    browser = Browser(client.daemon)
+    link = browser.link("box", 3000)
+    port = urlsplit(link).port
+    silent = []
+    try:
+        for _ in range(500):
+            silent.append(socket.create_connection(("127.0.0.1", port)))
+            silent[-1].sendall(b"GET / HTTP/1.1\r\nHost: ")
+        began = time.monotonic()
+        assert client.daemon.paddock("get", "sandboxes").returncode == 0
+        assert time.monotonic() - began < 10
+    finally:
+        for each in silent:
+            each.close()
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+def test_a_proxy_in_front_passes_pages(client: Client, tmp_path: Path) -> None:
+    program = (
+        "import asyncio\n"
+        "async def serve(reader, writer):\n"
+        "    await reader.readuntil(b'\\r\\n\\r\\n')\n"
+        "    writer.write(b'HTTP/1.1 200 OK\\r\\nContent-Length: 4\\r\\nConnection: close\\r\\n\\r\\npage')\n"
+        "    await writer.drain()\n"
+        "    writer.close()\n"
+        "async def main():\n"
+        "    await (await asyncio.start_server(serve, '127.0.0.1', 3100)).serve_forever()\n"
+        "asyncio.run(main())\n"
+    )
+    client.daemon.paddock("exec", "box", "--detach", "--", "python3", "-c", program)
+    link = Browser(client.daemon).link("box", 3100)
+    parts = urlsplit(link)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    config = tmp_path / "nginx.conf"
+    config.write_text(
+        f"pid {tmp_path}/pid; error_log stderr; events {{}}\n"
+        f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{parts.port};"
+        " proxy_http_version 1.1; proxy_buffering off; proxy_request_buffering off; proxy_set_header Host $http_host;"
+        " proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $http_connection; } } }\n"
+    )
+    server = subprocess.Popen(
+        ["nginx", "-p", str(tmp_path), "-c", str(config), "-g", "daemon off;"], stderr=subprocess.DEVNULL
+    )
+    try:
+        token = parts.query.partition("=")[2]
+        headers = {"Host": parts.netloc, "X-Paddock-Preview-Token": token}
+
+        def page() -> str:
+            try:
+                return httpx.get(f"http://127.0.0.1:{port}/", headers=headers, timeout=30).text
+            except httpx.TransportError:
+                return ""
+
+        wait_for("the page", lambda: page() == "page")
+    finally:
+        server.terminate()
+        server.wait()
