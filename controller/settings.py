@@ -173,6 +173,13 @@ class Settings(BaseSettings):
     e2b_tls_key_file: Path | None = Field(
         default=None, description="PEM private key of e2b_tls_cert_file, readable by the daemon alone; default: none"
     )
+    ssh_address: str = Field(
+        default="",
+        description=(
+            "HOST:PORT of an SSH port for clients without a ProxyCommand: user NAME--NAMESPACE, a key of `paddock ssh "
+            "key add` or a token as the password; default: empty, no port"
+        ),
+    )
     preview_address: str = Field(
         default="127.0.0.1:9480",
         description=(
@@ -563,7 +570,7 @@ class Settings(BaseSettings):
                 )
         return value
 
-    @field_validator("e2b_address", "preview_address")
+    @field_validator("e2b_address", "preview_address", "ssh_address")
     @classmethod
     def _is_address(cls, value: str) -> str:
         if value:

@@ -133,7 +133,7 @@ def start_listeners(
         examine=partial(examine, settings),
         forwarding=forwarding,
         e2b_url=e2b_url,
-        ssh_front=make_ssh(core, services, store.instance_id),
+        ssh_front=make_ssh(core, services, store),
         previews=make_previews(core, services, store),
     )
     core.undo.callback(services.recorder.flush)

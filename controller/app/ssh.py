@@ -1,18 +1,32 @@
 """The SSH front: its supervisor, over the services."""
 
+import os
+import pwd
+
+from controller.api.server.peer_credentials import HOST_NAMES
+from controller.api.server.server import SocketTaken
+from controller.api.server.tcp import bound, resolve
 from controller.app.core import Core
+from controller.app.errors import CannotStart
+from controller.kinds.common.address import parse_address
+from controller.service.access.authenticate import Identify
+from controller.service.errors import ServiceUnavailable
 from controller.service.front.ssh import NoSsh, SshFront
 from controller.service.services import Services
 from controller.ssh.channels import SandboxWork
+from controller.ssh.gate import Failures, Gate
+from controller.ssh.keys import Keys
 from controller.ssh.supervisor import SshParts, Supervisor
+from controller.store.sql_store import SqlStore
 
 
-def make_ssh(core: Core, services: Services, instance: str) -> SshFront:
-    """Return the supervisor, which starts the SSH process with the first connection.
+def make_ssh(core: Core, services: Services, store: SqlStore) -> SshFront:
+    """Return the supervisor, which starts the SSH process with the first connection, or now if there is a port.
 
-    A daemon that keeps no host has none: requests for sandboxes of others are passed on to theirs.
+    A daemon that keeps no host has none: requests for sandboxes of others are passed on to theirs. Raises CannotStart.
     """
-    if not core.settings.is_host:
+    settings = core.settings
+    if not settings.is_host:
         return NoSsh()
     work = SandboxWork(
         registry=services.registry,
@@ -22,6 +36,50 @@ def make_ssh(core: Core, services: Services, instance: str) -> SshFront:
         forward=services.forward,
         recorder=services.recorder,
     )
-    supervisor = Supervisor(SshParts(work, core.meter, core.settings.state_dir / "ssh" / "host_key", instance))
-    core.undo.callback(supervisor.close)
+    folder, listening = settings.state_dir / "ssh", None
+    keys = Keys(folder / "keys.json")
+    try:
+        if settings.ssh_address:
+            listening = bound(resolve(*parse_address(settings.ssh_address, least_port=0), "ssh_address"), "ssh_address")
+        address = "" if listening is None else "{}:{}".format(*listening.getsockname()[:2])
+        gate = _gate(core, services, store, keys)
+        parts = SshParts(work, core.meter, folder / "host_key", store.instance_id, keys, gate, listening, address)
+        supervisor = Supervisor(parts)
+        core.undo.callback(supervisor.close)
+        supervisor.start()
+    except (SocketTaken, ServiceUnavailable) as error:
+        raise CannotStart(str(error)) from error
     return supervisor
+
+
+def _gate(core: Core, services: Services, store: SqlStore, keys: Keys) -> Gate:
+    settings = core.settings
+    identify = Identify(
+        tokens=store.tokens,
+        clock=core.clock,
+        names=HOST_NAMES,
+        owners=frozenset((0, os.geteuid())),
+        group=lambda: HOST_NAMES.gid(settings.socket_group) if settings.socket_group else os.getegid(),
+        group_role=settings.socket_group_role,
+        grants=settings.access,
+    )
+    return Gate(
+        keys=keys,
+        identify=identify,
+        tokens=store.tokens,
+        expirations=services.token_expirations,
+        registry=services.registry,
+        objects=services.objects,
+        recorder=services.recorder,
+        clock=core.clock,
+        group_of=_group_of,
+        failures=Failures(),
+    )
+
+
+def _group_of(uid: int) -> int | None:
+    """Return the primary group of a user of this host."""
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except (KeyError, OverflowError):
+        return None

@@ -76,6 +76,7 @@ class Connection:
 
     login: SshLogin
     over: Callable[[], None]
+    fingerprint: str = ""
     shell: str = ""
     channels: dict[int, Channel] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)

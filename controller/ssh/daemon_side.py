@@ -42,6 +42,17 @@ class DaemonSide:
             self._answers.pop(number, None)
         return Opened(self, connection, number, descriptors)
 
+    async def login(self, connection: int, *, asks: bool, **details: object) -> None:
+        """Ask if a client of the port may use its sandbox; unless it only `asks`, it does so now. Raises Refused."""
+        self._number += 1
+        number = self._number
+        answer = self._answers[number] = self._loop.create_future()
+        self.send({"type": "login", "connection": connection, "number": number, "asks": asks, **details})
+        try:
+            await answer
+        finally:
+            self._answers.pop(number, None)
+
     def closed(self, connection: int, number: int) -> None:
         """Report that a channel is not used any more."""
         self.send({"type": "closed", "connection": connection, "number": number})

@@ -18,12 +18,13 @@ from typing import Any
 
 from controller.processes.channel import Channel, ChannelClosed, Message
 from controller.processes.privileges import drop_privileges
-from controller.ssh.daemon_side import DaemonSide
+from controller.ssh.daemon_side import DaemonSide, Refused
 from controller.ssh.library import asyncssh
 from controller.ssh.session import Session, open_port
 
 USER = 18_022
 """Uid and gid of the process: no user of a host has an id from 10000 up, and no sandbox this one."""
+_MOST_CONNECTIONS, _MOST_OF_SOURCE = 512, 64  # of the port
 _LOGIN_SECONDS, _KEEPALIVE_SECONDS, _MOST_KEEPALIVES = 30, 30, 3
 _CIPHERS = (
     "aes128-gcm@openssh.com",
@@ -40,15 +41,16 @@ class Server(asyncssh.SSHServer):
 
     def __init__(self, daemon: DaemonSide, connection: int) -> None:
         self._daemon, self._connection = daemon, connection
+        self._ready: asyncio.Future[None] | None = None
 
     def begin_auth(self, username: str) -> bool:  # noqa: ARG002 - asyncssh's
         return False
 
     def session_requested(self) -> Session:
-        return Session(self._daemon, self._connection)
+        return Session(self._daemon, self._connection, self._ready)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:  # noqa: ARG002
-        return open_port(self._daemon, self._connection, dest_host, dest_port)
+        return open_port(self._daemon, self._connection, dest_host, dest_port, self._ready)
 
     def unix_connection_requested(self, dest_path: str) -> bool:
         reason = f"{dest_path[:200]}: a Unix socket of the sandbox {_NOT_OFFERED}"
@@ -61,6 +63,54 @@ class Server(asyncssh.SSHServer):
         return False
 
 
+class PortServer(Server):
+    """One connection of the port, whose caller is known by a public key, or by a token as the password."""
+
+    def __init__(self, process: "Process") -> None:
+        self._process = process
+        super().__init__(process.daemon, process.next_connection())
+        self._details: dict[str, object] = {}
+        self._source = ""
+
+    def connection_made(self, conn: Any) -> None:
+        peer = conn.get_extra_info("peername")
+        self._source = str(peer[0]) if peer else ""
+        if not self._process.admit(self._connection, self._source, conn):
+            conn.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncssh's
+        self._process.leave(self._connection)
+
+    def begin_auth(self, username: str) -> bool:
+        self._details = {"user": username, "source": self._source}
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return True
+
+    async def validate_public_key(self, username: str, key: Any) -> bool:
+        text = " ".join(key.export_public_key("openssh").decode().split()[:2])
+        return await self._may({"user": username, "source": self._source, "key": text})
+
+    async def validate_password(self, username: str, password: str) -> bool:
+        return await self._may({"user": username, "source": self._source, "token": password})
+
+    def auth_completed(self) -> None:
+        self._ready = asyncio.ensure_future(self._daemon.login(self._connection, asks=False, **self._details))
+        self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _may(self, details: dict[str, object]) -> bool:
+        self._details = details  # the last one that is proven is the one that holds
+        try:
+            await self._daemon.login(self._connection, asks=True, **details)
+        except Refused:
+            return False
+        return True
+
+
 class Process:
     """The process: what the daemon says is done in the event loop."""
 
@@ -69,11 +119,13 @@ class Process:
         self._connections: dict[int, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._options: Any = None
+        self._sources: dict[int, str] = {}
+        self._number = 0
 
     async def run(self) -> None:
         """Serve until the daemon is gone."""
         loop = asyncio.get_running_loop()
-        self._daemon = DaemonSide(self._channel)
+        self.daemon = DaemonSide(self._channel)
         incoming: asyncio.Queue[tuple[Message, list[int]]] = asyncio.Queue()
         threading.Thread(target=self._receive_all, args=(loop, incoming), name="from the daemon", daemon=True).start()
         while True:
@@ -89,7 +141,11 @@ class Process:
         match message["type"]:
             case "config":
                 self._options = {"server_host_keys": [asyncssh.import_private_key(message["key"])]}
-                self._daemon.send({"type": "ready"})
+                self.daemon.send({"type": "ready"})
+            case "listen":
+                task = asyncio.create_task(self._listen(descriptors[0]))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
             case "serve":
                 task = asyncio.create_task(self._serve(int(message["connection"]), descriptors[0]))
                 self._tasks.add(task)
@@ -98,7 +154,31 @@ class Process:
                 if (connection := self._connections.get(int(message["connection"]))) is not None:
                     connection.abort()
             case "answer":
-                self._daemon.answered(message, descriptors)
+                self.daemon.answered(message, descriptors)
+
+    def next_connection(self) -> int:
+        """Return the number of a connection of the port; those of the daemon are positive."""
+        self._number -= 1
+        return self._number
+
+    def admit(self, number: int, source: str, connection: Any) -> bool:
+        """Count a connection of the port; return False if there are too many, in all or from this address."""
+        alike = sum(each == source for each in self._sources.values())
+        if len(self._sources) >= _MOST_CONNECTIONS or alike >= _MOST_OF_SOURCE:
+            return False
+        self._sources[number], self._connections[number] = source, connection
+        return True
+
+    def leave(self, number: int) -> None:
+        """Forget a connection of the port."""
+        if self._sources.pop(number, None) is not None:
+            self._connections.pop(number, None)
+            self.daemon.send({"type": "ended", "connection": number})
+
+    async def _listen(self, descriptor: int) -> None:
+        sock = socket.socket(fileno=descriptor)
+        sock.setblocking(False)
+        await asyncssh.listen(sock=sock, server_factory=lambda: PortServer(self), **OPTIONS, **self._options)
 
     async def _serve(self, number: int, descriptor: int) -> None:
         """Serve one connection until it ends."""
@@ -106,7 +186,7 @@ class Process:
         sock.setblocking(False)
         try:
             connection = await asyncssh.run_server(
-                sock, server_factory=lambda: Server(self._daemon, number), **OPTIONS, **self._options
+                sock, server_factory=lambda: Server(self.daemon, number), **OPTIONS, **self._options
             )
             self._connections[number] = connection
             await connection.wait_closed()
@@ -114,7 +194,7 @@ class Process:
             sock.close()
         finally:
             self._connections.pop(number, None)
-            self._daemon.send({"type": "ended", "connection": number})
+            self.daemon.send({"type": "ended", "connection": number})
 
 
 OPTIONS: dict[str, Any] = {

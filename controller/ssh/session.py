@@ -123,8 +123,9 @@ class Relay:
 class Session(asyncssh.SSHServerSession[bytes]):
     """A session: a command, a login shell, or SFTP."""
 
-    def __init__(self, daemon: DaemonSide, connection: int) -> None:
-        self._daemon, self._connection = daemon, connection
+    def __init__(self, daemon: DaemonSide, connection: int, ready: "asyncio.Future[None] | None" = None) -> None:
+        """`ready`: the login of a client of the port; None: the listener has done it."""
+        self._daemon, self._connection, self._ready = daemon, connection, ready
         self._relay, self._frames = Relay(), frames.Reader()
         self._channel: Any = None
         self._command: str | None = None
@@ -185,6 +186,8 @@ class Session(asyncssh.SSHServerSession[bytes]):
 
     async def _run(self) -> None:
         try:
+            if self._ready is not None:
+                await asyncio.shield(self._ready)
             if self._is_sftp:
                 opened = await self._daemon.open(self._connection, "files")
                 await self._relay.attach(opened, self._channel.write, lambda _: self._end(0))
@@ -273,12 +276,16 @@ class Port(asyncssh.SSHTCPSession[bytes]):
             self._channel.write_eof()
 
 
-async def open_port(daemon: DaemonSide, connection: int, host: str, port: int) -> Port:
+async def open_port(
+    daemon: DaemonSide, connection: int, host: str, port: int, ready: "asyncio.Future[None] | None" = None
+) -> Port:
     """Connect to a port of the sandbox's own loopback. Raises ChannelOpenError."""
     if host not in _LOCAL:
         reason = f"{host}: only ports of the sandbox itself are forwarded; write localhost"
         raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, reason)
     try:
+        if ready is not None:
+            await asyncio.shield(ready)
         return Port(await daemon.open(connection, "port", port=port))
     except Refused as error:
         raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from error

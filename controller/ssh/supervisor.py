@@ -1,7 +1,8 @@
 """Supervisor of the SSH process in the daemon: started by the first connection, and anew after it has ended."""
 
+import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +10,19 @@ from typing import Any
 
 import structlog
 
+from controller.kinds.access.access import Caller
 from controller.ports import Meter, StreamError
 from controller.processes.channel import ChannelClosed, Message
 from controller.processes.child import Child
 from controller.service import errors
-from controller.service.front.ssh import SshHost, SshLogin
+from controller.service.front.ssh import SshHost, SshKey, SshLogin
 from controller.ssh.channels import Connection, Opener, SandboxWork
+from controller.ssh.gate import Gate
 from controller.ssh.host_key import host_key, public_key
+from controller.ssh.keys import Keys
 
 MODULE, NAME = "controller.ssh.process", "ssh front"
-_READY_SECONDS = 15.0
+_READY_SECONDS, _RETRY_SECONDS = 15.0, 5.0
 _SIGNALS = frozenset(
     ("ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT", "SEGV", "TERM", "USR1", "USR2")
 )
@@ -33,6 +37,10 @@ class SshParts:
     meter: Meter
     key_file: Path
     instance: str
+    keys: Keys
+    gate: Gate
+    listening: socket.socket | None = None
+    address: str = ""
 
 
 class Supervisor:
@@ -45,10 +53,40 @@ class Supervisor:
         self._ready = self._stopping = False
         self._connections: dict[int, Connection] = {}
         self._number = 0
+        self._pause = threading.Event()
+
+    def start(self) -> None:
+        """Serve the port, if there is one. Raises ServiceUnavailable."""
+        if self._parts.listening is not None:
+            with self._lock:
+                self._started()
 
     def host(self) -> SshHost:
         """See SshFront."""
-        return SshHost(self._parts.instance, public_key(self._key()))
+        return SshHost(self._parts.instance, public_key(self._key()), self._parts.address)
+
+    def add_key(self, caller: Caller, text: str) -> SshKey:
+        """See SshFront."""
+        return self._parts.keys.add(caller, text)
+
+    def keys(self, caller: Caller) -> Sequence[SshKey]:
+        """See SshFront."""
+        return self._parts.keys.of(caller)
+
+    def remove_key(self, caller: Caller, fingerprint: str) -> None:
+        """See SshFront."""
+        self._parts.keys.remove(caller, fingerprint)
+        for number, connection in list(self._connections.items()):
+            if connection.fingerprint == fingerprint:
+                self._end(number)
+
+    def _end(self, number: int) -> None:
+        """End a connection, here and in the process."""
+        child = self._child
+        if child is not None:
+            with suppress(ChannelClosed):
+                child.send({"type": "end", "connection": number})
+        self._ended(number)
 
     def serve(self, descriptor: int, login: SshLogin, over: Callable[[], None]) -> Callable[[], None]:
         """See SshFront."""
@@ -81,9 +119,12 @@ class Supervisor:
         """End the process, and all connections."""
         with self._lock:
             self._stopping = True
+            self._pause.set()
             child, self._child, self._ready = self._child, None, False
         if child is not None:
             child.stop()
+        if self._parts.listening is not None:
+            self._parts.listening.close()
         self._end_all()
 
     def _key(self) -> str:
@@ -100,6 +141,8 @@ class Supervisor:
             try:
                 self._child = Child(MODULE, NAME, self._take, self._gone)
                 self._child.send({"type": "config", "key": key})
+                if self._parts.listening is not None:
+                    self._child.send({"type": "listen"}, [self._parts.listening.fileno()])
             except (OSError, ChannelClosed) as error:
                 raise errors.ServiceUnavailable(f"the SSH front can't be started: {error}; try again") from error
         self._lock.wait_for(lambda: self._ready or self._child is None, _READY_SECONDS)
@@ -117,6 +160,18 @@ class Supervisor:
         if not self._stopping:
             _log.warning("ssh front ended; the next connection starts it again")
         self._end_all()
+        if not self._stopping and self._parts.listening is not None:
+            threading.Thread(target=self._start_again, name="ssh front", daemon=True).start()
+
+    def _start_again(self) -> None:
+        """Serve the port again; connections wait meanwhile."""
+        while not self._stopping:
+            try:
+                self.start()
+            except errors.ServiceUnavailable:
+                self._pause.wait(_RETRY_SECONDS)
+            else:
+                return
 
     def _end_all(self) -> None:
         for number in list(self._connections):
@@ -134,6 +189,9 @@ class Supervisor:
             with self._lock:
                 self._ready = self._child is child
                 self._lock.notify_all()
+            return
+        if type_ == "login":
+            threading.Thread(target=self._login, args=(child, message), name="ssh login", daemon=True).start()
             return
         connection = self._connections.get(int(message["connection"]))
         if connection is None:  # it has ended meanwhile
@@ -155,6 +213,23 @@ class Supervisor:
                 threading.Thread(target=_control, args=(connection, message), daemon=True).start()
             case "ended":
                 threading.Thread(target=self._ended, args=(int(message["connection"]),), daemon=True).start()
+
+    def _login(self, child: Child, message: Message) -> None:
+        """Judge a client of the port: may it, as whom, and (unless it only asks) from now on."""
+        number, connection = int(message["number"]), int(message["connection"])
+        answer: Message = {"type": "answer", "number": number}
+        try:
+            if connection >= 0:
+                raise errors.BadRequest("a connection of the daemon's own")
+            login, fingerprint = self._parts.gate.login(message)
+            if not message["asks"]:
+                self._parts.meter.count("paddock_ssh_connections_total")
+                leave = self._parts.gate.follow(login, lambda: self._end(connection))
+                self._connections[connection] = Connection(login, leave, fingerprint=fingerprint)
+        except errors.ServiceError as error:
+            answer["message"] = str(error)
+        with suppress(ChannelClosed):
+            child.send(answer)
 
 
 def _control(connection: Connection, message: Message) -> None:

@@ -78,6 +78,7 @@ class Client:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     settings = {"PADDOCK_STALL_SECONDS": "0.5", "PADDOCK_PREVIEW_ADDRESS": "127.0.0.1:0"}
+    settings["PADDOCK_SSH_ADDRESS"] = "127.0.0.1:0"
     with running(tmp_path_factory.mktemp("daemon"), **settings) as daemon:
         daemon.apply(SANDBOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
@@ -222,6 +223,65 @@ def test_one_connection_carries_an_editors_sessions(client: Client, tmp_path: Pa
         master.wait(30)
 
 
+class Port:
+    """The SSH port, as a client without our ProxyCommand uses it."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self.client, self.folder = client, folder
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(client.daemon.socket))) as api:
+            info = api.get("http://localhost/apis/paddock/v1alpha1/ssh").json()
+        host, _, port = info["address"].rpartition(":")
+        (folder / "known_hosts").write_text(f"[{host}]:{port} {info['hostKey']}\n")
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True)
+        self.words = ["ssh", "-F", "none", "-p", port, "-o", f"UserKnownHostsFile={folder}/known_hosts", "-l"]
+        self.host = host
+
+    def key(self, user: str, *command: str) -> list[str]:
+        """Return a command that logs in with the key."""
+        own = ["-i", str(self.folder / "key"), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"]
+        return [*self.words, user, *own, self.host, *command]
+
+    def by_token(self, user: str, token: str, command: str) -> "subprocess.CompletedProcess[bytes]":
+        ask = self.folder / "ask"
+        ask.write_text(f"#!/bin/sh\necho '{token}'\n")
+        ask.chmod(0o700)
+        environment = {**os.environ, "SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force"}
+        own = ["-o", "PubkeyAuthentication=no", "-o", "NumberOfPasswordPrompts=1"]
+        return subprocess.run([*self.words, user, *own, self.host, command], env=environment, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def port(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Port:
+    return Port(client, tmp_path_factory.mktemp("port"))
+
+
+def test_the_port_takes_keys_until_they_are_removed(port: Port) -> None:
+    refused = subprocess.run(port.key("box--default", "true"), capture_output=True)
+    assert (refused.returncode, b"Permission denied" in refused.stderr) == (255, True)
+    added = port.client.daemon.paddock("ssh", "key", "add", str(port.folder / "key.pub")).stdout
+    fingerprint = added.split()[0]
+    assert fingerprint in port.client.daemon.paddock("ssh", "key", "list").stdout
+    done = subprocess.run(port.key("box--default", "cat; exit 3"), capture_output=True, input=b"by key")
+    assert (done.returncode, done.stdout) == (3, b"by key"), done.stderr
+    assert subprocess.run(port.key("nobody", "true"), capture_output=True).returncode == 255
+    with subprocess.Popen(port.key("box", "echo on; sleep 1000"), stdout=subprocess.PIPE) as open_session:
+        assert open_session.stdout is not None
+        assert open_session.stdout.readline() == b"on\n"
+        port.client.daemon.paddock("ssh", "key", "remove", fingerprint)
+        assert open_session.wait(30) == 255
+    assert subprocess.run(port.key("box", "true"), capture_output=True).returncode == 255
+
+
+def test_the_port_takes_tokens_for_their_namespace(port: Port) -> None:
+    daemon = port.client.daemon
+    token = daemon.paddock("token", "create", "port", "--role", "user", "-n", "default").stdout.strip()
+    other = daemon.paddock("token", "create", "elsewhere", "--role", "user", "-n", "other").stdout.strip()
+    assert port.by_token("box--default", token, "echo in").stdout == b"in\n"
+    assert port.by_token("box--default", other, "true").returncode == 255
+    daemon.paddock("token", "revoke", "port")
+    assert port.by_token("box--default", token, "true").returncode == 255
+
+
 def test_refusals_are_one_line(client: Client) -> None:
     unknown = client.run("ssh", "nobody.paddock", "true")
     assert (unknown.returncode, unknown.stderr.splitlines()[0]) == (
@@ -246,7 +306,7 @@ def test_the_audit_names_caller_and_channels(client: Client) -> None:
     items = entries["items"] if isinstance(entries, dict) else entries
     ssh = [entry for entry in items if entry["verb"] in ("ssh", "exec")]
     assert {entry["verb"] for entry in ssh} == {"ssh", "exec"}
-    assert all(entry["actor"].startswith("root") for entry in ssh)
+    assert all(entry["actor"].startswith(("root", "token")) for entry in ssh)
     assert {entry["detail"].get("via") for entry in ssh if entry["verb"] == "exec"} == {"ssh"}
 
 

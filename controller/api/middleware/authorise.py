@@ -38,6 +38,8 @@ _SELF = (
     f"{PREFIX}/auth/whoami",
     f"{PREFIX}/auth/can-i",
     f"{PREFIX}/ssh",
+    f"{PREFIX}/ssh/keys",
+    f"{PREFIX}/ssh/keys/{{fingerprint:path}}",
 )
 _OWN_RULES = ("/mcp", "/mcp/servers")  # each tool, or server, authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")

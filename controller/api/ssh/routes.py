@@ -13,6 +13,7 @@ from typing import Annotated
 import anyio
 import structlog
 from fastapi import APIRouter, Depends, WebSocket
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
@@ -25,10 +26,17 @@ from controller.api.server.peer_credentials import LINK
 from controller.api.streams.proxy import receive_fairly
 from controller.api.streams.stalled_clients import ClientTransport
 from controller.api.streams.tunnel import hand_over, local_transport, wait_for_disconnect
-from controller.kinds.access.access import AccessRequest
+from controller.kinds.access.access import AccessRequest, Caller
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access import access
-from controller.service.errors import ServiceError
+from controller.service.errors import (
+    BadRequest,
+    Conflict,
+    NotFound,
+    ServiceError,
+    ServiceUnavailable,
+    TooManyRequests,
+)
 from controller.service.front.ssh import SshFront, SshLogin
 from controller.service.services import Services
 
@@ -36,6 +44,8 @@ PROTOCOL, RAW = "ssh.paddock", "raw.ssh.paddock"
 _PIECE_BYTES = 1 << 17
 _PAUSE_SECONDS = 86_400.0  # of a client that reads nothing: keepalives of SSH end one that is gone
 _log = structlog.get_logger("paddock.api")
+
+_KEY_ANSWERS = models.failures(BadRequest, NotFound, Conflict, TooManyRequests, ServiceUnavailable)
 
 routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 
@@ -62,6 +72,56 @@ async def host(front: Front) -> SshHostInfo:
     """Return the host key that this daemon shows to SSH clients, and the name under which they know it."""
     found = await run_in_threadpool(front.host)
     return SshHostInfo(instance=found.instance, hostKey=found.host_key, address=found.address)
+
+
+class SshKeyText(BaseModel):
+    """A public key: the line of a file that ends in .pub."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    publicKey: Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class SshKeyInfo(models.Shape):
+    """A public key of the caller."""
+
+    fingerprint: str
+    type: str
+    comment: str
+
+
+class SshKeyList(models.Shape):
+    """The caller's public keys, for the SSH port."""
+
+    items: list[SshKeyInfo]
+
+
+@routes.post("/ssh/keys", operation_id="addSshKey", responses=_KEY_ANSWERS, status_code=201)
+def add_key(front: Front, body: SshKeyText) -> SshKeyInfo:
+    """Add a public key of the caller: whoever has the private key acts as the caller at the SSH port."""
+    key = front.add_key(_caller(), body.publicKey)
+    return SshKeyInfo(fingerprint=key.fingerprint, type=key.type, comment=key.comment)
+
+
+@routes.get("/ssh/keys", operation_id="listSshKeys", responses=_KEY_ANSWERS)
+def list_keys(front: Front) -> SshKeyList:
+    """List the caller's public keys."""
+    keys = front.keys(_caller())
+    return SshKeyList(items=[SshKeyInfo(fingerprint=k.fingerprint, type=k.type, comment=k.comment) for k in keys])
+
+
+@routes.delete("/ssh/keys/{fingerprint:path}", operation_id="removeSshKey", responses=_KEY_ANSWERS)
+def remove_key(front: Front, fingerprint: str) -> SshKeyList:
+    """Remove a public key of the caller, and end its connections. Return the others."""
+    front.remove_key(_caller(), fingerprint)
+    return list_keys(front)
+
+
+def _caller() -> Caller:
+    caller = access.caller()
+    if caller is None:
+        raise BadRequest("a key belongs to a user of the host or to a token; the caller is neither")
+    return caller
 
 
 class Carried:

@@ -9,7 +9,7 @@ import click
 
 from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, Target, located, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, Target, located, namespace_option
 from controller.cli.output import note, say
 from paddock._client import ssh as ssh_client
 
@@ -89,6 +89,45 @@ def proxy_(ctx: click.Context, host: str) -> None:
     sock, is_raw = ssh_client.connect(server, host)
     if not (is_raw and ssh_client.pass_on(sock)):
         ssh_client.relay(sock, is_raw=is_raw)
+
+
+@ssh_.group("key", cls=Group)
+def key_() -> None:
+    """Manage your public keys for the daemon's SSH port (setting ssh_address)."""
+
+
+@key_.command("add")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_context
+def key_add_(ctx: click.Context, file: Path) -> None:
+    """Add a public key: whoever has the private one acts as you at the SSH port."""
+    from controller.cli.client import connect
+
+    key = connect(ctx).request("POST", "ssh/keys", json={"publicKey": file.read_text(errors="replace")})
+    say(f"{key['fingerprint']} added")
+
+
+@key_.command("list")
+@click.pass_context
+def key_list_(ctx: click.Context) -> None:
+    """List your public keys."""
+    from controller.cli.client import connect
+    from controller.cli.output import columns, say_table
+
+    keys = connect(ctx).get("ssh/keys")["items"]
+    rows = ([str(key[name]) for name in ("fingerprint", "type", "comment")] for key in keys)
+    say_table(columns([["FINGERPRINT", "TYPE", "COMMENT"], *rows]))
+
+
+@key_.command("remove")
+@click.argument("fingerprint")
+@click.pass_context
+def key_remove_(ctx: click.Context, fingerprint: str) -> None:
+    """Remove a public key, and end its connections."""
+    from controller.cli.client import connect, segment
+
+    connect(ctx).request("DELETE", f"ssh/keys/{segment(fingerprint)}")
+    say(f"{fingerprint} removed")
 
 
 @ssh_.command("setup")

@@ -86,6 +86,7 @@ class Caller:
     """The authenticated caller: name (`root (uid 0)`, `token ci`), source address, and grants.
 
     For a token: its id, and when it expires (Unix seconds; None: never). `tool`: the MCP tool that acts for the caller.
+    `uid`: that of a user of this host.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Caller:
     token_id: str = ""
     expires_at: float | None = None
     tool: str = ""
+    uid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

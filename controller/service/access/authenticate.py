@@ -72,7 +72,7 @@ class Identify:
         grants = tuple(self._granted(peer.uid, frozenset((peer.gid, *groups))))
         if not grants:
             raise errors.Forbidden(f"{name} has no grants; ask the operator of this host (setting `access`)")
-        return Caller(name, f"unix pid {peer.pid} uid {peer.uid}", grants)
+        return Caller(name, f"unix pid {peer.pid} uid {peer.uid}", grants, uid=peer.uid)
 
     def token(self, text: str, source: str) -> Caller:
         """Return the holder of a token. Raises Unauthorized; ServiceUnavailable if the store fails."""

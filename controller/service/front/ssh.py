@@ -1,6 +1,6 @@
 """SSH connections to sandboxes, as the API knows them: who has come, and to which sandbox."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,11 +27,32 @@ class SshHost:
     address: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SshKey:
+    """A public key of a caller, for the SSH port: its fingerprint, its type, and its comment."""
+
+    fingerprint: str
+    type: str
+    comment: str
+
+
 class SshFront(Protocol):
     """The SSH server. Its methods may block."""
 
     def host(self) -> SshHost:
         """Return who this is to SSH clients. Raises ServiceUnavailable."""
+        ...
+
+    def add_key(self, caller: Caller, text: str) -> SshKey:
+        """Add a public key of the caller. Raises ServiceError."""
+        ...
+
+    def keys(self, caller: Caller) -> Sequence[SshKey]:
+        """Return the caller's keys."""
+        ...
+
+    def remove_key(self, caller: Caller, fingerprint: str) -> None:
+        """Remove a key of the caller, and end its connections. Raises NotFound."""
         ...
 
     def serve(self, descriptor: int, login: SshLogin, over: Callable[[], None]) -> Callable[[], None]:
@@ -44,6 +65,18 @@ class SshFront(Protocol):
 
 class NoSsh:
     """The front of a daemon that keeps no host."""
+
+    def add_key(self, _caller: Caller, _text: str) -> SshKey:
+        """Raise ServiceUnavailable."""
+        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")
+
+    def keys(self, _caller: Caller) -> Sequence[SshKey]:
+        """Return none."""
+        return ()
+
+    def remove_key(self, _caller: Caller, _fingerprint: str) -> None:
+        """Raise ServiceUnavailable."""
+        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")
 
     def host(self) -> SshHost:
         """Raise ServiceUnavailable."""

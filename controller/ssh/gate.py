@@ -1,0 +1,130 @@
+"""Logins of the SSH port: which caller a key or a token is, and if it may use the sandbox that the user name says."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller.kinds.access.access import AccessRequest, Caller
+from controller.kinds.registry import Registry
+from controller.kinds.sandbox import KIND as SANDBOX
+from controller.ports import Clock, Tokens
+from controller.service import errors
+from controller.service.access import access
+from controller.service.access.audit import Recorder
+from controller.service.access.authenticate import Identify, Peer
+from controller.service.access.token_expiry import TokenExpirations
+from controller.service.front.ssh import SshLogin
+from controller.service.objects.objects import Objects
+from controller.ssh.keys import Keys
+
+_WINDOW_SECONDS, _MOST_FAILURES = 60.0, 20  # of one address
+_MOST_LETTERS = 200
+_NO_GROUP = (1 << 32) - 1
+_REFUSED = "the key or token is not known, or may not use this sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Judges logins. `group_of` returns the primary group of a user of this host."""
+
+    keys: Keys
+    identify: Identify
+    tokens: Tokens
+    expirations: TokenExpirations
+    registry: Registry
+    objects: Objects
+    recorder: Recorder
+    clock: Clock
+    group_of: Callable[[int], int | None]
+    failures: "Failures"
+
+    def login(self, message: Mapping[str, Any]) -> tuple[SshLogin, str]:
+        """Return the login, and the fingerprint of its key. Raises ServiceError."""
+        address = str(message["source"])[:_MOST_LETTERS]
+        source = f"ssh {address}"
+        self.failures.check(address)
+        try:
+            caller, fingerprint = self._caller(message, source)
+            namespace, name = _sandbox(str(message["user"]))
+            ask = AccessRequest("use", SANDBOX.name, namespace, name, "ssh")
+            with access.acting(caller):
+                access.require(ask, self.registry)
+                uid = self.objects.get(SANDBOX, namespace, name).uid
+                if not message["asks"]:
+                    self.recorder.used(ask, {"via": "ssh", **({"key": fingerprint} if fingerprint else {})})
+        except errors.ServiceUnavailable:
+            raise
+        except errors.ServiceError as error:
+            if "token" in message or not message["asks"]:  # a client offers each of its keys: only tries count
+                self.failures.add(address)
+                self.recorder.unknown(source, f"ssh {str(message['user'])[:_MOST_LETTERS]}: {error}")
+            raise errors.Unauthorized(_REFUSED) from error
+        return SshLogin(caller, namespace, name, uid), fingerprint
+
+    def follow(self, login: SshLogin, end: Callable[[], None]) -> Callable[[], None]:
+        """Call `end` once the caller's token is revoked or expires; return what is to be called at the end."""
+        caller = login.caller
+        if caller is None or not caller.token_id:
+            return lambda: None
+        leave = self.expirations.follow(caller.token_id, end)
+        timer = None
+        if caller.expires_at is not None:
+            timer = threading.Timer(max(0.0, caller.expires_at - self.clock.now()), end)
+            timer.daemon = True
+            timer.start()
+
+        def over() -> None:
+            with suppress(KeyError):
+                leave()
+            if timer is not None:
+                timer.cancel()
+
+        return over
+
+    def _caller(self, message: Mapping[str, Any], source: str) -> tuple[Caller, str]:
+        if "token" in message:
+            return self.identify.token(str(message["token"]), source), ""
+        key = self.keys.find(str(message["key"]))
+        if key is None:
+            raise errors.Unauthorized("the key is not known")
+        if key.uid is not None:
+            group = self.group_of(key.uid)
+            peer = Peer(0, key.uid, _NO_GROUP if group is None else group, None)
+            return replace(self.identify.peer(peer), source=source), key.fingerprint
+        with errors.translate_store_errors():
+            token = self.tokens.by_id(key.token_id)
+        if token is None or token.state(self.clock.now()) != "active":
+            raise errors.Unauthorized("the token that the key belongs to has ended")
+        caller = Caller(f"token {token.name}", source, (token.grant,), token.id, token.expires_at)
+        return caller, key.fingerprint
+
+
+class Failures:
+    """Failed logins by address, within a minute. Thread-safe."""
+
+    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._ticks, self._lock = ticks, threading.Lock()
+        self._since, self._counts = 0.0, Counter[str]()
+
+    def check(self, address: str) -> None:
+        """Raise TooManyRequests for an address that has failed too often."""
+        with self._lock:
+            if self._ticks() - self._since >= _WINDOW_SECONDS:
+                self._since, self._counts = self._ticks(), Counter()
+            if self._counts[address] >= _MOST_FAILURES:
+                raise errors.TooManyRequests("too many failed logins from this address; try again in a minute")
+
+    def add(self, address: str) -> None:
+        """Count a failure."""
+        with self._lock:
+            self._counts[address] += 1
+
+
+def _sandbox(user: str) -> tuple[str, str]:
+    """Return the namespace and the name of `NAME--NAMESPACE`, or of `NAME`."""
+    name, _, namespace = user[:_MOST_LETTERS].rpartition("--") if "--" in user else (user[:_MOST_LETTERS], "", "")
+    return namespace or "default", name
