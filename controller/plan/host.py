@@ -18,7 +18,7 @@ from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import Amount
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity import builds, cordon, preload, pressure, refusal
+from controller.plan.capacity import builds, cordon, preload, pressure, refusal, wake_queue
 from controller.plan.capacity.admission import CapacityLedger, admission_order
 from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
@@ -172,8 +172,9 @@ def _reconcile_sandboxes(builder: PlanBuilder) -> None:
     snapshot, memo = builder.snapshot, builder.memo
     members = _members(snapshot, memo)
     launch.limit_starts(builder, snapshot, members)
-    for each, key in _unsettled(snapshot, members, memo, builder.wakes):
-        _reconcile_sandbox(builder, each, key)
+    for sandbox_, key in _unsettled(snapshot, members, memo, builder.wakes):
+        if not wake_queue.is_skipped(builder, sandbox_):
+            _reconcile_sandbox(builder, sandbox_, key)
 
 
 def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
@@ -384,6 +385,7 @@ def _reconcile_shared(builder: PlanBuilder) -> None:
 _STEPS = (
     _reconcile_sandboxes,
     _admit_pending,
+    wake_queue.look_again,
     _reconcile_quotas,
     _reconcile_shared,
     reconcile_pools,

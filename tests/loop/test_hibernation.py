@@ -233,3 +233,17 @@ def test_a_hibernated_one_keeps_its_proxy(house: LoopHarness) -> None:
     record = next(each for each in house.store.instances() if each.name == proxy)
     assert record.reserves.memory_bytes
     assert Exec(house).turns_until_open().output() == [b"hello\n", b"0"]
+
+
+def test_callers_that_give_up_hold_up_no_wake(house: LoopHarness) -> None:
+    names = [f"web-{number}" for number in range(10)]
+    hibernated(house, *names)
+    uids = [found.uid for name in names if (found := house.get(name)) is not None]
+    for uid in uids:
+        house.activity.begin(uid, asks=True)
+    house.run_pass()
+    for uid in uids[:-1]:
+        house.activity.end(uid, asks=True)
+    house.settle(seconds=1)
+    assert house.condition("web-9", "Ready") == "True Running"
+    assert {house.condition(name, "Scheduled") for name in names} == {"True Assigned"}

@@ -429,6 +429,8 @@ class PlanBuilder:
     holds: dict[str, Run] = field(default_factory=dict)
     releases: dict[str, Run] = field(default_factory=dict)
     waking: int | None = None  # hibernated sandboxes that are woken, once counted
+    wake_candidates: int | None = None  # of those that wait to be woken: so many more are decided in this pass
+    skipped_wakes: bool = False
     reaped: list[str] = field(default_factory=list)
     warm: list[Warm] = field(default_factory=list)
     retirements: list[Retirement] = field(default_factory=list)
