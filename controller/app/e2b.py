@@ -80,7 +80,8 @@ def _application(
     settings = core.settings
     domain = settings.e2b_domain or f"localhost:{server.port}"
     identify = Identify(tokens=store.tokens, clock=core.clock, names=HOST_NAMES, owners=frozenset())
-    rules = Rules(domain, settings.e2b_templates, settings.state_dir / "e2b")
+    host = settings.host_name if locations is not None else ""
+    rules = Rules(domain, settings.e2b_templates, settings.state_dir / "e2b", host)
     parts = Parts(
         services, identify, store.tokens, core.clock, rules, locations.is_here if locations is not None else None
     )

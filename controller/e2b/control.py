@@ -112,6 +112,8 @@ class Control:
         if annotations[metadata.ON_TIMEOUT] == "kill":
             lifecycle |= {"activeDeadlineSeconds": seconds, "ttlSecondsAfterFinished": 0}
         spec = {**choice.spec, "lifecycle": lifecycle, **({"network": network} if network else {})}
+        if self._parts.rules.host:
+            spec["host"] = self._parts.rules.host  # this daemon answers for the sandboxes of its own
         document = {
             "apiVersion": API_VERSION,
             "kind": SANDBOX.name,
@@ -262,7 +264,7 @@ class Control:
     def _hibernates(self) -> bool:
         """Return True if this host can move the memory of a frozen sandbox away."""
         try:
-            host = self._parts.services.objects.get(HOST, "", HOST_NAME)
+            host = self._parts.services.objects.get(HOST, "", self._parts.rules.host or HOST_NAME)
         except NotFound:
             return False
         return stored_condition(host, "HibernationAvailable").get("status") == "True"

@@ -25,11 +25,15 @@ IsHere = Callable[[str, str], bool]  # if a sandbox, by namespace and name, is o
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The operator's settings. `domain` is that of host names; `templates` maps E2B's names to images."""
+    """The operator's settings. `domain` is that of host names; `templates` maps E2B's names to images.
+
+    `host` is this daemon's among many; empty: there is one.
+    """
 
     domain: str
     templates: Mapping[str, str]
     folder: Path
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

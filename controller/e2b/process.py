@@ -19,10 +19,6 @@ from controller.service.errors import BadRequest, Conflict, ServiceError, of_str
 _SIGNALS = {"SIGNAL_SIGTERM": "TERM", "SIGNAL_SIGKILL": "KILL", 15: "TERM", 9: "KILL"}
 _MOST_LETTERS = 256
 _LOGIN = {"TERM": "xterm-256color"}
-_NO_BASH = (
-    "/bin/bash is missing in this sandbox's image, and E2B's clients run each command by it; use an image with bash,"
-    " such as paddock/python:1"
-)
 Frames = AsyncIterator[bytes]
 
 
@@ -94,10 +90,6 @@ class ProcessCalls:
                 place.obj.uid, config, tag=tag, terminal=size is not None, stdin=stdin, open_=open_, reader=reader
             )
         except StreamError as error:
-            if command[0] == "/bin/bash" and "bash" in str(error):
-                raise BadRequest(_NO_BASH) from error
-            if folder and folder in str(error):
-                raise BadRequest(f"cwd `{folder}`: {error}") from error
             raise of_stream(error) from error
 
     async def connect(self, place: Workplace, message: Fields, keepalive: float, seconds: float | None) -> Frames:

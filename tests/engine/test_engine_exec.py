@@ -85,6 +85,19 @@ def test_a_terminal_has_the_size_it_is_given(world: World, box: Container, typis
     assert list(stream)[-1] == Chunk("exit", b"7")
 
 
+def test_a_later_size_is_not_undone_by_the_first(world: World, box: Container) -> None:
+    script = "echo begun; read _; stty size"
+    for _ in range(5):
+        typist = Typist()
+        stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True, size=(30, 100))
+        until(stream, b"begun")
+        stream.resize(31, 101)
+        typist.type(b"\n")
+        until(stream, b"31 101")
+        typist.type(b"")
+        assert list(stream)[-1] == Chunk("exit", b"0")
+
+
 def test_a_terminal_is_one(world: World, box: Container, typist: Typist) -> None:
     script = "test -t 0 && test -t 1 && echo yes >&2"
     stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True)

@@ -81,7 +81,8 @@ class Exec:
         self._exec_id, self._wire = exec_id, wire
         self._ended = threading.Event()
         self._killed = threading.Event()
-        self._timed_out = self._left = False
+        self._timed_out = self._left = self._resized = False
+        self._resizing = threading.Lock()
         self._settled = False
         self._timer: threading.Timer | None = None
 
@@ -165,6 +166,17 @@ class Exec:
 
     def resize(self, rows: int, columns: int) -> None:
         """Resize its terminal. No-op once it has ended. Raises StreamError."""
+        self._resized = True
+        with self._resizing:
+            self._resize(rows, columns)
+
+    def resize_first(self, rows: int, columns: int) -> None:
+        """Set the size that its terminal begins with, unless it was resized since. Raises StreamError."""
+        with self._resizing:
+            if not self._resized:
+                self._resize(rows, columns)
+
+    def _resize(self, rows: int, columns: int) -> None:
         self._leader()  # the engine refuses before the process exists
         try:
             self._client.call("exec.resize", lambda api: api.exec_resize(self._exec_id, height=rows, width=columns))

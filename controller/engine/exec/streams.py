@@ -330,7 +330,7 @@ class DockerStreams:
 
 def _resized(running: Exec, rows: int, columns: int) -> None:
     with suppress(StreamError):
-        running.resize(rows, columns)
+        running.resize_first(rows, columns)
 
 
 def _relay(

@@ -42,7 +42,7 @@ async def main() -> None:
         seen = asyncio.Event()
         handle = await box.files.watch_dir("a", on_event=lambda event: seen.set() if event.name == "new" else None)
         await box.files.write("a/new", "1")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await seen.wait()
         await handle.stop()
 
@@ -61,13 +61,14 @@ async def main() -> None:
         same([result.stdout.strip() for result in results], [str(number) for number in range(20)])
 
     async def interrupted() -> None:
+        await box.run_code("1")  # the interpreter has started
         task = asyncio.create_task(box.run_code("import time\nk = 7\ntime.sleep(60)"))
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         began = time.monotonic()
         same((await box.run_code("k")).text, "7")
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 30
 
     async def contexts() -> None:
         context = await box.create_code_context(cwd="/tmp")

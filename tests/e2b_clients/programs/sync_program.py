@@ -77,7 +77,7 @@ def terminal() -> None:
 def watched() -> None:
     handle = box.files.watch_dir("a", recursive=True)
     box.files.write("a/deep/new", "1")
-    deadline, events = time.monotonic() + 5, []
+    deadline, events = time.monotonic() + 20, []
     while "deep/new" not in [event.name for event in events]:
         assert time.monotonic() < deadline, events
         events += handle.get_new_events()
