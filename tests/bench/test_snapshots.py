@@ -124,7 +124,7 @@ def test_captures_under_writes_are_never_torn(daemon: RunningDaemon) -> None:
         for number in range(CAPTURES):
             snapshot = writer.snapshot(f"w{number}")["metadata"]["name"]
             (fork,) = writer.fork(snapshot=snapshot, name_prefix=f"f{number}")
-            counts = [_count(fork.files.read(place)) for place in PLACES]
+            counts = [_count(fork.files.read_bytes(place)) for place in PLACES]
             lengths.append(counts[0])
             if -1 in counts or counts != sorted(counts, reverse=True) or counts[-1] < counts[0] - 1:
                 torn.append(counts)
