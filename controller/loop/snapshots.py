@@ -58,6 +58,7 @@ class SnapshotKeeper:
         self._lock = threading.Lock()
         self._objects: Objects = MappingProxyType({})
         self._snapshot: Snapshot | None = None
+        self._is_periodic = False  # for snapshots from time to time
         self._failures: dict[str, tuple[int, Failed]] = {}  # with the generation of the object
         self._busy: set[str] = set()
         self._captures: list[Future[None]] = []
@@ -82,8 +83,10 @@ class SnapshotKeeper:
         """Take in what a reconcile pass has seen."""
         with self._lock:
             changed = objects is not self._objects
+            if self._snapshot is None or snapshot.sandboxes is not self._snapshot.sandboxes:
+                self._is_periodic = _asks(snapshot)
             self._objects, self._snapshot = objects, snapshot
-        if changed or objects or _asks(snapshot):
+        if changed or objects or self._is_periodic:
             self._woken.set()
 
     def wake(self) -> None:

@@ -15,6 +15,7 @@ from paddock import Paddock
 from tests.daemon import RunningDaemon, running, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+SECRET = "a secret of the host"
 PROFILE = """
 apiVersion: paddock/v1alpha1
 kind: SecurityProfile
@@ -32,6 +33,7 @@ spec:
     securityLevel: writable
     workspace: {mountPath: /workspace}
     tmpfs: [{mountPath: /scratch, size: 8Mi}]
+    secrets: [{name: token, mountPath: /opt/token}]
     volumes: [{name: shelf-NAME, mountPath: /shelf, size: 8Mi, reclaimPolicy: Delete}]
     volumeClaimTemplates: [{name: data, mountPath: /data, size: 8Mi, reclaimPolicy: Delete}]
   lifecycle: {keepRunning: true, shutdownGracePeriodSeconds: 0}
@@ -76,6 +78,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     grants = json.dumps({"writableRoot": True})
     with running(tmp_path_factory.mktemp("snapshots"), PADDOCK_PROFILE_GRANTS=grants) as started:
         started.apply(PROFILE)
+        started.paddock("secret", "set", "token", "--for", "sandboxes", stdin=SECRET)
         yield started
 
 
@@ -100,6 +103,7 @@ def snapshot(daemon: RunningDaemon, name: str) -> dict[str, object]:
 def test_forks_have_all_files_and_users_of_their_own(daemon: RunningDaemon) -> None:
     start(daemon, "a")
     inside(daemon, "a", WRITE)
+    assert inside(daemon, "a", "cat /opt/token") == SECRET
     inside(daemon, "a", "python3 -c 'import socket; s=socket.socket(socket.AF_UNIX); s.bind(\"/workspace/socket\")'")
     daemon.paddock("fork", "a", "--count", "2", "--name-prefix", "copy")
     ready(daemon, "copy-1", "copy-2")
@@ -114,6 +118,7 @@ def test_forks_have_all_files_and_users_of_their_own(daemon: RunningDaemon) -> N
     assert isinstance(status, dict)
     assert status["left"] == [{"name": "/workspace/socket", "reason": "it is a socket"}]
     folder = daemon.folder / "snapshots"
+    assert not [path for path in folder.rglob("*.tar") if SECRET.encode() in path.read_bytes()]
     modes = {stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*.tar")}
     assert modes == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

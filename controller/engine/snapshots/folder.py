@@ -32,6 +32,7 @@ class SnapshotFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._known: dict[str, tuple[int, SnapshotContent]] = {}  # by uid, with the time of its file
 
     def recover(self) -> None:
         """Thaw what a capture that was cut off has frozen, and remove its files. Never raises."""
@@ -67,9 +68,15 @@ class SnapshotFolder:
 
     def content(self, uid: str) -> SnapshotContent | None:
         """Return a complete snapshot; None if there is none. Raises OSError."""
+        path = self.path(uid) / CONTENT
         try:
-            return content_of(json.loads((self.path(uid) / CONTENT).read_text()))
+            written_at = path.stat().st_mtime_ns
+            known = self._known.get(uid)
+            if known is None or known[0] != written_at:
+                known = self._known[uid] = written_at, content_of(json.loads(path.read_text()))
+            return known[1]
         except FileNotFoundError:
+            self._known.pop(uid, None)
             return None
         except (ValueError, TypeError, KeyError):
             _log.warning("snapshot unreadable: %s", uid)

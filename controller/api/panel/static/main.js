@@ -5,20 +5,20 @@ import { Button, ErrorNote, Icon, Toasts } from './ui.js';
 import { KindPage } from './pages/list.js';
 
 const NAV = [
-  ['Workloads', ['sandboxes', 'sandboxpools', 'sandboxtemplates', 'volumes', 'instances']],
+  ['Workloads', ['sandboxes', 'sandboxsnapshots', 'sandboxpools', 'sandboxtemplates', 'volumes', 'instances']],
   ['Agents', ['mcpservers', 'models', 'workflows', 'workflowruns', 'projects', 'plugins']],
   ['Limits', ['quotas', 'hostquotas', 'securityprofiles']],
   ['System', ['hosts', 'images', 'events', 'audit', 'tokens']],
 ];
 export const TITLES = {
-  sandboxes: ['Sandboxes', 'box'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'], mcpservers: ['MCP servers', 'plug'], images: ['Images', 'disc'], providers: ['Providers', 'plug'], modelservers: ['Model servers', 'cube'], workflows: ['Workflows', 'list'], workflowruns: ['Runs', 'play'], models: ['Models', 'chip'], projects: ['Projects', 'folder'], plugins: ['Plugins', 'layers'],
+  sandboxes: ['Sandboxes', 'box'], sandboxsnapshots: ['Snapshots', 'disc'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'], mcpservers: ['MCP servers', 'plug'], images: ['Images', 'disc'], providers: ['Providers', 'plug'], modelservers: ['Model servers', 'cube'], workflows: ['Workflows', 'list'], workflowruns: ['Runs', 'play'], models: ['Models', 'chip'], projects: ['Projects', 'folder'], plugins: ['Plugins', 'layers'],
 };
 // Pages of the API that are no kinds.
 const OTHERS = ['audit', 'tokens', 'images', 'models', 'projects'];
 // Kinds that have their list on such a page.
 const LISTED = { providers: 'models', modelservers: 'models' };
 // Kinds whose objects have a page of their own module.
-const DETAILS = { sandboxes: 'sandbox', mcpservers: 'mcpserver', providers: 'models', modelservers: 'models', workflows: 'workflow', workflowruns: 'workflow', plugins: 'plugin' };
+const DETAILS = { sandboxes: 'sandbox', sandboxsnapshots: 'snapshot', mcpservers: 'mcpserver', providers: 'models', modelservers: 'models', workflows: 'workflow', workflowruns: 'workflow', plugins: 'plugin' };
 
 /** The parts of the address: #/sandboxes/default/web/logs -> ['sandboxes', 'default', 'web', 'logs']. */
 function parts() {
@@ -32,7 +32,7 @@ const MODULES = {
   sandbox: () => import('./pages/sandbox.js'), form: () => import('./pages/form.js'), object: () => import('./pages/object.js'),
   hosts: () => import('./pages/host.js'), audit: () => import('./pages/audit.js'), tokens: () => import('./pages/tokens.js'),
   images: () => import('./pages/images.js'), mcpserver: () => import('./pages/mcpserver.js'),
-  models: () => import('./pages/models.js'), workflow: () => import('./pages/workflow.js'), plugin: () => import('./pages/plugin.js'), projects: () => import('./pages/projects.js'),
+  models: () => import('./pages/models.js'), workflow: () => import('./pages/workflow.js'), plugin: () => import('./pages/plugin.js'), snapshot: () => import('./pages/snapshot.js'), projects: () => import('./pages/projects.js'),
   sandboxpools: () => import('./pages/pools.js'), quotas: () => import('./pages/quotas.js'), hostquotas: () => import('./pages/quotas.js'),
 };
 /** A new page begins at its heading, for the keyboard and for screen readers. */

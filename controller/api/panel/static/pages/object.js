@@ -10,6 +10,7 @@ import { Events } from './sandbox.js';
 const SKELETONS = {
   SandboxTemplate: { image: 'paddock/python:1', securityLevel: 'full-isolation', resources: { limits: { cpu: '500m', memory: '256Mi', pids: 64 } } },
   SandboxPool: { templateRef: { name: 'python' }, warmReplicas: 1, maxReplicas: 4 },
+  SandboxSnapshot: { sandboxRef: { name: 'NAME' } },
   Quota: { hard: { cpu: '4', memory: '8Gi', pids: 1024, sandboxes: 10 } },
   HostQuota: { hard: { cpu: '4', memory: '8Gi' } },
   SecurityProfile: { base: 'development' },
