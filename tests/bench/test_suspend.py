@@ -1,0 +1,97 @@
+"""Files over a suspension, and one start without a network, each against its neighbour in the same run."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import docker as docker_py
+import pytest
+
+from paddock import Paddock, Sandbox
+from tests.daemon import RunningDaemon, running
+
+pytestmark = [pytest.mark.bench, pytest.mark.docker]
+ROUNDS, PAIRS = 3, 40
+SANDBOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: %s}
+spec:
+  template:
+    image: paddock/test-tiny:1
+    command: ["sleep", "1000000"]
+    tmpfs: [{mountPath: /tmp, size: 96Mi}]
+  resources: {limits: {memory: 256Mi, cpu: "1"}}
+  lifecycle: {shutdownGracePeriodSeconds: 0, keepRunning: true, onSuspend: %s}
+"""
+# 10,000 files in 100 folders, 64 MiB together.
+FILL = (
+    "dd if=/dev/urandom of=/workspace/x bs=6700 count=1 2>/dev/null; for d in $(seq 100); do mkdir /tmp/$d;"
+    " for f in $(seq 100); do cp /workspace/x /tmp/$d/$f; done; done"
+)
+
+
+def timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def suspend_and_wake(daemon: RunningDaemon, name: str) -> None:
+    for state, condition in (("Suspended", "Suspended"), ("Running", "Ready")):
+        daemon.paddock("set", "run-state", f"sandbox/{name}", state)
+        daemon.paddock("wait", f"--for=condition={condition}", "--timeout=120s", f"sandbox/{name}")
+
+
+def test_suspend_and_wake_with_many_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = (("full", "KeepFiles", FILL), ("empty", "KeepFiles", "true"), ("discards", "Discard", FILL))
+    with running(tmp_path) as daemon, capsys.disabled():
+        for name, rule, fill in cases:
+            daemon.apply(SANDBOX % (name, rule))
+            daemon.paddock("exec", name, "--", "sh", "-c", fill)
+        seconds = {
+            name: sorted(timed(lambda name=name: suspend_and_wake(daemon, name)) for _ in range(ROUNDS))[ROUNDS // 2]
+            for name, _, _ in cases
+        }
+        found = daemon.paddock("exec", "full", "--", "sh", "-c", "find /tmp -type f | wc -l").stdout.strip()
+        over = seconds["full"] - seconds["discards"]
+        print(f"\nsuspend and wake: 64 MiB in 10,000 files {seconds['full']:.2f} s, empty {seconds['empty']:.2f} s,")
+        print(f"discarded {seconds['discards']:.2f} s; kept over discarded {over:+.2f} s (wanted: at most 2 s)")
+    assert found == "10000"
+
+
+def test_start_without_network_against_bare_docker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
+    host = client.api.create_host_config(network_mode="none", mem_limit=256 << 20, read_only=True, init=True)
+    ratios, ours, bare = [], [], []
+
+    def start_bare() -> None:
+        made = client.api.create_container("paddock/test-tiny:1", ["sleep", "1000000"], host_config=host)
+        client.api.start(made["Id"])
+        began.append(made["Id"])
+
+    began: list[str] = []
+    sandboxes: list[Sandbox] = []
+    try:
+        with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock, capsys.disabled():
+
+            def start_ours() -> None:
+                sandboxes.append(
+                    paddock.sandboxes.create(image="paddock/test-tiny:1", command=["sleep", "1000000"], memory="256Mi")
+                )
+
+            for start in (start_ours, start_bare):
+                start()  # once, for what is loaded only then
+            for _ in range(PAIRS):
+                bare.append(timed(start_bare))
+                ours.append(timed(start_ours))
+                ratios.append(ours[-1] / bare[-1])
+                sandboxes.pop().delete()
+                client.api.remove_container(began.pop(), force=True)
+            middle = PAIRS // 2
+            print(f"\ncreate to Ready {sorted(ours)[middle] * 1e3:.0f} ms, bare {sorted(bare)[middle] * 1e3:.0f} ms,")
+            print(f"median of {PAIRS} pairs {sorted(ratios)[middle]:.2f} (wanted: at most 0.6)")
+    finally:
+        for each in began:
+            client.api.remove_container(each, force=True)
+        client.close()
