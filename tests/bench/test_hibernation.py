@@ -185,7 +185,8 @@ def resume(daemon: RunningDaemon, name: str) -> None:
 def test_a_daemon_at_rest_beside_hibernated_sandboxes(daemon: RunningDaemon) -> None:
     names = [f"tiny-{index}" for index in range(COUNT)]
     text = "---".join(SANDBOX % (name, '"1000000"') for name in names)
-    for old, new in (("paddock/python:1", "paddock/test-tiny:1"), ("[python3, -c,", "[sleep,"), ("500m", "50m")):
+    smaller = {"paddock/python:1": "paddock/test-tiny:1", "[python3, -c,": "[sleep,", "500m": "50m", "256Mi": "64Mi"}
+    for old, new in smaller.items():
         text = text.replace(old, new)
     daemon.apply(text)
     wanted = [f"sandbox/{name}" for name in names]
