@@ -31,7 +31,7 @@ from controller.store.sql_store import SqlStore
 
 _SECRETS = (b"x-api-key", b"x-access-token", b"e2b-traffic-access-token", b"e2b-sandbox-id", b"e2b-sandbox-port")
 _STREAMED_PATHS = ("/files", "/process.Process/StreamInput")
-MOST_BODY_BYTES = (4 << 20) + 16
+MOST_BODY_BYTES = 1 << 30  # each call has a bound of its own, in the words of its form
 _OUTPUT_PATHS = ("/process.Process/Start", "/process.Process/Connect", "/execute")
 _log = structlog.get_logger("paddock")
 
