@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp test-e2b check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-first-hour test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
+.PHONY: help up down clean quick test test-mcp test-e2b test-notebooks check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-first-hour test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
 
 ARGS ?=
 PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
@@ -39,6 +39,9 @@ test-e2b: ## E2B's own clients and agents on them, the newest and of a year ago,
 
 test-mcp: ## MCP clients of others against sandboxes: conformance, inspector, agents (ARGS='-k inspector' for some)
 	@deploy/test.sh --mcp $(ARGS)
+
+test-notebooks: ## cells of notebooks in code contexts give what Jupyter's kernel gives (ARGS='-k charts' for some)
+	@deploy/notebooks.sh $(ARGS)
 
 coverage: ## every test with the lines that it runs: a table of those that none runs (ARGS=tests/plan for some)
 	@deploy/test.sh --coverage $(ARGS)
