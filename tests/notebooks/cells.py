@@ -76,6 +76,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "os.environ['PADDOCK_CELL']",
         "%%python3\nprint('another interpreter')",
         "%no_such_magic",
+        "!rm -f /tmp/paddock-cell.txt",
         "%%writefile /tmp/paddock-cell.txt\nwritten",
         "open('/tmp/paddock-cell.txt').read()",
         "import subprocess; subprocess.run(['echo', 'hi'], capture_output=True, text=True).stdout",
