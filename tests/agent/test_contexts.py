@@ -105,6 +105,19 @@ def test_hostile_results_do_no_harm(basic: Running) -> None:
     assert (hung[-1]["status"], hung[-1]["stateLost"]) == ("timeout", False)
 
 
+def test_a_forked_child_ends_with_its_cell(basic: Running) -> None:
+    code = "import os\nprint('once')\nchild = os.fork()\nif child: os.waitpid(child, 0)\n"
+    code += "else: print('in the child')\nchild > 0"
+    events = run(basic, code)
+    assert text(events) == "once\nin the child\n"
+    assert value(events) == "True"
+    assert [event["type"] for event in events].count("done") == 1
+    pool = (
+        "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: squares = p.map(abs, [-1, -2])\nsquares"
+    )
+    assert value(run(basic, pool)) == "[1, 2]"
+
+
 def test_await_and_tasks_go_on_between_executions(basic: Running) -> None:
     run(basic, "import asyncio\ntask = asyncio.ensure_future(asyncio.sleep(0.05, 'bg'))")
     assert value(run(basic, "await task")) == "'bg'"

@@ -65,6 +65,20 @@ class Events:
         self.interrupts = interrupts
         self._process = os.getpid()
         self.use(connection)
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_forked_child
+        )
+
+    def _before_fork(self) -> None:
+        """Send what waits, else a child would send it again; and let no other thread have the lock meanwhile."""
+        self._lock.acquire()
+        self._flush()
+
+    def _after_fork(self) -> None:
+        self._lock.release()
+
+    def _in_forked_child(self) -> None:
+        self._lock = threading.RLock()
 
     def use(self, connection: socket.socket) -> None:
         """Send over this connection from now on, with a thread of this process."""
@@ -94,7 +108,9 @@ class Events:
                 self._waiting.set()
 
     def send(self, **event: Any) -> None:
-        """Send an event, after the text before it."""
+        """Send an event, after the text before it. A child that the code has forked prints, and has no other events."""
+        if os.getpid() != self._process:
+            return
         line = _line({"id": self.execution, **event})
         with self.interrupts.shielded(), self._lock:
             self._flush()

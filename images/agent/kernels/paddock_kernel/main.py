@@ -33,6 +33,7 @@ class Kernel:
         asyncio.set_event_loop(self.loop)
         self._buffer = bytearray()
         self._received: list[int] = []
+        self._process = os.getpid()
         self._cell: asyncio.Task[None] | None = None
         self._threads = len(os.listdir("/proc/self/task"))
         self._ended = False
@@ -115,6 +116,9 @@ class Kernel:
         except BaseException as error:
             engine.fail(error)
         failure = engine.error
+        if os.getpid() != self._process:  # a child that the code has forked: the cell goes on in its parent alone
+            self.events.flush()
+            os._exit(1 if failure or interrupted else 0)
         if interrupted or (failure and failure["name"] == "CancelledError"):
             failure = error_event("KeyboardInterrupt", "", failure["traceback"] if failure else "")
         for name, value in restored.items():
@@ -159,6 +163,7 @@ class Kernel:
 
     def _become_copy(self, request: dict[str, Any], descriptors: list[int]) -> None:
         os.setsid()
+        self._process = os.getpid()
         connection = forking.adopt(list(descriptors))
         descriptors.clear()
         forking.renew_loop(self.loop)
