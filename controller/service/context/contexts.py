@@ -418,7 +418,9 @@ def _refusal(obj: StoredObject, status: int, body: Mapping[str, Any]) -> errors.
                 f"(`paddock patch sandbox {obj.name}` with `runState: Suspended`, then `Running`)"
             )
         return _nonsense(obj, f"HTTP status {status}")
-    return _ERRORS[reason](f"sandbox `{obj.name}`: {message}")
+    # A bomb of forks is still being ended: a moment later there are processes again.
+    soon = errors.SOON if reason == "NoProcess" else None
+    return _ERRORS[reason](f"sandbox `{obj.name}`: {message}", retry_after_seconds=soon)
 
 
 def _nonsense(obj: StoredObject, what: str) -> AgentUnavailable:
