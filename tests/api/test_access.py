@@ -213,6 +213,7 @@ def test_no_route_is_open_to_somebody_to_whom_nothing_here_is_granted(two: World
             plain = path.replace("{namespace}", "team-b").replace("{name}", "secret-box").replace("{id}", "0a1b2c3d")
             plain = plain.replace("{port}", "80").replace("{path}", "index.html")
             plain = plain.replace("{artifact}", "dist").replace("{context}", "python")
+            plain = plain.replace("{fingerprint}", "SHA256:x")
             assert "{" not in plain, f"a parameter of {path} is new: say here what stands for it"
             for method in operations:
                 answer = other.request(method, plain, json={})

@@ -63,10 +63,10 @@ class AddressHolder:
 
 
 async def links_of(connection: HTTPConnection) -> PreviewLinks:
-    """Return the links of the request's application. Raises ServiceUnavailable."""
+    """Return the links of the request's application. Raises NotFound."""
     links: PreviewLinks | None = connection.app.state.previews
     if links is None:
-        raise ServiceUnavailable(AddressHolder.refusal)
+        raise NotFound(AddressHolder.refusal)
     return links
 
 

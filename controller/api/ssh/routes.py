@@ -67,7 +67,7 @@ async def front_of(connection: HTTPConnection) -> SshFront:
 Front = Annotated[SshFront, Depends(front_of)]
 
 
-@routes.get("/ssh", operation_id="getSshHost", responses=models.failures())
+@routes.get("/ssh", operation_id="getSshHost", responses=models.failures(NotFound, ServiceUnavailable))
 async def host(front: Front) -> SshHostInfo:
     """Return the host key that this daemon shows to SSH clients, and the name under which they know it."""
     found = await run_in_threadpool(front.host)

@@ -67,21 +67,21 @@ class NoSsh:
     """The front of a daemon that keeps no host."""
 
     def add_key(self, _caller: Caller, _text: str) -> SshKey:
-        """Raise ServiceUnavailable."""
-        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")
+        """Raise NotFound."""
+        raise errors.NotFound("SSH is not served by this daemon; ask the host that has the sandbox")
 
     def keys(self, _caller: Caller) -> Sequence[SshKey]:
         """Return none."""
         return ()
 
     def remove_key(self, _caller: Caller, _fingerprint: str) -> None:
-        """Raise ServiceUnavailable."""
-        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")
+        """Raise NotFound."""
+        raise errors.NotFound("SSH is not served by this daemon; ask the host that has the sandbox")
 
     def host(self) -> SshHost:
-        """Raise ServiceUnavailable."""
-        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")
+        """Raise NotFound."""
+        raise errors.NotFound("SSH is not served by this daemon; ask the host that has the sandbox")
 
     def serve(self, _descriptor: int, _login: SshLogin, _over: Callable[[], None]) -> Callable[[], None]:
-        """Raise ServiceUnavailable."""
-        raise errors.ServiceUnavailable("SSH is not served by this daemon; ask the host that has the sandbox")
+        """Raise NotFound."""
+        raise errors.NotFound("SSH is not served by this daemon; ask the host that has the sandbox")
