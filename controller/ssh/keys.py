@@ -9,15 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_public_key,
-    ssh_key_fingerprint,
-)
-
 from controller.kinds.access.access import Caller
 from controller.service import errors
 from controller.service.front.ssh import SshKey
@@ -100,12 +91,17 @@ class Keys:
 
 def fingerprint_of(text: str) -> str:
     """Return the fingerprint of a public key, as ssh-keygen shows it. Raises BadRequest."""
-    digest = ssh_key_fingerprint(_loaded(text), hashes.SHA256())
+    # Imported where it is used: it takes some MiB of a daemon that nobody asks for SSH.
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import ssh_key_fingerprint
 
+    digest = ssh_key_fingerprint(_loaded(text), SHA256())
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def _parsed(text: str) -> tuple[str, str]:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     words = text.strip().split(None, 2)
     if len(text) > _MOST_BYTES or "\n" in text.strip() or len(words) < 2:
         raise errors.BadRequest("the key is not one line of a public key; pass the file that ends in .pub")
@@ -114,6 +110,9 @@ def _parsed(text: str) -> tuple[str, str]:
 
 
 def _loaded(text: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
     try:
         return load_ssh_public_key(text.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
