@@ -199,7 +199,9 @@ def test_a_bad_token_is_not_made_good_by_the_user_who_sends_it(two: World) -> No
         assert root.get("/version", headers=both).status_code == 400
 
 
-OPEN = {"/healthz", "/readyz", "/version", "/openapi.json", API, f"{API}/auth/whoami", f"{API}/auth/can-i"}
+# A caller's own keys give no more than the caller has.
+_OF_CALLERS = (f"{API}/auth/whoami", f"{API}/auth/can-i", f"{API}/ssh/keys")
+OPEN = {"/healthz", "/readyz", "/version", "/openapi.json", API, *_OF_CALLERS}
 
 
 def test_no_route_is_open_to_somebody_to_whom_nothing_here_is_granted(two: World) -> None:
