@@ -22,6 +22,7 @@ mcp=
 e2b=
 panel=
 fleet=
+frontdoor=
 v2=
 coverage=
 processors=$(nproc)
