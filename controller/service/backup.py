@@ -17,6 +17,6 @@ class Backup:
         """Return an open, unnamed file; the caller closes it. Raises ServiceUnavailable."""
         with errors.translate_store_errors():
             self._store.audit.append([entry(self._clock, "backup")])
-            made = self._store.backup()
+            copy = self._store.backup()
         self._meter.gauge("paddock_store_last_backup_timestamp_seconds", self._clock.now())
-        return made
+        return copy

@@ -128,11 +128,11 @@ class NoSpace(ServiceError):
 
 def cause(problem: Problem) -> dict[str, Any]:
     """Return a problem as a StatusCause, with its position in a file if it has one."""
-    found = {"reason": problem.reason, "message": problem.message, "field": problem.field}
+    fields = {"reason": problem.reason, "message": problem.message, "field": problem.field}
     if problem.file:
-        found["file"] = problem.file
+        fields["file"] = problem.file
     place = {"line": problem.line, "column": problem.column} if problem.line else {}
-    return {**found, **place}
+    return {**fields, **place}
 
 
 def invalid(problems: Sequence[Problem]) -> Invalid:
@@ -143,8 +143,10 @@ def invalid(problems: Sequence[Problem]) -> Invalid:
 
 def refused(error: type[_Error], message: str, problems: Sequence[Problem]) -> _Error:
     """Return an error of that class, with a message and these problems; of many only the first."""
-    shown = bounded(problems)
-    return error("\n".join((message, *map(str, shown))), causes=[cause(each) for each in shown])
+    listed_problems = bounded(problems)
+    return error(
+        "\n".join((message, *map(str, listed_problems))), causes=[cause(problem) for problem in listed_problems]
+    )
 
 
 def check_built_in(kind: Kind, name: str) -> None:

@@ -123,8 +123,8 @@ class _Counting(json.JSONDecoder):
         self.parse_object, self.parse_array = self._object, self._array
         self.scan_once = py_make_scanner(self)
 
-    def _object(self, at: Any, strict: bool, scan_once: Callable[..., Any], *more: Any) -> Any:
-        return JSONObject(at, strict, self._counted(scan_once), *more)
+    def _object(self, at: Any, strict: bool, scan_once: Callable[..., Any], *options: Any) -> Any:
+        return JSONObject(at, strict, self._counted(scan_once), *options)
 
     def _array(self, at: Any, scan_once: Callable[..., Any]) -> Any:
         return JSONArray(at, self._counted(scan_once))

@@ -454,7 +454,7 @@ def make_runs(
         records=ExecRecords(folder / "commands" if folder else None, limits.exec_rules.output_bytes),
         registry=pipeline.registry,
         evict=False,
-        ended=lambda found: stages.command_ended(found.id),
+        on_end=lambda command: stages.command_ended(command.id),
     )
     run_files = RunFiles(folder / "files" if folder else None, limits.artifact_bytes)
     commands, outputs = Commands(detached), Outputs(files)

@@ -27,13 +27,13 @@ _TRACE = re.compile(r"[0-9a-f]{32}")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
-def trace_of(given: Sequence[str]) -> str:
+def trace_of(headers: Sequence[str]) -> str:
     """Return the trace id of a request's `traceparent` headers, or a new one if they are malformed."""
-    found = _TRACEPARENT.fullmatch(given[0].strip()) if len(given) == 1 else None
-    if found is None:
+    match = _TRACEPARENT.fullmatch(headers[0].strip()) if len(headers) == 1 else None
+    if match is None:
         return secrets.token_hex(16)
-    version, trace, parent, more = found.groups()
-    void = version == "ff" or (version == "00" and more) or not trace.strip("0") or not parent.strip("0")
+    version, trace, parent, suffix = match.groups()
+    void = version == "ff" or (version == "00" and suffix) or not trace.strip("0") or not parent.strip("0")
     return secrets.token_hex(16) if void else str(trace)
 
 
@@ -70,11 +70,11 @@ class Traces:
             while len(self._ids) > self._most:
                 del self._ids[next(iter(self._ids))]
 
-    def hear(self, words: str) -> None:
+    def hear(self, text: str) -> None:
         """Keep an id that another daemon tells. What can't be read is left out."""
-        trace, *written = words.split() or ("",)
-        for each in written if _TRACE.fullmatch(trace) else ():
-            uid, _, generation = each.rpartition(":")
+        trace, *revisions = text.split() or ("",)
+        for revision in revisions if _TRACE.fullmatch(trace) else ():
+            uid, _, generation = revision.rpartition(":")
             if generation.isascii() and generation.isdigit():
                 self.keep(uid, int(generation), trace)
 
@@ -100,8 +100,8 @@ class _TracedStore:
                 for uid, generation in recording.written:
                     self._traces.keep(uid, generation, trace)
                 if recording.written:
-                    told = [f"{uid}:{generation}" for uid, generation in islice(recording.written, _MOST_TOLD)]
-                    transaction.tell(" ".join((trace, *told)))
+                    revisions = [f"{uid}:{generation}" for uid, generation in islice(recording.written, _MOST_TOLD)]
+                    transaction.tell(" ".join((trace, *revisions)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

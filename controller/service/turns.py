@@ -48,6 +48,6 @@ def turns() -> Turns:
     try:
         return _TURNS.get()
     except LookupError:
-        made = Turns(asyncio.get_running_loop())
-        _TURNS.set(made)
-        return made
+        new_turns = Turns(asyncio.get_running_loop())
+        _TURNS.set(new_turns)
+        return new_turns

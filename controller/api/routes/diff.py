@@ -103,7 +103,7 @@ def _answer(services: Services, body: DiffRequest) -> Response:
         plan=body.plan,
         delete=body.delete,
         as_set=body.as_set,
-        whole=body.replace,
+        replaces=body.replace,
     )
     items, size = list[bytes](), 0
     for difference in differences:

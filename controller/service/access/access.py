@@ -30,10 +30,10 @@ _MOST_NOTED = 20
 @contextmanager
 def acting(caller: Caller | None) -> Iterator[Refused]:
     """Run the block for this caller. Yields the list of their refusals, which grows meanwhile."""
-    refused: Refused = []
-    tokens = _CALLER.set(caller), _REFUSED.set(refused)
+    refusal_log: Refused = []
+    tokens = _CALLER.set(caller), _REFUSED.set(refusal_log)
     try:
-        yield refused
+        yield refusal_log
     finally:
         _CALLER.reset(tokens[0])
         _REFUSED.reset(tokens[1])
@@ -76,10 +76,10 @@ def server_decision(ask: AccessRequest) -> Decision:
 
 def may(ask: AccessRequest) -> bool:
     """Return True if the caller may do this. A refusal goes to the audit log."""
-    found = decision(ask)
-    if not found.allowed:
-        note(ask, found.reason)
-    return found.allowed
+    verdict = decision(ask)
+    if not verdict.allowed:
+        note(ask, verdict.reason)
+    return verdict.allowed
 
 
 def require(ask: AccessRequest, registry: Registry) -> None:
@@ -92,14 +92,14 @@ def require_server(ask: AccessRequest, registry: Registry) -> None:
     _require(server_decision(ask), ask, registry)
 
 
-def _require(found: Decision, ask: AccessRequest, registry: Registry) -> None:
-    if found.allowed:
+def _require(verdict: Decision, ask: AccessRequest, registry: Registry) -> None:
+    if verdict.allowed:
         return
-    note(ask, found.reason)
+    note(ask, verdict.reason)
     kind = registry.by_name(ask.kind)
-    if found.hidden and kind is not None and ask.name:
+    if verdict.hidden and kind is not None and ask.name:
         raise not_found(kind, ask.namespace or "", ask.name)
-    raise errors.Forbidden(found.reason, kind=kind.plural if kind else ask.verb, name=ask.name)
+    raise errors.Forbidden(verdict.reason, kind=kind.plural if kind else ask.verb, name=ask.name)
 
 
 def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
@@ -110,26 +110,30 @@ def not_found(kind: Kind, namespace: str, name: str) -> errors.NotFound:
 
 def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -> None:
     """Raise Forbidden, with every reason, unless the caller may write all of these. Reads nothing stored."""
-    refused = []
-    for each in documents:
-        ask = AccessRequest(verb, each.kind.name, each.namespace, each.name)
-        found = decision(ask)
-        if not found.allowed:
-            note(ask, found.reason)
-            refused.append(each.problem(("metadata", "namespace" if each.kind.namespaced else "name"), found.reason))
-    if refused:
-        raise errors.refused(errors.Forbidden, "nothing was changed", refused)
+    problems = []
+    for document in documents:
+        ask = AccessRequest(verb, document.kind.name, document.namespace, document.name)
+        verdict = decision(ask)
+        if not verdict.allowed:
+            note(ask, verdict.reason)
+            problems.append(
+                document.problem(("metadata", "namespace" if document.kind.namespaced else "name"), verdict.reason)
+            )
+    if problems:
+        raise errors.refused(errors.Forbidden, "nothing was changed", problems)
 
 
 def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:
     """Raise Forbidden unless the caller may do this to all of these. Does not reveal unreadable objects."""
-    for each in objects:
-        ask = AccessRequest(verb, each.kind, each.namespace, each.name)
-        found = decision(ask)
-        if not found.allowed:
-            note(ask, found.reason)
-            shown = "you may not do this in the namespaces of some of these objects" if found.hidden else found.reason
-            raise errors.Forbidden(f"nothing was changed: {shown}")
+    for obj in objects:
+        ask = AccessRequest(verb, obj.kind, obj.namespace, obj.name)
+        verdict = decision(ask)
+        if not verdict.allowed:
+            note(ask, verdict.reason)
+            message = (
+                "you may not do this in the namespaces of some of these objects" if verdict.hidden else verdict.reason
+            )
+            raise errors.Forbidden(f"nothing was changed: {message}")
 
 
 def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
@@ -139,14 +143,14 @@ def bounding(admit: Admit, policy: Callable[[], Policy] = Policy) -> Admit:
     def admit_for_caller(
         kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles
     ) -> list[tuple[str, str]]:
-        found = list(admit(kind, spec, namespace, name, profiles))
+        messages = list(admit(kind, spec, namespace, name, profiles))
         asking = caller()
         if asking is not None:
             beyond = refusals(asking, kind, spec, namespace, policy_with(policy(), profiles))
             if beyond:
-                fields = ", ".join(each.field for each in beyond)
+                fields = ", ".join(refusal.field for refusal in beyond)
                 note(AccessRequest("update", kind.name, namespace, name), f"more than is granted: {fields}")
-            found += [(each.field, each.message) for each in beyond]
-        return found
+            messages += [(refusal.field, refusal.message) for refusal in beyond]
+        return messages
 
     return admit_for_caller

@@ -69,9 +69,9 @@ class _AuditingStore:
         with self._store.transaction() as transaction:
             audited = _AuditedTransaction(transaction, self._clock)
             yield cast("Transaction", audited)
-            added = audited.add_entries()
-        if added:
-            self._meter.count("paddock_audit_events_total", added, category="change")
+            entry_count = audited.add_entries()
+        if entry_count:
+            self._meter.count("paddock_audit_events_total", entry_count, category="change")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -86,9 +86,9 @@ class _AuditedTransaction:
         self._after: dict[str, StoredObject | None] = {}
         self._added = 0
 
-    def audit(self, made: AuditEntry) -> None:
+    def audit(self, audit_entry: AuditEntry) -> None:
         """Add an entry that is not about a stored object."""
-        self._transaction.audit(made)
+        self._transaction.audit(audit_entry)
         self._added += 1
 
     def put(self, obj: StoredObject) -> StoredObject:
@@ -108,11 +108,11 @@ class _AuditedTransaction:
     def add_entries(self) -> int:
         """Add the entries; return their number."""
         for uid, after in self._after.items():
-            found = _change(self._before[uid], after)
-            if found is not None:
-                obj, verb, detail = found
-                named: Any = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name, "uid": uid}
-                self._transaction.audit(entry(self._clock, verb, detail=detail, **named))
+            change = _change(self._before[uid], after)
+            if change is not None:
+                obj, verb, detail = change
+                subject: Any = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name, "uid": uid}
+                self._transaction.audit(entry(self._clock, verb, detail=detail, **subject))
                 self._added += 1
         return self._added
 
@@ -167,10 +167,12 @@ class Recorder:
     def called(self, tool: str, namespace: str, detail: Mapping[str, Any], *, allowed: bool) -> None:
         """Record an ended call of an MCP tool, a moment later and without blocking. A refusal counts as one."""
         outcome: Outcome = "allowed" if allowed else "refused"
-        made = entry(self._clock, "call", kind="Tool", namespace=namespace, name=tool, outcome=outcome, detail=detail)
+        audit_entry = entry(
+            self._clock, "call", kind="Tool", namespace=namespace, name=tool, outcome=outcome, detail=detail
+        )
         if allowed:
-            self._later(made, "use")
-        elif bounded := self._bounded(made):
+            self._later(audit_entry, "use")
+        elif bounded := self._bounded(audit_entry):
             self._later(bounded, "refusal")
 
     def flush(self) -> None:
@@ -182,17 +184,17 @@ class Recorder:
         if not entries:
             return
         try:
-            self._append([made for made, _ in entries])
+            self._append([audit_entry for audit_entry, _ in entries])
         except StoreError as error:
             _log.warning("audit write failed", entries=len(entries), error=str(error))
             return
         for category, count in Counter(category for _, category in entries).items():
             self._meter.count("paddock_audit_events_total", count, category=category)
 
-    def _later(self, made: AuditEntry, category: str) -> None:
+    def _later(self, audit_entry: AuditEntry, category: str) -> None:
         """Have it written soon, together with others. What is lost with a killed process only says how a use ended."""
         with self._lock:
-            self._waiting.append((made, category))
+            self._waiting.append((audit_entry, category))
             if self._timer is None:
                 self._timer = threading.Timer(_LATER_SECONDS, self.flush)
                 self._timer.daemon = True
@@ -205,26 +207,28 @@ class Recorder:
     def unknown(self, source: str, why: str) -> None:
         """Record a failed authentication."""
         now, detail = self._clock.now(), {"reason": why[:_MOST_REASON_LETTERS]}
-        made = AuditEntry(now, "unknown", source, "authenticate", outcome="refused", detail=_traced(detail))
-        self._refuse(made)
+        audit_entry = AuditEntry(now, "unknown", source, "authenticate", outcome="refused", detail=_traced(detail))
+        self._refuse(audit_entry)
 
-    def _refuse(self, made: AuditEntry) -> None:
-        bounded = self._bounded(made)
+    def _refuse(self, audit_entry: AuditEntry) -> None:
+        bounded = self._bounded(audit_entry)
         if bounded is None:
             return
         try:
             self._append([bounded])
         except StoreError as error:
-            _log.warning("audit write failed", actor=made.actor, verb=made.verb, error=str(error))
+            _log.warning("audit write failed", actor=audit_entry.actor, verb=audit_entry.verb, error=str(error))
             return
         self._meter.count("paddock_audit_events_total", category="refusal")
 
-    def _bounded(self, made: AuditEntry) -> AuditEntry | None:
+    def _bounded(self, audit_entry: AuditEntry) -> AuditEntry | None:
         """Return a refusal as it is recorded; None: there were too many this minute."""
-        remaining = self._remaining(made)
+        remaining = self._remaining(audit_entry)
         if remaining == 0:
-            return replace(made, detail=_traced({"more": "further refusals within this minute are not recorded"}))
-        return made if remaining > 0 else None
+            return replace(
+                audit_entry, detail=_traced({"more": "further refusals within this minute are not recorded"})
+            )
+        return audit_entry if remaining > 0 else None
 
     def _append(self, entries: Sequence[AuditEntry]) -> None:
         try:
@@ -233,12 +237,12 @@ class Recorder:
             self._meter.count("paddock_audit_write_failures_total")
             raise
 
-    def _remaining(self, made: AuditEntry) -> int:
+    def _remaining(self, audit_entry: AuditEntry) -> int:
         """Return how many more entries like this one fit this minute; below 0: not even this one."""
-        if not 0 <= made.at - self._window < _WINDOW_SECONDS:
-            self._window, self._unknown, self._refusals = made.at, 0, {}
-        unknown = made.actor == "unknown"
-        key = made.source if unknown else made.actor
+        if not 0 <= audit_entry.at - self._window < _WINDOW_SECONDS:
+            self._window, self._unknown, self._refusals = audit_entry.at, 0, {}
+        unknown = audit_entry.actor == "unknown"
+        key = audit_entry.source if unknown else audit_entry.actor
         count = self._refusals.get(key, 0) + 1
         if count > _MOST_REFUSALS or (unknown and self._unknown >= _MOST_UNKNOWN):
             return -1

@@ -76,24 +76,26 @@ class Identify:
 
     def token(self, text: str, source: str) -> Caller:
         """Return the holder of a token. Raises Unauthorized; ServiceUnavailable if the store fails."""
-        found = _TOKEN.match(text) if len(text) <= _LONGEST else None
-        if found is None:
+        match = _TOKEN.match(text) if len(text) <= _LONGEST else None
+        if match is None:
             raise errors.Unauthorized(_REFUSED)
         with errors.translate_store_errors():
-            known = self._tokens.by_id(found[1])
+            stored_token = self._tokens.by_id(match[1])
         # An unknown id takes as long as a wrong secret.
-        right = hmac.compare_digest(digest(found[2]), known.digest if known else digest(""))
-        if known is None or not right or known.state(self._clock.now()) != "active":
+        right = hmac.compare_digest(digest(match[2]), stored_token.digest if stored_token else digest(""))
+        if stored_token is None or not right or stored_token.state(self._clock.now()) != "active":
             raise errors.Unauthorized(_REFUSED)
-        return Caller(f"token {known.name}", source, (known.grant,), known.id, known.expires_at)
+        return Caller(
+            f"token {stored_token.name}", source, (stored_token.grant,), stored_token.id, stored_token.expires_at
+        )
 
     def _granted(self, uid: int, gids: frozenset[int]) -> list[Grant]:
         if uid in self._owners:
             return [Grant(role="admin")]
-        found = [each for each in self._grants if self._is(each.subject, uid, gids)]
+        grants = [grant for grant in self._grants if self._is(grant.subject, uid, gids)]
         if self._group_role != "none" and self._group() in gids:
-            return [*found, Grant(role=self._group_role)]
-        return list(found)
+            return [*grants, Grant(role=self._group_role)]
+        return list(grants)
 
     def _is(self, subject: str, uid: int, gids: frozenset[int]) -> bool:
         type_, _, name = subject.partition(":")
@@ -122,7 +124,7 @@ def new_token(name: str, grant: Grant, *, now: float, by: str, expires_at: float
 
 def bearer(header: str) -> str:
     """Return the token of an `Authorization` header. Raises Unauthorized unless it is `Bearer TOKEN`."""
-    scheme, _, rest = header.strip().partition(" ")
-    if scheme.lower() != "bearer" or not rest.strip():
+    scheme, _, token = header.strip().partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
         raise errors.Unauthorized("the Authorization header must be `Bearer TOKEN`")
-    return rest.strip()
+    return token.strip()

@@ -30,6 +30,6 @@ class RateLimiter:
             if early > 1e-9:
                 return early
             if len(self._full_at) >= _MOST_CALLERS:
-                self._full_at = {each: at for each, at in self._full_at.items() if at > now}
+                self._full_at = {caller: at for caller, at in self._full_at.items() if at > now}
             self._full_at[name] = full_at
             return 0.0

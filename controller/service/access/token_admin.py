@@ -56,12 +56,12 @@ class TokenAdmin:
         """Revoke a token, and end its open streams. Raises NotFound if there is none."""
         asking = access.caller()
         with errors.translate_store_errors():
-            found = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
-        if found is None:
+            revoked_token = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
+        if revoked_token is None:
             raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` lists them", name=name)
-        self._lifetimes.revoked(found.id)
-        _log.info("token revoked", token=name, id=found.id, by=asking.name if asking else "paddock")
-        return found
+        self._lifetimes.revoked(revoked_token.id)
+        _log.info("token revoked", token=name, id=revoked_token.id, by=asking.name if asking else "paddock")
+        return revoked_token
 
     def _entry(self, verb: str, name: str, **detail: Any) -> AuditEntry:
         return entry(self._clock, verb, kind="Token", name=name, detail=detail)

@@ -46,14 +46,16 @@ class TokenExpirations:
     def look(self) -> None:
         """End what is open of tokens that other daemons have revoked. While the store is away, the next look does."""
         try:
-            found = self._stored() if self._stored is not None else ()
+            stored_tokens = self._stored() if self._stored is not None else ()
         except StoreError as error:
             _log.warning("revoked tokens not read", error=str(error))
             return
         with self._lock:
-            gone = [each.id for each in found if each.revoked_at is not None and each.id in self._followers]
-        for each in gone:
-            self.revoked(each)
+            revoked_ids = [
+                token.id for token in stored_tokens if token.revoked_at is not None and token.id in self._followers
+            ]
+        for token_id in revoked_ids:
+            self.revoked(token_id)
 
     def follow(self, token_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, from any thread, when the token is revoked, until the result is called."""

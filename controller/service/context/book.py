@@ -36,15 +36,15 @@ class ContextBook:
     def add(self, uid: str, run: Run, context: Context) -> None:
         """Note one context of a sandbox, new or changed."""
         with self._lock:
-            known_run, known = self._contexts.get(uid, (run, {}))
-            self._contexts[uid] = run, {**(known if known_run == run else {}), context.name: context}
+            known_run, contexts = self._contexts.get(uid, (run, {}))
+            self._contexts[uid] = run, {**(contexts if known_run == run else {}), context.name: context}
             self._note(uid, run)
 
     def remove(self, uid: str, name: str) -> None:
         """Note that a context was deleted."""
         with self._lock:
-            run, known = self._contexts.get(uid, (("", 0.0), {}))
-            remaining = {key: context for key, context in known.items() if key != name}
+            run, contexts = self._contexts.get(uid, (("", 0.0), {}))
+            remaining = {key: context for key, context in contexts.items() if key != name}
             if remaining:
                 self._contexts[uid] = run, remaining
             else:
@@ -54,13 +54,15 @@ class ContextBook:
     def of(self, uid: str) -> tuple[Context, ...]:
         """Return the contexts of a sandbox."""
         with self._lock:
-            _, known = self._contexts.get(uid, (("", 0.0), {}))
-        return tuple(known.values())
+            _, contexts = self._contexts.get(uid, (("", 0.0), {}))
+        return tuple(contexts.values())
 
     def _note(self, uid: str, run: Run) -> None:
         """Tell the loop and the metrics of a change."""
-        _, known = self._contexts.get(uid, (run, {}))
-        self._tracker.contexts(uid, run, tuple(sorted((context.name, context.language) for context in known.values())))
-        counts = Counter(context.language for _, known in self._contexts.values() for context in known.values())
+        _, contexts = self._contexts.get(uid, (run, {}))
+        self._tracker.contexts(
+            uid, run, tuple(sorted((context.name, context.language) for context in contexts.values()))
+        )
+        counts = Counter(context.language for _, contexts in self._contexts.values() for context in contexts.values())
         for language in LANGUAGES:
             self._meter.gauge("paddock_contexts", counts[language], language=language)

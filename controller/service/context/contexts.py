@@ -104,10 +104,10 @@ class Contexts:
         """Return the contexts of a running sandbox with an agent."""
         place = _Place(obj, container, PORT, lambda: None)
         answer = self._ask(place, AgentRequest("GET", "/contexts", {}), _QUICK_SECONDS)
-        found = answer.get("contexts")
-        if not isinstance(found, list) or len(found) > 4096:
+        listing = answer.get("contexts")
+        if not isinstance(listing, list) or len(listing) > 4096:
             raise _nonsense(obj, "no list of contexts")
-        contexts = tuple(context for context in map(context_of, found) if context is not None)
+        contexts = tuple(context for context in map(context_of, listing) if context is not None)
         self.book.replace(obj.uid, run_of(container), contexts)
         return contexts
 
@@ -395,8 +395,8 @@ def _compact(fields: Mapping[str, Any]) -> bytes:
 def _body(obj: StoredObject, answer: AgentAnswer) -> Mapping[str, Any]:
     """Read an answer that is one JSON object. Raises AgentError, ServiceError."""
     data = bytearray()
-    while part := answer.read():
-        data += part
+    while chunk := answer.read():
+        data += chunk
         if len(data) > _ANSWER_BYTES:
             raise _nonsense(obj, f"over {_ANSWER_BYTES >> 20} MiB")
     try:

@@ -106,104 +106,138 @@ class Diff:
         plan: bool = False,
         delete: bool = False,
         as_set: ApplySet = NO_SET,
-        whole: bool = False,
+        replaces: bool = False,
     ) -> list[Difference]:
         """Return the effects of applying these files (or of deleting their objects), in the order of their documents.
 
-        `whole`: of replacing their objects instead, so that what a document leaves out is removed.
+        `replaces`: of replacing their objects instead, so that what a document leaves out is removed.
         Pruned objects come after them. Raises what apply raises, and ServiceUnavailable for a plan before the loop's
         first pass.
         """
         if delete and as_set.name:
             raise errors.BadRequest("a deletion has no apply set; leave out one of the two")
-        found = [_difference(*each, delete=delete) for each in self._compared(sources, namespace, as_set, whole)]
+        differences = [
+            _difference(*pair, delete=delete) for pair in self._compared(sources, namespace, as_set, replaces)
+        ]
         if delete:
-            found = [each if each.before is None else self._deleted(each) for each in found]
-        return self._planned(found) if plan else found
+            differences = [
+                difference if difference.before is None else self._deleted(difference) for difference in differences
+            ]
+        return self._planned(differences) if plan else differences
 
     def _compared(
-        self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet, whole: bool
+        self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet, replaces: bool
     ) -> Sequence[tuple[Applied, StoredObject | None]]:
         """Return the results of apply with the objects stored now, of the same revision."""
         for _ in range(_TRIES):
-            applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set, whole=whole)
+            applied = self._apply.apply(sources, namespace=namespace, dry_run=True, as_set=as_set, replaces=replaces)
             with errors.translate_store_errors():
-                pairs = [(each, self._store.get(*_key(each.obj))) for each in applied]
-            if all(_is_unchanged(each, now) for each, now in pairs):
-                return [(each, None if each.result == "created" else now) for each, now in pairs]
+                pairs = [(applied_object, self._store.get(*_key(applied_object.obj))) for applied_object in applied]
+            if all(_is_unchanged(applied_object, now) for applied_object, now in pairs):
+                return [
+                    (applied_object, None if applied_object.result == "created" else now)
+                    for applied_object, now in pairs
+                ]
         raise errors.Conflict("the objects changed during the comparison; try again")
 
-    def _deleted(self, found: Difference) -> Difference:
+    def _deleted(self, difference: Difference) -> Difference:
         """Return the object with its deletion requested."""
-        assert found.before is not None
-        return replace(found, after=replace(found.before, deleted_at=found.before.deleted_at or self._clock.now()))
+        assert difference.before is not None
+        return replace(
+            difference, after=replace(difference.before, deleted_at=difference.before.deleted_at or self._clock.now())
+        )
 
-    def _planned(self, found: Sequence[Difference]) -> list[Difference]:
-        found = [_with_uid(each, f"{_NEW_UID}-{at}") for at, each in enumerate(found)]
+    def _planned(self, differences: Sequence[Difference]) -> list[Difference]:
+        found = [_with_uid(difference, f"{_NEW_UID}-{at}") for at, difference in enumerate(differences)]
         if elsewhere := self._elsewhere(found):
-            here = [each for each in found if each.after is None or each.after.uid not in elsewhere]
-            planned = iter(self._planned(here) if here else ())
+            local_differences = [
+                difference for difference in found if difference.after is None or difference.after.uid not in elsewhere
+            ]
+            planned = iter(self._planned(local_differences) if local_differences else ())
             return [
-                _with_forecasts(each, elsewhere, {}) if each.after and each.after.uid in elsewhere else next(planned)
-                for each in found
+                _with_forecasts(difference, elsewhere, {})
+                if difference.after and difference.after.uid in elsewhere
+                else next(planned)
+                for difference in found
             ]
         if not self._place.keeps_sandboxes:  # it has no engine: there is nothing to plan for
-            return [_with_forecasts(each, {}, {}) for each in found]
+            return [_with_forecasts(difference, {}, {}) for difference in found]
         last = self._snapshot()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         desired = self._desired(last, found)
-        boxes = {uid: each for uid, each in last.sandboxes.items() if uid not in desired} | desired
-        quotas = {**last.quotas, **{each.obj.uid: each for each in _quotas(found)}}
-        asked = [each.after for each in found if each.after is not None]
-        pools = {**pools_of(last, changed_profiles(asked)), **{each.obj.uid: each for each in self._pools(last, found)}}
+        boxes = {uid: sandbox for uid, sandbox in last.sandboxes.items() if uid not in desired} | desired
+        quotas = {**last.quotas, **{quota.obj.uid: quota for quota in _quotas(found)}}
+        objects = [difference.after for difference in found if difference.after is not None]
+        pools = {
+            **pools_of(last, changed_profiles(objects)),
+            **{pool.obj.uid: pool for pool in self._pools(last, found)},
+        }
         before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
-        before = replace(before, profiles=profiles_after(last, asked))
+        before = replace(before, profiles=profiles_after(last, objects))
         policy = as_seen(self._policy, before)
-        created = {each.after.uid for each in found if each.after is not None and each.result == "created"}
-        world, claims = claimed(before, [each for uid, each in desired.items() if uid in created], policy)
-        desired = {each.obj.uid: each for each in (claims.get(uid, box) for uid, box in desired.items())}
-        found = [_with_uid(each, _uid_of(each, claims)) for each in found]
+        created = {
+            difference.after.uid
+            for difference in found
+            if difference.after is not None and difference.result == "created"
+        }
+        world, claims = claimed(before, [sandbox for uid, sandbox in desired.items() if uid in created], policy)
+        desired = {sandbox.obj.uid: sandbox for sandbox in (claims.get(uid, box) for uid, box in desired.items())}
+        found = [_with_uid(difference, _uid_of(difference, claims)) for difference in found]
         forecasts, after = forecast_all(world, desired.keys() | pools.keys(), policy)
-        moved = tuple(movements(before, after))
-        return [_bounded(_with_forecasts(each, forecasts, {**desired, **pools}), moved) for each in found]
+        quota_movements = tuple(movements(before, after))
+        return [
+            _bounded(_with_forecasts(difference, forecasts, {**desired, **pools}), quota_movements)
+            for difference in found
+        ]
 
-    def _elsewhere(self, found: Sequence[Difference]) -> dict[str, Forecast]:
+    def _elsewhere(self, differences: Sequence[Difference]) -> dict[str, Forecast]:
         """Return the forecasts of objects that are not this host's, by uid: they say who plans them."""
-        made: dict[str, Forecast] = {}
-        for obj in (each.after for each in found if each.after is not None and each.kind.name in BOUND_KINDS):
+        forecasts: dict[str, Forecast] = {}
+        for obj in (
+            difference.after
+            for difference in differences
+            if difference.after is not None and difference.kind.name in BOUND_KINDS
+        ):
             host = host_of(obj, self._place.default)
             if host == self._place.host or self._place.alone:
                 continue
-            words = f"only host `{host}` plans it; ask that host's daemon" if host else "it has no host yet"
-            made[obj.uid] = Forecast(obj.ref, reason=OTHER_HOST, message=words)
-        return made
+            message = f"only host `{host}` plans it; ask that host's daemon" if host else "it has no host yet"
+            forecasts[obj.uid] = Forecast(obj.ref, reason=OTHER_HOST, message=message)
+        return forecasts
 
-    def _pools(self, last: Snapshot, found: Sequence[Difference]) -> list[Pool]:
+    def _pools(self, last: Snapshot, differences: Sequence[Difference]) -> list[Pool]:
         """Return the pools that these documents affect, as they would be."""
 
         def stored(namespace: str, name: str) -> StoredObject | None:
             with errors.translate_store_errors():
                 return self._store.get("SandboxTemplate", namespace, name)
 
-        return list(pools_after(last, [each.after for each in found if each.after is not None], stored))
+        return list(
+            pools_after(last, [difference.after for difference in differences if difference.after is not None], stored)
+        )
 
-    def _desired(self, last: Snapshot, found: Sequence[Difference]) -> dict[str, Sandbox]:
+    def _desired(self, last: Snapshot, differences: Sequence[Difference]) -> dict[str, Sandbox]:
         """Return the sandboxes that would be stored, or whose template or profile would change, by uid."""
         templates = {
-            (each.after.namespace, each.after.name): each.after
-            for each in found
-            if each.after is not None and each.kind.name == "SandboxTemplate"
+            (difference.after.namespace, difference.after.name): difference.after
+            for difference in differences
+            if difference.after is not None and difference.kind.name == "SandboxTemplate"
         }
         boxes = {
-            each.after.uid: self._sandbox(each.after, templates)
-            for each in found
-            if each.after is not None and each.kind.name == "Sandbox"
+            difference.after.uid: self._sandbox(difference.after, templates)
+            for difference in differences
+            if difference.after is not None and difference.kind.name == "Sandbox"
         }
         for uid, box in last.sandboxes.items():
             if uid not in boxes and _refers(box) in templates:
                 boxes[uid] = self._sandbox(box.obj, templates)
-        return {**sandboxes_of(last, changed_profiles(each.after for each in found if each.after is not None)), **boxes}
+        return {
+            **sandboxes_of(
+                last, changed_profiles(difference.after for difference in differences if difference.after is not None)
+            ),
+            **boxes,
+        }
 
     def _sandbox(self, obj: StoredObject, templates: Mapping[tuple[str, str], StoredObject]) -> Sandbox:
         try:
@@ -214,21 +248,25 @@ class Diff:
             return Sandbox(obj, spec, spec.template)
         key = (obj.namespace, spec.template_ref.name)
         with errors.translate_store_errors():
-            named = templates.get(key) or self._store.get("SandboxTemplate", *key)
-        return Sandbox(obj, spec, template_of(named))
+            template = templates.get(key) or self._store.get("SandboxTemplate", *key)
+        return Sandbox(obj, spec, template_of(template))
 
 
-def _quotas(found: Sequence[Difference]) -> Iterator[StoredQuota]:
+def _quotas(differences: Sequence[Difference]) -> Iterator[StoredQuota]:
     """Yield the quotas among the documents, as they would be stored."""
-    for each in found:
-        if each.after is not None and each.after.deleted_at is None and issubclass(each.kind.spec, QuotaSpec):
-            yield stored_quota(each.after)
+    for difference in differences:
+        if (
+            difference.after is not None
+            and difference.after.deleted_at is None
+            and issubclass(difference.kind.spec, QuotaSpec)
+        ):
+            yield stored_quota(difference.after)
 
 
-def _bounded(found: Difference, moved: Sequence[Movement]) -> Difference:
-    obj = found.after or found.before
+def _bounded(difference: Difference, quota_movements: Sequence[Movement]) -> Difference:
+    obj = difference.after or difference.before
     mine = ("", obj.namespace) if obj is not None else ()
-    return replace(found, quotas=tuple(each for each in moved if each.namespace in mine))
+    return replace(difference, quotas=tuple(movement for movement in quota_movements if movement.namespace in mine))
 
 
 def _key(obj: StoredObject) -> tuple[str, str, str]:
@@ -255,15 +293,15 @@ def _difference(applied: Applied, before: StoredObject | None, *, delete: bool) 
     return Difference(applied.kind, before, applied.obj, applied.result, changes)
 
 
-def _with_uid(found: Difference, uid: str) -> Difference:
-    if found.result != "created" or found.after is None:
-        return found
-    return replace(found, after=replace(found.after, uid=uid))
+def _with_uid(difference: Difference, uid: str) -> Difference:
+    if difference.result != "created" or difference.after is None:
+        return difference
+    return replace(difference, after=replace(difference.after, uid=uid))
 
 
-def _uid_of(found: Difference, claims: Mapping[str, Sandbox]) -> str:
+def _uid_of(difference: Difference, claims: Mapping[str, Sandbox]) -> str:
     """Return the uid that the object would get: for a claim, that of the claimed member."""
-    uid = found.after.uid if found.after is not None else ""
+    uid = difference.after.uid if difference.after is not None else ""
     return claims[uid].obj.uid if uid in claims else uid
 
 
@@ -294,44 +332,44 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, 
 
 
 def _with_forecasts(
-    found: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox | Pool]
+    difference: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox | Pool]
 ) -> Difference:
     """Return the difference with its forecasts, and the effect of each of its changes."""
-    if found.after is None:
-        return found
-    if found.kind.name == "SandboxTemplate":
-        name = (found.after.namespace, found.after.name)
-        mine = [each for uid, each in forecasts.items() if _refers(boxes[uid]) == name]
-    elif found.kind.name == "SecurityProfile":
-        mine = [each for uid, each in forecasts.items() if profile_of(boxes[uid]) == found.after.name]
+    if difference.after is None:
+        return difference
+    if difference.kind.name == "SandboxTemplate":
+        name = (difference.after.namespace, difference.after.name)
+        mine = [forecast for uid, forecast in forecasts.items() if _refers(boxes[uid]) == name]
+    elif difference.kind.name == "SecurityProfile":
+        mine = [forecast for uid, forecast in forecasts.items() if profile_of(boxes[uid]) == difference.after.name]
     else:
-        mine = [forecasts[found.after.uid]] if found.after.uid in forecasts else []
-    changes = tuple(_effective(found, each, mine) for each in found.changes)
-    return replace(found, changes=changes, forecasts=tuple(sorted(mine, key=lambda each: str(each.ref))))
+        mine = [forecasts[difference.after.uid]] if difference.after.uid in forecasts else []
+    changes = tuple(_effective(difference, change, mine) for change in difference.changes)
+    return replace(difference, changes=changes, forecasts=tuple(sorted(mine, key=lambda forecast: str(forecast.ref))))
 
 
-def _effective(found: Difference, change: Change, forecasts: Sequence[Forecast]) -> Change:
-    part, *inner = field_path(change.field)
-    effect: str = takes_effect(found.kind.name, tuple(inner)) if part == "spec" else "live"
+def _effective(difference: Difference, change: Change, forecasts: Sequence[Forecast]) -> Change:
+    section, *inner = field_path(change.field)
+    effect: str = takes_effect(difference.kind.name, tuple(inner)) if section == "spec" else "live"
     why = _REASONS.get(effect, "")
-    own = forecasts[0] if forecasts and found.kind.name == "Sandbox" else None
-    if own is not None and own.reason == "Refused":
-        return replace(change, effect="refused", why=own.message)
-    if effect == "recreate" and own is not None:
-        effect, why = _recreated(own)
+    forecast = forecasts[0] if forecasts and difference.kind.name == "Sandbox" else None
+    if forecast is not None and forecast.reason == "Refused":
+        return replace(change, effect="refused", why=forecast.message)
+    if effect == "recreate" and forecast is not None:
+        effect, why = _recreated(forecast)
     return replace(change, effect=effect, why=why)
 
 
-def _recreated(own: Forecast) -> tuple[str, str]:
+def _recreated(forecast: Forecast) -> tuple[str, str]:
     """Return the effect of a change that needs a new container, and its reason."""
-    creates = [each for each in own.actions if isinstance(each, CreateContainer)]
+    creates = [action for action in forecast.actions if isinstance(action, CreateContainer)]
     if creates:
-        removed = [each for each in own.actions if isinstance(each, RemoveContainer)]
-        memory = "files in memory stay" if any(each.replaced for each in removed) else "files in memory are lost"
+        removed = [action for action in forecast.actions if isinstance(action, RemoveContainer)]
+        memory = "files in memory stay" if any(removal.replaced for removal in removed) else "files in memory are lost"
         lost = f"; volumes stay, {memory}, and its root file system begins from the image" if removed else ""
         return "recreate", f"{creates[0].why}{lost}"
-    if own.reason == OTHER_HOST:
-        return "recreate", own.message
-    if own.reason in ("", "Suspended"):
+    if forecast.reason == OTHER_HOST:
+        return "recreate", forecast.message
+    if forecast.reason in ("", "Suspended"):
         return "at next start", "nothing runs that it would change"
-    return "recreate", f"once this is over: {own.reason}: {own.message}"
+    return "recreate", f"once this is over: {forecast.reason}: {forecast.message}"

@@ -24,17 +24,17 @@ def pools_after(
     last: Snapshot, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
 ) -> Iterator[Pool]:
     """Yield the pools among the objects, and the pools of templates among them. `stored` finds other templates."""
-    asked = {each.uid: each for each in objects if each.kind == "SandboxPool"}
-    named = {(each.namespace, each.name): each for each in objects if each.kind == "SandboxTemplate"}
-    for uid, obj in {**{uid: each.obj for uid, each in last.pools.items()}, **asked}.items():
+    changed_pools = {obj.uid: obj for obj in objects if obj.kind == "SandboxPool"}
+    changed_templates = {(obj.namespace, obj.name): obj for obj in objects if obj.kind == "SandboxTemplate"}
+    for uid, obj in {**{uid: pool.obj for uid, pool in last.pools.items()}, **changed_pools}.items():
         try:
             spec = SandboxPoolSpec.model_validate(obj.spec)
         except ValidationError:
             continue  # it stays as in the snapshot: see loop/desired.py
         key = (obj.namespace, spec.template_ref.name)
-        if uid in asked or key in named:
-            found = named.get(key) or stored(*key)
-            yield Pool(obj, spec, template_of(found), found.generation if found else 0)
+        if uid in changed_pools or key in changed_templates:
+            template = changed_templates.get(key) or stored(*key)
+            yield Pool(obj, spec, template_of(template), template.generation if template else 0)
 
 
 def template_of(obj: StoredObject | None) -> Template | None:
@@ -50,17 +50,17 @@ def claimed(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tupl
 
     A sandbox claims a ready member, as in the transaction that would create it.
     """
-    made, instances = {}, dict(world.instances)
-    for each in desired:
-        seen = replace(world, instances=MappingProxyType(instances))
-        row = _taken(seen, each, policy)
-        obj = each.obj if row is None else replace(each.obj, uid=row.uid)
+    claims, instances = {}, dict(world.instances)
+    for sandbox in desired:
+        snapshot = replace(world, instances=MappingProxyType(instances))
+        row = _taken(snapshot, sandbox, policy)
+        obj = sandbox.obj if row is None else replace(sandbox.obj, uid=row.uid)
         if row is not None:
             instances[row.uid] = row
-        made[each.obj.uid] = replace(each, obj=obj)
-    gone = {uid: each for uid, each in world.sandboxes.items() if uid not in made}
-    boxes = {**gone, **{each.obj.uid: each for each in made.values()}}
-    return replace(world, sandboxes=boxes, instances=MappingProxyType(instances)), made
+        claims[sandbox.obj.uid] = replace(sandbox, obj=obj)
+    unclaimed = {uid: sandbox for uid, sandbox in world.sandboxes.items() if uid not in claims}
+    boxes = {**unclaimed, **{sandbox.obj.uid: sandbox for sandbox in claims.values()}}
+    return replace(world, sandboxes=boxes, instances=MappingProxyType(instances)), claims
 
 
 def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
@@ -80,24 +80,24 @@ def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
 
 def profiles_after(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
     """Return every profile by uid, with those among the objects."""
-    asked = {each.uid: stored_profile(each) for each in objects if each.kind == KIND.name}
-    found = {**last.profiles, **asked}
-    return {uid: each for uid, each in found.items() if each.obj.deleted_at is None}
+    changed_by_uid = {obj.uid: stored_profile(obj) for obj in objects if obj.kind == KIND.name}
+    profiles = {**last.profiles, **changed_by_uid}
+    return {uid: profile for uid, profile in profiles.items() if profile.obj.deleted_at is None}
 
 
 def changed_profiles(objects: Iterable[StoredObject]) -> Set[str]:
     """Return the names of the profiles among the objects."""
-    return {each.name for each in objects if each.kind == KIND.name}
+    return {obj.name for obj in objects if obj.kind == KIND.name}
 
 
 def sandboxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
     """Return the sandboxes with one of these profiles, by uid."""
-    return {uid: each for uid, each in last.sandboxes.items() if profile_of(each) in names}
+    return {uid: sandbox for uid, sandbox in last.sandboxes.items() if profile_of(sandbox) in names}
 
 
 def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
     """Return the pools whose template names one of these profiles, by uid."""
-    return {uid: each for uid, each in last.pools.items() if profile_of(each) in names}
+    return {uid: pool for uid, pool in last.pools.items() if profile_of(pool) in names}
 
 
 def profile_of(box: Sandbox | Pool) -> str:

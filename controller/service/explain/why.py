@@ -83,21 +83,23 @@ class Why:
         """Explain one object. Raises NotFound; ServiceUnavailable for one of this host before the loop's first pass."""
         obj, now = self._objects.get(kind, namespace, name), self._clock.now()
         host = host_of(obj, self._place.default)
-        here = self._place.alone or host == self._place.host
-        found = self._decided(obj, now) if here else explain_stored(obj, host)
+        is_local = self._place.alone or host == self._place.host
+        explanation = self._decided(obj, now) if is_local else explain_stored(obj, host)
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
-        return Reasons(obj, now, found, [event_object(each) for each in events])
+        return Reasons(obj, now, explanation, [event_object(event) for event in events])
 
     def _decided(self, obj: StoredObject, now: float) -> Explanation:
         last = self._snapshot()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
-        found = explain(replace(last, now=now), obj.uid, policy)
-        seen = _with_agent(found.seen, self._agent(obj))
-        full = [fact for each in last.observed.containers.get(obj.uid, ()) for fact in _full(self._folders(each))]
-        return replace(found, seen=(*seen, *self._contexts(obj), *full))
+        explanation = explain(replace(last, now=now), obj.uid, policy)
+        facts = _with_agent(explanation.seen, self._agent(obj))
+        full = [
+            fact for container in last.observed.containers.get(obj.uid, ()) for fact in _full(self._folders(container))
+        ]
+        return replace(explanation, seen=(*facts, *self._contexts(obj), *full))
 
     def why_server(self, namespace: str, name: str) -> Reasons:
         """Explain an MCP server. Raises NotFound; Conflict if its stored spec can't be read."""
@@ -107,40 +109,42 @@ class Why:
         except ValidationError:
             raise errors.Conflict(f"mcpserver `{name}`: this version can't read its spec; apply it again") from None
         labelled = self._objects.list(SANDBOX, namespace, labels=SESSION_LABEL).objects
-        sessions = [each for each in labelled if obj.uid in owner_uids(each)]
-        found = mcpserver.explain(obj, spec, sessions, last.observed.blind if last is not None else "not observed yet")
+        sessions = [sandbox for sandbox in labelled if obj.uid in owner_uids(sandbox)]
+        explanation = mcpserver.explain(
+            obj, spec, sessions, last.observed.blind if last is not None else "not observed yet"
+        )
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
-        return Reasons(obj, self._clock.now(), found, [event_object(each) for each in events])
+        return Reasons(obj, self._clock.now(), explanation, [event_object(event) for event in events])
 
 
 def _full(folders: Sequence[FolderUse]) -> Iterator[tuple[str, str]]:
     """Yield the in-memory folders that are full, or nearly so."""
-    for each in folders:
-        if each.share >= NEAR:
-            files = " (too many files)" if each.files >= NEAR else ""
-            use = f"{format_bytes(each.used_bytes)} of {format_bytes(each.size_bytes)}"
+    for folder in folders:
+        if folder.share >= NEAR:
+            files = " (too many files)" if folder.files >= NEAR else ""
+            use = f"{format_bytes(folder.used_bytes)} of {format_bytes(folder.size_bytes)}"
             action = "delete files in it, or give it a larger `size`"
-            yield "in-memory folder", f"`{each.path}` is {each.share:.0%} full{files}: {use}; {action}"
+            yield "in-memory folder", f"`{folder.path}` is {folder.share:.0%} full{files}: {use}; {action}"
 
 
-def _with_agent(seen: Facts, health: str) -> Facts:
+def _with_agent(facts: Facts, health: str) -> Facts:
     """Return the facts with the agent's health; "" without an agent."""
-    if not any(name == "agent" for name, _ in seen):
-        return (*seen, ("agent", health or "none"))
-    return tuple((name, f"{value}, {health}" if name == "agent" and health else value) for name, value in seen)
+    if not any(name == "agent" for name, _ in facts):
+        return (*facts, ("agent", health or "none"))
+    return tuple((name, f"{value}, {health}" if name == "agent" and health else value) for name, value in facts)
 
 
-def as_json(found: Reasons) -> serialize.Json:
+def as_json(reasons: Reasons) -> serialize.Json:
     """Return the explanation as the API shows it."""
-    explanation = found.explanation
+    explanation = reasons.explanation
     until = None if explanation.until is None else serialize.timestamp(explanation.until)
-    wait = None if explanation.until is None else round(max(0.0, explanation.until - found.at), 3)
+    wait = None if explanation.until is None else round(max(0.0, explanation.until - reasons.at), 3)
     return {
         "apiVersion": API_VERSION,
         "kind": "Why",
-        "metadata": serialize.metadata(found.obj),
-        "time": serialize.timestamp(found.at),
+        "metadata": serialize.metadata(reasons.obj),
+        "time": serialize.timestamp(reasons.at),
         "verdict": explanation.verdict,
         "reason": explanation.reason,
         "message": explanation.message,
@@ -149,8 +153,8 @@ def as_json(found: Reasons) -> serialize.Json:
         "wanted": _facts(explanation.wanted),
         "seen": _facts(explanation.seen),
         "remembered": _facts(explanation.remembered),
-        "calls": [{"call": str(each), "why": each.why} for each in explanation.actions],
-        "events": [{name: each.spec[name] for name in _OF_EVENTS} for each in found.events],
+        "calls": [{"call": str(action), "why": action.why} for action in explanation.actions],
+        "events": [{name: event.spec[name] for name in _OF_EVENTS} for event in reasons.events],
     }
 
 

@@ -100,19 +100,19 @@ class Previews:
 
     def check(self, purpose: Purpose, token: PreviewToken, target: PreviewTarget) -> str:
         """Return the uid of the sandbox that the token is of. Raises Unauthorized for one that does not hold."""
-        refused = errors.Unauthorized("the link is not valid for this address, or it has ended; ask for a new one")
+        refusal = errors.Unauthorized("the link is not valid for this address, or it has ended; ask for a new one")
         if port_refused(target.port):
-            raise refused
+            raise refusal
         if token.expires <= self._clock.now():
             raise errors.Unauthorized("the link has expired; ask for a new one, or run `paddock open` again")
         try:
             uid = self._objects.get(SANDBOX, target.namespace, target.name).uid
         except errors.NotFound:
-            raise refused from None
+            raise refusal from None
         key = self._signing_key()
         expected = sign(key, purpose, target, uid, self._counter(uid), token.expires, token.maker)
         if not hmac.compare_digest(expected.split(".")[2], token.mac):
-            raise refused
+            raise refusal
         if token.maker != _USER_OF_HOST:
             with errors.translate_store_errors():
                 maker = self._tokens.by_id(token.maker)

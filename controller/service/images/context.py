@@ -42,11 +42,11 @@ class Context:
 
     def digest(self, dockerfile: str) -> str:
         """Return a short hash of everything that is built."""
-        found = hashlib.sha256(dockerfile.encode())
-        for entry, data in sorted(self._entries, key=lambda each: each[0].name):
-            found.update(b"%s\0%s\0%d\0%s\0" % (entry.name, entry.target, len(data), entry.type.encode()))
-            found.update(data)
-        return found.hexdigest()[:16]
+        hasher = hashlib.sha256(dockerfile.encode())
+        for entry, data in sorted(self._entries, key=lambda pair: pair[0].name):
+            hasher.update(b"%s\0%s\0%d\0%s\0" % (entry.name, entry.target, len(data), entry.type.encode()))
+            hasher.update(data)
+        return hasher.hexdigest()[:16]
 
     def packed(self, dockerfile: str) -> bytes:
         """Return the archive for the engine, with that Dockerfile in it as DOCKERFILE."""
@@ -65,13 +65,13 @@ def streamed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Ite
 
     Raises BadRequest as soon as something in it can't be used, and TooLarge.
     """
-    held = bytearray()
+    buffer = bytearray()
     for piece in _packed(archive, dockerfile, limit_bytes):
-        held += piece
-        if len(held) >= PIECE_BYTES:
-            yield bytes(held)
-            held.clear()
-    yield bytes(held)
+        buffer += piece
+        if len(buffer) >= PIECE_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
+    yield bytes(buffer)
 
 
 def _packed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Iterator[bytes]:
@@ -118,9 +118,9 @@ def _reading(pieces: Iterator[bytes]) -> Callable[[int], bytes]:
         nonlocal piece, at
         if at == len(piece):
             piece, at = next(pieces, b""), 0
-        given = piece[at : at + count]
-        at += len(given)
-        return given
+        chunk = piece[at : at + count]
+        at += len(chunk)
+        return chunk
 
     return read
 
@@ -140,5 +140,5 @@ def pack_files(files: Mapping[str, bytes]) -> bytes:
 
 def too_large(limit_bytes: int) -> TooLarge:
     """Return the error for a context over the limit."""
-    words = f"the context is larger than {format_bytes(limit_bytes)} (setting image_context_bytes)"
-    return TooLarge(f"{words}; leave out what the build does not copy")
+    message = f"the context is larger than {format_bytes(limit_bytes)} (setting image_context_bytes)"
+    return TooLarge(f"{message}; leave out what the build does not copy")

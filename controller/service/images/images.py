@@ -129,8 +129,8 @@ class ImageTask:
         except BaseException as error:
             self._freed()
             if isinstance(error, ImageError):
-                words = f"{error} ({error.detail})" if error.detail and self._detailed else str(error)
-                raise (self._failure if error.found else errors.NotFound)(words) from error
+                message = f"{error} ({error.detail})" if error.detail and self._detailed else str(error)
+                raise (self._failure if error.found else errors.NotFound)(message) from error
             raise
 
     def close(self) -> None:
@@ -167,9 +167,9 @@ class ImageService:
     """The use-cases, for the caller of the current request (service.access.access.acting)."""
 
     def __init__(
-        self, images: Images, allowed: ImageRules, work: ImageWorkRules, recorder: Recorder, registry: Registry
+        self, images: Images, image_rules: ImageRules, work: ImageWorkRules, recorder: Recorder, registry: Registry
     ) -> None:
-        self._images, self._allowed, self._work = images, allowed, work
+        self._images, self._allowed, self._work = images, image_rules, work
         self._recorder, self._registry = recorder, registry
         # A task may be collected, and free its place, in the middle of taking another.
         self._lock, self._open = threading.RLock(), 0
@@ -182,77 +182,79 @@ class ImageService:
     def list(self) -> Sequence[HostImage]:
         """Return the images that the caller may use, by name; of each only the names that they may use."""
         asking = access.caller()
-        found = []
+        usable_images = []
         try:
             images = self._images.all()
         except ImageError as error:
             raise errors.ServiceUnavailable(str(error)) from error
-        for each in images:
+        for image in images:
             names = tuple(
                 name
-                for name in each.names
+                for name in image.names
                 if not self._refused(name) and (asking is None or may_use_image(asking, name))
             )
             if names:
-                found.append(HostImage(each.id, names, each.digests, each.size_bytes, each.created_at))
-        return sorted(found, key=lambda each: each.names)
+                usable_images.append(HostImage(image.id, names, image.digests, image.size_bytes, image.created_at))
+        return sorted(usable_images, key=lambda image: image.names)
 
     def pulling(self) -> Sequence[ImagePull]:
         """Return the pulls in progress, for sandboxes, of images that the caller may use. It never waits."""
         asking = access.caller()
-        found = (each for each in self._images.pulling() if not self._refused(each.image))
+        pulls = (pull for pull in self._images.pulling() if not self._refused(pull.image))
         return sorted(
-            (each for each in found if asking is None or may_use_image(asking, each.image)), key=lambda one: one.image
+            (pull for pull in pulls if asking is None or may_use_image(asking, pull.image)), key=lambda one: one.image
         )
 
     def pull(self, name: str) -> ImageTask:
         """Start a pull. Raises Invalid for an image beyond the operator's patterns, Forbidden beyond the caller's."""
         problems = self._refused(name)
         if problems:
-            raise errors.invalid([Problem("", 0, 0, "image", each) for each in problems])
+            raise errors.invalid([Problem("", 0, 0, "image", message) for message in problems])
         if rules.is_own(name):
-            words = f"`{name}` is one of Paddock's own names, which is never pulled; {rules.remedy(name)}"
-            raise errors.invalid([Problem("", 0, 0, "image", words)])
+            message = f"`{name}` is one of Paddock's own names, which is never pulled; {rules.remedy(name)}"
+            raise errors.invalid([Problem("", 0, 0, "image", message)])
         asking = access.caller()
         ask = AccessRequest("use", name=name, sub="images/pull")
         if asking is not None and not may_use_image(asking, name, role="user"):
-            words = f"{asking.name} may not pull `{name}`; it needs the role user, with this image among its images"
-            access.note(ask, words)
-            raise errors.Forbidden(words)
+            message = f"{asking.name} may not pull `{name}`; it needs the role user, with this image among its images"
+            access.note(ask, message)
+            raise errors.Forbidden(message)
 
         def steps(task: ImageTask) -> Iterator[ImageProgress]:
-            here = self._images.find(name)
-            if here is not None and rules.would_replace(name, here.digests):
-                words = "is on this host and came from no registry, and a pull would replace it; choose another name"
-                raise errors.Conflict(f"{name} {words}, or remove it first (`docker rmi {name}`)")
+            local_image = self._images.find(name)
+            if local_image is not None and rules.would_replace(name, local_image.digests):
+                message = "is on this host and came from no registry, and a pull would replace it; choose another name"
+                raise errors.Conflict(f"{name} {message}, or remove it first (`docker rmi {name}`)")
             yield from task.run(lambda: self._images.pull(name, seconds=PULL_SECONDS))
             task.image = self._images.find(name)
 
         detailed = asking is None or may_use_image(asking, name, role="operator")
         return self._started(ask, ImageTask(steps, errors.ServiceUnavailable, detailed=detailed))
 
-    def build(self, asked: BuildRequest) -> ImageTask:
+    def build(self, request: BuildRequest) -> ImageTask:
         """Start a build, for admins. Raises Invalid with every problem of the Dockerfile and its position."""
-        ask = AccessRequest("admin", name=asked.tag, sub="images/build")
+        ask = AccessRequest("admin", name=request.tag, sub="images/build")
         access.require(ask, self._registry)
         if self._work.build == "off":
             raise errors.Forbidden(_OFF)
-        context = Context(asked.context, self._work.context_bytes)
-        text = context.text(asked.path) if asked.dockerfile is None else asked.dockerfile
+        context = Context(request.context, self._work.context_bytes)
+        text = context.text(request.path) if request.dockerfile is None else request.dockerfile
         if text is None:
-            raise errors.BadRequest(f"the context has no file `{asked.path}`; name the Dockerfile with -f (dockerfile)")
-        recipe, problems = read_dockerfile(asked.path, text)
+            raise errors.BadRequest(
+                f"the context has no file `{request.path}`; name the Dockerfile with -f (dockerfile)"
+            )
+        recipe, problems = read_dockerfile(request.path, text)
         problems += refused(recipe, self._allowed, self._work.build)
-        if words := tag_refused(asked.tag):
-            problems.append(Problem("", 0, 0, "tag", words))
+        if message := tag_refused(request.tag):
+            problems.append(Problem("", 0, 0, "tag", message))
         if problems:
             raise errors.invalid(problems)
         labelled_text = labelled(recipe, context.digest(text))
         build = ImageBuild(
-            tag=with_tag(asked.tag),
+            tag=with_tag(request.tag),
             context=context.packed(labelled_text),
             dockerfile=DOCKERFILE,
-            arguments=asked.arguments,
+            arguments=request.arguments,
             seconds=self._work.build_seconds,
         )
         task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
@@ -279,7 +281,7 @@ class ImageService:
     def found(self) -> Mapping[str, str]:
         """Return the ids of the host's images by name. Raises ServiceUnavailable."""
         try:
-            return {name: each.id for each in self._images.all() for name in each.names}
+            return {name: image.id for image in self._images.all() for name in image.names}
         except ImageError as error:
             raise errors.ServiceUnavailable(str(error)) from error
 
@@ -292,17 +294,17 @@ class ImageService:
 
     def _build_steps(self, task: ImageTask, recipe: Recipe, build: ImageBuild) -> Iterator[ImageProgress]:
         for base, line in recipe.bases.items():
-            found = self._images.find(base)
-            if found is None and rules.is_own(base):
-                words = f"`{base}` is not on this host; {rules.remedy(base)}"
-                raise errors.invalid([Problem(recipe.file, line, 1, "FROM", words)])
-            if found is None:
+            base_image = self._images.find(base)
+            if base_image is None and rules.is_own(base):
+                message = f"`{base}` is not on this host; {rules.remedy(base)}"
+                raise errors.invalid([Problem(recipe.file, line, 1, "FROM", message)])
+            if base_image is None:
                 yield ImageProgress(f"pulling {base}")
                 yield from task.run(lambda base=base: self._images.pull(base, seconds=PULL_SECONDS))  # type: ignore[misc]
-                found = self._images.find(base)
-            if found is not None and found.triggers:
-                words = "has ONBUILD instructions, which would be carried out unread; use another base"
-                raise errors.invalid([Problem(recipe.file, line, 1, "FROM", f"`{base}` {words}")])
+                base_image = self._images.find(base)
+            if base_image is not None and base_image.triggers:
+                message = "has ONBUILD instructions, which would be carried out unread; use another base"
+                raise errors.invalid([Problem(recipe.file, line, 1, "FROM", f"`{base}` {message}")])
         yield from task.run(lambda: self._images.build(build))
         image = self._images.find(build.tag)
         if image is not None and image.size_bytes > self._work.image_bytes:
@@ -316,12 +318,12 @@ class ImageService:
         ask = AccessRequest("admin", name=name, sub="images/push")
         access.require(ask, self._registry)
         registry = registry_of(name) or _DEFAULT_REGISTRY
-        if words := tag_refused(name):
-            raise errors.invalid([Problem("", 0, 0, "image", words)])
+        if message := tag_refused(name):
+            raise errors.invalid([Problem("", 0, 0, "image", message)])
         if registry not in self._work.push_registries:
-            known = ", ".join(self._work.push_registries) or "none"
-            words = f"the operator allows no pushes to {registry} (setting push_registries: {known})"
-            raise errors.Forbidden(f"{words}; name the image REGISTRY/{name.rpartition('/')[2]}")
+            registries = ", ".join(self._work.push_registries) or "none"
+            message = f"the operator allows no pushes to {registry} (setting push_registries: {registries})"
+            raise errors.Forbidden(f"{message}; name the image REGISTRY/{name.rpartition('/')[2]}")
 
         def steps(task: ImageTask) -> Iterator[ImageProgress]:
             yield from task.run(lambda: self._images.push(with_tag(name), seconds=PULL_SECONDS))
@@ -340,8 +342,8 @@ class ImageService:
     def _started(self, ask: AccessRequest, task: ImageTask) -> ImageTask:
         with self._lock:
             if self._open >= AT_ONCE:
-                words = f"{AT_ONCE} pulls, builds and pushes are under way, which is the limit"
-                raise errors.TooManyRequests(f"{words}; try again when one has ended")
+                message = f"{AT_ONCE} pulls, builds and pushes are under way, which is the limit"
+                raise errors.TooManyRequests(f"{message}; try again when one has ended")
             self._open += 1
         try:
             self._recorder.used(ask, {})

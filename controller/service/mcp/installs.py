@@ -124,9 +124,9 @@ class _Failures:
 
 def in_thread(do: Callable[[], None]) -> threading.Thread | None:
     """Run it in a thread of its own."""
-    made = threading.Thread(target=do, name="mcp install", daemon=True)
-    made.start()
-    return made
+    thread = threading.Thread(target=do, name="mcp install", daemon=True)
+    thread.start()
+    return thread
 
 
 class Installs:
@@ -158,55 +158,57 @@ class Installs:
 
     def start(self) -> None:
         """Remove what an earlier daemon left, and look from now on. Raises ServiceError."""
-        if left := self.remove_left():
-            _log.info("mcp installs of an earlier daemon removed", count=left)
+        if sandbox_count := self.remove_left():
+            _log.info("mcp installs of an earlier daemon removed", count=sandbox_count)
         self._threads.append(threading.Thread(target=self._tick_always, name="mcp installs", daemon=True))
         self._threads[0].start()
 
     def close(self) -> None:
         """End the installs under way; their sandboxes are removed."""
         self._stop.set()
-        for each in list(self._jobs.values()):
-            self._close(each)
+        for job in list(self._jobs.values()):
+            self._close(job)
         for thread in self._threads:
             thread.join(30)
 
     def remove_left(self) -> int:
         """Delete the sandboxes of installs that nobody carries out. Return their number."""
         with access.acting(None):
-            found = self._objects.list(SANDBOX, NAMESPACE, labels=INSTALL_LABEL).objects
-            left = [each for each in found if each.deleted_at is None and self._servers.is_here(each)]
-            for each in left:
-                self._remove(each)
-        return len(left)
+            sandboxes = self._objects.list(SANDBOX, NAMESPACE, labels=INSTALL_LABEL).objects
+            leftovers = [
+                sandbox for sandbox in sandboxes if sandbox.deleted_at is None and self._servers.is_here(sandbox)
+            ]
+            for sandbox in leftovers:
+                self._remove(sandbox)
+        return len(leftovers)
 
     def tick(self) -> None:
         """Begin the installs that are wanted, record those that are here, and end those that nobody wants."""
-        wanted = self._wanted()
+        desired_jobs = self._wanted()
         for key, job in list(self._jobs.items()):
-            if key in wanted:
-                job.servers = wanted[key].servers
+            if key in desired_jobs:
+                job.servers = desired_jobs[key].servers
                 if key not in self._failures:
                     self._report_all(job, "Installing", _under_way(job))
             else:
                 self._close(job)
-        self._failures = {key: each for key, each in self._failures.items() if key in wanted}
+        self._failures = {key: job_failure for key, job_failure in self._failures.items() if key in desired_jobs}
         if self._engine.observe().blind:
             return
-        for key, job in wanted.items():
+        for key, job in desired_jobs.items():
             if key not in self._jobs:
                 self._look(key, job)
 
     def _look(self, key: str, job: _Job) -> None:
-        known = [each for each in (installed(job.plan, server.obj.status) for server in job.servers) if each]
+        recorded = [record for record in (installed(job.plan, server.obj.status) for server in job.servers) if record]
         failed, now = self._failures.get(key), self._clock()
-        if len(known) == len(job.servers) and now < self._seen.get(key, 0.0) + _SEEN_SECONDS:
+        if len(recorded) == len(job.servers) and now < self._seen.get(key, 0.0) + _SEEN_SECONDS:
             return
         if failed is not None and now < failed.not_before:
             self._report_all(job, "InstallFailed", failed.message)
             return
-        here = self._images.found() if known else {}
-        ready = next((each for each in known if here.get(str(each["image"])) == each["digest"]), None)
+        image_ids = self._images.found() if recorded else {}
+        ready = next((record for record in recorded if image_ids.get(str(record["image"])) == record["digest"]), None)
         if ready is None:
             self._begin(key, job)
         else:
@@ -224,17 +226,17 @@ class Installs:
                 _log.exception("mcp installs not looked at")
 
     def _wanted(self) -> dict[str, _Job]:
-        found: dict[str, _Job] = {}
-        for each in self._objects.list(KIND, None).objects if self._servers.are_kept() else ():
-            if each.deleted_at is not None or not each.spec.get("enabled", True):
+        jobs: dict[str, _Job] = {}
+        for obj in self._objects.list(KIND, None).objects if self._servers.are_kept() else ():
+            if obj.deleted_at is not None or not obj.spec.get("enabled", True):
                 continue
             with suppress(ValidationError, LaunchError):
-                spec = MCPServerSpec.model_validate(each.spec)
+                spec = MCPServerSpec.model_validate(obj.spec)
                 launch = launch_of(spec)
                 plan = install_plan(spec, self._rules.registries)
                 if launch is not None and plan is not None:
-                    found.setdefault(plan.key, _Job(plan, launch)).servers.append(Server(each, spec))
-        return found
+                    jobs.setdefault(plan.key, _Job(plan, launch)).servers.append(Server(obj, spec))
+        return jobs
 
     def _share(self, job: _Job, ready: Mapping[str, Any]) -> None:
         """Record an image that is here for the servers that lack it."""
@@ -252,7 +254,7 @@ class Installs:
             self._report_all(job, "Installing", _under_way(job))
         if is_free:
             thread = self._spawn(lambda: self._carry_out(key, job))
-            self._threads = [each for each in self._threads if each.is_alive()] + ([thread] if thread else [])
+            self._threads = [worker for worker in self._threads if worker.is_alive()] + ([thread] if thread else [])
 
     def _carry_out(self, key: str, job: _Job) -> None:
         try:
@@ -304,15 +306,15 @@ class Installs:
 
     def _check(self, plan: InstallPlan) -> None:
         """Raise _Failed for what is missing on this host."""
-        here = self._images.found()
+        image_ids = self._images.found()
         for image in dict.fromkeys((plan.fetching, plan.running)):
             # The sandbox's image is built by the host if it can be; a base that is not Paddock's own is pulled.
-            if image not in here and is_own(image) and not (image == plan.fetching and has_recipe(image)):
+            if image not in image_ids and is_own(image) and not (image == plan.fetching and has_recipe(image)):
                 raise _Failed(f"the image {image} is not on this host; {remedy(image)}")
         if not self._policy.levels[plan.level].allowed_hosts:
             setting = "npm_registry" if plan.source == "npm" else "pypi_index"
-            words = "sandboxes of level build reach no package registry"
-            raise _Failed(f"{words}; name one in the daemon's settings ({setting}, or package_hosts)")
+            message = "sandboxes of level build reach no package registry"
+            raise _Failed(f"{message}; name one in the daemon's settings ({setting}, or package_hosts)")
 
     def _await_start(self, job: _Job) -> None:
         """Wait until the sandbox runs. The time that the host takes to build its image does not count."""
@@ -336,16 +338,19 @@ class Installs:
     def _sandbox(self, job: _Job) -> StoredObject:
         """Return the install's sandbox. Raises _Failed if somebody else changed it."""
         assert job.sandbox is not None
-        found = self._objects.get(SANDBOX, NAMESPACE, job.sandbox.name)
-        if (found.uid, found.generation) != (job.sandbox.uid, job.sandbox.generation) or found.deleted_at is not None:
-            raise _Failed(f"its sandbox {NAMESPACE}/{found.name} was changed meanwhile")
-        return found
+        sandbox = self._objects.get(SANDBOX, NAMESPACE, job.sandbox.name)
+        if (sandbox.uid, sandbox.generation) != (
+            job.sandbox.uid,
+            job.sandbox.generation,
+        ) or sandbox.deleted_at is not None:
+            raise _Failed(f"its sandbox {NAMESPACE}/{sandbox.name} was changed meanwhile")
+        return sandbox
 
     def _run(self, job: _Job, command: Sequence[str]) -> Collected:
         self._go_on(job)
-        sandbox, left = self._sandbox(job), job.deadline - self._clock()
+        sandbox, seconds_left = self._sandbox(job), job.deadline - self._clock()
         most = self._streams.rules.most_seconds
-        limit = max(min(left, most) if most else left, 1.0)
+        limit = max(min(seconds_left, most) if most else seconds_left, 1.0)
         options: dict[str, Any] = {"env": dict(job.plan.env), "timeout_seconds": limit}
         stream = self._streams.exec(SANDBOX, NAMESPACE, sandbox.name, command, **options)()
         collector = Collector(_OUTPUT_BYTES)
@@ -355,8 +360,8 @@ class Installs:
         if done is None:
             raise _Failed("its sandbox ended early")
         if done.timed_out:
-            words = f"{self._rules.seconds:g} s were not enough (setting package_install_seconds)"
-            raise _Failed(f"{words}: the registry is slow, or does not answer{_last(done)}")
+            message = f"{self._rules.seconds:g} s were not enough (setting package_install_seconds)"
+            raise _Failed(f"{message}: the registry is slow, or does not answer{_last(done)}")
         return done
 
     def _output(self, job: _Job, command: Sequence[str]) -> str:
@@ -371,10 +376,10 @@ class Installs:
         if job.plan.examine:
             with suppress(_Failed, StreamError, errors.ServiceError):
                 finding = self._run(job, job.plan.examine).stdout.decode(errors="replace")
-        found = failure(
+        message = failure(
             job.plan, failed.exit_code, failed.stdout.decode(errors="replace"), finding, self._rules.disk_bytes
         )
-        return f"{found}{_last(failed)}"
+        return f"{message}{_last(failed)}"
 
     def _build(self, job: _Job, tag: str) -> tuple[str, str]:
         """Build the image of what was fetched; return its name and digest."""
@@ -426,10 +431,10 @@ class Installs:
         self._servers.report(server, Condition(READY, "Unknown", "Unused", message), {INSTALLED: dict(status)})
 
     def _report_all(self, job: _Job, reason: str, message: str) -> None:
-        for each in job.servers:
-            now = ready_condition(each.obj)
-            if [now.get(key) for key in _REPORTED] != [reason, message, each.obj.generation]:
-                self._servers.report(each, Condition(READY, "False", reason, message))
+        for server in job.servers:
+            now = ready_condition(server.obj)
+            if [now.get(key) for key in _REPORTED] != [reason, message, server.obj.generation]:
+                self._servers.report(server, Condition(READY, "False", reason, message))
 
 
 def _under_way(job: _Job) -> str:
@@ -439,5 +444,5 @@ def _under_way(job: _Job) -> str:
 def _last(done: Collected) -> str:
     """Return the last lines of a tool as a part of a message."""
     text = plain((done.stderr or done.stdout).decode(errors="replace"), _OUTPUT_BYTES).strip()
-    lines = [each.strip() for each in text.splitlines() if each.strip()][-_LAST_LINES:]
+    lines = [line.strip() for line in text.splitlines() if line.strip()][-_LAST_LINES:]
     return f"; its last lines: {' | '.join(lines)[-_LAST_LETTERS:]}" if lines else ""

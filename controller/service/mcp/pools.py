@@ -27,31 +27,33 @@ class WarmPools:
         """Make the pool as the server's spec asks, or remove it. Raises ServiceError."""
         place, name = server.obj.namespace, pool_name(server.obj.name)
         is_there = server.obj.deleted_at is None and not not_installed(server.spec)
-        wanted = pool_documents(server.obj.name, server.spec) if is_there else ()
+        documents = pool_documents(server.obj.name, server.spec) if is_there else ()
         with access.acting(None):
-            found = {kind.name: self._found(kind, place, name) for kind in (POOL, TEMPLATE)}
-            if wanted:
-                for each in found.values():
-                    if each is not None and not _is_owned(each, server):
-                        words = f"{each.kind.lower()} `{name}` is not the server's; delete it, or set warmReplicas to 0"
-                        raise errors.Conflict(words)
-                sources = [Source(f"warm sandboxes of {server}", json.dumps(each)) for each in wanted]
-                self._apply.apply(sources, namespace=place, whole=True, applied_by=_WRITTEN_BY)
+            stored = {kind.name: self._found(kind, place, name) for kind in (POOL, TEMPLATE)}
+            if documents:
+                for obj in stored.values():
+                    if obj is not None and not _is_owned(obj, server):
+                        message = (
+                            f"{obj.kind.lower()} `{name}` is not the server's; delete it, or set warmReplicas to 0"
+                        )
+                        raise errors.Conflict(message)
+                sources = [Source(f"warm sandboxes of {server}", json.dumps(document)) for document in documents]
+                self._apply.apply(sources, namespace=place, replaces=True, applied_by=_WRITTEN_BY)
                 return
             for kind in (POOL, TEMPLATE):  # a template in use stays until the sessions have ended
-                each = found[kind.name]
-                if each is not None and each.deleted_at is None and _is_owned(each, server):
+                obj = stored[kind.name]
+                if obj is not None and obj.deleted_at is None and _is_owned(obj, server):
                     self._objects.delete(kind, place, name, deleted_by=_WRITTEN_BY)
 
     def is_usable(self, server: Server) -> bool:
         """Return True if a session's sandbox may be of the pool's template: it is the server's own, and as it asks."""
         if not server.spec.warm_replicas:
             return False
-        found = self._found(TEMPLATE, server.obj.namespace, pool_name(server.obj.name))
-        if found is None or found.deleted_at is not None or not _is_owned(found, server):
+        template = self._found(TEMPLATE, server.obj.namespace, pool_name(server.obj.name))
+        if template is None or template.deleted_at is not None or not _is_owned(template, server):
             return False
-        wanted = SandboxTemplateSpec.model_validate(session_template(server.spec))
-        return SandboxTemplateSpec.model_validate(found.spec) == wanted
+        desired = SandboxTemplateSpec.model_validate(session_template(server.spec))
+        return SandboxTemplateSpec.model_validate(template.spec) == desired
 
     def _found(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
         try:
@@ -61,4 +63,4 @@ class WarmPools:
 
 
 def _is_owned(obj: StoredObject, server: Server) -> bool:
-    return any(each.get("uid") == server.obj.uid for each in obj.owner_references)
+    return any(reference.get("uid") == server.obj.uid for reference in obj.owner_references)

@@ -56,16 +56,16 @@ class McpServers:
 
     def get(self, namespace: str, name: str) -> Server:
         """Return a server. Raises NotFound; Conflict if its stored spec can't be read."""
-        found = self._objects.get(KIND, namespace, name)
-        parsed = _parsed(found)
+        obj = self._objects.get(KIND, namespace, name)
+        parsed = _parsed(obj)
         if parsed is None:
             raise errors.Conflict(f"mcpserver `{name}`: this version can't read its spec; apply it again")
         return parsed
 
     def list(self, namespace: str | None = None) -> Sequence[Server]:
         """Return the servers of a namespace (None: of all) that are not being deleted."""
-        found = (_parsed(each) for each in self._objects.list(KIND, namespace).objects if each.deleted_at is None)
-        return [each for each in found if each is not None]
+        servers = (_parsed(obj) for obj in self._objects.list(KIND, namespace).objects if obj.deleted_at is None)
+        return [server for server in servers if server is not None]
 
     def kept(self) -> Sequence[Server]:
         """Return the servers of all namespaces that this daemon keeps: all, or none if another host's does."""
@@ -120,26 +120,26 @@ class McpServers:
         """Return True if the sandbox waits for a quota's or the host's memory."""
         with access.acting(None):
             try:
-                found = self._objects.get(SANDBOX, sandbox.namespace, sandbox.name)
+                stored = self._objects.get(SANDBOX, sandbox.namespace, sandbox.name)
             except errors.NotFound:
                 return False
-        return stored_condition(found, "Scheduled").get("reason") == "QuotaExceeded"
+        return stored_condition(stored, "Scheduled").get("reason") == "QuotaExceeded"
 
     def sessions_left(self, sandboxes: Iterable[StoredObject]) -> int:
         """Return how many of these are still stored: their containers may be there."""
-        found = self._objects.list(SANDBOX, None, labels=SESSION_LABEL).objects
-        return len({each.uid for each in found} & {each.uid for each in sandboxes})
+        stored_sandboxes = self._objects.list(SANDBOX, None, labels=SESSION_LABEL).objects
+        return len({stored.uid for stored in stored_sandboxes} & {sandbox.uid for sandbox in sandboxes})
 
     def secret_values(self, server: Server) -> Sequence[str]:
         """Return the values of the server's secrets. Raises BadRequest for an unusable one."""
-        named = {each.env: SecretRef(each.name) for each in server.spec.secrets}
-        return list(self._streams.environment(server.obj.namespace, named).values())
+        references = {secret.env: SecretRef(secret.name) for secret in server.spec.secrets}
+        return list(self._streams.environment(server.obj.namespace, references).values())
 
     def start(self, server: Server, sandbox: StoredObject, stdin: Iterable[bytes]) -> TrackedStream:
         """Run the server's program in the sandbox, once that runs. Blocks. Raises StreamError, too."""
         spec = server.spec
-        env: dict[str, str | SecretRef] = {each.name: each.value for each in spec.env}
-        env |= {each.env: SecretRef(each.name) for each in spec.secrets}
+        env: dict[str, str | SecretRef] = {variable.name: variable.value for variable in spec.env}
+        env |= {secret.env: SecretRef(secret.name) for secret in spec.secrets}
         with access.acting(None):
             command, folder = self._program(spec)
             options: dict[str, Any] = {"env": env, "stdin": stdin, "timeout_seconds": 0, "working_dir": folder}
@@ -171,11 +171,11 @@ class McpServers:
     def remove_sessions(self) -> int:
         """Delete the sandboxes of all sessions; no session outlives its daemon. Return their number."""
         with errors.translate_store_errors(), self._store.transaction() as transaction:
-            found = transaction.owned()  # by its index: few of thousands of sandboxes are a session's
-        left = [each for each in found if each.deleted_at is None and _is_session(each) and self.is_here(each)]
-        for each in left:
-            self.remove_sandbox(each)
-        return len(left)
+            owned_objects = transaction.owned()  # by its index: few of thousands of sandboxes are a session's
+        sessions = [obj for obj in owned_objects if obj.deleted_at is None and _is_session(obj) and self.is_here(obj)]
+        for sandbox in sessions:
+            self.remove_sandbox(sandbox)
+        return len(sessions)
 
     def stored(self, server: Server) -> StoredObject:
         """Return the server as it is stored now; as it was known, if it is gone."""
@@ -184,7 +184,7 @@ class McpServers:
         return server.obj if current is None or current.uid != server.obj.uid else current
 
     def report(
-        self, server: Server, found: Condition, parts: Mapping[str, Any] | None = None, *, quiet: bool = False
+        self, server: Server, condition: Condition, fields: Mapping[str, Any] | None = None, *, quiet: bool = False
     ) -> None:
         """Store a condition of a server, with an event if its reason is new, and a warning in the log if not `quiet`.
 
@@ -194,20 +194,29 @@ class McpServers:
             current = self._store.get(KIND.name, server.obj.namespace, server.obj.name)
             if current is None or current.uid != server.obj.uid:
                 return
-            prior, now = stored_condition(current, found.type), self._clock.now()
-            made = dated(found, prior or None, server.obj.generation, now)
-            others = [each for each in current.status.get("conditions", ()) if each.get("type") != found.type]
-            both = sorted([*others, made], key=lambda each: str(each.get("type")))  # Ready is the first
-            status = {**current.status, **(parts or {}), "conditions": both}
+            prior, now = stored_condition(current, condition.type), self._clock.now()
+            dated_condition = dated(condition, prior or None, server.obj.generation, now)
+            other_conditions = [
+                stored for stored in current.status.get("conditions", ()) if stored.get("type") != condition.type
+            ]
+            both = sorted(
+                [*other_conditions, dated_condition], key=lambda entry: str(entry.get("type"))
+            )  # Ready is the first
+            status = {**current.status, **(fields or {}), "conditions": both}
             events: tuple[Event, ...] = ()
-            if found.status == "False" and (prior.get("reason"), prior.get("message")) != (found.reason, found.message):
-                is_asked = found.reason in ("Disabled", "Installing")
-                event = Event(current.ref, "Normal" if is_asked else "Warning", found.reason, found.message, now)
+            if condition.status == "False" and (prior.get("reason"), prior.get("message")) != (
+                condition.reason,
+                condition.message,
+            ):
+                is_asked = condition.reason in ("Disabled", "Installing")
+                event = Event(
+                    current.ref, "Normal" if is_asked else "Warning", condition.reason, condition.message, now
+                )
                 events = (event,)
                 if not quiet and not is_asked:
-                    _log.warning("mcp server not ready", object=str(current.ref), reason=found.reason)
-            elif found.status == "True" and prior.get("reason", found.reason) != found.reason:
-                events = (Event(current.ref, "Normal", found.reason, found.message, now),)
+                    _log.warning("mcp server not ready", object=str(current.ref), reason=condition.reason)
+            elif condition.status == "True" and prior.get("reason", condition.reason) != condition.reason:
+                events = (Event(current.ref, "Normal", condition.reason, condition.message, now),)
             self._store.record(Writes(statuses=(StatusWrite(current.ref, status),), events=events))
         except StoreError as error:
             _log.warning("status write failed", object=str(server.obj.ref), error=str(error))
@@ -223,4 +232,4 @@ def _parsed(obj: StoredObject) -> Server | None:
 def _is_session(obj: StoredObject) -> bool:
     if obj.kind != SANDBOX.name or SESSION_LABEL not in obj.labels:
         return False
-    return any(each.get("kind") == KIND.name for each in obj.owner_references)
+    return any(reference.get("kind") == KIND.name for reference in obj.owner_references)

@@ -33,9 +33,9 @@ def provider_key(secrets: Secrets | None, earlier: HostsOf, namespace: str, name
         try:
             key = secret_text(secrets, namespace, SecretRef(name))
         except SecretNotFound as error:
-            words = f"there is no secret `{name}` for namespace `{namespace}`"
+            message = f"there is no secret `{name}` for namespace `{namespace}`"
             remedy = f"set it on the host: paddock secret set {name} --host HOST -n {namespace}"
-            raise SecretNotFound(f"{words}; {remedy}") from error
+            raise SecretNotFound(f"{message}; {remedy}") from error
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable():
         raise NoSecret(f"the secret `{name}` is no key: it is empty, or has other than printable ASCII characters")

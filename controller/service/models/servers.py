@@ -68,23 +68,23 @@ class ModelServers:
             self._kept.clear()
             self._failed.clear()
             return MappingProxyType({})
-        named = {
-            (each.obj.namespace, sandbox_name(each.obj.name)): each
-            for each in snapshot.model_servers.values()
-            if each.spec is not None and each.obj.deleted_at is None
+        servers = {
+            (server_state.obj.namespace, sandbox_name(server_state.obj.name)): server_state
+            for server_state in snapshot.model_servers.values()
+            if server_state.spec is not None and server_state.obj.deleted_at is None
         }
         boxes: dict[str, StoredObject] = {}
-        if named:
+        if servers:
             for box in snapshot.sandboxes.values():
-                server = named.get((box.obj.namespace, box.obj.name))
+                server = servers.get((box.obj.namespace, box.obj.name))
                 if server is not None:
                     boxes[server.obj.uid] = box.obj
-        for known in (self._kept, self._failed):
-            for gone in known.keys() - snapshot.model_servers.keys():
-                known.pop(gone)
-        for server in named.values():
+        for by_uid in (self._kept, self._failed):
+            for uid in by_uid.keys() - snapshot.model_servers.keys():
+                by_uid.pop(uid)
+        for server in servers.values():
             self._keep(server, boxes.get(server.obj.uid))
-        return MappingProxyType({uid: each.state for uid, each in self._failed.items()})
+        return MappingProxyType({uid: failure.state for uid, failure in self._failed.items()})
 
     def _keep(self, server: StoredModelServer, box: StoredObject | None) -> None:
         obj = server.obj
@@ -111,11 +111,11 @@ class ModelServers:
         self._kept[obj.uid] = (obj.generation, applied.obj.uid, applied.obj.generation)
 
     def _fail(self, obj: StoredObject, state: ModelsState) -> None:
-        known = self._failed.get(obj.uid)
-        if known is None or known.state != state:
+        failure = self._failed.get(obj.uid)
+        if failure is None or failure.state != state:
             _log.warning("model server without a sandbox", object=str(obj.ref), reason=state.reason)
         else:
-            state = known.state
+            state = failure.state
         self._failed[obj.uid] = _Failure(obj.generation, self._clock() + _RETRY_SECONDS, state)
 
     def open(self, namespace: str, name: str, spec: ModelServerSpec) -> Forwarded:
@@ -134,12 +134,12 @@ class ModelServers:
         while True:
             passes = self._in_use.passes
             try:
-                return self._streams.enter(SANDBOX, namespace, box, lambda found: found)
+                return self._streams.enter(SANDBOX, namespace, box, lambda container: container)
             except (errors.NotFound, errors.Conflict) as error:
                 obj = self._found(namespace, box)
                 if obj is not None and (host := host_of(obj, self._place.host)) not in (UNBOUND, self._place.host):
-                    words = f"sandbox `{box}` is on host `{host}`: only sandboxes of that host can use its model"
-                    raise errors.ServiceUnavailable(words) from error
+                    message = f"sandbox `{box}` is on host `{host}`: only sandboxes of that host can use its model"
+                    raise errors.ServiceUnavailable(message) from error
                 if self._clock() >= deadline or (obj is not None and _needs_someone(obj)):
                     raise errors.ServiceUnavailable(str(error)) from error
             self._in_use.wait(passes, _WAIT_SECONDS)

@@ -66,19 +66,19 @@ class ModelUse:
 
     def every(self, namespace: str | None) -> Sequence[SourceUse]:
         """Return the use of each source of a namespace (None: of all), by kind, namespace and name."""
-        now, used = self._objects.now(), self.budgets()
-        found = [each for kind in SOURCES for each in self._objects.list(kind, namespace).objects]
-        named = _named(self._snapshot()) if found else {}
+        now, budgets = self._objects.now(), self.budgets()
+        sources = [source for kind in SOURCES for source in self._objects.list(kind, namespace).objects]
+        naming_sandboxes = _named(self._snapshot()) if sources else {}
         with self._lock:
             self._forget(now)
-            return [self._of(each, used.get(each.uid, {}), named, now) for each in found]
+            return [self._of(source, budgets.get(source.uid, {}), naming_sandboxes, now) for source in sources]
 
-    def _of(self, obj: StoredObject, used: Mapping[str, Any], named: _Named, now: float) -> SourceUse:
-        seconds: Mapping[str, int] = used.get("seconds", {})
+    def _of(self, obj: StoredObject, budget: Mapping[str, Any], naming_sandboxes: _Named, now: float) -> SourceUse:
+        seconds: Mapping[str, int] = budget.get("seconds", {})
         recent = sum(count for end, count in seconds.items() if now - _MINUTE < int(end) <= now + 1)
-        tokens = int(used.get("tokens", 0)) if used.get("day") == self._day else 0
-        users = {who: replace(each) for who, each in self._taken.get((obj.namespace, obj.name), {}).items()}
-        for name, reachable in named.get((obj.kind, obj.namespace, obj.name), ()):
+        tokens = int(budget.get("tokens", 0)) if budget.get("day") == self._day else 0
+        users = {who: replace(taken_use) for who, taken_use in self._taken.get((obj.namespace, obj.name), {}).items()}
+        for name, reachable in naming_sandboxes.get((obj.kind, obj.namespace, obj.name), ()):
             users["Sandbox", name] = replace(users.get(("Sandbox", name), Taken()), names_it=True, reachable=reachable)
         return SourceUse(obj, recent, tokens, self._since, float((self._day + 1) * _DAY), users)
 
@@ -86,20 +86,20 @@ class ModelUse:
         now = self._objects.now()
         with self._lock:
             self._forget(now)
-            for each in entries:
-                if each.verb == _VERB:
-                    self._add(each)
+            for entry in entries:
+                if entry.verb == _VERB:
+                    self._add(entry)
 
     def _add(self, entry: AuditEntry) -> None:
         by_token = entry.kind == provider.KIND.name  # a request on the host, that no sandbox made
         who = ("Token", entry.actor) if by_token else (entry.kind, entry.name)
         source = (entry.namespace, str(entry.detail["provider"]))
-        taken = self._taken.setdefault(source, {}).setdefault(who, Taken())
+        use = self._taken.setdefault(source, {}).setdefault(who, Taken())
         for outcome, count in entry.detail["requests"].items():
-            taken.requests += count
-            taken.failed += 0 if outcome == _WELL else count
-        taken.tokens_in += entry.detail["tokensIn"]
-        taken.tokens_out += entry.detail["tokensOut"]
+            use.requests += count
+            use.failed += 0 if outcome == _WELL else count
+        use.tokens_in += entry.detail["tokensIn"]
+        use.tokens_out += entry.detail["tokensOut"]
 
     def _forget(self, now: float) -> None:
         today = int(now // _DAY)
@@ -123,23 +123,23 @@ class _CountingAudit:
 
 def _named(snapshot: Snapshot | None) -> _Named:
     """Return the sandboxes that name each source, with the reason of their condition."""
-    found: defaultdict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
-    for each in snapshot.sandboxes.values() if snapshot is not None else ():
-        for source in each.spec.models if each.spec is not None else ():
+    naming_sandboxes: defaultdict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
+    for sandbox in snapshot.sandboxes.values() if snapshot is not None else ():
+        for source in sandbox.spec.models if sandbox.spec is not None else ():
             kind, ref = (
                 (provider.KIND.name, source.provider_ref)
                 if source.provider_ref is not None
                 else (modelserver.KIND.name, source.model_server_ref)
             )
             if ref is not None:
-                reason = str(condition_of(each.obj, _REACHABLE).get("reason", ""))
-                found[kind, each.obj.namespace, ref.name].append((each.obj.name, reason))
-    return found
+                reason = str(condition_of(sandbox.obj, _REACHABLE).get("reason", ""))
+                naming_sandboxes[kind, sandbox.obj.namespace, ref.name].append((sandbox.obj.name, reason))
+    return naming_sandboxes
 
 
-def as_json(used: SourceUse) -> serialize.Json:
+def as_json(use: SourceUse) -> serialize.Json:
     """Return the use of a source as the API shows it."""
-    obj = used.obj
+    obj = use.obj
     spec = stored_provider(obj).spec if obj.kind == provider.KIND.name else None
     limits = spec.limits if spec is not None else None
     ready = condition_of(obj)
@@ -150,13 +150,13 @@ def as_json(used: SourceUse) -> serialize.Json:
         "source": {"kind": obj.kind, "name": obj.name},
         "models": list(spec.models) if spec is not None else [obj.name] if obj.kind == modelserver.KIND.name else [],
         "ready": {each: str(ready.get(each, "")) for each in ("status", "reason", "message")},
-        "requestsLastMinute": used.requests_last_minute,
+        "requestsLastMinute": use.requests_last_minute,
         "requestsPerMinute": limits.requests_per_minute if limits else None,
-        "tokensToday": used.tokens_today,
+        "tokensToday": use.tokens_today,
         "tokensPerDay": limits.tokens_per_day if limits else None,
         "concurrent": limits.concurrent if limits else None,
-        "resetTime": serialize.timestamp(used.reset_at),
-        "since": serialize.timestamp(used.since),
+        "resetTime": serialize.timestamp(use.reset_at),
+        "since": serialize.timestamp(use.since),
         "users": [
             {
                 "kind": kind,
@@ -168,6 +168,6 @@ def as_json(used: SourceUse) -> serialize.Json:
                 "tokensIn": each.tokens_in,
                 "tokensOut": each.tokens_out,
             }
-            for (kind, name), each in sorted(used.users.items())
+            for (kind, name), each in sorted(use.users.items())
         ],
     }

@@ -71,50 +71,55 @@ class Apply:
         namespace: str | None = None,
         dry_run: bool = False,
         as_set: ApplySet = NO_SET,
-        whole: bool = False,
+        replaces: bool = False,
         applied_by: str = "",
     ) -> list[Applied]:
         """Apply files; return the results in the order of their documents, then the pruned objects.
 
-        `whole`: a document replaces its object, and what it leaves out is removed.
+        `replaces`: a document replaces its object, and what it leaves out is removed.
 
         Raises Invalid with every problem of every document, Conflict, or ServiceUnavailable; nothing is written then.
         """
         as_set.check()
-        check_turn(*(each.text for each in sources))
-        if any(each.compose is not None for each in sources):
+        check_turn(*(source.text for source in sources))
+        if any(source.compose is not None for source in sources):
             as_set = replace(as_set, project_in=namespace or DEFAULT_NAMESPACE)
         with _refusals_counted(self._meter):
             documents = self._read(sources, namespace, as_set)
         applied: list[Applied] = []
         counted = _refusals_counted(self._meter)
         with suppress(_DryRun), counted, self._pipeline.transaction() as writing:
-            decided, problems, conflicts = self._decide(writing, documents, as_set, whole=whole)
-            if problems and not (as_set.prune and len(decided) == len(documents)):
+            pending, problems, conflicts = self._decide(writing, documents, as_set, replaces=replaces)
+            if problems and not (as_set.prune and len(pending) == len(documents)):
                 raise errors.invalid([*problems, *conflicts])
-            stored = writing.put(decided, claim=not dry_run and not problems)
-            pruned, refused = as_set.pruned(
+            stored = writing.put(pending, claim=not dry_run and not problems)
+            pruned, refusals = as_set.pruned(
                 writing.transaction,
                 self._pipeline.registry,
                 self._pipeline.clock.now(),
-                {each.key: each for each in documents},
+                {document.key: document for document in documents},
             )
             if problems:  # the objects were put only to learn what refuses pruning, too; nothing is committed
-                raise errors.invalid([*problems, *conflicts, *refused])
-            if conflicts or refused:
-                raise _conflict([*conflicts, *refused])
-            shown = [each.obj for each in decided] if dry_run else stored
-            applied = [*map(_applied, decided, shown), *map(self._pruned, pruned)]
+                raise errors.invalid([*problems, *conflicts, *refusals])
+            if conflicts or refusals:
+                raise _conflict([*conflicts, *refusals])
+            answer_objects = [write.obj for write in pending] if dry_run else stored
+            applied = [*map(_applied, pending, answer_objects), *map(self._pruned, pruned)]
             if dry_run:
                 raise _DryRun
         if dry_run:
             return applied
-        if any(each.write for each in applied):
+        if any(applied_object.write for applied_object in applied):
             self._pipeline.wake()
-        for each in applied:
-            self._meter.count(_COUNTED, kind=each.kind.name, result=each.result)
-            if each.result != "unchanged":
-                _log.info(each.result, object=str(each.obj.ref), generation=each.obj.generation, by=applied_by)
+        for applied_object in applied:
+            self._meter.count(_COUNTED, kind=applied_object.kind.name, result=applied_object.result)
+            if applied_object.result != "unchanged":
+                _log.info(
+                    applied_object.result,
+                    object=str(applied_object.obj.ref),
+                    generation=applied_object.obj.generation,
+                    by=applied_by,
+                )
         return applied
 
     def _pruned(self, obj: StoredObject) -> Applied:
@@ -126,12 +131,12 @@ class Apply:
         documents: list[Document] = []
         problems: list[Problem] = []
         budget = ValueBudget()
-        for each in sources:
+        for source in sources:
             if len(problems) >= MOST_PROBLEMS:
-                problems.append(Problem(each.file, 0, 0, "", REST_UNREPORTED))
+                problems.append(Problem(source.file, 0, 0, "", REST_UNREPORTED))
                 break
-            found, wrong = self._parse(each, namespace, budget)
-            documents += found
+            parsed, wrong = self._parse(source, namespace, budget)
+            documents += parsed
             problems += wrong
         problems += find_duplicates(documents)
         if problems:
@@ -139,7 +144,7 @@ class Apply:
         require_documents(documents)
         as_set.check_documents(documents)
         if not documents and not as_set.prune:
-            names = ", ".join(each.file for each in sources) or "the request"
+            names = ", ".join(source.file for source in sources) or "the request"
             raise errors.BadRequest(f"there is no document in {names}; write one, or name another file")
         return documents
 
@@ -149,36 +154,38 @@ class Apply:
         registry = self._pipeline.registry
         if source.compose is None:
             return parse(source.file, source.text, registry, namespace=namespace, budget=budget)
-        found = read_compose(source.file, source.text, registry, source.compose, namespace=namespace, budget=budget)
-        return found.documents, found.problems
+        compose_file = read_compose(
+            source.file, source.text, registry, source.compose, namespace=namespace, budget=budget
+        )
+        return compose_file.documents, compose_file.problems
 
     def _decide(
-        self, writing: WriteTransaction, documents: Sequence[Document], as_set: ApplySet, *, whole: bool
+        self, writing: WriteTransaction, documents: Sequence[Document], as_set: ApplySet, *, replaces: bool
     ) -> tuple[list[PendingWrite], list[Problem], list[Problem]]:
         """Return the writes of the valid documents, all problems, and the conflicts with stored objects."""
         transaction = writing.transaction
         problems: list[Problem] = []
         conflicts: list[Problem] = []
         pending: list[PendingWrite] = []
-        for place, count in Counter(each.key[:2] for each in documents).items():
+        for place, count in Counter(document.key[:2] for document in documents).items():
             if count >= _MANY:
                 transaction.list(*place)  # one query, which the transaction remembers, instead of one for each
         writing.read_ahead(documents)
-        writing.use_profiles(self._profiles(transaction, documents, whole=whole))
-        for each in documents:
+        writing.use_profiles(self._profiles(transaction, documents, replaces=replaces))
+        for original in documents:
             if len(problems) + len(conflicts) >= MOST_PROBLEMS:
-                problems.append(each.problem((), REST_UNREPORTED))
+                problems.append(original.problem((), REST_UNREPORTED))
                 break
-            current = transaction.get(*each.key)
-            document, refused = as_set.membership(each, current)
-            refused += _conflicts(each, current)
-            conflicts += refused
-            if refused:
+            current = transaction.get(*original.key)
+            document, set_conflicts = as_set.membership(original, current)
+            set_conflicts += _conflicts(original, current)
+            conflicts += set_conflicts
+            if set_conflicts:
                 continue
-            spec, wrong = writing.admitted(document, _merged_spec(document, current, whole=whole), document.text)
+            spec, wrong = writing.admitted(document, _merged_spec(document, current, replaces=replaces), document.text)
             problems += wrong
             if spec is not None:
-                obj = as_set.member(_laid_over(writing, document, current, spec, whole=whole))
+                obj = as_set.member(_laid_over(writing, document, current, spec, replaces=replaces))
                 problems += _annotated(document, current, obj)
                 pending.append(PendingWrite(document, current, obj))
         pending, wrong = writing.owned(pending, merge=True)
@@ -188,15 +195,15 @@ class Apply:
         return pending, problems, conflicts
 
     def _profiles(
-        self, transaction: Transaction, documents: Sequence[Document], *, whole: bool
+        self, transaction: Transaction, documents: Sequence[Document], *, replaces: bool
     ) -> Iterator[StoredObject]:
         """Yield the security profiles among the documents: the other documents are admitted by them."""
-        for each in documents:
-            if each.kind.name == PROFILE.name:
+        for document in documents:
+            if document.kind.name == PROFILE.name:
                 with suppress(ValidationError):  # reported with its document
-                    merged = _merged_spec(each, transaction.get(*each.key), whole=whole)
-                    spec = normalise(each.kind, merged)
-                    yield StoredObject(PROFILE.name, "", each.name, uid="", spec=spec.stored)
+                    merged = _merged_spec(document, transaction.get(*document.key), replaces=replaces)
+                    spec = normalise(document.kind, merged)
+                    yield StoredObject(PROFILE.name, "", document.name, uid="", spec=spec.stored)
 
 
 @contextmanager
@@ -218,13 +225,13 @@ def _annotated(document: Document, current: StoredObject | None, obj: StoredObje
         yield document.problem(("metadata", "annotations"), message)
 
 
-def _applied(pending: PendingWrite, shown: StoredObject) -> Applied:
-    """Return the result of one document; `shown` is its object in the answer."""
+def _applied(pending: PendingWrite, answer_object: StoredObject) -> Applied:
+    """Return the result of one document; `answer_object` is its object in the answer."""
     kind, current = pending.target.kind, pending.current
     if current is None:
-        return Applied(kind, shown, "created", write=True)
+        return Applied(kind, answer_object, "created", write=True)
     same_seen = all(getattr(pending.obj, name) == getattr(current, name) for name in _SEEN)
-    return Applied(kind, shown, "unchanged" if same_seen else "configured", write=pending.obj != current)
+    return Applied(kind, answer_object, "unchanged" if same_seen else "configured", write=pending.obj != current)
 
 
 def _conflict(problems: Sequence[Problem]) -> errors.Conflict:
@@ -232,14 +239,14 @@ def _conflict(problems: Sequence[Problem]) -> errors.Conflict:
 
 
 def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:
-    found: Any = last_applied or {}
+    section: Any = last_applied or {}
     for name in names:
-        found = found.get(name, {})
-    return found  # type: ignore[no-any-return]
+        section = section.get(name, {})
+    return section  # type: ignore[no-any-return]
 
 
-def _merged_spec(document: Document, current: StoredObject | None, *, whole: bool) -> dict[str, Any]:
-    if whole:
+def _merged_spec(document: Document, current: StoredObject | None, *, replaces: bool) -> dict[str, Any]:
+    if replaces:
         return dict(without_nulls(document.spec))
     if current is None:
         return merge({}, document.spec, {})
@@ -248,7 +255,7 @@ def _merged_spec(document: Document, current: StoredObject | None, *, whole: boo
 
 
 def _laid_over(
-    writing: WriteTransaction, document: Document, current: StoredObject | None, spec: Normal, *, whole: bool
+    writing: WriteTransaction, document: Document, current: StoredObject | None, spec: Normal, *, replaces: bool
 ) -> StoredObject:
     """Return the stored object with the document merged into it, or the new object."""
     sent: dict[str, Any] = {
@@ -262,7 +269,7 @@ def _laid_over(
         sent["metadata"]["ownerReferences"] = sent_references(document)
     if current is None:
         return writing.created(document, spec, last_applied=sent)
-    if whole:
+    if replaces:
         names = sent["metadata"]
         return with_spec(document.kind, current, spec, labels=names["labels"], annotations=names["annotations"])
     labels = _section(current.last_applied, "metadata", "labels")

@@ -61,11 +61,11 @@ class ApplySet:
 
     def membership(self, document: Document, current: StoredObject | None) -> tuple[Document, list[Problem]]:
         """Return the document without the set's label, and the problems with its membership."""
-        written = document.labels.get(LABEL)
+        stated_set = document.labels.get(LABEL)
         has = set_of(current.labels) if current else ""
         problems = []
-        if written and written not in (self.name, has):
-            text = f"says `{written}`; only `apply --applyset` puts objects into a set: remove this line"
+        if stated_set and stated_set not in (self.name, has):
+            text = f"says `{stated_set}`; only `apply --applyset` puts objects into a set: remove this line"
             problems.append(document.problem(("metadata", "labels", LABEL), text))
         if self.name and has not in ("", self.name) and not self.take_over:
             text = (
@@ -87,7 +87,7 @@ class ApplySet:
         return replace(obj, labels={**obj.labels, LABEL: self.name}) if self.name else obj
 
     def pruned(
-        self, transaction: Transaction, registry: Registry, now: float, kept: Mapping[Key, Document]
+        self, transaction: Transaction, registry: Registry, now: float, kept_documents: Mapping[Key, Document]
     ) -> tuple[list[StoredObject], list[Problem]]:
         """Request the deletion of pruned members; return them, or the problems.
 
@@ -96,12 +96,12 @@ class ApplySet:
         if not self.prune:
             return [], []
         cascade = Cascade(transaction, registry, now)
-        going = cascade.closure(list(self._leaving(transaction, registry, kept.keys())))
-        going.sort(key=_key)
-        require_objects(going, "delete")
-        problems = [Problem("", 0, 0, "", f"can't be pruned: {text}") for text in cascade.refusals(going)]
-        for each in going:
-            document = kept.get(_key(each))
+        doomed = cascade.closure(list(self._leaving(transaction, registry, kept_documents.keys())))
+        doomed.sort(key=_key)
+        require_objects(doomed, "delete")
+        problems = [Problem("", 0, 0, "", f"can't be pruned: {text}") for text in cascade.refusals(doomed)]
+        for obj in doomed:
+            document = kept_documents.get(_key(obj))
             if document is not None:
                 text = "would be deleted with its owner, which left the files of apply set"
                 problems.append(
@@ -111,15 +111,17 @@ class ApplySet:
                 )
         if problems:
             return [], problems
-        marked = cascade.mark(going)
-        return [marked[each.uid] for each in going], []
+        marked = cascade.mark(doomed)
+        return [marked[obj.uid] for obj in doomed], []
 
-    def _leaving(self, transaction: Transaction, registry: Registry, kept: Iterable[Key]) -> Iterable[StoredObject]:
-        stay = set(kept)
+    def _leaving(
+        self, transaction: Transaction, registry: Registry, kept_keys: Iterable[Key]
+    ) -> Iterable[StoredObject]:
+        stay = set(kept_keys)
         for kind in registry:
-            for each in transaction.list(kind.name, self.project_in or None):
-                if set_of(each.labels) == self.name and each.deleted_at is None and _key(each) not in stay:
-                    yield each
+            for obj in transaction.list(kind.name, self.project_in or None):
+                if set_of(obj.labels) == self.name and obj.deleted_at is None and _key(obj) not in stay:
+                    yield obj
 
 
 NO_SET = ApplySet()

@@ -37,66 +37,68 @@ class Cascade:
 
     def closure(self, roots: Sequence[StoredObject]) -> list[StoredObject]:
         """Return the objects, and all dependents without another owner."""
-        going = {each.uid: each for each in roots}
+        doomed_by_uid = {root.uid: root for root in roots}
         owned = self._transaction.owned()
         grown = True
         while grown:
-            more = [
-                each
-                for each in owned
-                if each.uid not in going
-                and self._goes_with(each, going.keys())
-                and not self._is_kept(each, going.values())
+            dependents = [
+                candidate
+                for candidate in owned
+                if candidate.uid not in doomed_by_uid
+                and self._goes_with(candidate, doomed_by_uid.keys())
+                and not self._is_kept(candidate, doomed_by_uid.values())
             ]
-            going.update((each.uid, each) for each in more)
-            grown = bool(more)
-        return list(going.values())
+            doomed_by_uid.update((dependent.uid, dependent) for dependent in dependents)
+            grown = bool(dependents)
+        return list(doomed_by_uid.values())
 
-    def refusals(self, going: Sequence[StoredObject]) -> list[str]:
+    def refusals(self, doomed: Sequence[StoredObject]) -> list[str]:
         """Return the reasons not to delete these: objects that stay refer to them by name."""
-        uids = {each.uid for each in going}
-        return [text for obj in going if obj.deleted_at is None for text in self._in_use(obj, uids)]
+        uids = {obj.uid for obj in doomed}
+        return [text for obj in doomed if obj.deleted_at is None for text in self._in_use(obj, uids)]
 
     def delete(self, roots: Sequence[StoredObject], propagation: Propagation | None = None) -> list[StoredObject]:
         """Request the deletion of these, and return them as stored then. Raises Conflict with all refusals.
 
         For an object in deletion only another `propagation` makes a difference.
         """
-        fresh = [each for each in roots if each.deleted_at is None or propagation is not None]
-        going = list(fresh) if propagation == "Orphan" else self.closure(fresh)
-        refusals = self.refusals(going)
+        fresh = [root for root in roots if root.deleted_at is None or propagation is not None]
+        doomed = list(fresh) if propagation == "Orphan" else self.closure(fresh)
+        refusals = self.refusals(doomed)
         if refusals:
             raise errors.Conflict("\n".join(refusals))
-        marked = self.mark(going, propagation)
-        return [marked.get(each.uid, each) for each in roots]
+        marked = self.mark(doomed, propagation)
+        return [marked.get(root.uid, root) for root in roots]
 
-    def mark(self, going: Sequence[StoredObject], propagation: Propagation | None = None) -> dict[str, StoredObject]:
+    def mark(self, doomed: Sequence[StoredObject], propagation: Propagation | None = None) -> dict[str, StoredObject]:
         """Mark or remove a whole closure; return the objects as stored then, by uid."""
-        uids = {each.uid for each in going}
-        owned = self._transaction.owned() if going else ()
-        leaving = uids if propagation == "Orphan" else {each.uid for each in going if not self._ends_later(each)}
-        for each in owned:
-            if each.uid not in uids:
-                self._disown(each, leaving)
-        waits = {uid for each in owned for uid in blocking_uids(each)} if propagation == "Foreground" else set()
+        uids = {obj.uid for obj in doomed}
+        owned = self._transaction.owned() if doomed else ()
+        removed_uids = uids if propagation == "Orphan" else {obj.uid for obj in doomed if not self._ends_later(obj)}
+        for dependent in owned:
+            if dependent.uid not in uids:
+                self._disown(dependent, removed_uids)
+        waits = (
+            {uid for dependent in owned for uid in blocking_uids(dependent)} if propagation == "Foreground" else set()
+        )
         # Users first: one that is removed at once holds nothing any more.
-        in_order = sorted(going, key=lambda each: self._registry.deletion_order.get(each.kind, 0))
-        return {each.uid: self._mark(each, stays=each.uid in waits) for each in in_order}
+        in_order = sorted(doomed, key=lambda obj: self._registry.deletion_order.get(obj.kind, 0))
+        return {obj.uid: self._mark(obj, stays=obj.uid in waits) for obj in in_order}
 
     def _ends_later(self, obj: StoredObject) -> bool:
         kind = self._registry.by_name(obj.kind)
         return kind is not None and kind.ends_later(obj)
 
-    def _is_kept(self, obj: StoredObject, going: Collection[StoredObject]) -> bool:
+    def _is_kept(self, obj: StoredObject, doomed: Collection[StoredObject]) -> bool:
         """Return True for a dependent of an object whose work must end first."""
-        named = owner_uids(obj)
-        return any(each.uid in named and self._ends_later(each) for each in going)
+        owners_of_obj = owner_uids(obj)
+        return any(owner.uid in owners_of_obj and self._ends_later(owner) for owner in doomed)
 
-    def _goes_with(self, obj: StoredObject, going: Collection[str]) -> bool:
-        named = owner_uids(obj)
-        if not any(uid in going for uid in named):
+    def _goes_with(self, obj: StoredObject, doomed_uids: Collection[str]) -> bool:
+        owners_of_obj = owner_uids(obj)
+        if not any(uid in doomed_uids for uid in owners_of_obj):
             return False
-        return all(uid in going or self._is_gone(obj, at) for at, uid in enumerate(named))
+        return all(uid in doomed_uids or self._is_gone(obj, at) for at, uid in enumerate(owners_of_obj))
 
     def _is_gone(self, obj: StoredObject, at: int) -> bool:
         reference = obj.owner_references[at]
@@ -104,30 +106,34 @@ class Cascade:
         owner = self._transaction.get(*key) if key else None
         return key is not None and (owner is None or owner.uid != reference.get("uid"))
 
-    def _disown(self, obj: StoredObject, going: Collection[str]) -> None:
-        remaining = tuple(each for each in obj.owner_references if each.get("uid") not in going)
+    def _disown(self, obj: StoredObject, removed_uids: Collection[str]) -> None:
+        remaining = tuple(reference for reference in obj.owner_references if reference.get("uid") not in removed_uids)
         if remaining != obj.owner_references:
             self._transaction.put(replace(obj, owner_references=remaining))
 
-    def _mark(self, found: StoredObject, *, stays: bool) -> StoredObject:
-        own = (FOREGROUND_FINALIZER, IN_USE_FINALIZER, ENDING_FINALIZER)
-        kept = [each for each in found.finalizers if each not in own]
-        kept += [ENDING_FINALIZER] if self._ends_later(found) else []
-        kept += [FOREGROUND_FINALIZER] if stays else []
-        in_use = any(each.deleted_at is not None for _, users in self._users(found) for each in users)
-        kept += [IN_USE_FINALIZER] if in_use else []
-        finalizers = tuple(kept)
-        marked = replace(found, deleted_at=found.deleted_at or self._now, finalizers=finalizers)
+    def _mark(self, obj: StoredObject, *, stays: bool) -> StoredObject:
+        own_finalizers = (FOREGROUND_FINALIZER, IN_USE_FINALIZER, ENDING_FINALIZER)
+        finalizer_list = [finalizer for finalizer in obj.finalizers if finalizer not in own_finalizers]
+        finalizer_list += [ENDING_FINALIZER] if self._ends_later(obj) else []
+        finalizer_list += [FOREGROUND_FINALIZER] if stays else []
+        in_use = any(user.deleted_at is not None for _, users in self._users(obj) for user in users)
+        finalizer_list += [IN_USE_FINALIZER] if in_use else []
+        finalizers = tuple(finalizer_list)
+        marked = replace(obj, deleted_at=obj.deleted_at or self._now, finalizers=finalizers)
         if finalizers:
             return self._transaction.put(marked)
-        self._transaction.remove(found)
+        self._transaction.remove(obj)
         return marked
 
-    def _in_use(self, obj: StoredObject, going: Collection[str]) -> Iterable[str]:
-        for reference, found in self._users(obj):
-            staying = [each for each in found if each.deleted_at is None and each.uid not in going]
+    def _in_use(self, obj: StoredObject, doomed_uids: Collection[str]) -> Iterable[str]:
+        for reference, referrers in self._users(obj):
+            staying = [
+                referrer for referrer in referrers if referrer.deleted_at is None and referrer.uid not in doomed_uids
+            ]
             # Objects of the host are referred to from every namespace.
-            users = [each.name if obj.namespace else f"{each.namespace}/{each.name}" for each in staying]
+            users = [
+                referrer.name if obj.namespace else f"{referrer.namespace}/{referrer.name}" for referrer in staying
+            ]
             if users:
                 names = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
                 subject = f"{obj.kind.lower()} `{obj.name}`"
@@ -137,5 +143,5 @@ class Cascade:
         """Yield the objects that refer to one by name, by reference."""
         kind = self._registry.by_name(obj.kind)
         for reference in kind.referenced_by if kind else ():
-            found = self._transaction.list(reference.kind, obj.namespace or None)
-            yield reference, [each for each in found if reference.names(each) == obj.name]
+            candidates = self._transaction.list(reference.kind, obj.namespace or None)
+            yield reference, [candidate for candidate in candidates if reference.names(candidate) == obj.name]

@@ -68,19 +68,19 @@ class Claims:
             spec = SandboxSpec.model_validate(obj.spec)
         except ValidationError:
             return obj
-        own = self._place.host
-        seen = last is not None and bool(last.observed.at)  # since the daemon's start
-        found = None
-        if last is not None and last.pools and host_of(obj, own) == own:
-            found = self._take(transaction, last, obj, spec)
-        if found is None and not alone:
-            found = self._take_stored(transaction, obj, spec, host_of(obj, UNBOUND), besides=own)
-        if found is None and not alone and not seen and host_of(obj, own) == own:
-            found = self._take_stored(transaction, obj, spec, own)
-        self._count(last, obj, spec, found)
-        if found is None:
+        this_host = self._place.host
+        was_observed = last is not None and bool(last.observed.at)  # since the daemon's start
+        claimed_member = None
+        if last is not None and last.pools and host_of(obj, this_host) == this_host:
+            claimed_member = self._take(transaction, last, obj, spec)
+        if claimed_member is None and not alone:
+            claimed_member = self._take_stored(transaction, obj, spec, host_of(obj, UNBOUND), besides=this_host)
+        if claimed_member is None and not alone and not was_observed and host_of(obj, this_host) == this_host:
+            claimed_member = self._take_stored(transaction, obj, spec, this_host)
+        self._count(last, obj, spec, claimed_member)
+        if claimed_member is None:
             return obj
-        member, reserves = found
+        member, reserves = claimed_member
         bound = obj.status if alone else {**obj.status, "host": member.host}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
@@ -88,10 +88,10 @@ class Claims:
         transaction.add_event(Event(claimed.ref, "Normal", "Claimed", message, self._clock.now()))
         return claimed
 
-    def _count(self, last: Snapshot | None, obj: StoredObject, spec: SandboxSpec, found: object) -> None:
+    def _count(self, last: Snapshot | None, obj: StoredObject, spec: SandboxSpec, claimed_member: object) -> None:
         """Count one claim, or one miss of each pool that matched."""
-        if isinstance(found, tuple):
-            self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=found[0].parent_name)
+        if isinstance(claimed_member, tuple):
+            self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=claimed_member[0].parent_name)
             return
         for pool in claim_candidates.pools_for(last, obj, spec) if last else ():
             self._meter.count("paddock_pool_claim_misses_total", namespace=obj.namespace, pool=pool.obj.name)
@@ -110,10 +110,10 @@ class Claims:
             level = policy.levels[at_own_level(spec, pool.template).security_level]
             desired = reserved(spec, pool.template, level.limits)
             reserves = reservations.larger(member.reserves, desired)
-            whole, held = amount_of(reserves, 1), amount_of(member.reserves)
-            if not pool_has_room(transaction, pool, whole, held):
+            total, counted = amount_of(reserves, 1), amount_of(member.reserves)
+            if not pool_has_room(transaction, pool, total, counted):
                 continue
-            room = has_room(transaction, obj.namespace, facts, whole, held, self._place.host)
+            room = has_room(transaction, obj.namespace, facts, total, counted, self._place.host)
             return (member, reserves) if room else None
         return None
 
@@ -128,10 +128,10 @@ class Claims:
         """
         if spec.template_ref is None or spec.pool_policy == "Never" or spec.run_state != "Running":
             return None
-        found = transaction.get("SandboxTemplate", obj.namespace, spec.template_ref.name)
-        if found is None or found.deleted_at is not None:
+        stored_template = transaction.get("SandboxTemplate", obj.namespace, spec.template_ref.name)
+        if stored_template is None or stored_template.deleted_at is not None:
             return None
-        template = SandboxTemplateSpec.model_validate(found.spec)
+        template = SandboxTemplateSpec.model_validate(stored_template.spec)
         policy = with_profiles(fitted(self._policy, self._facts()), profiles_in(transaction))
         if admit_with(spec, template, policy):
             return None
@@ -142,8 +142,8 @@ class Claims:
             member = transaction.ready_member(pool, key, besides=besides, on=on)
             if member is None or amount_of(reservations.larger(member.reserves, desired)) != amount_of(member.reserves):
                 continue
-            held = amount_of(member.reserves)
-            if has_room_in_namespace(transaction, obj.namespace, amount_of(member.reserves, 1), held):
+            counted = amount_of(member.reserves)
+            if has_room_in_namespace(transaction, obj.namespace, amount_of(member.reserves, 1), counted):
                 return member, replace(member.reserves, cpu_shares=desired.cpu_shares)
         return None
 
@@ -153,15 +153,15 @@ class Claims:
         """Return the uids of its template's pools on a host ("": on any, except `besides`)."""
         default = self._place.default
         name = spec.template_ref.name if spec.template_ref else ""
-        found = (
-            whole_uid(each)
-            for each in transaction.list("SandboxPool", obj.namespace)
-            if each.deleted_at is None
-            and each.spec.get("templateRef", {}).get("name") == name
-            and on in ("", host_of(each, default))
-            and host_of(each, default) not in (UNBOUND, besides)
+        uids = (
+            whole_uid(pool)
+            for pool in transaction.list("SandboxPool", obj.namespace)
+            if pool.deleted_at is None
+            and pool.spec.get("templateRef", {}).get("name") == name
+            and on in ("", host_of(pool, default))
+            and host_of(pool, default) not in (UNBOUND, besides)
         )
-        return dict.fromkeys(found)
+        return dict.fromkeys(uids)
 
 
 def _still_members(

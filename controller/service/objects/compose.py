@@ -57,17 +57,17 @@ class Compose:
         check_turn(text)
         options = Project(project, variables or {}, folder)
         namespace = namespace or DEFAULT_NAMESPACE
-        found = read_compose(file, text, self._registry, options, namespace=namespace)
-        if found.problems:
-            raise errors.invalid(found.problems)
+        compose_file = read_compose(file, text, self._registry, options, namespace=namespace)
+        if compose_file.problems:
+            raise errors.invalid(compose_file.problems)
         applied = self._apply.apply(
             [Source(file, text, options)],
             namespace=namespace,
             dry_run=dry_run,
-            as_set=ApplySet(apply_set_name(namespace, found.project), prune=remove_orphans),
+            as_set=ApplySet(apply_set_name(namespace, compose_file.project), prune=remove_orphans),
             applied_by=applied_by,
         )
-        return Upped(found.project, applied, found.notes)
+        return Upped(compose_file.project, applied, compose_file.notes)
 
     def down(
         self,

@@ -23,33 +23,33 @@ class FieldSelector:
     @property
     def equal(self) -> Mapping[str, str]:
         """Return the fields with a required value: a source may narrow its query by them."""
-        return {field: value for field, wanted, value in self.terms if wanted}
+        return {field: value for field, is_equal, value in self.terms if is_equal}
 
     def matches(self, obj: StoredObject) -> bool:
         """Return True if all terms match. An absent field counts as empty."""
-        shown = serialize.shown(self.kind, obj) if self.terms else {}
-        return all((_value(shown, field) == value) == wanted for field, wanted, value in self.terms)
+        as_json = serialize.shown(self.kind, obj) if self.terms else {}
+        return all((_value(as_json, field) == value) == is_equal for field, is_equal, value in self.terms)
 
 
 def parse(text: str, kind: Kind) -> FieldSelector:
     """Parse a selector. Raises BadRequest, with the selectable fields, if it is invalid."""
     if not text.strip():
         return FieldSelector(kind)
-    return FieldSelector(kind, tuple(_term(each, kind, text) for each in text.split(",")))
+    return FieldSelector(kind, tuple(_term(term, kind, text) for term in text.split(",")))
 
 
-def _term(term: str, kind: Kind, whole: str) -> tuple[str, bool, str]:
-    found = _TERM.match(term)
+def _term(term: str, kind: Kind, text: str) -> tuple[str, bool, str]:
+    match = _TERM.match(term)
     served = (*_ANY, *kind.selectable)
-    if found is None or found[1] not in served:
+    if match is None or match[1] not in served:
         raise BadRequest(
-            f"field selector `{whole}`: can't read `{term.strip()}`; write metadata.name=NAME or another of "
+            f"field selector `{text}`: can't read `{term.strip()}`; write metadata.name=NAME or another of "
             f"{', '.join(served)}, with = or !="
         )
-    return found[1], found[2] != "!=", found[3]
+    return match[1], match[2] != "!=", match[3]
 
 
-def _value(shown: object, field: str) -> str:
+def _value(node: object, field: str) -> str:
     for step in field.split("."):
-        shown = shown.get(step) if isinstance(shown, Mapping) else None
-    return "" if shown is None else str(shown)
+        node = node.get(step) if isinstance(node, Mapping) else None
+    return "" if node is None else str(node)

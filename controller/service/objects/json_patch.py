@@ -35,13 +35,13 @@ def merge_patch(target: Any, patch: Any) -> Any:
     """Return the target with a merge patch applied: null removes a field, a list replaces the whole list."""
     if not isinstance(patch, Mapping):
         return deepcopy(patch)
-    made = dict(target) if isinstance(target, Mapping) else {}
+    merged = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if value is None:
-            made.pop(name, None)
+            merged.pop(name, None)
         else:
-            made[name] = merge_patch(made.get(name), value)
-    return made
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
 
 
 def merge_patch_between(before: Any, after: Any) -> Any:
@@ -64,16 +64,16 @@ def json_patch(target: Any, operations: Any) -> Any:
     if len(operations) > MAX_OPERATIONS:
         raise BadPatch(f"{len(operations)} operations; at most {MAX_OPERATIONS} are taken at a time")
     document, copied = {_ROOT: deepcopy(target)}, 0
-    for number, each in enumerate(operations, 1):
-        if not isinstance(each, Mapping) or each.get("op") not in _OPERATIONS:
+    for number, operation in enumerate(operations, 1):
+        if not isinstance(operation, Mapping) or operation.get("op") not in _OPERATIONS:
             raise BadPatch(f"operation {number}: `op` must be one of {', '.join(_OPERATIONS)}")
         try:
-            copied += _copied_bytes(document, each)
+            copied += _copied_bytes(document, operation)
             if copied > MAX_COPIED_BYTES:
                 raise BadPatch(f"the patch copies more than {MAX_COPIED_BYTES >> 20} MiB")
-            _carry_out(document, each)
+            _carry_out(document, operation)
         except (BadPatch, JSONPatchError, JSONPointerError) as error:
-            raise BadPatch(f"operation {number} ({each['op']}): {error}") from error
+            raise BadPatch(f"operation {number} ({operation['op']}): {error}") from error
         except Mismatch as error:
             raise Mismatch(f"operation {number} (test): {error}") from error
     return document[_ROOT]
@@ -123,17 +123,17 @@ def _remove(document: dict[str, Any], path: Sequence[str]) -> Any:
     """Remove the value at that path and return it."""
     if path == [_ROOT]:
         raise BadPatch("the whole object can't be removed; delete it")
-    found = _find(document, path)
+    removed = _find(document, path)
     _apply(document, op="remove", path=_text(path))
-    return found
+    return removed
 
 
 def _test(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     try:
-        found = _find(document, path)
+        current = _find(document, path)
     except BadPatch as error:
         raise Mismatch(str(error)) from error
-    if not _equal(found, value):
+    if not _equal(current, value):
         raise Mismatch(f"{_shown(path)} does not have the tested value")
 
 
@@ -142,11 +142,11 @@ def _pointer(operation: Mapping[str, Any], name: str) -> list[str]:
     text = operation.get(name)
     if not isinstance(text, str) or (text and not text.startswith("/")):
         raise BadPatch(f"`{name}` must be a pointer such as /spec/template/image")
-    return [_ROOT, *(each.replace("~1", "/").replace("~0", "~") for each in text.split("/")[1:])]
+    return [_ROOT, *(step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:])]
 
 
 def _text(steps: Sequence[str]) -> str:
-    return "/" + "/".join(each.replace("~", "~0").replace("/", "~1") for each in steps)
+    return "/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _shown(steps: Sequence[str]) -> str:
@@ -156,17 +156,17 @@ def _shown(steps: Sequence[str]) -> str:
 
 def _find(document: Any, steps: Sequence[str]) -> Any:
     """Return the value at these steps. Raises BadPatch with the first step that leads nowhere."""
-    found = document
+    node = document
     for at, step in enumerate(steps, 1):
-        if isinstance(found, dict) and step in found:
-            found = found[step]
-        elif isinstance(found, list):
-            if not _INDEX.fullmatch(step) or int(step) >= len(found):
-                raise BadPatch(f"there is no item {_shown(steps[:at])}; the list has {len(found)}")
-            found = found[int(step)]
+        if isinstance(node, dict) and step in node:
+            node = node[step]
+        elif isinstance(node, list):
+            if not _INDEX.fullmatch(step) or int(step) >= len(node):
+                raise BadPatch(f"there is no item {_shown(steps[:at])}; the list has {len(node)}")
+            node = node[int(step)]
         else:
             raise BadPatch(f"there is nothing at {_shown(steps[:at])}")
-    return found
+    return node
 
 
 def _check_target(document: Any, steps: Sequence[str]) -> None:
@@ -182,12 +182,12 @@ def _copied_bytes(document: Any, operation: Mapping[str, Any]) -> int:
     return len(json.dumps(_find(document, _pointer(operation, "from")))) if operation["op"] == "copy" else 0
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, second: Any) -> bool:
     """Compare two values as JSON: 1 equals 1.0, true does not equal 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(_equal(first[name], second[name]) for name in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    return bool(first == second)

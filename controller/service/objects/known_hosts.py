@@ -19,19 +19,23 @@ class KnownHosts:
 
     def refusals(self, current: StoredObject | None, obj: StoredObject) -> Iterator[tuple[str, str]]:
         """Yield (field, message) if a spec begins to name a host that there is not; an unchanged one may stay."""
-        asked = obj.spec.get("host")
-        if obj.kind in BOUND_KINDS and (current is None or current.spec.get("host") != asked):
-            yield from self.refused(asked)
+        host_name = obj.spec.get("host")
+        if obj.kind in BOUND_KINDS and (current is None or current.spec.get("host") != host_name):
+            yield from self.refused(host_name)
 
-    def refused(self, asked: str | None) -> Iterator[tuple[str, str]]:
+    def refused(self, host_name: str | None) -> Iterator[tuple[str, str]]:
         """Yield (field, message) if that is no host; None: a host is not asked for."""
-        if self._place.alone or not asked:
+        if self._place.alone or not host_name:
             return
-        if asked == self._place.host or self._transaction.get(HOST.name, "", asked) is not None:
+        if host_name == self._place.host or self._transaction.get(HOST.name, "", host_name) is not None:
             return
-        yield from ((each.field, each.message) for each in unknown(asked, self._known()))
+        yield from ((refusal.field, refusal.message) for refusal in unknown(host_name, self._known()))
 
     def _known(self) -> set[str]:
-        stored = {each.name for each in self._transaction.list(HOST.name, "")}
-        own = {self._place.host} if self._place.keeps_sandboxes else set()
-        return stored | own | {host_of_lease(each.name) for each in self._leases() if each.seconds_left > 0} - {""}
+        stored = {host.name for host in self._transaction.list(HOST.name, "")}
+        this_host = {self._place.host} if self._place.keeps_sandboxes else set()
+        return (
+            stored
+            | this_host
+            | {host_of_lease(lease.name) for lease in self._leases() if lease.seconds_left > 0} - {""}
+        )

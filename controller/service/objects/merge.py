@@ -24,13 +24,13 @@ def merge(last: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, An
 
 def without_older_defaults(live: Mapping[str, Any], older: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the live mapping without the defaults of an older version that nobody has changed since."""
-    kept = dict(live)
+    merged = dict(live)
     for key, value in older.items():
         if isinstance(value, Mapping) and isinstance(live.get(key), Mapping):
-            kept[key] = without_older_defaults(live[key], value)
+            merged[key] = without_older_defaults(live[key], value)
         elif key in live and live[key] == value:
-            del kept[key]
-    return kept
+            del merged[key]
+    return merged
 
 
 def _value(last: Any, new: Any, live: Any) -> Any:
@@ -53,11 +53,16 @@ def _list(last: Sequence[Any], new: Sequence[Any], live: Sequence[Any]) -> list[
     """Merge lists whose items have a key item by item; replace every other list whole."""
     key = _key(last, new, live)
     if not key:
-        return [_clean(each) for each in new]
-    before, there = _by(key, last), _by(key, live)
-    order = _order(list(_by(key, new)), [each for each in there if each not in before], list(there))
-    given = _by(key, new)
-    return [_item(before.get(each), given.get(each, _ABSENT), there.get(each)) for each in order]
+        return [_clean(element) for element in new]
+    before, live_by_key = _by(key, last), _by(key, live)
+    order = _order(
+        list(_by(key, new)), [key_value for key_value in live_by_key if key_value not in before], list(live_by_key)
+    )
+    new_by_key = _by(key, new)
+    return [
+        _item(before.get(key_value), new_by_key.get(key_value, _ABSENT), live_by_key.get(key_value))
+        for key_value in order
+    ]
 
 
 def _item(last: Any, new: Any, live: Any) -> Any:
@@ -67,29 +72,29 @@ def _item(last: Any, new: Any, live: Any) -> Any:
 def _clean(value: Any) -> Any:
     """Return a value without the nulls inside it."""
     if isinstance(value, Mapping):
-        return {key: _clean(each) for key, each in value.items() if each is not None}
-    return [_clean(each) for each in value] if isinstance(value, list) else value
+        return {key: _clean(element) for key, element in value.items() if element is not None}
+    return [_clean(element) for element in value] if isinstance(value, list) else value
 
 
 def _key(*lists: Sequence[Any]) -> str:
     """Return the key that every item of all lists has, unique in each list; empty if there is none."""
     for key in KEYS:
-        values = [[each.get(key) if isinstance(each, Mapping) else None for each in items] for items in lists]
-        if all(None not in each and len(set(map(repr, each))) == len(each) for each in values):
+        values = [[element.get(key) if isinstance(element, Mapping) else None for element in items] for items in lists]
+        if all(None not in key_values and len(set(map(repr, key_values))) == len(key_values) for key_values in values):
             return key
     return ""
 
 
 def _by(key: str, items: Sequence[Any]) -> dict[Any, Any]:
-    return {each[key]: each for each in items}
+    return {element[key]: element for element in items}
 
 
-def _order(given: list[Any], others: list[Any], live: list[Any]) -> list[Any]:
+def _order(new_keys: list[Any], other_keys: list[Any], live: list[Any]) -> list[Any]:
     """Return the given order, with each other item after the one that precedes it in the live list."""
-    result = list(given)
-    for each in others:
-        if each in given:
+    result = list(new_keys)
+    for live_key in other_keys:
+        if live_key in new_keys:
             continue
-        ahead = [before for before in live[: live.index(each)] if before in result]
-        result.insert(result.index(ahead[-1]) + 1 if ahead else 0, each)
+        ahead = [before for before in live[: live.index(live_key)] if before in result]
+        result.insert(result.index(ahead[-1]) + 1 if ahead else 0, live_key)
     return result

@@ -28,12 +28,12 @@ def normalise(kind: Kind, spec: Mapping[str, Any]) -> Normal:
     try:
         return _dump(kind.spec.model_validate(spec, by_alias=True, by_name=False), ())
     except ValidationError as error:
-        unknown = [tuple(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"]
+        unknown = [tuple(fault["loc"]) for fault in error.errors() if fault["type"] == "extra_forbidden"]
         if not unknown:
             raise
-    rest = _copy(spec)
-    aside = [(path, _take(rest, path)) for path in unknown]
-    return _dump(kind.spec.model_validate(rest, by_alias=True, by_name=False), aside)
+    known_fields = _copy(spec)
+    aside = [(path, _take(known_fields, path)) for path in unknown]
+    return _dump(kind.spec.model_validate(known_fields, by_alias=True, by_name=False), aside)
 
 
 def same(kind: Kind, stored: Mapping[str, Any], desired: Normal) -> bool:
@@ -57,8 +57,8 @@ def _dump(model: Model, aside: Sequence[tuple[Path, Any]]) -> Normal:
 
 def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _copy(each) for key, each in value.items()}
-    return [_copy(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _copy(element) for key, element in value.items()}
+    return [_copy(element) for element in value] if isinstance(value, list | tuple) else value
 
 
 def _holder(value: Any, path: Path) -> Any:

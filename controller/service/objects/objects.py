@@ -66,12 +66,12 @@ class Objects:
         """Return the object. Raises NotFound."""
         with errors.translate_store_errors():
             source = self._sources.get(kind.name)
-            found = source.get(namespace, name) if source else None
-            if found is None and not kind.read_only:
-                found = self._store.get(kind.name, namespace, name)
-        if found is None:
+            stored = source.get(namespace, name) if source else None
+            if stored is None and not kind.read_only:
+                stored = self._store.get(kind.name, namespace, name)
+        if stored is None:
             raise not_found(kind, namespace, name)
-        return found
+        return stored
 
     def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "", limit: int = 0
@@ -80,11 +80,13 @@ class Objects:
 
         Raises BadRequest for an invalid selector.
         """
-        by_labels, asked = selector.parse(labels), field_selector.parse(fields, kind)
+        by_labels, by_fields = selector.parse(labels), field_selector.parse(fields, kind)
         with errors.translate_store_errors():
-            objects, revision = self._all(kind, namespace, asked, 0 if by_labels.requirements else limit)
-        if by_labels.requirements or asked.terms:  # else as they are: some sources make each item only when it is read
-            objects = [each for each in objects if by_labels.matches(each.labels) and asked.matches(each)]
+            objects, revision = self._all(kind, namespace, by_fields, 0 if by_labels.requirements else limit)
+        if (
+            by_labels.requirements or by_fields.terms
+        ):  # else as they are: some sources make each item only when it is read
+            objects = [obj for obj in objects if by_labels.matches(obj.labels) and by_fields.matches(obj)]
         return Found(objects[-limit:] if 0 < limit < len(objects) else objects, revision)
 
     def page(
@@ -102,37 +104,39 @@ class Objects:
         Raises BadRequest for an invalid selector or token.
         """
         last = page_token.parse(token) if token else None
-        by_labels, asked = selector.parse(labels), field_selector.parse(fields, kind)
-        if not by_labels.requirements and not asked.terms and kind.name not in self._sources:
+        by_labels, by_fields = selector.parse(labels), field_selector.parse(fields, kind)
+        if not by_labels.requirements and not by_fields.terms and kind.name not in self._sources:
             return self._whole_page(kind, namespace, last, limit)
-        found: list[StoredObject] = []
-        begun = None if last is None else last.revision
+        matches: list[StoredObject] = []
+        first_revision = None if last is None else last.revision
         after = None if last is None else last.after
         chunk = None if limit == 0 else limit + 1
         with errors.translate_store_errors():
             while True:
                 objects, revision = self._some(kind, namespace, after, chunk)
-                begun = revision if begun is None else begun
-                found += [each for each in objects if by_labels.matches(each.labels) and asked.matches(each)]
-                if chunk is None or len(objects) < chunk or len(found) > limit:
+                first_revision = revision if first_revision is None else first_revision
+                matches += [obj for obj in objects if by_labels.matches(obj.labels) and by_fields.matches(obj)]
+                if chunk is None or len(objects) < chunk or len(matches) > limit:
                     break
                 after, chunk = (objects[-1].namespace, objects[-1].name), max(chunk, _CHUNK)
-        if limit == 0 or len(found) <= limit:
-            return Found(found, begun)
-        found = found[:limit]
-        return Found(found, begun, PageToken(begun, (found[-1].namespace, found[-1].name)).text())
+        if limit == 0 or len(matches) <= limit:
+            return Found(matches, first_revision)
+        matches = matches[:limit]
+        return Found(
+            matches, first_revision, PageToken(first_revision, (matches[-1].namespace, matches[-1].name)).text()
+        )
 
     def _whole_page(self, kind: Kind, namespace: str | None, last: PageToken | None, limit: int) -> Found:
         """Return a page of a stored kind, without selectors: its objects are decoded where they are read."""
         after = None if last is None else last.after
         with errors.translate_store_errors():
             page = self._store.page(kind.name, namespace, after=after, limit=limit + 1 if limit else None)
-        begun = page.revision if last is None else last.revision
+        first_revision = page.revision if last is None else last.revision
         if limit == 0 or len(page.versions) <= limit:
-            return Found(page.objects, begun, versions=page.versions)
+            return Found(page.objects, first_revision, versions=page.versions)
         end = page.objects[limit - 1]
-        rest = PageToken(begun, (end.namespace, end.name)).text()
-        return Found(page.objects[:limit], begun, rest, page.versions[:limit])
+        continue_token = PageToken(first_revision, (end.namespace, end.name)).text()
+        return Found(page.objects[:limit], first_revision, continue_token, page.versions[:limit])
 
     def _some(
         self, kind: Kind, namespace: str | None, after: tuple[str, str] | None, limit: int | None
@@ -142,18 +146,18 @@ class Objects:
             page = self._store.page(kind.name, namespace, after=after, limit=limit)
             return page.objects, page.revision
         objects, revision = self._all(kind, namespace, field_selector.parse("", kind), 0)
-        later = [each for each in objects if after is None or (each.namespace, each.name) > after]
+        later = [obj for obj in objects if after is None or (obj.namespace, obj.name) > after]
         return later[:limit], revision
 
     def _all(
-        self, kind: Kind, namespace: str | None, asked: FieldSelector, limit: int
+        self, kind: Kind, namespace: str | None, by_fields: FieldSelector, limit: int
     ) -> tuple[Sequence[StoredObject], int]:
         source = self._sources.get(kind.name)
-        computed = source.list(namespace, asked, limit) if source else ()
+        computed = source.list(namespace, by_fields, limit) if source else ()
         if kind.read_only:
             return computed, 0
         stored, revision = self._store.list(kind.name, namespace)
-        both = sorted((*computed, *stored), key=lambda each: each.name) if computed else stored
+        both = sorted((*computed, *stored), key=lambda obj: obj.name) if computed else stored
         return both, revision
 
     def delete(
@@ -174,10 +178,10 @@ class Objects:
             return self._delete_read_only(kind, namespace, name, deleted_by)
         with errors.translate_store_errors(), self._store.transaction() as transaction:
             transaction.read_ahead([(kind.name, namespace, name)], owned=True)
-            found = transaction.get(kind.name, namespace, name)
-            if found is None:
+            stored = transaction.get(kind.name, namespace, name)
+            if stored is None:
                 raise not_found(kind, namespace, name)
-            [deleted] = Cascade(transaction, self._registry, self.now()).delete([found], propagation)
+            [deleted] = Cascade(transaction, self._registry, self.now()).delete([stored], propagation)
         self._announce([deleted], deleted_by)
         return deleted
 
@@ -204,13 +208,13 @@ class Objects:
         """Request the deletion of all matching objects of a namespace, in one transaction."""
         matching = selector.parse(labels)
         with errors.translate_store_errors(), self._store.transaction() as transaction:
-            found = [each for each in transaction.list(kind.name, namespace) if matching.matches(each.labels)]
-            deleted = Cascade(transaction, self._registry, self.now()).delete(found, propagation)
+            matches = [obj for obj in transaction.list(kind.name, namespace) if matching.matches(obj.labels)]
+            deleted = Cascade(transaction, self._registry, self.now()).delete(matches, propagation)
         self._announce(deleted, deleted_by)
         return deleted
 
     def _announce(self, deleted: Sequence[StoredObject], deleted_by: str) -> None:
         if deleted:
             self._wake()
-        for each in deleted:
-            _log.info("deletion requested", object=str(each.ref), by=deleted_by)
+        for obj in deleted:
+            _log.info("deletion requested", object=str(obj.ref), by=deleted_by)

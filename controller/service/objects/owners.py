@@ -37,7 +37,7 @@ class WriteTarget(Protocol):
 
 def sent_references(document: Document) -> list[dict[str, Any]]:
     """Return the owner references that an apply records as sent."""
-    return [{"kind": each["kind"], "name": each["name"]} for each in document.owner_references]
+    return [{"kind": reference["kind"], "name": reference["name"]} for reference in document.owner_references]
 
 
 class Owners:
@@ -52,42 +52,44 @@ class Owners:
     def merged(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
         """Return the object with its document's references merged into those that others added."""
         last = _named((current.last_applied or {}).get("metadata", {}).get("ownerReferences", ())) if current else {}
-        given = _named(document.owner_references)
+        sent = _named(document.owner_references)
         stored = _named(current.owner_references) if current else {}
-        kept = {key: each for key, each in stored.items() if key in given or key not in last}
-        return self._with(document, kept)
+        remaining = {key: reference for key, reference in stored.items() if key in sent or key not in last}
+        return self._with(document, remaining)
 
     def replaced(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
         """Return the object with its document's references only."""
-        given = _named(document.owner_references)
+        sent = _named(document.owner_references)
         stored = _named(current.owner_references) if current else {}
-        return self._with(document, {key: each for key, each in stored.items() if key in given})
+        return self._with(document, {key: reference for key, reference in stored.items() if key in sent})
 
-    def _with(self, document: WriteTarget, kept: Mapping[tuple[str, str], Mapping[str, Any]]) -> StoredObject:
-        references = dict(kept)
-        for at, each in enumerate(document.owner_references):
-            found = self._resolved(document, each)
-            key = (each["kind"], each["name"])
-            if not isinstance(found, str):
+    def _with(
+        self, document: WriteTarget, base_references: Mapping[tuple[str, str], Mapping[str, Any]]
+    ) -> StoredObject:
+        references = dict(base_references)
+        for at, reference in enumerate(document.owner_references):
+            resolved = self._resolved(document, reference)
+            key = (reference["kind"], reference["name"])
+            if not isinstance(resolved, str):
                 before = references.get(key, {})
-                before = before if before.get("uid") == found["uid"] else {}
-                found = self._blocking(document, before, {**before, **found})
-            if isinstance(found, str):
-                self._add_problem(document, at, found)
+                before = before if before.get("uid") == resolved["uid"] else {}
+                resolved = self._blocking(document, before, {**before, **resolved})
+            if isinstance(resolved, str):
+                self._add_problem(document, at, resolved)
             else:
-                references[key] = found
-        if sum(bool(each.get("controller")) for each in references.values()) > 1:
+                references[key] = resolved
+        if sum(bool(reference.get("controller")) for reference in references.values()) > 1:
             self._add_problem(document, None, "only one owner may be the controller")
         obj = replace(self._desired[document.key], owner_references=tuple(references.values()))
         self._desired[document.key] = obj
         return obj
 
-    def _resolved(self, document: WriteTarget, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    def _resolved(self, document: WriteTarget, reference: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """Return the reference with its owner's uid, or a message with the reason to refuse it."""
-        key = owner_key(given, document.namespace, self._registry)
+        key = owner_key(reference, document.namespace, self._registry)
         if key is None:
-            known = ", ".join(each.name for each in self._registry)
-            return f"`{given['kind']}` is not a kind; known kinds: {known}"
+            kind_names = ", ".join(kind.name for kind in self._registry)
+            return f"`{reference['kind']}` is not a kind; known kinds: {kind_names}"
         subject = f"{key[0].lower()}/{key[2]}"
         kind = self._registry.by_name(key[0])
         if kind is not None and kind.namespaced and not document.kind.namespaced:
@@ -100,20 +102,20 @@ class Owners:
             return f"{subject} does not exist{where}; apply it first, or remove this reference"
         if owner.deleted_at is not None:
             return f"{subject} is being deleted; remove this reference"
-        if given.get("uid") and given["uid"] != owner.uid:
+        if reference.get("uid") and reference["uid"] != owner.uid:
             return f"{subject} was deleted and recreated since; leave `uid` out to refer to the new one"
-        return {**given, "uid": owner.uid}
+        return {**reference, "uid": owner.uid}
 
     def _blocking(
         self, document: WriteTarget, before: Mapping[str, Any], reference: Mapping[str, Any]
     ) -> Mapping[str, Any] | str:
         """Return the reference; it blocks its owner's deletion only if the caller may write the owner, too."""
         kind, namespace, name = owner_key(reference, document.namespace, self._registry) or ("", None, "")
-        asked, known = reference.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
+        blocks, blocked_before = reference.get("blockOwnerDeletion"), before.get("blockOwnerDeletion")
         ask = AccessRequest("update", kind, namespace, name)
-        if asked is False or (before and asked == known):
+        if blocks is False or (before and blocks == blocked_before):
             return reference
-        if asked is None:
+        if blocks is None:
             return reference if decision(ask).allowed else {**reference, "blockOwnerDeletion": False}
         if may(ask):
             return reference
@@ -122,28 +124,28 @@ class Owners:
 
     def check_cycles(self, documents: Sequence[WriteTarget]) -> None:
         """Add a problem for each document whose object would own itself through others. Call it last."""
-        for each in documents:
-            if each.owner_references:
-                chain = self._cycle(each)
+        for document in documents:
+            if document.owner_references:
+                chain = self._cycle(document)
                 if chain:
                     self._add_problem(
-                        each, None, f"it would own itself: {' is owned by '.join(chain)}; break the cycle"
+                        document, None, f"it would own itself: {' is owned by '.join(chain)}; break the cycle"
                     )
 
     def _cycle(self, document: WriteTarget) -> list[str]:
         """Return the chain of owners from the document's object to itself; empty if there is none."""
-        seen: set[Key] = set()
-        rest: list[tuple[Key, list[str]]] = [(document.key, [_subject(document.key)])]
-        while rest:
-            key, chain = rest.pop()
+        visited: set[Key] = set()
+        pending: list[tuple[Key, list[str]]] = [(document.key, [_subject(document.key)])]
+        while pending:
+            key, chain = pending.pop()
             obj = self._at(key)
             for reference in obj.owner_references if obj else ():
                 owner = owner_key(reference, key[1], self._registry)
                 if owner == document.key:
                     return [*chain, _subject(owner)]
-                if owner is not None and owner not in seen:
-                    seen.add(owner)
-                    rest.append((owner, [*chain, _subject(owner)]))
+                if owner is not None and owner not in visited:
+                    visited.add(owner)
+                    pending.append((owner, [*chain, _subject(owner)]))
         return []
 
     def _at(self, key: Key) -> StoredObject | None:
@@ -154,7 +156,7 @@ class Owners:
 
 
 def _named(references: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    return {(str(each.get("kind")), str(each.get("name"))): each for each in references}
+    return {(str(reference.get("kind")), str(reference.get("name"))): reference for reference in references}
 
 
 def _subject(key: Key) -> str:

@@ -89,20 +89,20 @@ def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body:
     references = _mutable(metadata.get("ownerReferences") or ())
     target = Referrer(kind, current.namespace, current.name, tuple(references))
     wrong = _schema_problems(kind, current, spec)
-    normal, refused = (None, wrong) if wrong else writing.admitted(target, spec)
-    problems += refused
+    normal, refusals = (None, wrong) if wrong else writing.admitted(target, spec)
+    problems += refusals
     if problems or normal is None:
         raise errors.invalid(problems)
     obj = with_spec(kind, patch_metadata.with_metadata(current, metadata), normal, finalizers=finalizers)
-    moved = references != _mutable(current.owner_references)
-    return writing.checked(PendingWrite(target, current, obj), resolve_owners=moved)
+    changes_owners = references != _mutable(current.owner_references)
+    return writing.checked(PendingWrite(target, current, obj), resolve_owners=changes_owners)
 
 
 def _mutable(value: Any) -> Any:
     """Return a mutable copy of nested mappings and lists."""
     if isinstance(value, Mapping):
-        return {key: _mutable(each) for key, each in value.items()}
-    return [_mutable(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _mutable(element) for key, element in value.items()}
+    return [_mutable(element) for element in value] if isinstance(value, list | tuple) else value
 
 
 def _carried_out(before: serialize.Json, body: Any, type_: PatchType) -> Any:
@@ -126,18 +126,20 @@ def _check(current: StoredObject, before: serialize.Json, after: Any) -> None:
     """Refuse changes to fields that are not patchable, and failed preconditions."""
     subject = f"{current.kind.lower()}/{current.name}"
     parts = {"metadata": Mapping, "spec": Mapping}
-    if not isinstance(after, Mapping) or any(not isinstance(after.get(name), each) for name, each in parts.items()):
+    if not isinstance(after, Mapping) or any(
+        not isinstance(after.get(name), type_of_part) for name, type_of_part in parts.items()
+    ):
         raise errors.invalid([Problem("", 0, 0, "", "an object must keep its metadata and its spec, both mappings")])
     metadata = after["metadata"]
     if metadata.get("uid", current.uid) != current.uid:
         raise errors.Conflict(f"{subject} was deleted and recreated since; read it again")
     if metadata.get("resourceVersion", str(current.resource_version)) != str(current.resource_version):
         raise errors.Conflict(f"{subject} was changed since (it is at {current.resource_version}); read it again")
-    leaving = current.deleted_at is not None
-    free = ("finalizers",) if leaving else patch_metadata.PATCHABLE
+    is_deleting = current.deleted_at is not None
+    free = ("finalizers",) if is_deleting else patch_metadata.PATCHABLE
     fixed = _differing("metadata", before["metadata"], metadata, (*free, "resourceVersion", "uid"))
-    fixed += _differing("", before, after, ("metadata",) if leaving else ("metadata", "spec"))
-    if leaving and (fixed or before["metadata"].get("finalizers") == metadata.get("finalizers")):
+    fixed += _differing("", before, after, ("metadata",) if is_deleting else ("metadata", "spec"))
+    if is_deleting and (fixed or before["metadata"].get("finalizers") == metadata.get("finalizers")):
         text = f"{subject} is being deleted; wait until it is gone, then create it again"
         raise errors.Conflict(f"{text} (of one that is being deleted only metadata.finalizers can be patched)")
     if fixed:
@@ -156,7 +158,7 @@ def _schema_problems(kind: Kind, current: StoredObject, spec: Mapping[str, Any])
         kind.spec.model_validate(spec, by_alias=True, by_name=False)
     except ValidationError as error:
         stored = {field_text(("spec", *path)) for path in _unknown(kind, current.spec)}
-        return [each for each in model_problems(kind.spec, error, "spec", spec) if each.field not in stored]
+        return [problem for problem in model_problems(kind.spec, error, "spec", spec) if problem.field not in stored]
     return []
 
 
@@ -164,5 +166,5 @@ def _unknown(kind: Kind, spec: Mapping[str, Any]) -> set[tuple[str | int, ...]]:
     try:
         kind.spec.model_validate(spec, by_alias=True, by_name=False)
     except ValidationError as error:
-        return {tuple(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"}
+        return {tuple(fault["loc"]) for fault in error.errors() if fault["type"] == "extra_forbidden"}
     return set()

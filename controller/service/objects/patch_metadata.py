@@ -45,10 +45,10 @@ def problems_of(current: StoredObject, metadata: Mapping[str, Any]) -> list[Prob
 
     Unchanged annotations are not checked: they may be older than a limit.
     """
-    kept = {name: metadata.get(name) or {} for name in ("labels", "annotations")}
-    if kept["annotations"] == current.annotations:
-        del kept["annotations"]
-    read = {"name": metadata["name"], **without_nulls(kept)}
+    checked = {name: metadata.get(name) or {} for name in ("labels", "annotations")}
+    if checked["annotations"] == current.annotations:
+        del checked["annotations"]
+    read = {"name": metadata["name"], **without_nulls(checked)}
     if metadata.get("ownerReferences") is not None:
         read["ownerReferences"] = metadata["ownerReferences"]
     try:
@@ -63,26 +63,28 @@ def finalizers(current: StoredObject, desired: Any) -> tuple[tuple[str, ...], li
 
     Paddock's own can't be removed: that would leave a container without an object.
     """
-    given = list(desired or ()) if isinstance(desired, list | tuple | None) else None
-    if given is None or not all(isinstance(each, str) for each in given):
+    new_finalizers = list(desired or ()) if isinstance(desired, list | tuple | None) else None
+    if new_finalizers is None or not all(isinstance(finalizer, str) for finalizer in new_finalizers):
         return current.finalizers, [_problem("must be a list of names such as `example.org/cleanup`")]
-    own = [each for each in current.finalizers if _is_own(each)]
+    own_finalizers = [finalizer for finalizer in current.finalizers if _is_own(finalizer)]
     problems = [
-        _problem(f"`{each}` is Paddock's own finalizer; leave it in the list, Paddock removes it when its work is done")
-        for each in own
-        if each not in given
+        _problem(
+            f"`{finalizer}` is Paddock's own finalizer; leave it in the list, Paddock removes it when its work is done"
+        )
+        for finalizer in own_finalizers
+        if finalizer not in new_finalizers
     ]
-    added = [each for each in dict.fromkeys(given) if each not in current.finalizers]
+    added_finalizers = [finalizer for finalizer in dict.fromkeys(new_finalizers) if finalizer not in current.finalizers]
     problems += [
-        _problem(f"`{each[:80]}` is not a valid finalizer; use your own domain, such as `example.org/cleanup`")
-        for each in added
-        if not _FINALIZER.fullmatch(each)
+        _problem(f"`{finalizer[:80]}` is not a valid finalizer; use your own domain, such as `example.org/cleanup`")
+        for finalizer in added_finalizers
+        if not _FINALIZER.fullmatch(finalizer)
     ]
-    if added and current.deleted_at is not None:
+    if added_finalizers and current.deleted_at is not None:
         problems.append(_problem("the object is being deleted; finalizers can only be removed"))
-    if len(given) > MOST_FINALIZERS:
+    if len(new_finalizers) > MOST_FINALIZERS:
         problems.append(_problem(f"at most {MOST_FINALIZERS} finalizers"))
-    return tuple(dict.fromkeys(given)), problems
+    return tuple(dict.fromkeys(new_finalizers)), problems
 
 
 def with_metadata(current: StoredObject, metadata: Mapping[str, Any]) -> StoredObject:
@@ -94,20 +96,20 @@ def with_metadata(current: StoredObject, metadata: Mapping[str, Any]) -> StoredO
     )
 
 
-def model_problems(model: type[BaseModel], error: ValidationError, part: str, value: Any) -> list[Problem]:
+def model_problems(model: type[BaseModel], error: ValidationError, section: str, value: Any) -> list[Problem]:
     """Return a model's errors as problems with field paths. `value` is the validated data, quoted in messages."""
 
-    def written(path: tuple[str | int, ...]) -> str:
-        found = value
+    def text_at(path: tuple[str | int, ...]) -> str:
+        node = value
         for step in path[1:]:
             try:
-                found = found[step]
+                node = node[step]
             except (KeyError, IndexError, TypeError):
                 return ""
-        return found if isinstance(found, str) else ""
+        return node if isinstance(node, str) else ""
 
-    found = faults(model, error, (part,), written)
-    return [Problem("", 0, 0, field_text(each.path), each.message, each.reason) for each in found]
+    fault_list = faults(model, error, (section,), text_at)
+    return [Problem("", 0, 0, field_text(fault.path), fault.message, fault.reason) for fault in fault_list]
 
 
 def _is_own(finalizer: str) -> bool:

@@ -91,20 +91,24 @@ class WriteTransaction:
         """Read at once the stored objects of documents, and what those are admitted by."""
         keys: dict[tuple[str, str, str], None] = {(HOST_QUOTA.name, "", self._rules.place.host): None}
         lists: dict[tuple[str, str | None], None] = {(PROFILE.name, ""): None}
-        for each in documents:
-            keys[each.key] = None
-            if each.namespace:
-                lists[QUOTA.name, each.namespace] = None
-            if not self._rules.place.alone and each.kind.name in BOUND_KINDS and isinstance(each.spec.get("host"), str):
-                keys[HOST.name, "", each.spec["host"]] = None
-            ref = each.spec.get("templateRef")
+        for document in documents:
+            keys[document.key] = None
+            if document.namespace:
+                lists[QUOTA.name, document.namespace] = None
+            if (
+                not self._rules.place.alone
+                and document.kind.name in BOUND_KINDS
+                and isinstance(document.spec.get("host"), str)
+            ):
+                keys[HOST.name, "", document.spec["host"]] = None
+            ref = document.spec.get("templateRef")
             if isinstance(ref, Mapping) and isinstance(ref.get("name"), str):
-                keys[TEMPLATE.name, each.namespace, ref["name"]] = None
+                keys[TEMPLATE.name, document.namespace, ref["name"]] = None
         self.transaction.read_ahead(keys, lists)
 
-    def use_profiles(self, written: Iterable[StoredObject]) -> None:
+    def use_profiles(self, pending_objects: Iterable[StoredObject]) -> None:
         """Admit by these security profiles too: they are about to be written in this transaction."""
-        self._profiles = profiles_in(self.transaction, written)
+        self._profiles = profiles_in(self.transaction, pending_objects)
 
     def admitted(
         self, target: WriteTarget, spec: Mapping[str, Any], text: Callable[[Path], str] = lambda _path: ""
@@ -119,8 +123,8 @@ class WriteTransaction:
         try:
             normal = normalise(target.kind, spec)
         except ValidationError as error:
-            found = faults(target.kind.spec, error, ("spec",), text)
-            return None, [target.problem(each.path, each.message) for each in found]
+            fault_list = faults(target.kind.spec, error, ("spec",), text)
+            return None, [target.problem(fault.path, fault.message) for fault in fault_list]
         if self._profiles is None:
             self._profiles = profiles_in(self.transaction)
         _, namespace, name = target.key
@@ -150,37 +154,37 @@ class WriteTransaction:
 
         A run's sandbox is as any other.
         """
-        place, asked = self._rules.place, spec.stored.get("host")
-        own = not place.alone and document.kind.name in BOUND_KINDS and access.caller() is None
-        return {"host": asked or place.host} if own and RUN_LABEL not in document.labels else {}
+        place, host = self._rules.place, spec.stored.get("host")
+        is_own_work = not place.alone and document.kind.name in BOUND_KINDS and access.caller() is None
+        return {"host": host or place.host} if is_own_work and RUN_LABEL not in document.labels else {}
 
     def owned(self, pending: Sequence[PendingWrite], *, merge: bool) -> tuple[list[PendingWrite], list[Problem]]:
         """Resolve the owners, and return every problem with them.
 
         `merge` keeps the references that others added; without it the target's references replace all.
         """
-        owners = Owners(self.transaction, self._rules.registry, {each.target.key: each.obj for each in pending})
+        owners = Owners(self.transaction, self._rules.registry, {write.target.key: write.obj for write in pending})
         resolved = owners.merged if merge else owners.replaced
-        found = [replace(each, obj=resolved(each.target, each.current)) for each in pending]
-        owners.check_cycles([each.target for each in pending])
-        return found, owners.problems
+        resolved_writes = [replace(write, obj=resolved(write.target, write.current)) for write in pending]
+        owners.check_cycles([write.target for write in pending])
+        return resolved_writes, owners.problems
 
     def quota_problems(self, pending: Sequence[PendingWrite]) -> list[Problem]:
         """Return a problem for each request that its quotas can never grant, and for each run that can't begin."""
-        objects = [each.obj for each in pending]
+        objects = [write.obj for write in pending]
         rules = self._rules
         most = Most(rules.most_objects, rules.most_annotation_bytes)
         fitting = Fitting(self.transaction, objects, rules.facts(), most, rules.place)
         starting = self._run_start(objects)
         hosts = self._hosts()
         return [
-            each.target.problem(field_path(field), message)
-            for each in pending
+            write.target.problem(field_path(field), message)
+            for write in pending
             for field, message in (
-                *((every.field, every.message) for every in moved(each.current, each.obj, rules.place.default)),
-                *hosts.refusals(each.current, each.obj),
-                *fitting.refusals(each.obj),
-                *starting.refusals(each.obj, each.current),
+                *((every.field, every.message) for every in moved(write.current, write.obj, rules.place.default)),
+                *hosts.refusals(write.current, write.obj),
+                *fitting.refusals(write.obj),
+                *starting.refusals(write.obj, write.current),
             )
         ]
 
@@ -215,14 +219,14 @@ class WriteTransaction:
         dependents name them by uid.
         """
         stored: dict[int, StoredObject] = {}
-        owners = {uid for each in pending for uid in owner_uids(each.obj)}
-        for at, each in sorted(enumerate(pending), key=lambda pair: pair[1].current is None):
-            if each.current is None and each.obj.kind == RUN.name:
+        owners = {uid for write in pending for uid in owner_uids(write.obj)}
+        for at, write in sorted(enumerate(pending), key=lambda pair: pair[1].current is None):
+            if write.current is None and write.obj.kind == RUN.name:
                 starting = self._run_start([every.obj for every in pending])
-                each = replace(each, obj=starting.frozen(each.obj))
-            claims = claim and each.current is None and each.obj.uid not in owners
-            obj = self._rules.claims.claim(self.transaction, each.obj) if claims else each.obj
-            stored[at] = obj if obj == each.current else self.transaction.put(obj)
+                write = replace(write, obj=starting.frozen(write.obj))
+            claims = claim and write.current is None and write.obj.uid not in owners
+            obj = self._rules.claims.claim(self.transaction, write.obj) if claims else write.obj
+            stored[at] = obj if obj == write.current else self.transaction.put(obj)
         return [stored[at] for at in range(len(pending))]
 
 

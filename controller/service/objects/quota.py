@@ -58,7 +58,7 @@ class Most:
 
 
 class Fitting:
-    """The check for one transaction. `written` are all objects that it is about to write.
+    """The check for one transaction. `pending_objects` are all objects that it is about to write.
 
     `facts` are those of this host, which is at `place` among those of the store. `most` bounds a namespace whose quotas
     give no bound.
@@ -67,7 +67,7 @@ class Fitting:
     def __init__(
         self,
         transaction: Transaction,
-        written: Sequence[StoredObject],
+        pending_objects: Sequence[StoredObject],
         facts: HostFacts,
         most: Most = Most(),
         place: Place = ALONE,
@@ -76,7 +76,7 @@ class Fitting:
         self._place = place
         self._annotation_bytes: dict[str, int] = {}
         self._places: dict[str, tuple[int, Mapping[str, int]]] = {}
-        self._written = {(each.kind, each.namespace, each.name): each for each in written}
+        self._written = {(obj.kind, obj.namespace, obj.name): obj for obj in pending_objects}
         self._bounds: dict[tuple[str, str], tuple[QuotaBound, ...]] = {}
         self._profiles: Profiles | None = None
 
@@ -112,9 +112,9 @@ class Fitting:
         if not namespace or obj.kind == "Quota" or self._transaction.get(obj.kind, namespace, obj.name) is not None:
             return
         limits = [
-            (each.hard.objects, str(each))
-            for each in self.of(namespace, self._place.host)
-            if isinstance(each.hard, HardQuota)
+            (bound.hard.objects, str(bound))
+            for bound in self.of(namespace, self._place.host)
+            if isinstance(bound.hard, HardQuota)
         ]
         bounds_ = [(most, message) for most, message in limits if most is not None]
         if not bounds_ and not self._most.objects:
@@ -124,10 +124,10 @@ class Fitting:
             keys = [key for key in self._written if key[1] == namespace and self._transaction.get(*key) is None]
             place = {self._written[key].uid: number for number, key in enumerate(keys, 1)}
             self._places[namespace] = self._transaction.count(namespace), place
-        held, places = self._places[namespace]
-        if held + places[obj.uid] > most:
+        count, places = self._places[namespace]
+        if count + places[obj.uid] > most:
             advice = "delete some, or have an admin raise `hard.objects` of its Quota"
-            full = f"namespace `{namespace}` is full: it has {held} of at most {most} objects ({message}); {advice}"
+            full = f"namespace `{namespace}` is full: it has {count} of at most {most} objects ({message}); {advice}"
             yield "metadata.namespace", full
 
     def _too_many_snapshots(self, obj: StoredObject) -> Iterator[tuple[str, str]]:
@@ -155,16 +155,16 @@ class Fitting:
         if not namespace or size <= _SMALL_ANNOTATIONS or self._growth(obj) <= 0:
             return
         limits = [
-            (each.hard.annotations, str(each))
-            for each in self.of(namespace, self._place.host)
-            if isinstance(each.hard, HardQuota) and each.hard.annotations is not None
+            (bound.hard.annotations, str(bound))
+            for bound in self.of(namespace, self._place.host)
+            if isinstance(bound.hard, HardQuota) and bound.hard.annotations is not None
         ]
         if not limits and not self._most.annotation_bytes:
             return
         setting = "annotations_per_namespace_bytes in the daemon's settings"
         most, message = min(limits, default=(self._most.annotation_bytes, setting))
         if namespace not in self._annotation_bytes:
-            growth = sum(self._growth(each) for each in self._written.values() if each.namespace == namespace)
+            growth = sum(self._growth(obj) for obj in self._written.values() if obj.namespace == namespace)
             self._annotation_bytes[namespace] = self._transaction.annotation_bytes(namespace) + growth
         if self._annotation_bytes[namespace] > most:
             total = format_bytes(self._annotation_bytes[namespace])
@@ -185,23 +185,23 @@ class Fitting:
             if pool and (message := shares_volumes(template)):
                 yield "spec.templateRef.name", f"SandboxTemplate `{pool.template_ref.name}`: {message}"
         elif obj.kind == "SandboxTemplate":
-            own = _read(SandboxTemplateSpec, obj)
-            message = shares_volumes(own)
+            spec = _read(SandboxTemplateSpec, obj)
+            message = shares_volumes(spec)
             pools = self._pools_of(obj) if message else ""
-            for number, each in enumerate(own.volumes) if own and pools else ():
-                if not each.read_only:
+            for number, volume in enumerate(spec.volumes) if spec and pools else ():
+                if not volume.read_only:
                     yield f"spec.volumes[{number}]", f"SandboxPool {pools} has this template: {message}"
 
     def _pools_of(self, template: StoredObject) -> str:
         """Return the names of a template's pools, as they will be, for a message."""
-        pools = {each.name: each for each in self._transaction.list("SandboxPool", template.namespace)}
-        pools |= {key[2]: each for key, each in self._written.items() if key[:2] == ("SandboxPool", template.namespace)}
-        found = [
+        pools = {pool.name: pool for pool in self._transaction.list("SandboxPool", template.namespace)}
+        pools |= {key[2]: pool for key, pool in self._written.items() if key[:2] == ("SandboxPool", template.namespace)}
+        pool_names = [
             f"`{name}`"
-            for name, each in sorted(pools.items())
-            if each.deleted_at is None and each.spec.get("templateRef", {}).get("name") == template.name
+            for name, pool in sorted(pools.items())
+            if pool.deleted_at is None and pool.spec.get("templateRef", {}).get("name") == template.name
         ]
-        return ", ".join(found)
+        return ", ".join(pool_names)
 
     def _is_new(self, obj: StoredObject) -> bool:
         """Return True if the spec differs from the stored one: an older object is not refused for a newer quota."""
@@ -210,8 +210,8 @@ class Fitting:
 
     def _template(self, namespace: str, ref: TemplateRef | None) -> Template | None:
         key = ("SandboxTemplate", namespace, ref.name if ref else "")
-        found = self._written.get(key) or self._transaction.get(*key)
-        return None if found is None else _read(SandboxTemplateSpec, found)
+        template = self._written.get(key) or self._transaction.get(*key)
+        return None if template is None else _read(SandboxTemplateSpec, template)
 
     def _of(self, obj: StoredObject) -> tuple[QuotaBound, ...]:
         return self.of(obj.namespace, host_of(obj, self._place.default))
@@ -220,8 +220,8 @@ class Fitting:
         """Return the quotas of a namespace, and of the host of that name ("": no host's)."""
         key = namespace, host
         if key not in self._bounds:
-            found = bounds(self._quotas(namespace, host), self._facts_of(host), host)
-            self._bounds[key] = (*found.get(namespace, ()), *(found[HOST] if host else ()))
+            bounds_by_scope = bounds(self._quotas(namespace, host), self._facts_of(host), host)
+            self._bounds[key] = (*bounds_by_scope.get(namespace, ()), *(bounds_by_scope[HOST] if host else ()))
         return self._bounds[key]
 
     def _facts_of(self, host: str) -> HostFacts:
@@ -233,9 +233,9 @@ class Fitting:
     def _quotas(self, namespace: str, host: str) -> Iterable[StoredQuota]:
         of_host = self._transaction.get("HostQuota", HOST, host) if host else None
         stored = [*self._transaction.list("Quota", namespace), of_host]
-        by_key = {(each.kind, each.namespace, each.name): each for each in stored if each is not None}
+        by_key = {(quota.kind, quota.namespace, quota.name): quota for quota in stored if quota is not None}
         by_key |= {
-            key: each for key, each in self._written.items() if key[:2] in (("Quota", namespace), ("HostQuota", HOST))
+            key: quota for key, quota in self._written.items() if key[:2] in (("Quota", namespace), ("HostQuota", HOST))
         }
         return map(stored_quota, by_key.values())
 
@@ -248,46 +248,50 @@ def _read(model: type[_M], obj: StoredObject) -> _M | None:
 
 
 def has_room(
-    transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, held: Amount, host: str = NAME
+    transaction: Transaction, namespace: str, facts: HostFacts, total: Amount, counted: Amount, host: str = NAME
 ) -> bool:
-    """Return True if every quota lets one sandbox of the namespace hold `whole`, of which `held` is counted.
+    """Return True if every quota lets one sandbox of the namespace hold `total`, of which `counted` is in the sums.
 
     It is on the host of that name, which has these facts.
     """
     of_host = host_scope(host)
-    used = transaction.reservations(namespace, of_host)
-    found = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
-    return all(judge(each, used.get(each.namespace or of_host, Amount()), whole, held).admitted for each in found)
+    reservations = transaction.reservations(namespace, of_host)
+    limits = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
+    return all(
+        judge(bound, reservations.get(bound.namespace or of_host, Amount()), total, counted).admitted
+        for bound in limits
+    )
 
 
 def rooms(
-    transaction: Transaction, namespace: str, facts: HostFacts, whole: Amount, count: int, host: str = NAME
+    transaction: Transaction, namespace: str, facts: HostFacts, total: Amount, count: int, host: str = NAME
 ) -> tuple[int, tuple[str, ...]]:
-    """Return for how many of `count` new sandboxes that hold `whole` each every quota has room, and why for no more."""
+    """Return for how many of `count` new sandboxes that hold `total` each every quota has room, and why for no more."""
     of_host = host_scope(host)
-    used = dict(transaction.reservations(namespace, of_host))
+    reservations = dict(transaction.reservations(namespace, of_host))
     limits = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
     for number in range(count):
         verdicts = [
-            (bound, judge(bound, used.get(bound.namespace or of_host, Amount()), whole, Amount())) for bound in limits
+            (bound, judge(bound, reservations.get(bound.namespace or of_host, Amount()), total, Amount()))
+            for bound in limits
         ]
         reasons = tuple(f"{bound}: {reason}" for bound, verdict in verdicts for reason in verdict.reasons)
         if reasons:
             return number, reasons
         for scope in (namespace, of_host):
-            used[scope] = used.get(scope, Amount()) + whole
+            reservations[scope] = reservations.get(scope, Amount()) + total
     return count, ()
 
 
-def has_room_in_namespace(transaction: Transaction, namespace: str, whole: Amount, held: Amount) -> bool:
-    """Return True if the namespace's quotas let one of its sandboxes hold `whole`, of which `held` is counted."""
-    used = transaction.reservations(namespace)
-    found = Fitting(transaction, (), HostFacts()).of(namespace, "")
-    return all(judge(each, used.get(namespace, Amount()), whole, held).admitted for each in found)
+def has_room_in_namespace(transaction: Transaction, namespace: str, total: Amount, counted: Amount) -> bool:
+    """Return True if the namespace's quotas let one of its sandboxes hold `total`, with `counted` in the sums."""
+    reservations = transaction.reservations(namespace)
+    limits = Fitting(transaction, (), HostFacts()).of(namespace, "")
+    return all(judge(bound, reservations.get(namespace, Amount()), total, counted).admitted for bound in limits)
 
 
-def pool_has_room(transaction: Transaction, pool: Pool, whole: Amount, held: Amount) -> bool:
-    """Return True if the pool's own quota lets one of its sandboxes hold `whole`, of which `held` is counted."""
+def pool_has_room(transaction: Transaction, pool: Pool, total: Amount, counted: Amount) -> bool:
+    """Return True if the pool's own quota lets one of its sandboxes hold `total`, of which `counted` is in the sums."""
     scope = pool_scope(whole_uid(pool.obj))
-    found = pool_quotas([pool]).get(scope, ())
-    return all(judge(each, transaction.reservations(scope)[scope], whole, held).admitted for each in found)
+    limits = pool_quotas([pool]).get(scope, ())
+    return all(judge(bound, transaction.reservations(scope)[scope], total, counted).admitted for bound in limits)

@@ -21,16 +21,16 @@ _REF = "spec.workflowRef.name"
 
 
 class RunStart:
-    """The check for one transaction. `written` are all objects that it is about to write; `admit` judges a sandbox."""
+    """The check for one transaction: `pending_objects` are all that it is about to write; `admit` judges a sandbox."""
 
     def __init__(
         self,
         transaction: Transaction,
-        written: Sequence[StoredObject],
+        pending_objects: Sequence[StoredObject],
         admit: Callable[[SandboxSpec, str, str], Iterable[Found]],
     ) -> None:
         self._transaction, self._admit = transaction, admit
-        self._written = {(each.kind, each.namespace, each.name): each for each in written}
+        self._written = {(obj.kind, obj.namespace, obj.name): obj for obj in pending_objects}
 
     def refusals(self, obj: StoredObject, current: StoredObject | None) -> Iterator[Found]:
         """Yield (field, reason) for everything that forbids this run, or this change of one."""
@@ -44,8 +44,8 @@ class RunStart:
         if workflow is None:
             yield _REF, source if isinstance(source, str) else "this version can't read it; apply the workflow again"
             return
-        for each in refusals(spec, workflow):
-            yield each.field, each.message
+        for refusal in refusals(spec, workflow):
+            yield refusal.field, refusal.message
         yield from self._sandbox(obj, spec, workflow)
 
     def frozen(self, obj: StoredObject) -> StoredObject:
@@ -54,15 +54,17 @@ class RunStart:
         source, workflow = self._workflow(obj, spec)
         if workflow is None:
             return obj
-        found = source if isinstance(source, StoredObject) else None
-        return replace(obj, status=frozen_status(workflow, values(spec, workflow), found))
+        stored_workflow = source if isinstance(source, StoredObject) else None
+        return replace(obj, status=frozen_status(workflow, values(spec, workflow), stored_workflow))
 
     def _changed(self, spec: WorkflowRunSpec, current: StoredObject) -> Iterator[Found]:
         try:
             before = WorkflowRunSpec.model_validate(current.spec)
         except ValidationError:
             return
-        yield from ((each.field, each.message) for each in changed(before, spec, current.status.get("phase", "")))
+        yield from (
+            (refusal.field, refusal.message) for refusal in changed(before, spec, current.status.get("phase", ""))
+        )
 
     def _workflow(
         self, obj: StoredObject, spec: WorkflowRunSpec
@@ -72,28 +74,29 @@ class RunStart:
             return None, spec.workflow
         name = spec.workflow_ref.name if spec.workflow_ref else ""
         key = (WORKFLOW.name, obj.namespace, name)
-        found = self._written.get(key) or self._transaction.get(*key)
-        if found is None or found.deleted_at is not None:
+        stored_workflow = self._written.get(key) or self._transaction.get(*key)
+        if stored_workflow is None or stored_workflow.deleted_at is not None:
             where = f"does not exist in namespace `{obj.namespace}`; apply it first"
-            return f"workflow `{name}` {where if found is None else 'is being deleted; wait, and apply it again'}", None
+            problem = where if stored_workflow is None else "is being deleted; wait, and apply it again"
+            return f"workflow `{name}` {problem}", None
         try:
-            return found, WorkflowSpec.model_validate(found.spec)
+            return stored_workflow, WorkflowSpec.model_validate(stored_workflow.spec)
         except ValidationError:
-            return found, None
+            return stored_workflow, None
 
     def _sandbox(self, obj: StoredObject, spec: WorkflowRunSpec, workflow: WorkflowSpec) -> Iterator[Found]:
         if spec.sandbox_ref is not None:
             name = spec.sandbox_ref.name
-            allowed = decision(AccessRequest("use", SANDBOX.name, obj.namespace, name, "exec"))
-            found = self._written.get((SANDBOX.name, obj.namespace, name))
-            if not allowed.allowed:
-                yield "spec.sandboxRef.name", allowed.reason
-            elif found is None and self._transaction.get(SANDBOX.name, obj.namespace, name) is None:
+            verdict = decision(AccessRequest("use", SANDBOX.name, obj.namespace, name, "exec"))
+            sandbox = self._written.get((SANDBOX.name, obj.namespace, name))
+            if not verdict.allowed:
+                yield "spec.sandboxRef.name", verdict.reason
+            elif sandbox is None and self._transaction.get(SANDBOX.name, obj.namespace, name) is None:
                 yield "spec.sandboxRef.name", f"sandbox `{name}` does not exist in namespace `{obj.namespace}`"
         elif workflow.sandbox is not None:
-            allowed = decision(AccessRequest("create", SANDBOX.name, obj.namespace))
-            if not allowed.allowed:
-                yield _REF, f"its sandbox: {allowed.reason}"
+            verdict = decision(AccessRequest("create", SANDBOX.name, obj.namespace))
+            if not verdict.allowed:
+                yield _REF, f"its sandbox: {verdict.reason}"
             inline = spec.workflow is not None
             for field, message in self._admit(workflow.sandbox, obj.namespace, obj.name):
                 below = field.removeprefix("spec")

@@ -24,8 +24,8 @@ class Requirement:
     wanted: bool
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        found = self.key in labels and (self.values is None or labels[self.key] in self.values)
-        return found == self.wanted
+        has = self.key in labels and (self.values is None or labels[self.key] in self.values)
+        return has == self.wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +35,26 @@ class Selector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(each.matches(labels) for each in self.requirements)
+        return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def parse(text: str) -> Selector:
     """Parse a selector. Raises BadRequest, with an example, if it is invalid."""
     if not text.strip():
         return Selector()
-    return Selector(tuple(_term(each.strip(), text) for each in _COMMA.split(text)))
+    return Selector(tuple(_term(term.strip(), text) for term in _COMMA.split(text)))
 
 
-def _term(term: str, whole: str) -> Requirement:
-    if found := _SET.match(term):
-        key, operator, values = found.groups()
-        split = [each.strip() for each in values.split(",")]
-        if all(_VALUES.match(each) for each in split):
+def _term(term: str, text: str) -> Requirement:
+    if match := _SET.match(term):
+        key, operator, values = match.groups()
+        split = [element.strip() for element in values.split(",")]
+        if all(_VALUES.match(element) for element in split):
             return Requirement(key, frozenset(split), operator == "in")
-    elif found := _EQUAL.match(term):
-        key, operator, value = found.groups()
+    elif match := _EQUAL.match(term):
+        key, operator, value = match.groups()
         return Requirement(key, frozenset((value,)), operator != "!=")
-    elif found := _EXISTS.match(term):
-        return Requirement(found[2], None, not found[1])
+    elif match := _EXISTS.match(term):
+        return Requirement(match[2], None, not match[1])
     example = "app=web, app!=web, env in (a,b), env notin (a,b), app or !app"
-    raise BadRequest(f"label selector `{whole}`: can't read `{term}`; write {example}")
+    raise BadRequest(f"label selector `{text}`: can't read `{term}`; write {example}")

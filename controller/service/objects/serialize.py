@@ -22,15 +22,15 @@ def timestamp(seconds: float) -> str:
 
 def obj(stored: StoredObject) -> Json:
     """Return an object in Kubernetes' format, without empty parts."""
-    shown: Json = {
+    as_json: Json = {
         "apiVersion": API_VERSION,
         "kind": stored.kind,
         "metadata": metadata(stored),
         "spec": dict(stored.spec),
     }
     if stored.status:
-        shown["status"] = dict(stored.status) | _phase(stored)
-    return shown
+        as_json["status"] = dict(stored.status) | _phase(stored)
+    return as_json
 
 
 def _phase(stored: StoredObject) -> Json:
@@ -48,7 +48,7 @@ def shown(kind: Kind, stored: StoredObject) -> Json:
 def metadata(stored: StoredObject) -> Json:
     """Return an object's metadata, in the order in which people read it."""
     deleted = None if stored.deleted_at is None else timestamp(stored.deleted_at)
-    found = {
+    fields = {
         "name": stored.name,
         "namespace": stored.namespace,
         "labels": dict(stored.labels),
@@ -59,24 +59,24 @@ def metadata(stored: StoredObject) -> Json:
         "creationTimestamp": timestamp(stored.created_at) if stored.created_at else "",
         "deletionTimestamp": deleted,
         "finalizers": list(stored.finalizers),
-        "ownerReferences": [dict(each) for each in stored.owner_references],
+        "ownerReferences": [dict(reference) for reference in stored.owner_references],
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
-def list_head(kind: str, revision: int, rest: str = "") -> Json:
-    """Return a list of one kind without its items. `rest` is the token of the next page, if there is one."""
-    return {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": list_metadata(revision, rest)}
+def list_head(kind: str, revision: int, continue_token: str = "") -> Json:
+    """Return a list of one kind without its items. `continue_token` is the token of the next page, if there is one."""
+    return {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": list_metadata(revision, continue_token)}
 
 
-def list_metadata(revision: int, rest: str = "") -> Json:
+def list_metadata(revision: int, continue_token: str = "") -> Json:
     """Return a list's metadata: the revision it was read at, and the token of its next page."""
-    return {"resourceVersion": str(revision)} | ({"continue": rest} if rest else {})
+    return {"resourceVersion": str(revision)} | ({"continue": continue_token} if continue_token else {})
 
 
 def resource(kind: Kind) -> Json:
     """Return a kind's discovery entry. `readOnly` gives the reason and the alternative for a read-only kind."""
-    found = {
+    entry = {
         "name": kind.plural,
         "singularName": kind.name.lower(),
         "shortNames": list(kind.short),
@@ -84,7 +84,7 @@ def resource(kind: Kind) -> Json:
         "namespaced": kind.namespaced,
         "verbs": list(_verbs(kind)),
     }
-    return found | {"readOnly": kind.read_only} if kind.read_only else found
+    return entry | {"readOnly": kind.read_only} if kind.read_only else entry
 
 
 def _verbs(kind: Kind) -> tuple[str, ...]:
@@ -110,16 +110,16 @@ def applied(kind: Kind, stored: StoredObject, result: str) -> Json:
 
 def status(reason: str, code: int, message: str, *, details: Json | None = None) -> Json:
     """Return a Kubernetes Status error body."""
-    found: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    found |= {"message": message, "reason": reason, "code": code}
+    body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    body |= {"message": message, "reason": reason, "code": code}
     if details:
-        found["details"] = details
-    return found
+        body["details"] = details
+    return body
 
 
 def failure(error: ServiceError) -> Json:
     """Return the error body of a ServiceError."""
     details: Json = dict(error.details)
     if error.causes:
-        details["causes"] = [dict(each) for each in error.causes]
+        details["causes"] = [dict(problem) for problem in error.causes]
     return status(error.reason, error.code, str(error), details=details)

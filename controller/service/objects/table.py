@@ -18,14 +18,14 @@ def table(
     return {**head(kind, revision, version), "rows": list(rows(kind, objects, now, version))}
 
 
-def head(kind: Kind, revision: int = 0, version: str = API_VERSION, rest: str = "") -> serialize.Json:
-    """Return a Table without rows. `rest` is the token of the next page, if there is one."""
+def head(kind: Kind, revision: int = 0, version: str = API_VERSION, continue_token: str = "") -> serialize.Json:
+    """Return a Table without rows. `continue_token` is the token of the next page, if there is one."""
     return {
         "apiVersion": version,
         "kind": "Table",
-        "metadata": serialize.list_metadata(revision, rest) if revision else {},
+        "metadata": serialize.list_metadata(revision, continue_token) if revision else {},
         "columnDefinitions": [
-            {"name": each.title, "type": "string", "priority": int(each.wide)} for each in _columns(kind)
+            {"name": column.title, "type": "string", "priority": int(column.wide)} for column in _columns(kind)
         ],
     }
 
@@ -36,9 +36,9 @@ def rows(
     """Yield a Table's rows. `now` is Unix seconds."""
     columns = _columns(kind)
     type_ = {"apiVersion": version, "kind": "PartialObjectMetadata"} if version == KUBERNETES else {}
-    for each in objects:
-        cells = [column.cell(each, now) for column in columns]
-        yield {"cells": cells, "object": {**type_, "metadata": serialize.metadata(each)}}
+    for obj in objects:
+        cells = [column.cell(obj, now) for column in columns]
+        yield {"cells": cells, "object": {**type_, "metadata": serialize.metadata(obj)}}
 
 
 def _columns(kind: Kind) -> Sequence[Column]:

@@ -41,47 +41,47 @@ class ObjectTexts:
     def known(self, uid: str, version: int) -> bytes | None:
         """Return the JSON of that version of an object, if it is held."""
         with self._lock:
-            found = self._texts.get(uid)
-            if found is None or found.version != version:
+            text = self._texts.get(uid)
+            if text is None or text.version != version:
                 return None
             self._texts.move_to_end(uid)
-            return found.text
+            return text.text
 
     def json(self, obj: StoredObject) -> bytes:
         """Return the object's JSON."""
-        found = self.known(obj.uid, obj.resource_version) if obj.resource_version else None
-        if found is not None:
-            return found
-        made = json.dumps(
+        cached = self.known(obj.uid, obj.resource_version) if obj.resource_version else None
+        if cached is not None:
+            return cached
+        text = json.dumps(
             serialize.obj(obj), ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
         ).encode()
         if obj.resource_version:
-            self._keep(obj.uid, _Text(obj.resource_version, made))
-        return made
+            self._keep(obj.uid, _Text(obj.resource_version, text))
+        return text
 
-    def known_list(self, whole: WholeList, revision: int) -> bytes | None:
+    def known_list(self, key: WholeList, revision: int) -> bytes | None:
         """Return the JSON of a list, if nothing was written since it was read."""
         with self._lock:
-            found = self._lists.get(whole)
-            return found.text if found is not None and found.version == revision else None
+            text = self._lists.get(key)
+            return text.text if text is not None and text.version == revision else None
 
-    def keep_list(self, whole: WholeList, revision: int, text: bytes) -> None:
+    def keep_list(self, key: WholeList, revision: int, text: bytes) -> None:
         """Hold the JSON of a list that was read at that revision."""
         with self._lock:
-            self._lists.pop(whole, None)
+            self._lists.pop(key, None)
             if len(text) <= _MOST_LIST_BYTES:
-                self._lists[whole] = _Text(revision, text)
+                self._lists[key] = _Text(revision, text)
             if len(self._lists) > _MOST_LISTS:
                 self._lists.popitem(last=False)
 
-    def _keep(self, uid: str, made: _Text) -> None:
+    def _keep(self, uid: str, text: _Text) -> None:
         """Hold a text, unless a newer one is held. A watch that catches up does not displace what lists ask for."""
         with self._lock:
             before = self._texts.get(uid)
-            if before is not None and before.version >= made.version:
+            if before is not None and before.version >= text.version:
                 return
-            self._bytes += len(made.text) - (len(before.text) if before is not None else 0)
-            self._texts[uid] = made
+            self._bytes += len(text.text) - (len(before.text) if before is not None else 0)
+            self._texts[uid] = text
             self._texts.move_to_end(uid)
             while self._bytes > self._most_bytes:
                 _, dropped = self._texts.popitem(last=False)

@@ -34,8 +34,8 @@ class Write:
             if writing.transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
-            made = PendingWrite(document, None, writing.created(document, spec))
-            [stored] = writing.put([writing.checked(made)])
+            pending = PendingWrite(document, None, writing.created(document, spec))
+            [stored] = writing.put([writing.checked(pending)])
         self._announce("created", stored, written_by)
         return stored
 

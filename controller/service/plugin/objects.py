@@ -24,40 +24,40 @@ class PluginObjects:
 
     def keep(self, plugin: StoredObject, documents: Sequence[Mapping[str, Any]]) -> Kept:
         """See ports.PluginWork."""
-        wanted = {(each["kind"], each["metadata"]["name"]) for each in documents}
+        desired = {(document["kind"], document["metadata"]["name"]) for document in documents}
         try:
-            owned, others = self._stored(plugin, wanted)
-            if others:
-                return Kept(taken=tuple(others))
+            owned, foreign_names = self._stored(plugin, desired)
+            if foreign_names:
+                return Kept(taken=tuple(foreign_names))
             with access.acting(None):
-                sources = [Source(f"plugin/{plugin.name}", json.dumps(each)) for each in documents]
-                self._apply.apply(sources, namespace=plugin.namespace, whole=True, applied_by=_WRITTEN_BY)
-                return Kept(self._delete(each for each in owned if (each.kind, each.name) not in wanted))
+                sources = [Source(f"plugin/{plugin.name}", json.dumps(document)) for document in documents]
+                self._apply.apply(sources, namespace=plugin.namespace, replaces=True, applied_by=_WRITTEN_BY)
+                return Kept(self._delete(obj for obj in owned if (obj.kind, obj.name) not in desired))
         except errors.ServiceUnavailable as error:
             raise RetryLater(str(error)) from error
         except errors.ServiceError as error:
             return Kept(str(error))
 
-    def _stored(self, plugin: StoredObject, wanted: set[tuple[str, str]]) -> tuple[list[StoredObject], list[str]]:
+    def _stored(self, plugin: StoredObject, desired: set[tuple[str, str]]) -> tuple[list[StoredObject], list[str]]:
         """Return the plugin's objects, and the wanted names that objects of others have."""
         with errors.translate_store_errors(), self._store.transaction() as transaction:
-            owned = [each for each in transaction.owned() if plugin.uid in owner_uids(each)]
-            found = [transaction.get(kind, plugin.namespace, name) for kind, name in sorted(wanted)]
-        mine = {each.uid for each in owned}
-        others = [each for each in found if each is not None and each.uid not in mine]
-        return owned, [f"{each.kind.lower()}/{each.name}" for each in others]
+            owned = [obj for obj in transaction.owned() if plugin.uid in owner_uids(obj)]
+            stored = [transaction.get(kind, plugin.namespace, name) for kind, name in sorted(desired)]
+        mine = {obj.uid for obj in owned}
+        foreign_objects = [obj for obj in stored if obj is not None and obj.uid not in mine]
+        return owned, [f"{obj.kind.lower()}/{obj.name}" for obj in foreign_objects]
 
     def _delete(self, unwanted: Iterable[StoredObject]) -> str:
         """Delete objects that an older version had; return why one stays, "" if none does."""
-        refused = []
-        for each in unwanted:
-            kind = self._registry.by_name(each.kind)
-            if kind is None or each.deleted_at is not None:
+        refusals = []
+        for obj in unwanted:
+            kind = self._registry.by_name(obj.kind)
+            if kind is None or obj.deleted_at is not None:
                 continue
             try:
-                self._objects.delete(kind, each.namespace, each.name, deleted_by=_WRITTEN_BY)
+                self._objects.delete(kind, obj.namespace, obj.name, deleted_by=_WRITTEN_BY)
             except errors.NotFound:
                 continue
             except errors.Conflict as error:
-                refused.append(str(error))
-        return "; ".join(refused)
+                refusals.append(str(error))
+        return "; ".join(refusals)

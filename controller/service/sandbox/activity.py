@@ -186,9 +186,9 @@ class ActivityTracker:
 
 def will_start(obj: StoredObject) -> bool:
     """Return True if its status says that it is starting, or starts on demand; a new object has no status yet."""
-    asked = obj.spec.get("runState", "Running") in _USABLE and obj.deleted_at is None
+    is_to_run = obj.spec.get("runState", "Running") in _USABLE and obj.deleted_at is None
     ready = _condition(obj, "Ready")
-    return asked and (not ready or ready.get("reason") in _WAKEABLE)
+    return is_to_run and (not ready or ready.get("reason") in _WAKEABLE)
 
 
 def is_expected(obj: StoredObject, container: Container | None) -> bool:
@@ -219,5 +219,5 @@ def state_message(obj: StoredObject) -> str:
 
 
 def _condition(obj: StoredObject, type_: str) -> dict[str, str]:
-    found = (each for each in obj.status.get("conditions", ()) if each["type"] == type_)
-    return next(found, {})
+    matches = (condition for condition in obj.status.get("conditions", ()) if condition["type"] == type_)
+    return next(matches, {})

@@ -79,12 +79,12 @@ class SandboxAgent:
     def result(self, stream: "AgentStream", subject: str, data: bytes) -> ToolResult:
         """Return the checked answer of `execute`. Raises ServiceError."""
         try:
-            found = result_of(data)
+            tool_result = result_of(data)
         except ValueError as error:
             stream.outcome = "cancelled" if stream.closed else "invalid"
             raise AgentUnavailable(f"the agent of {subject} answered nonsense: {error}; {_ADVICE}") from error
-        stream.outcome = "ok" if found.success else "failed"
-        return found
+        stream.outcome = "ok" if tool_result.success else "failed"
+        return tool_result
 
     def ended(self, ask: AccessRequest, stream: "AgentStream") -> None:
         """Count a call that has ended, and record its outcome and duration. Does not block."""
@@ -107,12 +107,12 @@ class SandboxAgent:
         seconds = _seconds(call, limit)
 
         def begin() -> tuple[AgentAnswer, Callable[[], None], StoredObject, Container]:
-            found, release = streams.occupy(kind, obj, min(limit or WAIT_SECONDS, WAIT_SECONDS), fresh=True)
+            container, release = streams.occupy(kind, obj, min(limit or WAIT_SECONDS, WAIT_SECONDS), fresh=True)
             try:
-                port = self._calls.port(obj, found)
+                port = self._calls.port(obj, container)
                 if port is None:
                     raise errors.Conflict(_no_agent(obj))
-                return self._calls.ask(obj, found, port, call.request, seconds=seconds), release, obj, found
+                return self._calls.ask(obj, container, port, call.request, seconds=seconds), release, obj, container
             except BaseException:
                 release()
                 raise
@@ -157,7 +157,7 @@ class AgentStream(Iterator[Chunk]):
 
     def _read(self) -> Iterator[Chunk]:
         try:
-            self._answer, self._release, obj, found = self._begin()
+            self._answer, self._release, obj, container = self._begin()
         except StreamError as error:
             self.outcome = "refused"
             raise errors.of_stream(error) from error
@@ -174,24 +174,24 @@ class AgentStream(Iterator[Chunk]):
         except AgentError as error:
             if self._closed:
                 return
-            self._calls.failed(obj, found, error)
+            self._calls.failed(obj, container, error)
             raise self._failed(error) from error
         finally:
             self.close()
 
     def _passed(self, answer: AgentAnswer, subject: str) -> Iterator[Chunk]:
-        said = f"what listens on the agent's port in {subject} answered with"
+        beginning = f"what listens on the agent's port in {subject} answered with"
         status, headers = answer.head()
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not (200 <= status < 300 or 400 <= status < 600) or kind not in ("", *_TYPES):
-            raise AgentError("BadAnswer", f"{said} HTTP status {status} and type `{kind[:40]}`")
+            raise AgentError("BadAnswer", f"{beginning} HTTP status {status} and type `{kind[:40]}`")
         passed = {name: headers[name] for name in _PASSED_UP if name in headers}
         yield Chunk(HEAD, json.dumps({"status": status, "headers": passed}).encode())
         size = 0
         while data := answer.read():
             size += len(data)
             if kind != EVENTS and size > _PLAIN_BYTES:
-                raise AgentError("BadAnswer", f"{said} over {_PLAIN_BYTES >> 20} MiB")
+                raise AgentError("BadAnswer", f"{beginning} over {_PLAIN_BYTES >> 20} MiB")
             yield Chunk(BODY, data)
         if not self._closed:  # else reading ended because of that
             self.outcome = "ok" if status < 400 else "refused"
@@ -207,21 +207,21 @@ def result_of(data: bytes) -> ToolResult:
     if len(data) > RESULT_BYTES:
         raise ValueError(f"over {RESULT_BYTES >> 10} KiB")
     try:
-        found = json.loads(data, parse_constant=_refuse)
+        answer = json.loads(data, parse_constant=_refuse)
     except RecursionError as error:
         raise ValueError("JSON that is nested too deeply") from error
     except UnicodeDecodeError as error:
         raise ValueError("text that is not UTF-8") from error
     except ValueError as error:
         raise ValueError("something that is not JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         raise ValueError("JSON that is no object")
-    success, output, why, code = (found.get(each) for each in ("success", "output", "error", "exitCode"))
+    success, output, why, code = (answer.get(name) for name in ("success", "output", "error", "exitCode"))
     if not isinstance(success, bool) or not isinstance(output, str) or not isinstance(why, str | None):
         raise ValueError("no success, output and error")
     if isinstance(code, bool) or not isinstance(code, int | None) or not -1 < (code or 0) < 1 << 31:
         raise ValueError("no exit code")
-    return ToolResult(success, output, why, code, found.get("result"))
+    return ToolResult(success, output, why, code, answer.get("result"))
 
 
 def _refuse(constant: str) -> Any:

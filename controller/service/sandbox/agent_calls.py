@@ -101,20 +101,20 @@ class AgentCalls:
         port = self.port(obj, container) if sum(map(len, stdin)) <= _STDIN_BYTES else None
         if port is None or self._skipped(obj, container):
             return None
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             stream = self._agents.exec(
                 container, port, command, env=env, working_dir=working_dir, stdin=b"".join(stdin), **limits
             )
         except AgentError as error:
-            self.counted("exec", "unavailable" if error.begun else "refused", time.monotonic() - began)
+            self.counted("exec", "unavailable" if error.begun else "refused", time.monotonic() - started)
             if error.kind != "Refused":
                 self._failed(obj, container, error, _STALLED_SKIP_SECONDS if error.begun else _SKIP_SECONDS)
             if error.begun:
                 raise
             return None
         self.answered(obj)
-        self.counted("exec", "ok", time.monotonic() - began)
+        self.counted("exec", "ok", time.monotonic() - started)
         return stream
 
     def health(self, obj: StoredObject, container: Container | None) -> str:
@@ -151,8 +151,8 @@ class AgentCalls:
     def answered(self, obj: StoredObject) -> None:
         """Note that the agent answers; the first time after a failure it is an event."""
         with self._lock:
-            known = self._failures.pop(obj.uid, None) if self._failures else None
-        if known is not None and known.recorded_at:
+            failure = self._failures.pop(obj.uid, None) if self._failures else None
+        if failure is not None and failure.recorded_at:
             self._record(obj, "Normal", "AgentAnswers", "the agent answers again")
 
     def failed(self, obj: StoredObject, container: Container, error: AgentError) -> None:
@@ -163,8 +163,8 @@ class AgentCalls:
     def _failed(self, obj: StoredObject, container: Container, error: AgentError, skip_seconds: float) -> None:
         now, run = time.monotonic(), (container.id, container.started_at)
         with self._lock:
-            known = self._failures.get(obj.uid)
-            recorded_at = known.recorded_at if known is not None else 0.0
+            failure = self._failures.get(obj.uid)
+            recorded_at = failure.recorded_at if failure is not None else 0.0
             due = not recorded_at or now - recorded_at >= _EVENT_SECONDS
             young = self._clock.now() - container.started_at < _YOUNG_SECONDS and error.kind == "NotListening"
             due = due and not young
@@ -176,11 +176,11 @@ class AgentCalls:
             self._record(obj, "Warning", "AgentNotAnswering", message)
 
     def _skipped(self, obj: StoredObject, container: Container) -> bool:
-        known = self._failures.get(obj.uid)
+        failure = self._failures.get(obj.uid)
         return (
-            known is not None
-            and known.run == (container.id, container.started_at)
-            and time.monotonic() < known.skip_until
+            failure is not None
+            and failure.run == (container.id, container.started_at)
+            and time.monotonic() < failure.skip_until
         )
 
     def _record(self, obj: StoredObject, type_: Any, reason: str, message: str) -> None:

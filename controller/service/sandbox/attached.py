@@ -31,14 +31,16 @@ class AttachedExecs:
 
         def prepared(ref: ExecRef) -> None:
             now = self._clock.now()
-            shown = DetachedExec(id_, shown_command(command), now)
+            detached_exec = DetachedExec(id_, shown_command(command), now)
             deadline = now + limit if limit else 0.0
             place = (obj.kind, obj.namespace, obj.name, obj.uid)
             saved.append(id_)
-            self._records.save(Record(shown, *place, deadline, ref, by, attached="terminal" if tty else "streams"))
+            self._records.save(
+                Record(detached_exec, *place, deadline, ref, by, attached="terminal" if tty else "streams")
+            )
 
-        def ended() -> None:
+        def record_end() -> None:
             if saved:
                 self._records.forget(id_)
 
-        return prepared, ended
+        return prepared, record_end

@@ -48,13 +48,13 @@ class Attest:
         sandbox = last.sandboxes.get(obj.uid) if last is not None else None
         if last is None or sandbox is None:
             raise errors.ServiceUnavailable("the daemon has not observed it yet; try again in a moment")
-        for each in self._engine.observe().containers.get(obj.uid, ()):
-            trouble = self._engine.observe_container(each.id)
+        for container in self._engine.observe().containers.get(obj.uid, ()):
+            trouble = self._engine.observe_container(container.id)
             if trouble:
                 raise errors.ServiceUnavailable(f"its container can't be observed: {trouble}; try again in a moment")
         now, observed = self._clock.now(), self._engine.observe()
-        seen = replace(last, now=now, observed=observed)
-        context = context_of(seen, sandbox, as_seen(self._policy, seen))
+        snapshot = replace(last, now=now, observed=observed)
+        context = context_of(snapshot, sandbox, as_seen(self._policy, snapshot))
         return Attested(obj, now, verdict(context), _report(context, observed.facts.default_runtime))
 
 

@@ -24,24 +24,24 @@ class Capped:
     def add(self, data: bytes) -> None:
         """Append data; drop the oldest bytes of the tail."""
         self.total_bytes += len(data)
-        first, rest = data[: self._head_free], data[self._head_free :]
+        first, remaining = data[: self._head_free], data[self._head_free :]
         self._head_free -= len(first)
         if first:
             self._head.append(first)
-        if rest:
-            self._tail.append(rest)
-            self._held += len(rest)
+        if remaining:
+            self._tail.append(remaining)
+            self._held += len(remaining)
         while self._held > self._tail_bytes:
             self._drop(self._held - self._tail_bytes)
 
     def _drop(self, surplus: int) -> None:
         oldest = self._tail.popleft()
-        kept = oldest[surplus:]
-        if kept:
-            self._tail.appendleft(kept)
-        gone = len(oldest) - len(kept)
-        self._held -= gone
-        self.omitted_bytes += gone
+        newest = oldest[surplus:]
+        if newest:
+            self._tail.appendleft(newest)
+        dropped_bytes = len(oldest) - len(newest)
+        self._held -= dropped_bytes
+        self.omitted_bytes += dropped_bytes
 
     def whole(self) -> bytes:
         """Return head and tail, with a line between them that counts the omitted bytes."""

@@ -58,7 +58,7 @@ class Detached:
 
     Above a limit, the oldest record of an ended command is removed: of the same sandbox, else of the same caller, else
     of the sandbox with the most records. With `evict` False nothing is removed but by `forget`: the owner of the
-    commands does it, and one that the last daemon had prepared is started. `ended` is called, on a thread of its own,
+    commands does it, and one that the last daemon had prepared is started. `on_end` is called, on a thread of its own,
     when a command has ended.
     """
 
@@ -72,11 +72,11 @@ class Detached:
         registry: Registry,
         most: int = MOST,
         evict: bool = True,
-        ended: Ended = lambda _: None,
+        on_end: Ended = lambda _: None,
     ) -> None:
         self._objects, self._sandbox_streams, self._clock = objects, sandbox_streams, clock
         self._records, self._registry, self._most = records, registry, most
-        self._evict, self._ended = evict, ended
+        self._evict, self._ended = evict, on_end
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}  # in the order of their start
         self._closing = False
@@ -99,8 +99,8 @@ class Detached:
         Raises ServiceError; the result may raise StreamError or ServiceError.
         """
         obj = self._objects.get(kind, namespace, name)
-        if (known := self._started_before(id_)) is not None:
-            return known
+        if (earlier := self._started_before(id_)) is not None:
+            return earlier
         starting: list[_Entry] = []
         opener = self._sandbox_streams.exec(
             kind,
@@ -114,20 +114,20 @@ class Detached:
         )
         now = self._clock.now()
         limit = self._sandbox_streams.time_limit(obj, timeout_seconds, tty=False)
-        shown = DetachedExec(id_ or secrets.token_hex(6), shown_command(command), now)
+        detached_exec = DetachedExec(id_ or secrets.token_hex(6), shown_command(command), now)
         asking = access.caller()
         deadline, by = now + limit if limit else 0.0, asking.name if asking else ""
-        record = Record(shown, kind.name, namespace, name, obj.uid, deadline, by=by)
+        record = Record(detached_exec, kind.name, namespace, name, obj.uid, deadline, by=by)
         with self._lock:
             if self._closing:
                 raise errors.ServiceUnavailable(_STOPPING)
             if self._evict:
                 self._free_slot(obj.uid, name, by)
-            entry = self._entries[shown.id] = _Entry(record, self._records.begin(record))
+            entry = self._entries[detached_exec.id] = _Entry(record, self._records.begin(record))
             starting.append(entry)
-        begun: Future[DetachedExec] = Future()
-        threading.Thread(target=self._run, args=(entry, kind, opener, begun), name="detached", daemon=True).start()
-        return begun
+        start: Future[DetachedExec] = Future()
+        threading.Thread(target=self._run, args=(entry, kind, opener, start), name="detached", daemon=True).start()
+        return start
 
     def _started_before(self, id_: str) -> "Future[DetachedExec] | None":
         """Return the command of that id if it was started; the record of one that never was is removed."""
@@ -139,9 +139,9 @@ class Detached:
                 entry = None
         if entry is None:
             return None
-        known: Future[DetachedExec] = Future()
-        known.set_result(entry.shown)
-        return known
+        earlier: Future[DetachedExec] = Future()
+        earlier.set_result(entry.shown)
+        return earlier
 
     def _prepared(self, entry: _Entry, ref: ExecRef) -> None:
         """Save the reference before the command starts: without it none ever did. Raises ServiceUnavailable."""
@@ -168,13 +168,13 @@ class Detached:
         if entry is not None:
             self._kill(entry)
 
-    def forget(self, wanted: Callable[[str], bool]) -> None:
-        """Remove the records of the ended commands whose id is not `wanted`."""
+    def forget(self, is_needed: Callable[[str], bool]) -> None:
+        """Remove the records of the ended commands that are not needed, by their ids."""
         with self._lock:
-            gone = [id_ for id_, each in self._entries.items() if not each.runs and not wanted(id_)]
-            for id_ in gone:
+            unneeded_ids = [id_ for id_, entry in self._entries.items() if not entry.runs and not is_needed(id_)]
+            for id_ in unneeded_ids:
                 del self._entries[id_]
-        for id_ in gone:
+        for id_ in unneeded_ids:
             self._records.forget(id_)
 
     def resume(self) -> Callable[[], None]:
@@ -208,17 +208,17 @@ class Detached:
         """Return the kind of its object; None if the object is gone."""
         kind = self._registry.by_word(record.kind)
         try:
-            same = kind and self._objects.get(kind, record.namespace, record.name).uid == record.uid
+            is_same = kind and self._objects.get(kind, record.namespace, record.name).uid == record.uid
         except errors.NotFound:
             return None
-        return kind if same else None
+        return kind if is_same else None
 
     def close(self) -> None:
         """Release the running commands: they go on without this daemon. The records stay."""
         with self._lock:
             self._closing = True
-            running = [each for each in self._entries.values() if each.runs]
-        for stream in [each.stream for each in running]:
+            running = [entry for entry in self._entries.values() if entry.runs]
+        for stream in [entry.stream for entry in running]:
             if stream is not None:
                 stream.detach_stream()
 
@@ -226,7 +226,7 @@ class Detached:
         """Return a sandbox's detached commands, oldest first."""
         uid = self._objects.get(kind, namespace, name).uid
         with self._lock:
-            return [each.shown for each in self._entries.values() if each.record.uid == uid]
+            return [entry.shown for entry in self._entries.values() if entry.record.uid == uid]
 
     def get(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
         """Return one of them. Raises NotFound."""
@@ -263,35 +263,35 @@ class Detached:
 
     def _free_slot(self, uid: str, name: str, by: str) -> None:
         """Remove an ended command if a limit is reached. Raises TooManyRequests if none has ended."""
-        own = [each for each in self._entries.values() if each.record.uid == uid]
-        of_caller = [each for each in self._entries.values() if by and each.record.by == by]
+        of_sandbox = [entry for entry in self._entries.values() if entry.record.uid == uid]
+        of_caller = [entry for entry in self._entries.values() if by and entry.record.by == by]
         rules = self._sandbox_streams.rules
         if len(of_caller) >= max(1, int(self._most * rules.share)):
-            of_caller.sort(key=lambda each: each.record.uid != uid)  # stable: the oldest of this sandbox comes first
+            of_caller.sort(key=lambda entry: entry.record.uid != uid)  # stable: the oldest of this sandbox comes first
             self._forget_one_of(of_caller, f"{by} (caller_share is {rules.share:g})")
-            own = [each for each in own if each.shown.id in self._entries]
-        if len(own) >= rules.per_sandbox:
-            self._forget_one_of(own, f"sandbox `{name}`")
+            of_sandbox = [entry for entry in of_sandbox if entry.shown.id in self._entries]
+        if len(of_sandbox) >= rules.per_sandbox:
+            self._forget_one_of(of_sandbox, f"sandbox `{name}`")
         elif len(self._entries) >= self._most:
             counts: dict[str, int] = {}
-            ended = [each for each in self._entries.values() if not each.runs]
-            for each in self._entries.values():
-                counts[each.record.uid] = counts.get(each.record.uid, 0) + 1
-            ended.sort(key=lambda each: -counts[each.record.uid])  # stable: the oldest of a sandbox come first
-            self._forget_one_of(ended, "this host")
+            over = [entry for entry in self._entries.values() if not entry.runs]
+            for entry in self._entries.values():
+                counts[entry.record.uid] = counts.get(entry.record.uid, 0) + 1
+            over.sort(key=lambda entry: -counts[entry.record.uid])  # stable: the oldest of a sandbox come first
+            self._forget_one_of(over, "this host")
 
     def _forget_one_of(self, entries: Sequence[_Entry], where: str) -> None:
-        found = next((each for each in entries if not each.runs), None)
-        if found is None:
+        oldest = next((entry for entry in entries if not entry.runs), None)
+        if oldest is None:
             raise errors.TooManyRequests(
                 f"{where} runs as many detached commands as it may at a time; wait until one ends, or kill one "
                 "(`paddock execs NAME --kill ID`)"
             )
-        del self._entries[found.shown.id]
-        self._records.forget(found.shown.id)
+        del self._entries[oldest.shown.id]
+        self._records.forget(oldest.shown.id)
 
     def _run(
-        self, entry: _Entry, kind: Kind, opener: Callable[[], TrackedStream], begun: "Future[DetachedExec]"
+        self, entry: _Entry, kind: Kind, opener: Callable[[], TrackedStream], start: "Future[DetachedExec]"
     ) -> None:
         """Start the command, and read all of its output."""
         try:
@@ -299,16 +299,16 @@ class Detached:
         except Exception as error:  # every failure must reach the waiting caller
             if not self._evict and entry.record.ref is not None:  # it may have begun: its owner must know
                 entry.resumed = True
-                begun.set_result(entry.shown)
+                start.set_result(entry.shown)
                 self._follow(entry, kind)
                 return
             with self._lock:
                 self._entries.pop(entry.shown.id, None)
             self._records.forget(entry.shown.id)
-            begun.set_exception(error)
+            start.set_exception(error)
             return
         entry.stream = stream
-        begun.set_result(entry.shown)
+        start.set_result(entry.shown)
         if entry.killed:
             stream.close()
         if self._closing:
@@ -320,51 +320,51 @@ class Detached:
 
         One whose stream breaks (the engine restarts) may run on: it is adopted, so that its time limit holds.
         """
-        ended = replace(entry.shown, state="Lost", message="its stream ended before the command")
+        end = replace(entry.shown, state="Lost", message="its stream ended before the command")
         adopted = False
         try:
-            ended = self._read(entry, stream)
+            end = self._read(entry, stream)
         except NeverStarted as error:
-            ended = replace(ended, state="NotStarted", message=str(error))
+            end = replace(end, state="NotStarted", message=str(error))
         except StreamError as error:
-            ended = replace(ended, message=str(error))
+            end = replace(end, message=str(error))
             adopted = self._adopt_broken(entry, stream, error)
         finally:
             entry.log.close()
             if not adopted:
                 entry.stream = None  # frees the stream's references
-                if not self._closing or ended.state != "Lost":
-                    self._note_end(entry, ended)
+                if not self._closing or end.state != "Lost":
+                    self._note_end(entry, end)
 
     def _adopt_broken(self, entry: _Entry, stream: TrackedStream, error: StreamError) -> bool:
         """Adopt a command whose own stream broke; False if it has ended, is to end, or was adopted before."""
         kind = self._kind_of(entry.record)
-        ended = isinstance(error, ExitLost) or entry.killed or self._closing
-        if ended or entry.resumed or entry.record.ref is None or kind is None:
+        is_over = isinstance(error, ExitLost) or entry.killed or self._closing
+        if is_over or entry.resumed or entry.record.ref is None or kind is None:
             return False
         stream.detach_stream()
         entry.resumed = True
         self._follow(entry, kind)
         return True
 
-    def _note_end(self, entry: _Entry, ended: DetachedExec) -> None:
-        if entry.killed and ended.state == "Lost":
-            ended = replace(ended, state="Killed", message=entry.killed)
-        ended = replace(ended, message=ended.message or entry.log.trouble)
-        ended = replace(ended, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
-        record = replace(entry.record, shown=ended)
+    def _note_end(self, entry: _Entry, end: DetachedExec) -> None:
+        if entry.killed and end.state == "Lost":
+            end = replace(end, state="Killed", message=entry.killed)
+        end = replace(end, message=end.message or entry.log.trouble)
+        end = replace(end, finished_at=self._clock.now(), omitted_bytes=entry.log.omitted_bytes)
+        record = replace(entry.record, shown=end)
         self._records.save(record)  # before it is shown: a client's answer must hold after a restart, too
         entry.record = record
-        self._ended(ended)
+        self._ended(end)
 
     def _read(self, entry: _Entry, chunks: Iterator[Chunk]) -> DetachedExec:
-        ended = replace(entry.shown, state="Lost", message="its stream ended before the command")
+        end = replace(entry.shown, state="Lost", message="its stream ended before the command")
         state: ExecState = "Exited"
         for chunk in chunks:
             if chunk.stream == "timeout":
                 state = "TimedOut"
             elif chunk.stream == "exit":
-                ended = replace(entry.shown, state=state, exit_code=int(chunk.data))
+                end = replace(entry.shown, state=state, exit_code=int(chunk.data))
             else:
                 entry.log.add(chunk.data)
-        return ended
+        return end

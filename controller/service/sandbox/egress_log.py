@@ -33,12 +33,12 @@ class EgressLogs:
         Raises NotFound; Conflict for a sandbox without a proxy.
         """
         obj = self._objects.get(kind, namespace, name)
-        found = self._engine.observe().containers.get(egress_uid(obj.uid), ())
-        if not found:
+        proxies = self._engine.observe().containers.get(egress_uid(obj.uid), ())
+        if not proxies:
             raise errors.Conflict(
                 f"sandbox `{name}` has no proxy now: only those of levels with a list of hosts have one, while they run"
             )
-        read = partial(self._streams.logs, found[0].id, since=since)
+        read = partial(self._streams.logs, proxies[0].id, since=since)
         if tail is None:
             return lambda: access_lines(read())
         return lambda: last_lines(access_lines(read()), tail)
@@ -46,12 +46,12 @@ class EgressLogs:
 
 def access_lines(stream: ChunkStream) -> Iterator[Chunk]:
     """Yield a readable line for each access in the log."""
-    rest = b""
+    remainder = b""
     with closing(stream) as chunks:
         for chunk in chunks:
             if chunk.stream != "stdout":
                 continue
-            *lines, rest = (rest + chunk.data).split(b"\n")
+            *lines, remainder = (remainder + chunk.data).split(b"\n")
             for access in filter(None, (parsed(line.decode(errors="replace")) for line in lines)):
                 yield Chunk("stdout", f"{_line(access)}\n".encode())
 

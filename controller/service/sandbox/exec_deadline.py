@@ -17,8 +17,8 @@ def template_of(store: Store, obj: StoredObject) -> Mapping[str, Any] | None:
     template: Mapping[str, Any] | None = obj.spec.get("template")
     if template is None and (ref := obj.spec.get("templateRef")):
         with errors.translate_store_errors():
-            found = store.get("SandboxTemplate", obj.namespace, ref["name"])
-        template = found.spec if found else None
+            stored_template = store.get("SandboxTemplate", obj.namespace, ref["name"])
+        template = stored_template.spec if stored_template else None
     return template
 
 
@@ -28,12 +28,12 @@ class ExecDeadlines:
     def __init__(self, store: Store, rules: ExecRules) -> None:
         self._store, self._rules = store, rules
 
-    def limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
+    def limit(self, obj: StoredObject, requested: float | None, *, tty: bool) -> float | None:
         """Return seconds; None: no limit. Raises BadRequest for a request above the limit."""
         rules = self._rules
         try:
-            own, level = self._own(obj)
-            return time_limit(asked, own, level, rules.most_seconds, rules.timeout_seconds, tty=tty) or None
+            of_template, level = self._own(obj)
+            return time_limit(requested, of_template, level, rules.most_seconds, rules.timeout_seconds, tty=tty) or None
         except ValueError as error:
             raise errors.BadRequest(f"a command in {obj.kind.lower()} `{obj.name}` {error}") from error
 
@@ -51,5 +51,5 @@ class ExecDeadlines:
         if not name or name in BUILT_IN_NAMES:
             return exec_limits(name, ())
         with errors.translate_store_errors():
-            found = self._store.get(KIND.name, "", name)
-        return exec_limits(name, [stored_profile(found)] if found is not None else ())
+            stored = self._store.get(KIND.name, "", name)
+        return exec_limits(name, [stored_profile(stored)] if stored is not None else ())

@@ -36,9 +36,9 @@ class ExecSlots:
 
     def check(self, uid: str, subject: str) -> None:
         """Raise TooManyRequests if no slot is free."""
-        if (taken := self._taken.get(uid, 0)) >= self.most:
+        if (used_count := self._taken.get(uid, 0)) >= self.most:
             raise errors.TooManyRequests(
-                f"{subject} runs {taken} commands, and the limit is {self.most}; wait until one ends, "
+                f"{subject} runs {used_count} commands, and the limit is {self.most}; wait until one ends, "
                 "or raise exec_per_sandbox in the daemon's settings"
             )
 

@@ -55,15 +55,15 @@ class ExecLog:
         return (_MARK % omitted if omitted else b"").join(head_and_tail)
 
     def _add(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
+        remaining = memoryview(data)
+        while remaining:
             if not self._free or self._open is None:
                 self._open_next_file()
             assert self._open is not None
-            count = self._open.write(rest[: self._free])
+            count = self._open.write(remaining[: self._free])
             self._free -= count
             self._total += count
-            rest = rest[count:]
+            remaining = remaining[count:]
 
     def _open_next_file(self) -> None:
         self._shut()
@@ -80,16 +80,16 @@ class ExecLog:
 
     def _read(self) -> tuple[Sequence[bytes], int]:
         """Return head and tail, and the number of bytes missing between them."""
-        found: dict[int, bytes] = {}
+        pieces: dict[int, bytes] = {}
         for path in self._folder.glob(f"{_NAME}*"):
             with suppress(OSError, ValueError):
-                found[int(path.name.removeprefix(_NAME))] = path.read_bytes()
-        head = found.pop(0, b"")
-        if not found:
+                pieces[int(path.name.removeprefix(_NAME))] = path.read_bytes()
+        head = pieces.pop(0, b"")
+        if not pieces:
             return (head, b""), 0
-        last = max(found)
-        end = last + len(found[last])
-        tail = b"".join(found[each] for each in sorted(found))[-self._tail_bytes :]
+        last = max(pieces)
+        end = last + len(pieces[last])
+        tail = b"".join(pieces[offset] for offset in sorted(pieces))[-self._tail_bytes :]
         return (head, tail), end - len(head) - len(tail)
 
     def _path(self, offset: int) -> Path:

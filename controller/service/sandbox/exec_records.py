@@ -40,7 +40,7 @@ class DetachedExec:
 
 def shown_command(command: Sequence[str]) -> Sequence[str]:
     """Return a command as it can be shown: its arguments need not be UTF-8."""
-    return tuple(os.fsencode(each).decode(errors="replace") for each in command)
+    return tuple(os.fsencode(argument).decode(errors="replace") for argument in command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,14 @@ class ExecRecords:
 
     def load(self) -> list[Record]:
         """Return all records, oldest first. Unreadable ones are removed."""
-        found = []
+        records = []
         for folder in sorted(self._folder.iterdir()) if self._folder and self._folder.is_dir() else ():
             try:
-                found.append(_record(json.loads((folder / _NAME).read_text())))
+                records.append(_record(json.loads((folder / _NAME).read_text())))
             except (OSError, ValueError, TypeError, KeyError) as error:
                 _log.warning("command record unreadable, removed", why=repr(error))
                 self.forget(folder.name)
-        return sorted(found, key=lambda each: each.shown.started_at)
+        return sorted(records, key=lambda record: record.shown.started_at)
 
     def forget(self, id_: str) -> None:
         """Remove a record and its log."""
@@ -130,10 +130,10 @@ class ExecRecords:
         return self._folder / id_
 
 
-def _record(found: dict[str, Any]) -> Record:
-    data = found.pop("shown")
-    shown = DetachedExec(**{**data, "command": tuple(data["command"])})
-    ref = found.pop("ref")
-    known = {each.name for each in dataclasses.fields(Record)}  # after a downgrade there may be newer fields
-    fields = {name: value for name, value in found.items() if name in known}
-    return Record(shown=shown, ref=ExecRef(**ref) if ref else None, **fields)
+def _record(document: dict[str, Any]) -> Record:
+    data = document.pop("shown")
+    detached_exec = DetachedExec(**{**data, "command": tuple(data["command"])})
+    ref = document.pop("ref")
+    field_names = {field.name for field in dataclasses.fields(Record)}  # after a downgrade there may be newer fields
+    fields = {name: value for name, value in document.items() if name in field_names}
+    return Record(shown=detached_exec, ref=ExecRef(**ref) if ref else None, **fields)

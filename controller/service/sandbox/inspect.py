@@ -36,9 +36,9 @@ class Inspections:
     def inspect(self, kind: Kind, namespace: str, name: str) -> Inspection:
         """Return the container and its record. Raises NotFound; ServiceUnavailable if the engine does not answer."""
         obj = self._objects.get(kind, namespace, name)
-        seen = self._sandbox_streams.seen(obj)
+        observed = self._sandbox_streams.seen(obj)
         try:
-            container = None if seen is None else without_values(self._streams.inspect(seen.id))
+            container = None if observed is None else without_values(self._streams.inspect(observed.id))
         except StreamError as error:
             raise errors.of_stream(error) from error
         with errors.translate_store_errors():
@@ -47,8 +47,8 @@ class Inspections:
         return Inspection(obj, container, instance)
 
 
-def without_values(found: Mapping[str, Any]) -> dict[str, Any]:
+def without_values(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the engine's answer with the names of variables only: values may be secrets."""
-    config = dict(found.get("Config") or {})
-    config["Env"] = [f"{each.partition('=')[0]}={HIDDEN}" for each in config.get("Env") or ()]
-    return {**found, "Config": config}
+    config = dict(answer.get("Config") or {})
+    config["Env"] = [f"{variable.partition('=')[0]}={HIDDEN}" for variable in config.get("Env") or ()]
+    return {**answer, "Config": config}

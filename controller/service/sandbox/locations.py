@@ -69,27 +69,29 @@ class Locations:
     def leader(self) -> Location | None:
         """Return the host that leads the others; None: none does now. Raises ServiceUnavailable if the store fails."""
         with errors.translate_store_errors():
-            leases = {each.name: each for each in self._store.leases() if each.seconds_left > 0}
+            leases = {
+                lease_state.name: lease_state for lease_state in self._store.leases() if lease_state.seconds_left > 0
+            }
             leading = leases.get(LEADING)
-            for each in self._store.list(HOST.name)[0] if leading else ():
-                lease = leases.get(lease_of(each.name))
+            for host in self._store.list(HOST.name)[0] if leading else ():
+                lease = leases.get(lease_of(host.name))
                 if lease and leading and lease.holder == leading.holder:
-                    return Location("", each.name, str(each.status.get("address") or ""))
+                    return Location("", host.name, str(host.status.get("address") or ""))
         return None
 
     def is_here(self, namespace: str, name: str) -> bool:
         """Return True if no other host has the sandbox. Raises ServiceUnavailable if the store fails."""
-        found = self.of(SANDBOX.name, namespace, name)
-        return found is None or found.host in (UNBOUND, self.host)
+        location = self.of(SANDBOX.name, namespace, name)
+        return location is None or location.host in (UNBOUND, self.host)
 
     def others(self) -> Sequence[OtherHost]:
         """Return the other hosts in order of their names. Raises ServiceUnavailable if the store fails."""
         with errors.translate_store_errors():
-            found = [each for each in self._store.list(HOST.name)[0] if each.name != self.host]
-            leases = {each.name: each for each in self._store.leases()} if found else {}
+            other_hosts = [host for host in self._store.list(HOST.name)[0] if host.name != self.host]
+            leases = {lease.name: lease for lease in self._store.leases()} if other_hosts else {}
         return [
-            OtherHost(each.name, str(each.status.get("address") or ""), _away(leases.get(lease_of(each.name))))
-            for each in found
+            OtherHost(host.name, str(host.status.get("address") or ""), _away(leases.get(lease_of(host.name))))
+            for host in other_hosts
         ]
 
     def is_away(self, host: str) -> bool:
@@ -99,7 +101,7 @@ class Locations:
 
     def _is_held(self, host: str) -> bool:
         name = lease_of(host)
-        return any(each.name == name and each.seconds_left > 0 for each in self._store.leases())
+        return any(lease.name == name and lease.seconds_left > 0 for lease in self._store.leases())
 
 
 def _away(lease: LeaseState | None) -> str:

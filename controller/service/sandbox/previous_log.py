@@ -54,8 +54,8 @@ class PreviousLogs:
             )
         if container is None or container.id != end.container_id:
             return _of_record(end, tail)
-        began, until = window(end, container)
-        begin = began if since is None else max(began, since)
+        started, until = window(end, container)
+        begin = started if since is None else max(started, since)
         read = partial(
             self._streams.logs, container.id, since=begin or None, until=until or None, timestamps=timestamps
         )
@@ -83,9 +83,9 @@ def window(end: Termination, container: Container) -> tuple[float, float]:
 def _of_record(end: Termination, tail: int | None) -> PreviousLog:
     """Return the termination record's last lines; they have no timestamps."""
     lines = end.tail.lines if end.tail is not None else ()
-    kept = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
+    last_lines_of_run = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
     note = "its container was replaced: these are the last kept lines of that run, without timestamps"
     if not lines:
         why = end.tail.note if end.tail is not None else "they were not read in time"
         note = f"its container was replaced, and no lines were kept of that run{f': {why}' if why else ''}"
-    return PreviousLog(lambda: (Chunk("stdout", f"{each}\n".encode()) for each in kept), note)
+    return PreviousLog(lambda: (Chunk("stdout", f"{line}\n".encode()) for line in last_lines_of_run), note)

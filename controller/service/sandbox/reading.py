@@ -43,15 +43,15 @@ class Reading:
 
     def _read(self, do: Callable[[Iterator[Chunk]], T]) -> T:
         source = self._open()
-        kept = False
+        stays_open = False
         try:
             with self._lock:
                 self._source, stopped = source, self._stopped
-            found = do(iter(()) if stopped else source)
-            kept = self._keep and not stopped
-            return found
+            outcome = do(iter(()) if stopped else source)
+            stays_open = self._keep and not stopped
+            return outcome
         finally:
-            if not kept:
+            if not stays_open:
                 _close(source)
 
 
@@ -60,9 +60,9 @@ def limiter() -> anyio.CapacityLimiter:
     try:
         return _LIMITER.get()
     except LookupError:
-        made = anyio.CapacityLimiter(_MOST)
-        _LIMITER.set(made)
-        return made
+        new_limiter = anyio.CapacityLimiter(_MOST)
+        _LIMITER.set(new_limiter)
+        return new_limiter
 
 
 def _close(source: Iterator[Chunk]) -> None:

@@ -202,12 +202,12 @@ class SandboxSnapshots:
             condition = stored_condition(current, CAPTURED)
             if condition.get("status") == "True":
                 return current
-            words = f"{condition.get('reason', 'Pending')}: {condition.get('message', '')}"
+            state_text = f"{condition.get('reason', 'Pending')}: {condition.get('message', '')}"
             if condition.get("status") == "False":
-                raise errors.Conflict(f"snapshot `{obj.name}` can't be taken: {words}")
+                raise errors.Conflict(f"snapshot `{obj.name}` can't be taken: {state_text}")
             if time.monotonic() > deadline:
                 raise errors.ServiceUnavailable(
-                    f"snapshot `{obj.name}` is not ready within {_WAIT_SECONDS:g} s: {words}"
+                    f"snapshot `{obj.name}` is not ready within {_WAIT_SECONDS:g} s: {state_text}"
                 )
             pause.wait(_POLL_SECONDS)
 
@@ -233,19 +233,19 @@ class SandboxSnapshots:
                 raise errors.Conflict(f"sandbox `{source.name}`: its template is gone; fork from a snapshot by a file")
             level = at_own_level(spec, template).security_level
             limits = default_limits(level, profiles_in(transaction)) or NO_LIMITS
-            whole = amount_of(reserved(spec, template, limits), 1)
+            amount = amount_of(reserved(spec, template, limits), 1)
             host = self._pipeline.place.host
-            return rooms(transaction, source.namespace, self._pipeline.facts(), whole, count, host)
+            return rooms(transaction, source.namespace, self._pipeline.facts(), amount, count, host)
 
     def _names(self, namespace: str, prefix: str, count: int) -> Iterator[str]:
         """Yield names that no sandbox has: PREFIX-1, PREFIX-2 ..."""
-        taken = {obj.name for obj in self._objects.list(SANDBOX, namespace).objects}
+        used_names = {obj.name for obj in self._objects.list(SANDBOX, namespace).objects}
         number = 0
         while count:
             number += 1
             ending = f"-{number}"
             name = prefix[: _NAME_LETTERS - len(ending)].rstrip("-") + ending
-            if name not in taken:
+            if name not in used_names:
                 count -= 1
                 yield name
 

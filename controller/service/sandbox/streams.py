@@ -113,34 +113,36 @@ class SandboxStreams:
         """
         if not command or not command[0]:
             raise errors.BadRequest("there is no command to run; write it after `--`")
-        refused = {"command[0]": program_refused(command[0]), "workingDir": folder_refused(working_dir)}
-        if any(refused.values()):
-            raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refused.items() if message))
+        refusals = {"command[0]": program_refused(command[0]), "workingDir": folder_refused(working_dir)}
+        if any(refusals.values()):
+            raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refusals.items() if message))
         obj = self.usable(kind, namespace, name)
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         options: dict[str, Any] = {"env": self.variables(obj, env or {}), "working_dir": working_dir}
         options["timeout_seconds"] = limit
-        whole = _whole(stdin) if not (tty or user or prepared or hangs_up) else None
+        whole_input = _whole(stdin) if not (tty or user or prepared or hangs_up) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
         forget_record: Callable[[], None] = lambda: None  # noqa: E731
         if prepared is None and self._attached is not None and not hangs_up:
             prepared, forget_record = self._attached.recorder(obj, command, limit, tty=tty)
 
-        def start(found: Container) -> ExecStream:
-            escaped = self._escapes.handler(obj, found)
-            if whole is not None and (quick := self._quick(obj, found, command, whole, escaped=escaped, **options)):
+        def start(container: Container) -> ExecStream:
+            escaped = self._escapes.handler(obj, container)
+            if whole_input is not None and (
+                quick := self._quick(obj, container, command, whole_input, escaped=escaped, **options)
+            ):
                 return quick
-            more: dict[str, Any] = {"user": user, "stdin": stdin, "tty": tty, "escaped": escaped}
-            more |= ({"prepared": prepared} if prepared else {}) | ({"size": size} if tty and size else {})
-            more |= {"hangs_up": True} if hangs_up else {}
-            return self._streams.exec(found.id, command, **options, **more)
+            engine_options: dict[str, Any] = {"user": user, "stdin": stdin, "tty": tty, "escaped": escaped}
+            engine_options |= ({"prepared": prepared} if prepared else {}) | ({"size": size} if tty and size else {})
+            engine_options |= {"hangs_up": True} if hangs_up else {}
+            return self._streams.exec(container.id, command, **options, **engine_options)
 
         def open_() -> TrackedStream:
-            found, release = self.occupy(kind, obj, wait_seconds)
+            container, release = self.occupy(kind, obj, wait_seconds)
             with ExitStack() as lease:
                 lease.callback(release)
                 lease.callback(forget_record)
-                return TrackedStream(start(found), lease.pop_all().close)
+                return TrackedStream(start(container), lease.pop_all().close)
 
         return partial(self._insist, open_, kind, obj)
 
@@ -158,13 +160,13 @@ class SandboxStreams:
                 time.sleep(seconds or 0.0)
 
     def _quick(
-        self, obj: StoredObject, found: Container, command: Sequence[str], stdin: Sequence[bytes], **options: Any
+        self, obj: StoredObject, container: Container, command: Sequence[str], stdin: Sequence[bytes], **options: Any
     ) -> ExecStream | None:
         """Run a command by the sandbox's agent; None: by the engine, then. Raises StreamError."""
         if self._agents is None:
             return None
         try:
-            return self._agents.exec(obj, found, command, stdin=stdin, **options)
+            return self._agents.exec(obj, container, command, stdin=stdin, **options)
         except AgentError as error:
             raise StreamError(str(error)) from error
 
@@ -194,36 +196,38 @@ class SandboxStreams:
         with ExitStack() as lease:
             lease.callback(self._activity.begin(obj.uid))
             lease.callback(self._exec_slots.take(obj.uid, _subject(obj)))
-            found = self._found(obj) if fresh else None
-            if found is None or not self._activity.may_use(obj, found):
-                found = self._activity.running(partial(self._same, kind, obj), wait_seconds)
-            return found, lease.pop_all().close
+            container = self._found(obj) if fresh else None
+            if container is None or not self._activity.may_use(obj, container):
+                container = self._activity.running(partial(self._same, kind, obj), wait_seconds)
+            return container, lease.pop_all().close
 
     def environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
         """Return the variables with the values of their secrets. Raises BadRequest for an unusable secret."""
-        found: dict[str, str] = {}
+        values_by_name: dict[str, str] = {}
         for variable, value in env.items():
             try:
-                found[variable] = (
+                values_by_name[variable] = (
                     secret_text(self._secrets, namespace, value) if isinstance(value, SecretRef) else value
                 )
             except NoSecret as error:
                 raise errors.BadRequest(f"{variable}: {error}") from error
-        return found
+        return values_by_name
 
     def variables(self, obj: StoredObject, env: Environment) -> Mapping[str, str]:
         """Return a command's variables; in a sandbox with models also those of the gateway, unless it has its own."""
-        given = self.environment(obj.namespace, env)
+        sent = self.environment(obj.namespace, env)
         if not obj.spec.get("models"):
-            return given
-        own = {str(each["name"]): "" for each in self._deadlines.template(obj).get("env", ())}
+            return sent
+        own_variables = {str(variable["name"]): "" for variable in self._deadlines.template(obj).get("env", ())}
         return {
-            name: value for name, value in with_models({**own, **given}).items() if name in given or name not in own
+            name: value
+            for name, value in with_models({**own_variables, **sent}).items()
+            if name in sent or name not in own_variables
         }
 
-    def time_limit(self, obj: StoredObject, asked: float | None, *, tty: bool) -> float | None:
+    def time_limit(self, obj: StoredObject, requested: float | None, *, tty: bool) -> float | None:
         """Return the time limit of a command in this sandbox, in seconds; None: no limit. Raises BadRequest."""
-        return self._deadlines.limit(obj, asked, tty=tty)
+        return self._deadlines.limit(obj, requested, tty=tty)
 
     def follow(
         self,
@@ -262,10 +266,10 @@ class SandboxStreams:
                 raise self.refusal(obj, f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
         end_use = self._activity.begin(obj.uid)
         try:
-            found = self._found(obj)
-            if not frozen or found is None or found.state is not State.PAUSED:
-                found = self._activity.running(partial(self._same, kind, obj), WAIT_SECONDS)
-            return do(found), end_use
+            current = self._found(obj)
+            if not frozen or current is None or current.state is not State.PAUSED:
+                current = self._activity.running(partial(self._same, kind, obj), WAIT_SECONDS)
+            return do(current), end_use
         except StreamError as error:
             end_use()
             still = self._found(obj)
@@ -278,8 +282,8 @@ class SandboxStreams:
 
     def awake(self, kind: Kind, namespace: str, name: str) -> Container | None:
         """Return the container if it runs now; None otherwise. Wakes no sandbox, and is no use. Raises ServiceError."""
-        found = self._found(self._objects.get(kind, namespace, name))
-        return found if found is not None and found.state in (State.RUNNING, State.PAUSED) else None
+        container = self._found(self._objects.get(kind, namespace, name))
+        return container if container is not None and container.state in (State.RUNNING, State.PAUSED) else None
 
     def refusal(self, obj: StoredObject, message: str) -> errors.ServiceError:
         """Return the error for a sandbox that can't be used now: unavailable where asking again may help."""
@@ -289,16 +293,16 @@ class SandboxStreams:
 
     def seen(self, obj: StoredObject) -> Container | None:
         """Return the sandbox's current container, running or not. Raises ServiceUnavailable if that is unknown."""
-        found = self._found(obj)
-        if found is None and self._engine.observe().blind:
+        container = self._found(obj)
+        if container is None and self._engine.observe().blind:
             return self._container(obj)
-        return found
+        return container
 
     def _container(self, obj: StoredObject) -> Container:
         """Return the sandbox's current container. Raises ServiceUnavailable or Conflict if there is none."""
-        found = self._found(obj)
-        if found is not None:
-            return found
+        container = self._found(obj)
+        if container is not None:
+            return container
         blind = self._engine.observe().blind
         if blind:
             message = f"the engine can't be asked for the container of {_subject(obj)}: {blind}"
@@ -310,11 +314,15 @@ class SandboxStreams:
 
         Others may have its labels: `docker commit` copies them to an image, and so to its containers.
         """
-        named = str(obj.status.get("instanceRef", {}).get("containerID", ""))
+        recorded_id = str(obj.status.get("instanceRef", {}).get("containerID", ""))
         derived = container_name(obj.name, obj.uid)
-        seen = self._engine.observe().containers.get(obj.uid, ())
-        own = [each for each in seen if each.name == derived or each.id == named]
-        return max(own, key=lambda each: (each.state is State.RUNNING, each.created_at), default=None)
+        candidates = self._engine.observe().containers.get(obj.uid, ())
+        own_containers = [
+            container for container in candidates if container.name == derived or container.id == recorded_id
+        ]
+        return max(
+            own_containers, key=lambda container: (container.state is State.RUNNING, container.created_at), default=None
+        )
 
     def _same(self, kind: Kind, before: StoredObject) -> tuple[StoredObject, Container | None]:
         """Return the current object and its container. Raises Conflict if the object was recreated."""

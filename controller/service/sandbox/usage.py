@@ -38,7 +38,7 @@ class UsageList:
     @cached_property
     def items(self) -> Sequence[serialize.Json]:
         """The items as the API shows them, made once for all who share the list."""
-        return [as_json(each) for each in self.used]
+        return [as_json(usage) for usage in self.used]
 
     @cached_property
     def json(self) -> bytes:
@@ -73,35 +73,37 @@ class Usages:
         """
         with self._lock:  # who asks meanwhile gets what is being read
             now = self._objects.now()
-            self._lists = {key: each for key, each in self._lists.items() if 0 <= now - each.at < OLDEST_SECONDS}
-            held = self._lists.get((kind.name, namespace))
-            if held is None or now - held.at >= max_age_seconds:
-                held = self._lists[kind.name, namespace] = self._read(kind, namespace, now)
-            return held
+            self._lists = {
+                key: usage_list for key, usage_list in self._lists.items() if 0 <= now - usage_list.at < OLDEST_SECONDS
+            }
+            cached = self._lists.get((kind.name, namespace))
+            if cached is None or now - cached.at >= max_age_seconds:
+                cached = self._lists[kind.name, namespace] = self._read(kind, namespace, now)
+            return cached
 
     def _read(self, kind: Kind, namespace: str | None, now: float) -> UsageList:
-        found = self._objects.list(kind, namespace).objects
+        sandboxes = self._objects.list(kind, namespace).objects
         samples = self._samples()
-        used = [SandboxUsage(obj, samples[obj.uid], self._host) for obj in found if obj.uid in samples]
-        return UsageList(now, used)
+        usages = [SandboxUsage(obj, samples[obj.uid], self._host) for obj in sandboxes if obj.uid in samples]
+        return UsageList(now, usages)
 
 
-def list_json(items: Sequence[serialize.Json], **more: object) -> bytes:
+def list_json(items: Sequence[serialize.Json], **fields: object) -> bytes:
     """Return a list of usages as the API shows it, with more fields of the list."""
-    made = {"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items, **more}
-    return json.dumps(made, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    document = {"apiVersion": API_VERSION, "kind": "SandboxMetricsList", "items": items, **fields}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def as_json(used: SandboxUsage) -> serialize.Json:
+def as_json(sandbox_usage: SandboxUsage) -> serialize.Json:
     """Return the usage as the API shows it."""
-    sample, usage = used.sample, used.sample.usage
+    sample, usage = sandbox_usage.sample, sandbox_usage.sample.usage
     network = usage.network
     started = sample.container.started_at
     return {
         "apiVersion": API_VERSION,
         "kind": "SandboxMetrics",
-        "metadata": serialize.metadata(used.obj),
-        **({"host": used.host} if used.host else {}),
+        "metadata": serialize.metadata(sandbox_usage.obj),
+        **({"host": sandbox_usage.host} if sandbox_usage.host else {}),
         "timestamp": serialize.timestamp(sample.at),
         "windowSeconds": round(sample.window_seconds, 3),
         "usage": {

@@ -20,10 +20,10 @@ class Source(Protocol):
         """Return the object, or None."""
         ...
 
-    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:
+    def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:
         """Return all objects.
 
-        Objects that `asked` does not match may be omitted. With a `limit` (0: none) only the last matches are needed.
+        Objects that `by_fields` does not match may be omitted. With a `limit` (0: none) the last matches suffice.
         """
         ...
 
@@ -44,6 +44,6 @@ class PatchableSource(Source, Protocol):
         ...
 
 
-def derived_uid(*words: str) -> str:
+def derived_uid(*components: str) -> str:
     """Return a uid that is the same at each read."""
-    return str(uuid.uuid5(_SPACE, "\n".join(words)))
+    return str(uuid.uuid5(_SPACE, "\n".join(components)))

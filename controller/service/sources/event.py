@@ -32,14 +32,14 @@ class EventSource:
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
         about = name.rpartition(".")[0]
-        found = self._store.events(namespace=namespace, name=about, limit=MOST)
-        return next((obj for each in found if (obj := event_object(each)).name == name), None)
+        events = self._store.events(namespace=namespace, name=about, limit=MOST)
+        return next((obj for event in events if (obj := event_object(event)).name == name), None)
 
-    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:
+    def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:
         """Return the newest matches, at most MOST. Terms that the store can't select by are left to the caller."""
-        by_store = all(equal and field in _NARROWING for field, equal, _ in asked.terms)
+        by_store = all(equal and field in _NARROWING for field, equal, _ in by_fields.terms)
         most = min(limit or MOST, MOST) if by_store else MOST
-        narrow = {_NARROWING[field]: value for field, value in asked.equal.items() if field in _NARROWING}
+        narrow = {_NARROWING[field]: value for field, value in by_fields.equal.items() if field in _NARROWING}
         if namespace is not None:
             narrow["namespace"] = namespace
         return _EventObjects(self._store.events(**narrow, limit=most))

@@ -62,16 +62,16 @@ class HostSource:
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         if name == self._place.host and self._place.keeps_sandboxes:
             return self._own()
-        found = None if self._place.alone else self._store.get("Host", "", name)
-        return None if found is None else self._other(found, self._leases())
+        stored = None if self._place.alone else self._store.get("Host", "", name)
+        return None if stored is None else self._other(stored, self._leases())
 
-    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+    def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         if self._place.alone:
             return [self._own()]
         leases, stored = self._leases(), self._store.list("Host")[0]
-        others = [self._other(each, leases) for each in stored if each.name != self._place.host]
-        own = [self._own()] if self._place.keeps_sandboxes else []
-        return sorted([*own, *others], key=lambda each: each.name)
+        other_hosts = [self._other(host, leases) for host in stored if host.name != self._place.host]
+        own_hosts = [self._own()] if self._place.keeps_sandboxes else []
+        return sorted([*own_hosts, *other_hosts], key=lambda host: host.name)
 
     def unpatched(self, name: str) -> StoredObject | None:
         """Return this host's stored part before its first patch."""
@@ -92,32 +92,32 @@ class HostSource:
 
         Sandboxes and pools of it that are being deleted are, too: nobody else could release them. Raises Conflict.
         """
-        found = self.get("", name)
-        if found is None:
+        host = self.get("", name)
+        if host is None:
             return None
         if name == self._place.host:
             raise _kept(name, "it is the host of the daemon that you ask; only one that is gone can be removed")
         lease = self._leases().get(lease_of(name))
         if lease is not None and lease.seconds_left > 0:
-            words = f"its daemon is running ({lease.holder}); stop it first: `systemctl stop paddock` on that host"
-            raise _kept(name, words)
-        bound = [each for kind in BOUND_KINDS for each in self._bound(kind, name)]
-        if staying := [str(each.ref) for each in bound if each.deleted_at is None]:
-            more = f" and {len(staying) - _SHOWN} more" if len(staying) > _SHOWN else ""
+            message = f"its daemon is running ({lease.holder}); stop it first: `systemctl stop paddock` on that host"
+            raise _kept(name, message)
+        bound = [obj for kind in BOUND_KINDS for obj in self._bound(kind, name)]
+        if staying := [str(obj.ref) for obj in bound if obj.deleted_at is None]:
+            more_text = f" and {len(staying) - _SHOWN} more" if len(staying) > _SHOWN else ""
             verb, them = ("is", "it") if len(staying) == 1 else ("are", "them")
-            shown = f"{', '.join(staying[:_SHOWN])}{more} {verb} bound to it"
-            words = f"{shown}; start its daemon again, or delete {them} first"
-            raise _kept(name, f"{words} (`paddock delete --no-wait`), and then this host: that releases them")
-        self._store.record(Writes(finalized=tuple((each.ref, FINALIZER) for each in bound)))
+            subject = f"{', '.join(staying[:_SHOWN])}{more_text} {verb} bound to it"
+            message = f"{subject}; start its daemon again, or delete {them} first"
+            raise _kept(name, f"{message} (`paddock delete --no-wait`), and then this host: that releases them")
+        self._store.record(Writes(finalized=tuple((obj.ref, FINALIZER) for obj in bound)))
         with self._store.transaction() as transaction:
             stored = transaction.get("Host", "", name)
             if stored is not None:
                 transaction.remove(stored)
-        return found
+        return host
 
     def _bound(self, kind: str, name: str) -> Iterator[StoredObject]:
         objects = self._store.list(kind, lean=kind == "Sandbox")[0]
-        return (each for each in objects if host_of(each, self._place.default) == name)
+        return (obj for obj in objects if host_of(obj, self._place.default) == name)
 
     def _own(self) -> StoredObject:
         status, stored = self._status(self._observe(), self._store.ping()), self._stored()
@@ -148,26 +148,26 @@ class HostSource:
     def _counts(self, name: str) -> dict[str, Any]:
         scope = host_scope(name)
         instances = self._store.count_instances(None if self._place.alone else name)
-        held = self._store.reservations(scope)[scope]
-        return {"instances": instances, "sandboxes": held.sandboxes, "reserved": _reserved(held)}
+        reserved = self._store.reservations(scope)[scope]
+        return {"instances": instances, "sandboxes": reserved.sandboxes, "reserved": _reserved(reserved)}
 
     def _other(self, stored: StoredObject, leases: Mapping[str, LeaseState]) -> StoredObject:
         """Return another host: as it was stored, and Unknown if its daemon does not hold its lease."""
         now, lease = self._now(), leases.get(lease_of(stored.name))
         status = {**stored.status, **self._counts(stored.name)}
-        reported = [dict(each) for each in stored.status.get("conditions", ())]
+        reported = [dict(condition) for condition in stored.status.get("conditions", ())]
         reachable = daemon_reachable(lease)
         if reachable.status == "True":
             status["lastSeen"] = serialize.timestamp(now)
         else:
-            reported = [_outdated(each) for each in reported]
+            reported = [_outdated(condition) for condition in reported]
             if lease is not None and reachable.reason != STOPPED:
                 status["lastSeen"] = serialize.timestamp(now + lease.seconds_left)
         return replace(stored, status={**status, "conditions": [*_shown([reachable]), *reported]})
 
     def _leases(self) -> Mapping[str, LeaseState]:
         """Return the leases by their names."""
-        return {each.name: each for each in self._store.leases()}
+        return {lease.name: lease for lease in self._store.leases()}
 
     def _stored(self) -> StoredObject:
         """Return the stored spec and labels; those of a host that nobody changed, also if the store can't be read."""
@@ -180,8 +180,8 @@ class HostSource:
 
 def host_ref(instance_id: str, name: str = NAME) -> ObjectRef:
     """Return the reference to a host of this store, for events about it."""
-    own = () if name == NAME else (name,)
-    return ObjectRef("Host", "", name, derived_uid("Host", instance_id, *own))
+    own_name = () if name == NAME else (name,)
+    return ObjectRef("Host", "", name, derived_uid("Host", instance_id, *own_name))
 
 
 def daemon_reachable(lease: LeaseState | None) -> Condition:
@@ -192,8 +192,8 @@ def daemon_reachable(lease: LeaseState | None) -> Condition:
         return Condition(
             REACHABLE, "Unknown", STOPPED, "its daemon was stopped, and its sandboxes run on; start it again"
         )
-    words = "its daemon, the host or its network is away, and nothing is moved; look at that host"
-    return Condition(REACHABLE, "Unknown", "LeaseExpired", words)
+    message = "its daemon, the host or its network is away, and nothing is moved; look at that host"
+    return Condition(REACHABLE, "Unknown", "LeaseExpired", message)
 
 
 def _outdated(condition: dict[str, Any]) -> dict[str, Any]:
@@ -204,13 +204,13 @@ def _outdated(condition: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(conditions: Sequence[Condition]) -> Sequence[dict[str, Any]]:
     return [
-        {"type": each.type, "status": each.status, "reason": each.reason, "message": each.message}
-        for each in conditions
+        {"type": condition.type, "status": condition.status, "reason": condition.reason, "message": condition.message}
+        for condition in conditions
     ]
 
 
-def _kept(name: str, words: str) -> errors.Conflict:
-    return errors.Conflict(f"host `{name}`: {words}", kind="hosts", name=name)
+def _kept(name: str, message: str) -> errors.Conflict:
+    return errors.Conflict(f"host `{name}`: {message}", kind="hosts", name=name)
 
 
 def engine_reachable(observed: Observation) -> Condition:
@@ -245,11 +245,11 @@ def network_guard(observed: Observation, guarded: CanaryResult = UNWATCHED) -> C
 
 def disk_quota_enforceable(observed: Observation) -> Condition:
     """Return the condition of the engine's enforcement of limits.disk, as probed."""
-    found = observed.facts.disk
-    if found is None:
+    disk = observed.facts.disk
+    if disk is None:
         return Condition("DiskQuotaEnforceable", "Unknown", "NotTriedYet")
-    status, reason = ("True", "Tried") if found.enforced else ("False", "Soft")
-    return Condition("DiskQuotaEnforceable", status, reason, found.words)  # type: ignore[arg-type]
+    status, reason = ("True", "Tried") if disk.enforced else ("False", "Soft")
+    return Condition("DiskQuotaEnforceable", status, reason, disk.words)  # type: ignore[arg-type]
 
 
 def hibernation_available(ability: HibernationAbility) -> Condition:
@@ -259,15 +259,15 @@ def hibernation_available(ability: HibernationAbility) -> Condition:
     return Condition("HibernationAvailable", "True" if ability.available else "False", ability.reason, ability.message)
 
 
-def pressures(found: Pressure) -> Iterator[Condition]:
+def pressures(pressure: Pressure) -> Iterator[Condition]:
     """Yield the pressure conditions: under pressure nothing new starts, and unused sandboxes are suspended first."""
     for type_, names in _PRESSURES.items():
-        low = [each for each in names if each in found.low]
+        low = [name for name in names if name in pressure.low]
         if low:
-            worse = "" if not set(low) & set(found.critical) else "; unused sandboxes are suspended"
-            words = f"low on {' and '.join(low)}: nothing new is started{worse}; free some, or move sandboxes away"
-            yield Condition(type_, "True", f"Insufficient{type_.removesuffix('Pressure')}", words)
-        elif set(names) & set(found.known):
+            worse = "" if not set(low) & set(pressure.critical) else "; unused sandboxes are suspended"
+            message = f"low on {' and '.join(low)}: nothing new is started{worse}; free some, or move sandboxes away"
+            yield Condition(type_, "True", f"Insufficient{type_.removesuffix('Pressure')}", message)
+        elif set(names) & set(pressure.known):
             yield Condition(type_, "False", f"Sufficient{type_.removesuffix('Pressure')}")
         else:
             yield Condition(type_, "Unknown", "NotRead", "the figures could not be read, or pressure_scale is 0")
@@ -278,16 +278,16 @@ def _capacity(facts: HostFacts) -> dict[str, Any]:
     return {"cpu": format_cpu(facts.cpus * 1000), "memory": format_bytes(facts.memory_bytes), **gpus}
 
 
-def _reserved(held: Amount) -> dict[str, Any]:
-    shown: dict[str, Any] = {"cpu": format_cpu(held.cpu_millicores), "memory": format_bytes(held.memory_bytes)}
-    shown |= {"disk": format_bytes(held.disk_bytes)} if held.disk_bytes else {}
-    return shown | ({"gpus": held.gpus} if held.gpus else {})
+def _reserved(amount: Amount) -> dict[str, Any]:
+    as_json: dict[str, Any] = {"cpu": format_cpu(amount.cpu_millicores), "memory": format_bytes(amount.memory_bytes)}
+    as_json |= {"disk": format_bytes(amount.disk_bytes)} if amount.disk_bytes else {}
+    return as_json | ({"gpus": amount.gpus} if amount.gpus else {})
 
 
 def _engine(facts: HostFacts) -> dict[str, Any]:
-    known = {"id": facts.engine_id} if facts.engine_id else {}
+    identity = {"id": facts.engine_id} if facts.engine_id else {}
     return {
-        **known,
+        **identity,
         "version": facts.engine_version,
         "apiVersion": facts.api_version,
         "storageDriver": facts.storage_driver,

@@ -26,14 +26,21 @@ class InstanceSource:
         self._store, self._observe, self._place = store, observe, place
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
-        one = self._store.instance(name)
-        return self._shown(one, self._observe()) if one is not None and one.namespace == namespace else None
+        instance = self._store.instance(name)
+        return (
+            self._shown(instance, self._observe()) if instance is not None and instance.namespace == namespace else None
+        )
 
-    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
-        host = None if self._place.alone else asked.equal.get("status.host")
-        found = [each for each in self._store.instances(host=host) if namespace in (None, each.namespace)]
+    def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+        host = None if self._place.alone else by_fields.equal.get("status.host")
+        instances = [
+            instance for instance in self._store.instances(host=host) if namespace in (None, instance.namespace)
+        ]
         observed = self._observe()
-        return [self._shown(each, observed) for each in sorted(found, key=lambda each: (each.namespace, each.name))]
+        return [
+            self._shown(instance, observed)
+            for instance in sorted(instances, key=lambda instance: (instance.namespace, instance.name))
+        ]
 
     def _shown(self, instance: Instance, observed: Observation) -> StoredObject:
         if self._place.alone:
@@ -65,32 +72,32 @@ def instance_object(instance: Instance, observed: Observation | None, host: str 
 def _status(instance: Instance, observed: Observation | None) -> dict[str, Any]:
     memory = instance.memory
     container = _container(instance, observed) if observed is not None else None
-    made: dict[str, Any] = {"state": _state(container, observed)}
+    status: dict[str, Any] = {"state": _state(container, observed)}
     if observed is None:
-        made["message"] = f"only host `{instance.host}` observes it"
+        status["message"] = f"only host `{instance.host}` observes it"
     elif observed.blind:
-        made["message"] = f"the engine can't be observed: {observed.blind}"
-    made |= {"restartCount": memory.restarts, "crashCount": memory.crashes}
+        status["message"] = f"the engine can't be observed: {observed.blind}"
+    status |= {"restartCount": memory.restarts, "crashCount": memory.crashes}
     if container is not None:
-        made["containerID"] = container.id
+        status["containerID"] = container.id
         if container.image_id:
-            made["imageID"] = container.image_id
+            status["imageID"] = container.image_id
         if container.started_at:
-            made["startTime"] = serialize.timestamp(container.started_at)
+            status["startTime"] = serialize.timestamp(container.started_at)
         if container.limits is not None:
-            made["limits"] = limits_to_json(container.limits)
+            status["limits"] = limits_to_json(container.limits)
     if memory.last_end is not None:
-        made["lastTermination"] = _end(memory.last_end)
+        status["lastTermination"] = _end(memory.last_end)
     if memory.failure is not None:
-        made["failure"] = _failure(memory.failure)
-    return made
+        status["failure"] = _failure(memory.failure)
+    return status
 
 
 def _container(instance: Instance, observed: Observation) -> Container | None:
     """Return the record's latest container: by its id, else by its name."""
-    seen = observed.containers.get(instance.uid, ())
-    known = [each for each in seen if each.id == instance.memory.container]
-    return next(iter(known or [each for each in seen if each.name == instance.name]), None)
+    candidates = observed.containers.get(instance.uid, ())
+    recorded = [container for container in candidates if container.id == instance.memory.container]
+    return next(iter(recorded or [container for container in candidates if container.name == instance.name]), None)
 
 
 def _state(container: Container | None, observed: Observation | None) -> str:
@@ -109,5 +116,5 @@ def _end(end: Termination) -> dict[str, Any]:
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
-    made = {"reason": failure.reason, "message": failure.message, "count": failure.count}
-    return made if failure.terminal else {**made, "retryTime": serialize.timestamp(failure.retry_at)}
+    as_json = {"reason": failure.reason, "message": failure.message, "count": failure.count}
+    return as_json if failure.terminal else {**as_json, "retryTime": serialize.timestamp(failure.retry_at)}

@@ -24,11 +24,11 @@ class ProfileSource:
             raise NotFound(f"securityprofiles `{name}` is not offered: {level.missing}")
         return None if level is None else profile(level, self._policy)
 
-    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+    def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         return [
-            profile(each, self._policy)
-            for each in sorted(self._levels.values(), key=lambda each: each.name)
-            if each.offered
+            profile(level, self._policy)
+            for level in sorted(self._levels.values(), key=lambda level: level.name)
+            if level.offered
         ]
 
 

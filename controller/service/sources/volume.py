@@ -41,61 +41,64 @@ class VolumeSource:
         self._store, self._volumes, self._clock, self._place = store, volumes, clock, place
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
-        found = self._found(namespace, name)
-        return None if found is None else self._object(found, self._users([namespace])[namespace].of(found))
+        volume = self._found(namespace, name)
+        return None if volume is None else self._object(volume, self._users([namespace])[namespace].of(volume))
 
-    def list(self, namespace: str | None, asked: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
+    def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         with _errors_translated():
-            found = self._volumes.list(namespace)
-        users = self._users({each.namespace for each in found})
-        return [self._object(each, users[each.namespace].of(each)) for each in found]
+            volumes = self._volumes.list(namespace)
+        users = self._users({volume.namespace for volume in volumes})
+        return [self._object(volume, users[volume.namespace].of(volume)) for volume in volumes]
 
     def delete(self, namespace: str, name: str) -> StoredObject | None:
         """Delete the volume; return it as it was, or None. Raises Conflict with its users."""
-        found = self._found(namespace, name)
-        if found is None:
+        volume = self._found(namespace, name)
+        if volume is None:
             return None
-        unused = not self._users([namespace])[namespace].of(found)
+        unused = not self._users([namespace])[namespace].of(volume)
         with _errors_translated():  # not called if it has users: it may block
-            mounted = found.mounted and unused and self._volumes.is_mounted(namespace, name)
+            mounted = volume.mounted and unused and self._volumes.is_mounted(namespace, name)
         with self._store.transaction() as transaction:
-            users = self._all_users(transaction, namespace).of(found)
+            users = self._all_users(transaction, namespace).of(volume)
             if users:
-                raise _in_use(found, users)
+                raise _in_use(volume, users)
             if mounted:
-                raise _mounted(found)
-            detail = {"size": format_bytes(found.size_bytes)}
-            detail |= {"sandbox": found.claimed_by} if found.claimed_by else {}
-            made = entry(
-                self._clock, "delete", kind="Volume", namespace=namespace, name=name, uid=found.uid, detail=detail
+                raise _mounted(volume)
+            detail = {"size": format_bytes(volume.size_bytes)}
+            detail |= {"sandbox": volume.claimed_by} if volume.claimed_by else {}
+            audit_entry = entry(
+                self._clock, "delete", kind="Volume", namespace=namespace, name=name, uid=volume.uid, detail=detail
             )
-            transaction.audit(made)
+            transaction.audit(audit_entry)
         # Not in the transaction: it may wait for a mount, and would block all writers.
         with _errors_translated():
             try:
                 self._volumes.remove(namespace, name)
             except VolumeInUse as error:
-                raise _mounted(found) from error
-        return self._object(found, ())
+                raise _mounted(volume) from error
+        return self._object(volume, ())
 
     def _found(self, namespace: str, name: str) -> HostVolume | None:
         with _errors_translated():
-            return next((each for each in self._volumes.list(namespace) if each.name == name), None)
+            return next((volume for volume in self._volumes.list(namespace) if volume.name == name), None)
 
     def _users(self, namespaces: Iterable[str]) -> dict[str, Users]:
-        return {each: self._users_of(self._store.list(kind, each)[0] for kind in _NAMING) for each in namespaces}
+        return {
+            namespace: self._users_of(self._store.list(kind, namespace)[0] for kind in _NAMING)
+            for namespace in namespaces
+        }
 
     def _all_users(self, transaction: Transaction, namespace: str) -> Users:
         return self._users_of(transaction.list(kind, namespace) for kind in _NAMING)
 
     def _users_of(self, naming: Iterable[Sequence[StoredObject]]) -> Users:
         """Return the users among objects that name volumes: those of other hosts name other volumes."""
-        here = (UNBOUND, self._place.host)
-        return Users(*([each for each in some if host_of(each, self._place.default) in here] for some in naming))
+        hosts = (UNBOUND, self._place.host)
+        return Users(*([obj for obj in some if host_of(obj, self._place.default) in hosts] for some in naming))
 
-    def _object(self, found: HostVolume, users: Sequence[User]) -> StoredObject:
-        made = _object(found, users)
-        return made if self._place.alone else replace(made, status={"host": self._place.host, **made.status})
+    def _object(self, volume: HostVolume, users: Sequence[User]) -> StoredObject:
+        obj = _object(volume, users)
+        return obj if self._place.alone else replace(obj, status={"host": self._place.host, **obj.status})
 
 
 @contextmanager
@@ -106,34 +109,36 @@ def _errors_translated() -> Iterator[None]:
         raise errors.ServiceUnavailable(str(error)) from error
 
 
-def _in_use(found: HostVolume, users: Sequence[User]) -> errors.Conflict:
-    shown = ", ".join(map(str, users[:_SHOWN])) + (f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else "")
-    message = f"volume `{found.name}` is used by {shown}; delete or change those first"
-    return errors.Conflict(message, kind="volumes", name=found.name)
+def _in_use(volume: HostVolume, users: Sequence[User]) -> errors.Conflict:
+    user_names = ", ".join(map(str, users[:_SHOWN])) + (
+        f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+    )
+    message = f"volume `{volume.name}` is used by {user_names}; delete or change those first"
+    return errors.Conflict(message, kind="volumes", name=volume.name)
 
 
-def _mounted(found: HostVolume) -> errors.Conflict:
-    message = f"volume `{found.name}` is still mounted in a container; try again once that is deleted or recreated"
-    return errors.Conflict(message, kind="volumes", name=found.name)
+def _mounted(volume: HostVolume) -> errors.Conflict:
+    message = f"volume `{volume.name}` is still mounted in a container; try again once that is deleted or recreated"
+    return errors.Conflict(message, kind="volumes", name=volume.name)
 
 
-def _object(found: HostVolume, users: Sequence[User]) -> StoredObject:
+def _object(volume: HostVolume, users: Sequence[User]) -> StoredObject:
     spec: dict[str, Any] = {
-        "size": format_bytes(found.size_bytes),
+        "size": format_bytes(volume.size_bytes),
         "reclaimPolicy": "Delete" if deleted_with_last_user(users) else "Retain",
     }
-    status: dict[str, Any] = {"phase": "Bound" if users or found.mounted else "Released", "mounted": found.mounted}
-    if found.used_bytes is not None:
-        status["used"] = format_bytes(found.used_bytes)
+    status: dict[str, Any] = {"phase": "Bound" if users or volume.mounted else "Released", "mounted": volume.mounted}
+    if volume.used_bytes is not None:
+        status["used"] = format_bytes(volume.used_bytes)
     if users:
-        status["usedBy"] = [{"kind": each.kind, "name": each.name} for each in users]
+        status["usedBy"] = [{"kind": user.kind, "name": user.name} for user in users]
     return StoredObject(
         kind="Volume",
-        namespace=found.namespace,
-        name=found.name,
-        uid=found.uid,
+        namespace=volume.namespace,
+        name=volume.name,
+        uid=volume.uid,
         generation=0,
-        created_at=found.made_at,
-        spec=spec | ({"sandbox": found.claimed_by} if found.claimed_by else {}),
+        created_at=volume.made_at,
+        spec=spec | ({"sandbox": volume.claimed_by} if volume.claimed_by else {}),
         status=status,
     )

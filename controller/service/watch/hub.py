@@ -111,8 +111,8 @@ class Watches:
         with self._lock:
             self._closed = True
             open_, thread = list(self._open), self._thread
-        for each in open_:
-            each.close()
+        for watch in open_:
+            watch.close()
         self._due.set()
         if thread is not None:
             thread.join()
@@ -145,9 +145,9 @@ class Watches:
     def _history(self, kind: Kind) -> LabelHistory:
         """Return the label history of a kind, complete from now on at the latest."""
         with self._lock:
-            known = self._histories.get(kind.name)
-            if known is not None and not known.is_full:
-                return known
+            current = self._histories.get(kind.name)
+            if current is not None and not current.is_full:
+                return current
             history = self._histories[kind.name] = LabelHistory()
         try:
             history.begin(*self._store.list(kind.name))  # concurrent commits are noted already
@@ -205,33 +205,33 @@ class Watches:
         if not self._open and not self._histories:
             return
         while changes := self._store.changes(self._at, limit=_READ_AT_ONCE):
-            self._offer([(each, SerializedObject(each.obj, self.texts)) for each in changes])
+            self._offer([(change, SerializedObject(change.obj, self.texts)) for change in changes])
             if len(changes) < _READ_AT_ONCE:  # a later commit signals again
                 break
         now = self._clock.now()
         if not 0 <= now - self._bookmarked < BOOKMARK_SECONDS:
             self._bookmarked = now
             with self._lock:
-                for each in self._open:
-                    each.offer((), bookmark=self._at)
+                for watch in self._open:
+                    watch.offer((), bookmark=self._at)
 
     def _offer(self, changes: Sequence[SharedChange]) -> None:
         with self._lock:
-            fresh = [each for each in changes if each[0].revision > self._at]
+            fresh = [change for change in changes if change[0].revision > self._at]
             for change, _ in fresh if self._histories else ():
                 if history := self._histories.get(change.obj.kind):
                     history.note(change)
-            for each in list(self._open):
-                each.offer(fresh)
-                if each.ended:
-                    self._open.discard(each)
+            for watch in list(self._open):
+                watch.offer(fresh)
+                if watch.ended:
+                    self._open.discard(watch)
             self._at = max(self._at, changes[-1][0].revision)
 
     def _reset(self, error: errors.Gone) -> None:
         """End all watches: their changes were pruned, or the store was restored."""
         with self._lock:
-            ended, self._open = self._open, set()
+            open_watches, self._open = self._open, set()
             self._histories = {}
             self._at = 0
-        for each in ended:
-            each.end(error)
+        for watch in open_watches:
+            watch.end(error)

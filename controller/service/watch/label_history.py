@@ -28,7 +28,7 @@ class LabelHistory:
     def begin(self, objects: Iterable[StoredObject], revision: int) -> None:
         """Load the objects of a revision."""
         with self._lock:
-            self._of = {each.uid: [(each.resource_version, each.labels)] for each in objects}
+            self._of = {obj.uid: [(obj.resource_version, obj.labels)] for obj in objects}
             self._entries = len(self._of)
             self._since = revision
             for change in self._early:
@@ -46,10 +46,10 @@ class LabelHistory:
     def _note(self, change: Change, since: int) -> None:
         if change.revision <= since:
             return
-        known = self._of.setdefault(change.obj.uid, [])
+        entries = self._of.setdefault(change.obj.uid, [])
         labels = None if change.type == "DELETED" else change.obj.labels
-        if not known or known[-1][1] != labels:
-            known.append((change.revision, labels))
+        if not entries or entries[-1][1] != labels:
+            entries.append((change.revision, labels))
             self._entries += 1
 
     @property
@@ -60,23 +60,23 @@ class LabelHistory:
     def matching(self, selector: Selector, revision: int) -> "Membership":
         """Return the objects that matched at that revision. Call it after `begin`."""
         with self._lock:
-            found = {}
+            matched = {}
             for uid, entries in self._of.items():
                 labels = next((labels for at, labels in reversed(entries) if at <= revision), None)
                 if labels is not None:
-                    found[uid] = selector.matches(labels)
+                    matched[uid] = selector.matches(labels)
             # Before the listing, an object without an entry may have existed or not.
-            known = self._since is not None and revision >= self._since
-        return Membership(selector, found, otherwise=False if known else None)
+            is_complete = self._since is not None and revision >= self._since
+        return Membership(selector, matched, otherwise=False if is_complete else None)
 
 
 class Membership:
     """The objects that a watcher holds, by uid. `otherwise` applies to all others; None: unknown."""
 
     def __init__(
-        self, selector: Selector, held: Mapping[str, bool] = MappingProxyType({}), *, otherwise: bool | None = False
+        self, selector: Selector, matched: Mapping[str, bool] = MappingProxyType({}), *, otherwise: bool | None = False
     ) -> None:
-        self._selector, self._held, self._otherwise = selector, dict(held), otherwise
+        self._selector, self._held, self._otherwise = selector, dict(matched), otherwise
 
     def event(self, change: Change) -> str:
         """Return ADDED, MODIFIED, DELETED or "", as this watcher sees the change.
@@ -87,12 +87,12 @@ class Membership:
         if not self._selector.requirements:
             return change.type
         uid, matches = change.obj.uid, self._selector.matches(change.obj.labels)
-        held = self._held.pop(uid, self._otherwise)
-        if change.type == "ADDED" and held is None:
-            held = False
+        had = self._held.pop(uid, self._otherwise)
+        if change.type == "ADDED" and had is None:
+            had = False
         if change.type == "DELETED":
-            return "DELETED" if held or (held is None and matches) else ""
+            return "DELETED" if had or (had is None and matches) else ""
         self._held[uid] = matches
         if matches:
-            return "ADDED" if held is False else "MODIFIED"
-        return "" if held is False else "DELETED"
+            return "ADDED" if had is False else "MODIFIED"
+        return "" if had is False else "DELETED"

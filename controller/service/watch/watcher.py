@@ -38,12 +38,12 @@ class SerializedObject:
 
     def table(self, kind: Kind, revision: int, now: float, version: str) -> bytes:
         """Return the JSON of a Table of one row, its age as of the first call: all watchers get an event at once."""
-        found = self._tables.get((revision, version))
-        if found is None:
-            made = table(kind, [self.obj], now, revision, version)
-            found = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode()
-            self._tables[revision, version] = found
-        return found
+        text = self._tables.get((revision, version))
+        if text is None:
+            document = table(kind, [self.obj], now, revision, version)
+            text = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+            self._tables[revision, version] = text
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class FirstObjects:
     def next(self, store: Store, texts: ObjectTexts, most_bytes: int) -> list[SerializedObject]:
         """Return the next objects; none: all were returned. Blocks; raises ServiceError."""
         if self._held is not None:
-            held, self._held, self._keys = self._held, [], []
-            return [SerializedObject(each, texts) for each in sorted(held, key=lambda each: each.resource_version)]
+            first_objects, self._held, self._keys = self._held, [], []
+            return [SerializedObject(obj, texts) for obj in sorted(first_objects, key=lambda obj: obj.resource_version)]
         if not self._is_sorted:
             self._keys.sort(reverse=True)
             self._is_sorted = True
-        shown: list[SerializedObject] = []
+        batch: list[SerializedObject] = []
         size = 0
         while self._keys and size < most_bytes:
             version, namespace, name, uid = self._keys.pop()
@@ -121,9 +121,9 @@ class FirstObjects:
             if obj is None or (obj.uid, obj.resource_version) != (uid, version):
                 self._left_out.add(uid)
                 continue
-            shown.append(SerializedObject(obj, texts))
-            size += shown[-1].size
-        return shown
+            batch.append(SerializedObject(obj, texts))
+            size += batch[-1].size
+        return batch
 
     def event(self, uid: str, type_: str) -> str:
         """Return the type of an event as a watcher sees it who may not have got the object yet."""
@@ -169,7 +169,10 @@ class Watch:
     def earlier(self, store: Store) -> list[WatchEvent] | None:
         """Return the next events from before it joined; None at their end. Blocks; raises ServiceError."""
         if self._first is not None and (objects := self._first.next(store, self._texts, _PIECE_BYTES)):
-            return [WatchEvent("ADDED", each.obj.resource_version, each) for each in objects]
+            return [
+                WatchEvent("ADDED", serialized_object.obj.resource_version, serialized_object)
+                for serialized_object in objects
+            ]
         if self._bookmark_first:
             self._bookmark_first = False
             return [WatchEvent("BOOKMARK", self._since)]
@@ -178,8 +181,10 @@ class Watch:
         with errors.translate_store_errors():
             changes = store.changes(self._read_to, limit=self._read_count)
         self._read_to = changes[-1].revision if changes else self.joined
-        missed = [(each, SerializedObject(each.obj, self._texts)) for each in changes if each.revision <= self.joined]
-        size = sum(shown.size for _, shown in missed)
+        missed = [
+            (change, SerializedObject(change.obj, self._texts)) for change in changes if change.revision <= self.joined
+        ]
+        size = sum(serialized_object.size for _, serialized_object in missed)
         if missed:
             fitting = _PIECE_BYTES * len(missed) // max(1, size)
             self._read_count = max(1, min(_MOST_READ, 4 * self._read_count, fitting))
@@ -213,8 +218,8 @@ class Watch:
 
     def offer(self, changes: Iterable[SharedChange], bookmark: int = 0) -> None:
         """Buffer the changes in scope (for the hub). A watch that lags too far ends with Gone."""
-        mine = [each for each in changes if self.scope.holds(each[0].obj)]
-        size = sum(shown.size for _, shown in mine)
+        mine = [change for change in changes if self.scope.holds(change[0].obj)]
+        size = sum(serialized_object.size for _, serialized_object in mine)
         with self._lock:
             if self._ended or not (mine or (bookmark and self._bookmarks)):
                 return
@@ -244,7 +249,7 @@ class Watch:
         self._wake()
 
     def _events(self, changes: Iterable[SharedChange]) -> Iterator[WatchEvent]:
-        for change, shown in changes:
+        for change, serialized_object in changes:
             if not self.scope.holds(change.obj):
                 continue
             type_ = self._members.event(change)
@@ -253,4 +258,4 @@ class Watch:
             if self._first is not None:
                 type_ = self._first.event(change.obj.uid, type_)
             if type_:
-                yield WatchEvent(type_, change.revision, shown)
+                yield WatchEvent(type_, change.revision, serialized_object)

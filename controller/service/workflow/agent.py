@@ -93,9 +93,9 @@ class AgentWorker:
 
     def work(self, attempt: Attempt) -> StageEnd:
         """Take turns until the model calls no tool, or a bound is reached."""
-        asked = attempt.stage.agent
-        assert asked is not None
-        talk = _Talk(attempt, asked, self._run_files)
+        agent_stage = attempt.stage.agent
+        assert agent_stage is not None
+        talk = _Talk(attempt, agent_stage, self._run_files)
         until = time.monotonic() + attempt.seconds
         try:
             while True:
@@ -147,7 +147,7 @@ class AgentWorker:
                     return self._exec(talk, ("sh", "-c", _text(call, "command")), number, until)
                 case "git":
                     args = call.arguments.get("args")
-                    if not isinstance(args, list) or not all(isinstance(each, str) for each in args):
+                    if not isinstance(args, list) or not all(isinstance(argument, str) for argument in args):
                         return "error: `args` must be a list of texts"
                     return self._exec(talk, ("git", *args), number, until)
                 case "file.read":
@@ -165,12 +165,12 @@ class AgentWorker:
         id_ = f"{attempt.id}.{talk.turns}-{number}"
         seconds = max(1.0, until - time.monotonic())
         try:
-            found = self._commands.run(attempt, id_, command, env={}, working_dir=folder, seconds=seconds)
+            command_end = self._commands.run(attempt, id_, command, env={}, working_dir=folder, seconds=seconds)
         except errors.BadRequest:  # longer than the sandbox allows any command
-            found = self._commands.run(attempt, id_, command, env={}, working_dir=folder, seconds=None)
+            command_end = self._commands.run(attempt, id_, command, env={}, working_dir=folder, seconds=None)
         _check(attempt)
         output = self._commands.output(id_).decode("utf-8", "replace")
-        state = f"exit code {found.exit_code}" if found.state == "Exited" else found.state
+        state = f"exit code {command_end.exit_code}" if command_end.state == "Exited" else command_end.state
         return _cut(f"{state}\n{output}")
 
     def _read(self, attempt: Attempt, path: str) -> str:
@@ -191,8 +191,8 @@ class AgentWorker:
         return "written"
 
     def _list(self, attempt: Attempt, path: str) -> str:
-        found = self._done(attempt, FileRequest("list", path))
-        lines = [f"{each['type']} {each['size']} {each['name']}" for each in found.get("items", ())]
+        listing = self._done(attempt, FileRequest("list", path))
+        lines = [f"{entry['type']} {entry['size']} {entry['name']}" for entry in listing.get("items", ())]
         return _cut("\n".join(lines) or "(empty)")
 
     def _done(self, attempt: Attempt, ask: FileRequest, data: bytes | None = None) -> dict[str, Any]:
@@ -209,22 +209,22 @@ class AgentWorker:
 class _Talk:
     """The conversation of one attempt, as its transcript has it."""
 
-    def __init__(self, attempt: Attempt, asked: AgentStage, files: RunFiles) -> None:
-        self.attempt, self.asked, self._files = attempt, asked, files
+    def __init__(self, attempt: Attempt, agent_stage: AgentStage, files: RunFiles) -> None:
+        self.attempt, self.asked, self._files = attempt, agent_stage, files
         self._lines = files.transcript(attempt.key, attempt.stage.name, attempt.number)
         if not self._lines:
-            self._add({"role": "user", "text": attempt.expanded(asked.instructions)})
+            self._add({"role": "user", "text": attempt.expanded(agent_stage.instructions)})
 
     @property
     def turns(self) -> int:
         """The number of the model's answers."""
-        return sum(each["role"] == "assistant" for each in self._lines)
+        return sum(line["role"] == "assistant" for line in self._lines)
 
     @property
     def tokens(self) -> tuple[int, int]:
         """The tokens of all prompts, and of all answers."""
-        prompts = sum(each.get("promptTokens", 0) for each in self._lines)
-        return prompts, sum(each.get("completionTokens", 0) for each in self._lines)
+        prompts = sum(line.get("promptTokens", 0) for line in self._lines)
+        return prompts, sum(line.get("completionTokens", 0) for line in self._lines)
 
     @property
     def answered(self) -> bool:
@@ -245,50 +245,50 @@ class _Talk:
     def over(self, until: float) -> StageEnd | None:
         """Return the end of an attempt that has used up its turns, tokens or time."""
         _check(self.attempt)
-        asked, used = self.asked, sum(self.tokens)
-        if self.turns >= asked.max_turns:
-            words = f"the model still called tools after {asked.max_turns} turns (maxTurns)"
-            return StageEnd("Failed", reason="MaxTurns", message=words, repeatable=False)
-        if used >= asked.max_tokens:
-            words = f"the model used {used} tokens of at most {asked.max_tokens} (maxTokens)"
-            return StageEnd("Failed", reason="MaxTokens", message=words, repeatable=False)
+        agent_stage, token_count = self.asked, sum(self.tokens)
+        if self.turns >= agent_stage.max_turns:
+            message = f"the model still called tools after {agent_stage.max_turns} turns (maxTurns)"
+            return StageEnd("Failed", reason="MaxTurns", message=message, repeatable=False)
+        if token_count >= agent_stage.max_tokens:
+            message = f"the model used {token_count} tokens of at most {agent_stage.max_tokens} (maxTokens)"
+            return StageEnd("Failed", reason="MaxTokens", message=message, repeatable=False)
         if time.monotonic() >= until:
-            words = f"it did not end within {self.attempt.seconds:g} s (timeoutSeconds)"
-            return StageEnd("Failed", reason="TimedOut", message=words)
+            message = f"it did not end within {self.attempt.seconds:g} s (timeoutSeconds)"
+            return StageEnd("Failed", reason="TimedOut", message=message)
         return None
 
     def request(self) -> ModelRequest:
         """Return the conversation so far as a request."""
-        left = self.asked.max_tokens - sum(self.tokens)
+        tokens_left = self.asked.max_tokens - sum(self.tokens)
         return ModelRequest(
             namespace=self.attempt.run.obj.namespace,
             provider=self.asked.provider,
             model=self.asked.model,
-            messages=[_message(each) for each in self._lines],
+            messages=[_message(line) for line in self._lines],
             system=_SYSTEM,
-            tools=tuple(TOOL_SPECS[each] for each in self.asked.tools if each in TOOL_SPECS),
-            max_tokens=max(1, min(left, _ANSWER_TOKENS)),
+            tools=tuple(TOOL_SPECS[name] for name in self.asked.tools if name in TOOL_SPECS),
+            max_tokens=max(1, min(tokens_left, _ANSWER_TOKENS)),
             run=self.attempt.run.obj.name,
         )
 
     def open_calls(self) -> list[tuple[int, ToolCall]]:
         """Return the calls of the last turn without a result, with their numbers in it."""
-        places = [at for at, each in enumerate(self._lines) if each["role"] == "assistant"]
+        places = [at for at, line in enumerate(self._lines) if line["role"] == "assistant"]
         if not places:
             return []
-        done = {each["callId"] for each in self._lines[places[-1] + 1 :] if each["role"] == "tool"}
-        calls = [ToolCall(**each) for each in self._lines[places[-1]]["calls"]]
-        return [(number, each) for number, each in enumerate(calls) if each.id not in done]
+        done = {line["callId"] for line in self._lines[places[-1] + 1 :] if line["role"] == "tool"}
+        calls = [ToolCall(**call) for call in self._lines[places[-1]]["calls"]]
+        return [(number, call) for number, call in enumerate(calls) if call.id not in done]
 
     def add_reply(self, reply: ModelReply) -> None:
         """Save an answer of the model. Calls of one answer get ids of their own, whatever it says."""
         calls = [
-            asdict(ToolCall(f"call-{self.turns}-{at}", each.name, each.arguments))
-            for at, each in enumerate(reply.calls)
+            asdict(ToolCall(f"call-{self.turns}-{at}", call.name, call.arguments))
+            for at, call in enumerate(reply.calls)
         ]
         tokens = {"promptTokens": reply.prompt_tokens, "completionTokens": reply.completion_tokens}
-        said = {"role": "assistant", "text": reply.text, "calls": calls, **tokens}
-        self._add(*([{**said, "cut": True}, {"role": "user", "text": _CUT}] if reply.cut else [said]))
+        line = {"role": "assistant", "text": reply.text, "calls": calls, **tokens}
+        self._add(*([{**line, "cut": True}, {"role": "user", "text": _CUT}] if reply.cut else [line]))
 
     def add_result(self, call: ToolCall, text: str) -> None:
         """Save the result of a call."""
@@ -296,11 +296,11 @@ class _Talk:
 
     def _add(self, *lines: Mapping[str, Any]) -> None:
         self._files.add_to_transcript(self.attempt.key, self.attempt.stage.name, self.attempt.number, lines)
-        self._lines += [json.loads(json.dumps(each)) for each in lines]
+        self._lines += [json.loads(json.dumps(line)) for line in lines]
 
 
 def _message(line: Mapping[str, Any]) -> ModelMessage:
-    calls = tuple(ToolCall(**each) for each in line.get("calls", ()))
+    calls = tuple(ToolCall(**call) for call in line.get("calls", ()))
     return ModelMessage(line["role"], line.get("text", ""), calls, line.get("callId", ""))
 
 
@@ -318,18 +318,18 @@ def _check(attempt: Attempt) -> None:
 def _pause(attempt: Attempt, seconds: float) -> None:
     """Wait, unless the attempt is to end."""
     until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
+    while (seconds_left := until - time.monotonic()) > 0:
         _check(attempt)
-        attempt.changed.wait(left)
+        attempt.changed.wait(seconds_left)
         attempt.changed.clear()
     _check(attempt)
 
 
 def _text(call: ToolCall, name: str) -> str:
-    found = call.arguments.get(name)
-    if not isinstance(found, str) or not found:
+    argument = call.arguments.get(name)
+    if not isinstance(argument, str) or not argument:
         raise ValueError(f"`{name}` must be a text")
-    return found
+    return argument
 
 
 def _cut(text: str) -> str:
@@ -342,9 +342,9 @@ def _cut(text: str) -> str:
 
 def transcript_text(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return a transcript as a log for people."""
-    shown = []
-    for each in lines:
-        head = each["role"] if each["role"] != "tool" else f"tool {each.get('tool', '')}"
-        shown.append(f"[{head}] {each.get('text', '')}".rstrip())
-        shown += [f"[call] {call['name']} {json.dumps(call['arguments'])}" for call in each.get("calls", ())]
-    return "".join(f"{each}\n" for each in shown)
+    text_lines = []
+    for line in lines:
+        head = line["role"] if line["role"] != "tool" else f"tool {line.get('tool', '')}"
+        text_lines.append(f"[{head}] {line.get('text', '')}".rstrip())
+        text_lines += [f"[call] {call['name']} {json.dumps(call['arguments'])}" for call in line.get("calls", ())]
+    return "".join(f"{text_line}\n" for text_line in text_lines)

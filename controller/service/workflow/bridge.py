@@ -60,10 +60,10 @@ class Finished:
             self._count += 1
             self._changed.notify_all()
 
-    def wait(self, seen: int, seconds: float) -> None:
-        """Wait until there was a change since `seen`, for at most so long."""
+    def wait(self, count: int, seconds: float) -> None:
+        """Wait until there was a change since `count`, for at most so long."""
         with self._changed:
-            self._changed.wait_for(lambda: self._count != seen, seconds)
+            self._changed.wait_for(lambda: self._count != count, seconds)
 
 
 class Bridge:
@@ -85,91 +85,91 @@ class Bridge:
         self._place = place
         self.finished = Finished()
 
-    def run(self, namespace: str, sandbox: str, asked: BridgeRequest, key: str) -> dict[str, Any]:
+    def run(self, namespace: str, sandbox: str, request: BridgeRequest, key: str) -> dict[str, Any]:
         """Run the stage to its end, and return the answer. With a key: once for it, whoever asks again."""
-        _check(asked)
-        document = _document(sandbox, asked, key, access.caller())
+        _check(request)
+        document = _document(sandbox, request, key, access.caller())
         name = document["metadata"]["name"]
         try:
-            found = self._write.create(KIND, namespace, json.dumps(document), written_by=_WRITTEN_BY)
+            stored = self._write.create(KIND, namespace, json.dumps(document), written_by=_WRITTEN_BY)
         except errors.AlreadyExists:
-            found = self._objects.get(KIND, namespace, name)
-            if found.annotations.get(DIGEST) != document["metadata"]["annotations"][DIGEST]:
+            stored = self._objects.get(KIND, namespace, name)
+            if stored.annotations.get(DIGEST) != document["metadata"]["annotations"][DIGEST]:
                 raise errors.Invalid(
                     f"Idempotency-Key `{key}` was used for another request in namespace `{namespace}`; use a new key"
                 ) from None
-        return self._answer(self._until_finished(found, asked), sandbox, asked)
+        return self._answer(self._until_finished(stored, request), sandbox, request)
 
-    def _until_finished(self, found: StoredObject, asked: BridgeRequest) -> Run:
-        left = asked.timeout_seconds + _SPARE_SECONDS
-        while not found.status.get("completionTime"):
-            seen = self.finished.count
-            found = self._objects.get(KIND, found.namespace, found.name)
-            if found.status.get("completionTime"):
+    def _until_finished(self, obj: StoredObject, request: BridgeRequest) -> Run:
+        seconds_left = request.timeout_seconds + _SPARE_SECONDS
+        while not obj.status.get("completionTime"):
+            count = self.finished.count
+            obj = self._objects.get(KIND, obj.namespace, obj.name)
+            if obj.status.get("completionTime"):
                 break
-            if left <= 0:
-                raise errors.ServiceUnavailable(
-                    f"workflowrun `{found.name}` has not ended; ask again with the same key"
-                )
-            self.finished.wait(seen, _PIECE_SECONDS)
-            left -= _PIECE_SECONDS
-        run = read_run(found)
+            if seconds_left <= 0:
+                raise errors.ServiceUnavailable(f"workflowrun `{obj.name}` has not ended; ask again with the same key")
+            self.finished.wait(count, _PIECE_SECONDS)
+            seconds_left -= _PIECE_SECONDS
+        run = read_run(obj)
         if run is None:
-            raise errors.Conflict(f"workflowrun `{found.name}`: this version can't read it; use a new key")
+            raise errors.Conflict(f"workflowrun `{obj.name}`: this version can't read it; use a new key")
         return run
 
-    def _answer(self, run: Run, sandbox: str, asked: BridgeRequest) -> dict[str, Any]:
+    def _answer(self, run: Run, sandbox: str, request: BridgeRequest) -> dict[str, Any]:
         if run.progress.host not in ("", self._place.host):
-            words = f"workflowrun `{run.obj.name}` was done on host `{run.progress.host}`, and its sandbox is not there"
-            raise errors.Conflict(f"{words}; read it by its name (`paddock workflow logs`), or use a new key")
+            message = (
+                f"workflowrun `{run.obj.name}` was done on host `{run.progress.host}`, and its sandbox is not there"
+            )
+            raise errors.Conflict(f"{message}; read it by its name (`paddock workflow logs`), or use a new key")
         stage = run.progress.stage(STAGE)
         key = RunKey(run.obj.namespace, run.uid)
-        lines = self._files.transcript(key, STAGE, stage.attempt) if not asked.command else []
-        last = next((each["text"] for each in reversed(lines) if each["role"] == "assistant"), "")
+        lines = self._files.transcript(key, STAGE, stage.attempt) if not request.command else []
+        last = next((line["text"] for line in reversed(lines) if line["role"] == "assistant"), "")
         output = self._commands.output(stage_id(run.uid, STAGE, stage.attempt)).decode("utf-8", "replace")
-        files = self._changed(run, sandbox, asked)
+        files = self._changed(run, sandbox, request)
         end = self._files.end_of(key, STAGE, stage.attempt) or StageEnd("Cancelled")
         good = run.progress.phase == "Succeeded"
         return {
             "success": good,
-            "output": output if asked.command else last,
+            "output": output if request.command else last,
             "files": [asdict(file) for file in files],
             "metrics": {
                 "durationSeconds": round(max(0.0, run.progress.finished_at - run.progress.started_at), 3),
                 "cpuSeconds": None if end.cpu_seconds is None else round(end.cpu_seconds, 3),
                 "memoryPeakBytes": end.memory_peak_bytes,
-                "promptTokens": sum(each.get("promptTokens", 0) for each in lines),
-                "completionTokens": sum(each.get("completionTokens", 0) for each in lines),
-                "toolCalls": sum(each["role"] == "tool" for each in lines) if lines else int(bool(asked.command)),
+                "promptTokens": sum(line.get("promptTokens", 0) for line in lines),
+                "completionTokens": sum(line.get("completionTokens", 0) for line in lines),
+                "toolCalls": sum(line["role"] == "tool" for line in lines) if lines else int(bool(request.command)),
             },
             "error": None if good else stage.message or run.progress.message,
             "run": run.obj.name,
         }
 
-    def _changed(self, run: Run, sandbox: str, asked: BridgeRequest) -> Sequence[ArtifactFile]:
+    def _changed(self, run: Run, sandbox: str, request: BridgeRequest) -> Sequence[ArtifactFile]:
         """Return the copied files, if a folder was to be copied; else those that the stage changed."""
-        if asked.copy_out or self._sandbox_files is None:
+        if request.copy_out or self._sandbox_files is None:
             artifacts = self._files.artifacts(RunKey(run.obj.namespace, run.uid))
             return [file for artifact in artifacts for file in artifact.files]
         since, until = run.obj.created_at, run.progress.finished_at + _ROUNDED_SECONDS
         return changed_files(self._sandbox_files, run.obj.namespace, sandbox, since, until)
 
 
-def _check(asked: BridgeRequest) -> None:
-    if bool(asked.command) == bool(asked.context):
+def _check(request: BridgeRequest) -> None:
+    if bool(request.command) == bool(request.context):
         raise errors.BadRequest("send one of `command` and `context`, and not both")
-    if asked.context and not (asked.provider and asked.model):
+    if request.context and not (request.provider and request.model):
         raise errors.BadRequest("`context` needs `provider` and `model`, the model that works on it")
 
 
-def _document(sandbox: str, asked: BridgeRequest, key: str, caller: Any) -> dict[str, Any]:
+def _document(sandbox: str, request: BridgeRequest, key: str, caller: Any) -> dict[str, Any]:
     """Return the run of a request. A key gives its name: of one caller's requests to one sandbox."""
-    digest = hashlib.sha256(json.dumps(asdict(asked), sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(asdict(request), sort_keys=True).encode()).hexdigest()
     who = caller.name if caller is not None else ""
     unique = hashlib.sha256(json.dumps([who, sandbox, key]).encode()).hexdigest()[:16] if key else secrets.token_hex(8)
-    stages: list[Mapping[str, Any]] = [{"name": STAGE, "timeoutSeconds": asked.timeout_seconds, **_work(asked)}]
-    if asked.copy_out:
-        stages.append({"name": COPY, "copy": {"from": asked.copy_out, "artifact": ARTIFACT, "optional": True}})
+    stages: list[Mapping[str, Any]] = [{"name": STAGE, "timeoutSeconds": request.timeout_seconds, **_work(request)}]
+    if request.copy_out:
+        stages.append({"name": COPY, "copy": {"from": request.copy_out, "artifact": ARTIFACT, "optional": True}})
     return {
         "apiVersion": API_VERSION,
         "kind": KIND.name,
@@ -177,14 +177,19 @@ def _document(sandbox: str, asked: BridgeRequest, key: str, caller: Any) -> dict
         "spec": {
             "sandboxRef": {"name": sandbox},
             "workflow": {"stages": stages},
-            "activeDeadlineSeconds": asked.timeout_seconds + int(_SPARE_SECONDS),
+            "activeDeadlineSeconds": request.timeout_seconds + int(_SPARE_SECONDS),
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
         },
     }
 
 
-def _work(asked: BridgeRequest) -> dict[str, Any]:
-    if asked.command:
-        return {"exec": {"command": asked.command}}
-    agent = {"provider": asked.provider, "model": asked.model, "instructions": asked.context, "tools": asked.tools}
+def _work(request: BridgeRequest) -> dict[str, Any]:
+    if request.command:
+        return {"exec": {"command": request.command}}
+    agent = {
+        "provider": request.provider,
+        "model": request.model,
+        "instructions": request.context,
+        "tools": request.tools,
+    }
     return {"agent": agent}

@@ -50,7 +50,7 @@ class Artifact:
     @property
     def file_bytes(self) -> int:
         """Return the bytes of its files, without the archive around them."""
-        return sum(each.size for each in self.files)
+        return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,18 @@ class RunFiles:
     def end_of(self, run: RunKey, stage: str, attempt: int) -> StageEnd | None:
         """Return the stored end of an attempt; None if there is none."""
         try:
-            found = json.loads((self._of(run) / f"{stage}.{attempt}.end.json").read_text())
+            document = json.loads((self._of(run) / f"{stage}.{attempt}.end.json").read_text())
         except FileNotFoundError:
             return None
         except ValueError:
             return StageEnd("Failed", reason="Lost", message="the record of its end is damaged", repeatable=False)
-        return StageEnd(**found)
+        return StageEnd(**document)
 
     def save_end(self, run: RunKey, stage: str, attempt: int, end: StageEnd) -> None:
         """Store the end of an attempt, whole or not at all."""
-        data = {each.name: getattr(end, each.name) for each in dataclasses.fields(end)} | {"outputs": dict(end.outputs)}
+        data = {field.name: getattr(end, field.name) for field in dataclasses.fields(end)} | {
+            "outputs": dict(end.outputs)
+        }
         self._write(self._made(run) / f"{stage}.{attempt}.end.json", json.dumps(data).encode())
 
     def transcript(self, run: RunKey, stage: str, attempt: int) -> list[dict[str, Any]]:
@@ -99,41 +101,41 @@ class RunFiles:
             lines = (self._of(run) / f"{stage}.{attempt}.jsonl").read_bytes().split(b"\n")
         except FileNotFoundError:
             return []
-        return [json.loads(each) for each in lines[:-1]]
+        return [json.loads(line) for line in lines[:-1]]
 
     def add_to_transcript(self, run: RunKey, stage: str, attempt: int, messages: Sequence[Mapping[str, Any]]) -> None:
         """Append messages to a transcript."""
         path = self._made(run) / f"{stage}.{attempt}.jsonl"
-        whole = b"".join(json.dumps(each).encode() + b"\n" for each in messages)
+        text = b"".join(json.dumps(message).encode() + b"\n" for message in messages)
         with path.open("ab+") as file:
             _cut_after_last_line(file)
-            file.write(whole)
+            file.write(text)
 
     def keep(self, run: RunKey, stage: str, name: str, read: Callable[[], bytes]) -> Artifact:
         """Store a tar stream as an artifact, whole or not at all. Raises ArtifactRefused."""
         folder = self._made(run) / "artifacts"
         folder.mkdir(exist_ok=True)
         spare = folder / f"{name}.part"
-        held = _Held(self, run.namespace)
+        reserved = _Held(self, run.namespace)
         try:
             with spare.open("wb") as file:
-                files = _copied(read, file, held)
-            found = Artifact(name, stage, held.bytes, files)
+                files = _copied(read, file, reserved)
+            artifact = Artifact(name, stage, reserved.bytes, files)
             spare.replace(folder / f"{name}.tar")
-            self._write(folder / f"{name}.json", json.dumps(dataclasses.asdict(found)).encode())
+            self._write(folder / f"{name}.json", json.dumps(dataclasses.asdict(artifact)).encode())
         finally:
             spare.unlink(missing_ok=True)
-            held.close()
-        return found
+            reserved.close()
+        return artifact
 
     def artifacts(self, run: RunKey) -> list[Artifact]:
         """Return the artifacts of a run by name."""
         paths = sorted((self._of(run) / "artifacts").glob("*.json"))
-        return [_artifact(json.loads(each.read_text())) for each in paths]
+        return [_artifact(json.loads(path.read_text())) for path in paths]
 
     def open_artifact(self, run: RunKey, name: str) -> BinaryIO | None:
         """Open an artifact's archive; None if there is none of that name."""
-        if not any(each.name == name for each in self.artifacts(run)):
+        if not any(artifact.name == name for artifact in self.artifacts(run)):
             return None
         return (self._of(run) / "artifacts" / f"{name}.tar").open("rb")
 
@@ -145,18 +147,18 @@ class RunFiles:
 
     def used(self, namespace: str) -> int:
         """Return the bytes of a namespace's artifacts."""
-        return sum(each.stat().st_size for each in (self._folder / namespace).glob("*/artifacts/*.tar"))
+        return sum(path.stat().st_size for path in (self._folder / namespace).glob("*/artifacts/*.tar"))
 
     def reserve(self, namespace: str, count: int) -> None:
         with self._lock:
-            held = self._writing.get(namespace, 0) + count
-            if held + self.used(namespace) > self._namespace_bytes:
+            total = self._writing.get(namespace, 0) + count
+            if total + self.used(namespace) > self._namespace_bytes:
                 raise ArtifactRefused(
                     f"namespace `{namespace}` may keep {self._namespace_bytes} bytes of artifacts "
                     "as tar archives (artifacts_per_namespace_bytes); "
                     "delete old runs, or copy less"
                 )
-            self._writing[namespace] = held
+            self._writing[namespace] = total
 
     def give_back(self, namespace: str, count: int) -> None:
         with self._lock:
@@ -189,9 +191,9 @@ class _Held:
         """Count bytes. Raises ArtifactRefused beyond the bound."""
         self.bytes += count
         if self.bytes > self._taken:
-            more = max(self.bytes - self._taken, min(self._STEP_BYTES, self.bytes))
-            self._files.reserve(self._namespace, more)
-            self._taken += more
+            addition = max(self.bytes - self._taken, min(self._STEP_BYTES, self.bytes))
+            self._files.reserve(self._namespace, addition)
+            self._taken += addition
 
     def close(self) -> None:
         """Give back what it took."""
@@ -199,26 +201,26 @@ class _Held:
             self._files.give_back(self._namespace, self._taken)
 
 
-def _copied(read: Callable[[], bytes], file: BinaryIO, held: _Held) -> tuple[ArtifactFile, ...]:
+def _copied(read: Callable[[], bytes], file: BinaryIO, reserved: _Held) -> tuple[ArtifactFile, ...]:
     """Copy an archive entry by entry; return its files. Raises ArtifactRefused for what no artifact may hold."""
-    rest = b""
+    remainder = b""
 
     def piece(count: int) -> bytes:
-        nonlocal rest
-        rest = rest or read()
-        given, rest = rest[:count], rest[count:]
-        held.add(len(given))
-        file.write(given)
-        return given
+        nonlocal remainder
+        remainder = remainder or read()
+        chunk, remainder = remainder[:count], remainder[count:]
+        reserved.add(len(chunk))
+        file.write(chunk)
+        return chunk
 
     reader = Reader(piece)
     try:
-        found = tuple(_checked(reader))
+        files = tuple(_checked(reader))
         while piece(1 << 18):
             pass
     except TarError as error:
         raise ArtifactRefused(f"the copy was cut off: {error}") from error
-    return found
+    return files
 
 
 def _checked(reader: Reader) -> Iterator[ArtifactFile]:
@@ -251,16 +253,16 @@ def _refuse_note(entry: Entry) -> None:
     raise ArtifactRefused(f"{shown(name)}: {shown(why)}; remove it, or copy another folder")
 
 
-def _artifact(found: dict[str, Any]) -> Artifact:
+def _artifact(document: dict[str, Any]) -> Artifact:
     return Artifact(
-        found["name"], found["stage"], found["size"], tuple(ArtifactFile(**each) for each in found["files"])
+        document["name"], document["stage"], document["size"], tuple(ArtifactFile(**file) for file in document["files"])
     )
 
 
 def _cut_after_last_line(file: BinaryIO) -> None:
     """Remove a last line that was not written whole."""
     file.seek(0)
-    whole = file.read()
-    end = whole.rfind(b"\n") + 1
-    if end < len(whole):
+    content = file.read()
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
         file.truncate(end)

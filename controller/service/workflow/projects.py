@@ -68,55 +68,55 @@ class Projects:
         Conflict if it is not Ready in time, or can't be.
         """
         try:
-            found = self._objects.get(SANDBOX, namespace, name)
+            sandbox = self._objects.get(SANDBOX, namespace, name)
         except errors.NotFound:
             if not template and defaults is None:
                 raise
-            found = self._create_enforceable(namespace, name, self._spec(namespace, name, template, defaults))
-        if found.deleted_at is not None:
+            sandbox = self._create_enforceable(namespace, name, self._spec(namespace, name, template, defaults))
+        if sandbox.deleted_at is not None:
             raise errors.Conflict(f"sandbox `{name}` is being deleted; wait until it is gone, then open it again")
-        if found.spec.get("runState", "Running") != "Running":
-            found = self._set(found, "Running")
-        if _ready(found).get("reason") not in SLEEPING:
-            return self._until_ready(found, wait_seconds)
-        self._passes.begin(found.uid, asks=True)
+        if sandbox.spec.get("runState", "Running") != "Running":
+            sandbox = self._set(sandbox, "Running")
+        if _ready(sandbox).get("reason") not in SLEEPING:
+            return self._until_ready(sandbox, wait_seconds)
+        self._passes.begin(sandbox.uid, asks=True)
         self._wake()
         try:
-            return self._until_ready(found, wait_seconds)
+            return self._until_ready(sandbox, wait_seconds)
         finally:
-            self._passes.end(found.uid, asks=True)
+            self._passes.end(sandbox.uid, asks=True)
 
     def close(self, namespace: str, name: str) -> StoredObject:
         """Suspend the sandbox, unless it is to keep running."""
-        found = self._objects.get(SANDBOX, namespace, name)
-        if found.spec.get("lifecycle", {}).get("keepRunning") or found.spec.get("runState") == "Suspended":
-            return found
-        return self._set(found, "Suspended")
+        sandbox = self._objects.get(SANDBOX, namespace, name)
+        if sandbox.spec.get("lifecycle", {}).get("keepRunning") or sandbox.spec.get("runState") == "Suspended":
+            return sandbox
+        return self._set(sandbox, "Suspended")
 
     def _spec(self, namespace: str, name: str, template: str, defaults: ProjectDefaults | None) -> dict[str, Any]:
         """Return the spec of a new sandbox."""
-        made: dict[str, Any] = {"templateRef": {"name": template}} if template else {}
-        found = self._template(namespace, template) if template else {}
+        spec: dict[str, Any] = {"templateRef": {"name": template}} if template else {}
+        template_spec = self._template(namespace, template) if template else {}
         if defaults is None:
-            return made
+            return spec
         if not template:
             networked = bool(defaults.folder) or self._has_network()  # full-isolation mounts folders read-only
             level = "development" if networked else "full-isolation"
-            made = _default_spec(name, defaults, level, has_agent=self._has_agent())
-        mounted = not template or found.get("workspace") is not None
+            spec = _default_spec(name, defaults, level, has_agent=self._has_agent())
+        mounted = not template or template_spec.get("workspace") is not None
         if defaults.folder:
-            made["workspace"] = {"hostPath": defaults.folder}
+            spec["workspace"] = {"hostPath": defaults.folder}
         elif mounted:
-            made["workspace"] = {"volume": {"name": _volume_name(name), "size": defaults.size}}
-        return {**made, "lifecycle": {"idleTimeoutSeconds": _IDLE_SECONDS}}
+            spec["workspace"] = {"volume": {"name": _volume_name(name), "size": defaults.size}}
+        return {**spec, "lifecycle": {"idleTimeoutSeconds": _IDLE_SECONDS}}
 
     def _template(self, namespace: str, name: str) -> Mapping[str, Any]:
         """Return the spec of a template. Raises NotFound: a sandbox without one would stay, and be refused."""
         try:
             return self._objects.get(TEMPLATE, namespace, name).spec
         except errors.NotFound as error:
-            words = f"sandboxtemplate `{name}` does not exist in namespace `{namespace}`; apply it first"
-            raise errors.NotFound(words) from error
+            message = f"sandboxtemplate `{name}` does not exist in namespace `{namespace}`; apply it first"
+            raise errors.NotFound(message) from error
 
     def _create_enforceable(self, namespace: str, name: str, spec: Mapping[str, Any]) -> StoredObject:
         """Create the sandbox; without a network where its level can't be enforced, without an agent that can't run."""
@@ -124,7 +124,7 @@ class Projects:
         try:
             return self._create(namespace, name, spec)
         except errors.Invalid as error:
-            fields = {str(each.get("field")) for each in error.causes}
+            fields = {str(cause.get("field")) for cause in error.causes}
             if not template or not fields or not fields <= {_LEVEL_FIELD, _AGENT_FIELD}:
                 raise
             if _LEVEL_FIELD in fields and "hostPath" in spec["workspace"]:  # that level could not write the folder
@@ -147,28 +147,28 @@ class Projects:
         except errors.AlreadyExists:  # opened by two at once
             return self._objects.get(SANDBOX, namespace, name)
 
-    def _set(self, found: StoredObject, state: str) -> StoredObject:
+    def _set(self, sandbox: StoredObject, state: str) -> StoredObject:
         change = {"spec": {"runState": state}}
-        return self._patch.patch(SANDBOX, found.namespace, found.name, change, patched_by=_WRITTEN_BY)
+        return self._patch.patch(SANDBOX, sandbox.namespace, sandbox.name, change, patched_by=_WRITTEN_BY)
 
-    def _until_ready(self, found: StoredObject, wait_seconds: float) -> StoredObject:
+    def _until_ready(self, sandbox: StoredObject, wait_seconds: float) -> StoredObject:
         until = self._clock.now() + wait_seconds
-        while _ready(found).get("status") != "True" or _behind(found):
-            conditions = {each["type"]: each for each in found.status.get("conditions", ())}
-            refused = conditions.get("Accepted", {})
-            if refused.get("status") == "False":
-                raise errors.Conflict(f"sandbox `{found.name}`: {refused['reason']}: {refused['message']}")
-            passes, left = self._passes.passes, until - self._clock.now()
-            if left <= 0:
-                ready = _ready(found)
-                words = f"{ready.get('reason', 'Pending')}: {ready.get('message', 'it was not observed yet')}"
-                advice = f"`paddock why sandbox {found.name}` says more"
+        while _ready(sandbox).get("status") != "True" or _behind(sandbox):
+            conditions = {condition["type"]: condition for condition in sandbox.status.get("conditions", ())}
+            accepted = conditions.get("Accepted", {})
+            if accepted.get("status") == "False":
+                raise errors.Conflict(f"sandbox `{sandbox.name}`: {accepted['reason']}: {accepted['message']}")
+            passes, seconds_left = self._passes.passes, until - self._clock.now()
+            if seconds_left <= 0:
+                ready = _ready(sandbox)
+                state_text = f"{ready.get('reason', 'Pending')}: {ready.get('message', 'it was not observed yet')}"
+                advice = f"`paddock why sandbox {sandbox.name}` says more"
                 raise errors.Conflict(
-                    f"sandbox `{found.name}` is not Ready after {wait_seconds:g} s: {words}; {advice}"
+                    f"sandbox `{sandbox.name}` is not Ready after {wait_seconds:g} s: {state_text}; {advice}"
                 )
-            self._passes.wait(passes, min(left, _PIECE_SECONDS))
-            found = self._objects.get(SANDBOX, found.namespace, found.name)
-        return found
+            self._passes.wait(passes, min(seconds_left, _PIECE_SECONDS))
+            sandbox = self._objects.get(SANDBOX, sandbox.namespace, sandbox.name)
+        return sandbox
 
 
 def _volume_name(project: str) -> str:
@@ -193,7 +193,7 @@ def _default_spec(name: str, defaults: ProjectDefaults, level: str, *, has_agent
 
 
 def _ready(obj: StoredObject) -> dict[str, str]:
-    return next((each for each in obj.status.get("conditions", ()) if each["type"] == "Ready"), {})
+    return next((condition for condition in obj.status.get("conditions", ()) if condition["type"] == "Ready"), {})
 
 
 def _behind(obj: StoredObject) -> bool:

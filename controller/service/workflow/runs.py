@@ -19,10 +19,10 @@ class Runs:
 
     def get(self, namespace: str, name: str) -> Run:
         """Return a run. Raises NotFound; Conflict if it can't be read."""
-        found = read_run(self._objects.get(KIND, namespace, name))
-        if found is None:
+        run = read_run(self._objects.get(KIND, namespace, name))
+        if run is None:
             raise errors.Conflict(f"workflowrun `{name}`: this version can't read it; create another one")
-        return found
+        return run
 
     def log(self, namespace: str, name: str, stage: str, attempt: int | None = None) -> bytes:
         """Return the output of an attempt of a stage (default: the last one); a transcript as text for an agent's."""
@@ -52,19 +52,19 @@ class Runs:
     def open_artifact(self, namespace: str, name: str, artifact: str) -> BinaryIO:
         """Open an artifact's tar archive. Raises NotFound."""
         try:
-            found = self._files.open_artifact(_key(self.get(namespace, name)), artifact)
+            archive = self._files.open_artifact(_key(self.get(namespace, name)), artifact)
         except OSError as error:
             raise errors.ServiceUnavailable(f"artifact `{artifact}` can't be read: {error}") from error
-        if found is None:
-            known = ", ".join(each.name for each in self.artifacts(namespace, name)) or "none"
-            raise errors.NotFound(f"workflowrun `{name}` has no artifact `{artifact}`; it has {known}")
-        return found
+        if archive is None:
+            names = ", ".join(stored.name for stored in self.artifacts(namespace, name)) or "none"
+            raise errors.NotFound(f"workflowrun `{name}` has no artifact `{artifact}`; it has {names}")
+        return archive
 
     def _attempt(self, namespace: str, name: str, stage: str, attempt: int | None) -> tuple[Run, int]:
         run = self.get(namespace, name)
         if run.stage(stage) is None:
-            known = ", ".join(each.name for each in run.progress.stages)
-            raise errors.NotFound(f"workflowrun `{name}` has no stage `{stage}`; it has {known}")
+            names = ", ".join(stage_progress.name for stage_progress in run.progress.stages)
+            raise errors.NotFound(f"workflowrun `{name}` has no stage `{stage}`; it has {names}")
         return run, attempt or run.progress.stage(stage).attempt
 
     def _transcript(self, run: Run, stage: str, attempt: int) -> Sequence[Mapping[str, Any]]:

@@ -47,10 +47,10 @@ class Attempt:
 
     def expanded(self, text: str) -> str:
         """Return the text with its references replaced."""
-        outputs = {each.name: each.outputs for each in self.run.progress.stages}
+        outputs = {stage.name: stage.outputs for stage in self.run.progress.stages}
         obj = self.run.obj
-        own = {"name": obj.name, "namespace": obj.namespace, "uid": obj.uid}
-        return expand(text, values_of(self.run.parameters, outputs, own))
+        identity = {"name": obj.name, "namespace": obj.namespace, "uid": obj.uid}
+        return expand(text, values_of(self.run.parameters, outputs, identity))
 
 
 class Released(Exception):
@@ -99,13 +99,13 @@ class Commands:
                 raise Released
             if attempt.stopping:
                 self._detached.end(id_)
-            found = self._detached.state(id_)
-            if found is None:
+            command_state = self._detached.state(id_)
+            if command_state is None:
                 raise RetryLater("its command is not recorded")
-            if found.state == "NotStarted":
+            if command_state.state == "NotStarted":
                 raise RetryLater("the daemon ended before it started the command")
-            if found.state != "Running":
-                return found
+            if command_state.state != "Running":
+                return command_state
             attempt.changed.wait(_COMMON_SECONDS)
             attempt.changed.clear()
 
@@ -122,19 +122,19 @@ class ExecWorker:
 
     def work(self, attempt: Attempt) -> StageEnd:
         """Run the commands in one shell, then read the stage's outputs."""
-        asked = attempt.stage.exec
-        assert asked is not None
-        env = {each.name: attempt.expanded(each.value) for each in asked.env}
-        command = asked.command or ("sh", "-ec", "\n".join(asked.commands or ()))
-        found = self._run(attempt, asked, command, env)
-        if found.state != "Exited" or found.exit_code:
-            return _failed(found, attempt)
+        exec_stage = attempt.stage.exec
+        assert exec_stage is not None
+        env = {variable.name: attempt.expanded(variable.value) for variable in exec_stage.env}
+        command = exec_stage.command or ("sh", "-ec", "\n".join(exec_stage.commands or ()))
+        command_end = self._run(attempt, exec_stage, command, env)
+        if command_end.state != "Exited" or command_end.exit_code:
+            return _failed(command_end, attempt)
         return self._outputs.read(attempt, StageEnd("Succeeded", 0))
 
     def _run(
-        self, attempt: Attempt, asked: ExecStage, command: tuple[str, ...], env: Mapping[str, str]
+        self, attempt: Attempt, exec_stage: ExecStage, command: tuple[str, ...], env: Mapping[str, str]
     ) -> DetachedExec:
-        folder = asked.working_dir or ""
+        folder = exec_stage.working_dir or ""
         try:
             return self._commands.run(
                 attempt, attempt.id, command, env=env, working_dir=folder, seconds=attempt.seconds
@@ -146,16 +146,16 @@ class ExecWorker:
         return self._commands.run(attempt, attempt.id, command, env=env, working_dir=folder, seconds=None)
 
 
-def _failed(found: DetachedExec, attempt: Attempt) -> StageEnd:
-    match found.state:
+def _failed(command_end: DetachedExec, attempt: Attempt) -> StageEnd:
+    match command_end.state:
         case "Killed":
             return StageEnd("Cancelled", reason="Cancelled", message="stopped on request")
         case "TimedOut":
-            words = f"it did not end within {attempt.seconds:g} s (timeoutSeconds)"
-            return StageEnd("Failed", found.exit_code, "TimedOut", words)
+            message = f"it did not end within {attempt.seconds:g} s (timeoutSeconds)"
+            return StageEnd("Failed", command_end.exit_code, "TimedOut", message)
         case "Exited":
-            return StageEnd("Failed", found.exit_code, "ExitCode", f"exit code {found.exit_code}")
-    return StageEnd("Failed", reason="Lost", message=found.message)
+            return StageEnd("Failed", command_end.exit_code, "ExitCode", f"exit code {command_end.exit_code}")
+    return StageEnd("Failed", reason="Lost", message=command_end.message)
 
 
 class CopyWorker:
@@ -166,21 +166,21 @@ class CopyWorker:
 
     def work(self, attempt: Attempt) -> StageEnd:
         """Copy the path into an artifact; a second time replaces the first."""
-        asked, run = attempt.stage.copy_, attempt.run
-        assert asked is not None
+        copy_stage, run = attempt.stage.copy_, attempt.run
+        assert copy_stage is not None
         place = run.obj.namespace, run.sandbox_name
         try:
-            looked = self._files.begin(SANDBOX, *place, FileRequest("stat", asked.from_, follow=False))
+            looked = self._files.begin(SANDBOX, *place, FileRequest("stat", copy_stage.from_, follow=False))
             try:
                 is_folder = looked.result()["type"] == "folder"
             finally:
                 looked.close()
-            top = "." if is_folder else asked.from_.rstrip("/").rpartition("/")[2]
-            work = self._files.begin(SANDBOX, *place, FileRequest("pack", asked.from_, top=top, follow=False))
+            top = "." if is_folder else copy_stage.from_.rstrip("/").rpartition("/")[2]
+            work = self._files.begin(SANDBOX, *place, FileRequest("pack", copy_stage.from_, top=top, follow=False))
         except errors.NotFound:
-            if not asked.optional:
+            if not copy_stage.optional:
                 raise
-            return StageEnd("Succeeded", message=f"{asked.from_} does not exist; nothing was copied")
+            return StageEnd("Succeeded", message=f"{copy_stage.from_} does not exist; nothing was copied")
         except (errors.ServiceUnavailable, errors.TooManyRequests, errors.Conflict) as error:
             raise RetryLater(str(error)) from error
         timer = threading.Timer(attempt.seconds, work.close)
@@ -189,14 +189,16 @@ class CopyWorker:
         try:
             work.result()
             read = _reading(attempt, work.receive)
-            found = self._run_files.keep(attempt.key, attempt.stage.name, asked.artifact, read)
+            artifact = self._run_files.keep(attempt.key, attempt.stage.name, copy_stage.artifact, read)
         except ArtifactRefused as error:
-            return StageEnd("Failed", reason="ArtifactRefused", message=f"{asked.from_}: {error}", repeatable=False)
+            return StageEnd(
+                "Failed", reason="ArtifactRefused", message=f"{copy_stage.from_}: {error}", repeatable=False
+            )
         finally:
             timer.cancel()
             work.close()
-        words = f"{counted(len(found.files), 'file')}, {counted(found.file_bytes, 'byte')}"
-        return self._outputs.read(attempt, StageEnd("Succeeded", message=words))
+        message = f"{counted(len(artifact.files), 'file')}, {counted(artifact.file_bytes, 'byte')}"
+        return self._outputs.read(attempt, StageEnd("Succeeded", message=message))
 
 
 def _reading(attempt: Attempt, receive: Callable[[], bytes]) -> Callable[[], bytes]:
@@ -218,22 +220,24 @@ class Outputs:
 
     def read(self, attempt: Attempt, end: StageEnd) -> StageEnd:
         """Return the end of a successful attempt with its outputs; a failure if one is missing, too long or no text."""
-        found = dict(end.outputs)
-        for each in attempt.stage.outputs:
+        outputs = dict(end.outputs)
+        for output in attempt.stage.outputs:
             try:
-                data = self._text(attempt, each.path)
+                data = self._text(attempt, output.path)
             except errors.ServiceUnavailable as error:
                 raise RetryLater(str(error)) from error
             except errors.ServiceError as error:
-                return StageEnd("Failed", reason="OutputMissing", message=f"output `{each.name}`: {error}")
+                return StageEnd("Failed", reason="OutputMissing", message=f"output `{output.name}`: {error}")
             if len(data) > OUTPUT_BYTES:
-                words = f"output `{each.name}`: {each.path} is longer than {OUTPUT_BYTES} bytes; copy it as an artifact"
-                return StageEnd("Failed", reason="OutputTooLarge", message=words, repeatable=False)
+                message = (
+                    f"output `{output.name}`: {output.path} is longer than {OUTPUT_BYTES} bytes; copy it as an artifact"
+                )
+                return StageEnd("Failed", reason="OutputTooLarge", message=message, repeatable=False)
             if b"\0" in data:  # no variable of a command can hold it
-                words = f"output `{each.name}`: {each.path} has a NUL byte; copy it as an artifact instead"
-                return StageEnd("Failed", reason="OutputNotText", message=words, repeatable=False)
-            found[each.name] = data.decode("utf-8", "replace").removesuffix("\n")
-        return StageEnd(end.state, end.exit_code, end.reason, end.message, found)
+                message = f"output `{output.name}`: {output.path} has a NUL byte; copy it as an artifact instead"
+                return StageEnd("Failed", reason="OutputNotText", message=message, repeatable=False)
+            outputs[output.name] = data.decode("utf-8", "replace").removesuffix("\n")
+        return StageEnd(end.state, end.exit_code, end.reason, end.message, outputs)
 
     def _text(self, attempt: Attempt, path: str) -> bytes:
         work = self._files.begin(

@@ -34,17 +34,27 @@ class SandboxMeter:
             obj = self._objects.get(SANDBOX, run.obj.namespace, run.sandbox_name)
         except errors.ServiceError:
             return None
-        seen = self._engine.observe().containers.get(obj.uid, ())
-        named = container_name(obj.name, obj.uid)
-        found = next((each for each in seen if each.name == named and each.state is State.RUNNING), None)
-        usage = self._reader.read([found]).get(found.id) if found is not None else None
-        return Reading(found, usage) if found is not None and usage is not None else None
+        candidates = self._engine.observe().containers.get(obj.uid, ())
+        expected_name = container_name(obj.name, obj.uid)
+        container = next(
+            (
+                candidate
+                for candidate in candidates
+                if candidate.name == expected_name and candidate.state is State.RUNNING
+            ),
+            None,
+        )
+        usage = self._reader.read([container]).get(container.id) if container is not None else None
+        return Reading(container, usage) if container is not None and usage is not None else None
 
     def used(self, run: Run, before: Reading | None) -> tuple[float | None, int | None]:
         """Return CPU seconds since that reading, and the sandbox's highest memory in bytes; None: not known."""
         after = self.read(run) if before is not None else None
         if before is None or after is None:
             return None, None
-        same = (before.container.id, before.container.started_at) == (after.container.id, after.container.started_at)
-        base = before.usage.cpu_usage_seconds if same else 0.0  # counters begin with the container's start
+        is_same_start = (before.container.id, before.container.started_at) == (
+            after.container.id,
+            after.container.started_at,
+        )
+        base = before.usage.cpu_usage_seconds if is_same_start else 0.0  # counters begin with the container's start
         return max(0.0, after.usage.cpu_usage_seconds - base), after.usage.memory_peak_bytes

@@ -70,9 +70,9 @@ class RunStages:
 
     def delete_sandbox(self, run: Run) -> None:
         """See ports.RunWork."""
-        found = self._own_sandbox(run)
-        if found is not None and found.deleted_at is None:
-            self._delete(lambda: self._objects.delete(SANDBOX, found.namespace, found.name, deleted_by=_WRITTEN_BY))
+        sandbox = self._own_sandbox(run)
+        if sandbox is not None and sandbox.deleted_at is None:
+            self._delete(lambda: self._objects.delete(SANDBOX, sandbox.namespace, sandbox.name, deleted_by=_WRITTEN_BY))
 
     def delete_run(self, run: Run) -> None:
         """See ports.RunWork."""
@@ -86,31 +86,31 @@ class RunStages:
             return
         if self.end_of(run, stage, attempt) is not None:
             return
-        found = Attempt(run, described, attempt)
+        new_attempt = Attempt(run, described, attempt)
         with self._lock:
-            if self._closing or found.id in self._attempts:
+            if self._closing or new_attempt.id in self._attempts:
                 return
-            self._attempts[found.id] = found
+            self._attempts[new_attempt.id] = new_attempt
         try:
-            threading.Thread(target=self._work, args=(found,), name="workflow-stage", daemon=True).start()
+            threading.Thread(target=self._work, args=(new_attempt,), name="workflow-stage", daemon=True).start()
         except RuntimeError as error:
             with self._lock:
-                del self._attempts[found.id]
+                del self._attempts[new_attempt.id]
             raise RetryLater(str(error)) from error
 
     def stop_stage(self, run: Run, stage: str, attempt: int) -> None:
         """See ports.RunWork."""
         id_ = stage_id(run.uid, stage, attempt)
         with self._lock:
-            found = self._attempts.get(id_)
-        if found is not None:
-            found.stopping = True
-            found.changed.set()
+            running = self._attempts.get(id_)
+        if running is not None:
+            running.stopping = True
+            running.changed.set()
             return
         if self.end_of(run, stage, attempt) is not None:
             return
-        known = self._detached.state(id_)
-        if known is not None and known.state == "Running":  # of the daemon before: follow it to its end
+        command_state = self._detached.state(id_)
+        if command_state is not None and command_state.state == "Running":  # of the daemon before: follow it to its end
             self.start_stage(run, stage, attempt)
             self.stop_stage(run, stage, attempt)
             return
@@ -133,9 +133,9 @@ class RunStages:
     def command_ended(self, id_: str) -> None:
         """Note that a command ended: its attempt looks at once."""
         with self._lock:
-            found = self._attempts.get(".".join(id_.split(".")[:3]))
-        if found is not None:
-            found.changed.set()
+            running = self._attempts.get(".".join(id_.split(".")[:3]))
+        if running is not None:
+            running.changed.set()
 
     def resume(self) -> Callable[[], None]:
         """Adopt the commands of the last daemon. Return `close`."""
@@ -145,22 +145,22 @@ class RunStages:
             with self._lock:
                 self._closing = True
                 attempts = list(self._attempts.values())
-            for each in attempts:
-                each.released = True
-                each.changed.set()
+            for attempt in attempts:
+                attempt.released = True
+                attempt.changed.set()
             release()
 
         return close
 
     def _own_sandbox(self, run: Run) -> StoredObject | None:
         try:
-            found = self._objects.get(SANDBOX, run.obj.namespace, run.sandbox_name)
+            sandbox = self._objects.get(SANDBOX, run.obj.namespace, run.sandbox_name)
         except errors.NotFound:
             return None
         except errors.ServiceUnavailable as error:
             raise RetryLater(str(error)) from error
-        owned = any(each.get("uid") == run.uid for each in found.owner_references)
-        return found if owned else None
+        owned = any(reference.get("uid") == run.uid for reference in sandbox.owner_references)
+        return sandbox if owned else None
 
     def _delete(self, do: Callable[[], object]) -> None:
         with access.acting(None):
@@ -198,8 +198,10 @@ class RunStages:
         """Return True for a stage in a sandbox that others use, too, if it begins here and now."""
         if attempt.run.spec.sandbox_ref is None or attempt.stage.copy_ is not None:
             return False
-        begun = self._files.transcript(attempt.key, attempt.stage.name, attempt.number) if attempt.stage.agent else None
-        return not begun and self._detached.state(attempt.id) is None
+        transcript = (
+            self._files.transcript(attempt.key, attempt.stage.name, attempt.number) if attempt.stage.agent else None
+        )
+        return not transcript and self._detached.state(attempt.id) is None
 
     def _worker(self, stage: Stage) -> StageWorker:
         return self._workers["exec" if stage.exec else "agent" if stage.agent else "copy"]
