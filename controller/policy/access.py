@@ -54,20 +54,20 @@ def decide(caller: Caller, ask: AccessRequest) -> Decision:
     if ask.verb == "self":
         return Decision(True)
     if ask.verb == "apply":  # each document is authorized by itself after parsing
-        words = f"{caller.name} may not apply anything; it needs at least the role {_LEAST_WRITER} in a namespace"
-        writes = any(_at_least(each, _LEAST_WRITER) for each in _usable(caller))
-        return Decision(True) if writes else Decision(False, words)
-    return _decided(caller, ask, _usable(caller))
+        message = f"{caller.name} may not apply anything; it needs at least the role {_LEAST_WRITER} in a namespace"
+        writes = any(_at_least(grant, _LEAST_WRITER) for grant in _usable(caller))
+        return Decision(True) if writes else Decision(False, message)
+    return _decide(caller, ask, _usable(caller))
 
 
 def decide_server(caller: Caller, ask: AccessRequest) -> Decision:
     """Decide if the caller may use any tool of an MCP server. `decide` then decides each call, by the tool's name."""
-    return _decided(caller, ask, (each for each in caller.grants if _has_tool_of(each, ask.name)))
+    return _decide(caller, ask, (grant for grant in caller.grants if _has_tool_of(grant, ask.name)))
 
 
 def may_write(caller: Caller) -> bool:
     """Return True if the caller may change anything in any namespace, by whatever tool."""
-    return any(_at_least(each, _LEAST_WRITER) for each in caller.grants)
+    return any(_at_least(grant, _LEAST_WRITER) for grant in caller.grants)
 
 
 def decide_tool(caller: Caller, tool: str, role: Role) -> Decision:
@@ -75,12 +75,12 @@ def decide_tool(caller: Caller, tool: str, role: Role) -> Decision:
 
     `role` is the least one that any use of the tool needs.
     """
-    granted = [each for each in caller.grants if _has_tool(each, tool)]
+    granted = [grant for grant in caller.grants if _has_tool(grant, tool)]
     if not granted:
-        patterns = sorted({name for each in caller.grants for name in each.tools or ()})
-        words = f"{caller.name} may not call {tool}; its grants are for {_listed(patterns)}: ask an admin"
-        return Decision(False, words, hidden=True)
-    if any(_at_least(each, role) for each in granted):
+        patterns = sorted({name for grant in caller.grants for name in grant.tools or ()})
+        message = f"{caller.name} may not call {tool}; its grants are for {_listed(patterns)}: ask an admin"
+        return Decision(False, message, hidden=True)
+    if any(_at_least(grant, role) for grant in granted):
         return Decision(True)
     return Decision(False, f"{caller.name} may not call {tool}; it needs the role {role} in a namespace", hidden=True)
 
@@ -89,17 +89,17 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
     """Return every reason why none of the caller's grants allows this spec; empty: one does."""
     ask = AccessRequest("update", kind.name, namespace if kind.namespaced else "")
     role = _role(ask)
-    granted = [each for each in _usable(caller) if _reaches(each, ask) and _at_least(each, role)]
-    found = [(*_beyond(each, kind, spec, policy), *_verified(each, spec)) for each in granted]
-    if not found:
-        return (Refusal("metadata.namespace", _words(caller, ask, role)),)
-    return min(found, key=len)
+    granted = [grant for grant in _usable(caller) if _reaches(grant, ask) and _at_least(grant, role)]
+    refusal_lists = [(*_beyond(grant, kind, spec, policy), *_verified(grant, spec)) for grant in granted]
+    if not refusal_lists:
+        return (Refusal("metadata.namespace", _refusal_message(caller, ask, role)),)
+    return min(refusal_lists, key=len)
 
 
 def may_use_image(caller: Caller, image: str, *, role: Role = "viewer") -> bool:
     """Return True if a grant of at least that role, in any namespace, allows this image."""
-    granted = (each for each in _usable(caller) if _at_least(each, role))
-    return any(not tuple(_image(each, image, "")) for each in granted)
+    granted = (grant for grant in _usable(caller) if _at_least(grant, role))
+    return any(not tuple(_image(grant, image, "")) for grant in granted)
 
 
 def is_work(ask: AccessRequest) -> bool:
@@ -107,18 +107,18 @@ def is_work(ask: AccessRequest) -> bool:
     return ask.verb == "use" or (ask.verb in _READ and ask.sub not in _SEEN)
 
 
-def _decided(caller: Caller, ask: AccessRequest, granted: Iterable[Grant]) -> Decision:
+def _decide(caller: Caller, ask: AccessRequest, granted: Iterable[Grant]) -> Decision:
     """Decide by these of the caller's grants."""
     role = _role(ask)
-    if any(_reaches(each, ask) and _at_least(each, role) for each in granted):
+    if any(_reaches(grant, ask) and _at_least(grant, role) for grant in granted):
         return Decision(True)
-    sees = any(_reaches(each, ask) for each in caller.grants)
-    return Decision(False, _words(caller, ask, role), hidden=not sees)
+    sees = any(_reaches(grant, ask) for grant in caller.grants)
+    return Decision(False, _refusal_message(caller, ask, role), hidden=not sees)
 
 
 def _usable(caller: Caller) -> Iterator[Grant]:
     """Yield the grants that count for the caller's request."""
-    return (each for each in caller.grants if _has_tool(each, caller.tool))
+    return (grant for grant in caller.grants if _has_tool(grant, caller.tool))
 
 
 def _has_tool(grant: Grant, tool: str) -> bool:
@@ -128,7 +128,7 @@ def _has_tool(grant: Grant, tool: str) -> bool:
 
 
 def _has_tool_of(grant: Grant, server: str) -> bool:
-    return grant.tools is None or any(each.startswith(f"{server}.") for each in grant.tools)
+    return grant.tools is None or any(tool.startswith(f"{server}.") for tool in grant.tools)
 
 
 def _is_of_tool(pattern: str, tool: str) -> bool:
@@ -139,16 +139,16 @@ def _is_of_tool(pattern: str, tool: str) -> bool:
 
 def is_glob_of(pattern: str, name: str) -> bool:
     """Return True if the pattern, where `*` stands for any text, is of the whole name. No regex: those backtrack."""
-    first, *others = pattern.split("*")
-    if not others or not name.startswith(first):
+    first, *later_pieces = pattern.split("*")
+    if not later_pieces or not name.startswith(first):
         return name == pattern
-    *middle, last = others
+    *middle, last = later_pieces
     at = len(first)
-    for each in middle:
-        found = name.find(each, at)
-        if found < 0:
+    for piece in middle:
+        position = name.find(piece, at)
+        if position < 0:
             return False
-        at = found + len(each)
+        at = position + len(piece)
     return name.endswith(last) and at + len(last) <= len(name)
 
 
@@ -175,7 +175,7 @@ def _reaches(grant: Grant, ask: AccessRequest) -> bool:
         return True
     if ask.namespace == "":
         return bool(ask.kind) and ask.verb in _READ and ask.sub in _SEEN
-    return ask.namespace is not None and any(_matches(each, ask.namespace) for each in grant.namespaces)
+    return ask.namespace is not None and any(_matches(namespace, ask.namespace) for namespace in grant.namespaces)
 
 
 def _matches(pattern: str, namespace: str) -> bool:
@@ -184,12 +184,12 @@ def _matches(pattern: str, namespace: str) -> bool:
     return namespace == pattern
 
 
-def _words(caller: Caller, ask: AccessRequest, role: Role) -> str:
+def _refusal_message(caller: Caller, ask: AccessRequest, role: Role) -> str:
     if not any(_usable(caller)) and caller.grants:
-        patterns = sorted({name for each in caller.grants for name in each.tools or ()})
-        words = f"{caller.name} may only call MCP tools ({_listed(patterns)})"
-        return f"{words}; use `POST /mcp` or `/mcp/servers`, or another token"
-    what = " ".join(each for each in (ask.verb, ask.kind, ask.sub) if each)
+        patterns = sorted({name for grant in caller.grants for name in grant.tools or ()})
+        message = f"{caller.name} may only call MCP tools ({_listed(patterns)})"
+        return f"{message}; use `POST /mcp` or `/mcp/servers`, or another token"
+    what = " ".join(word for word in (ask.verb, ask.kind, ask.sub) if word)
     if ask.verb == "admin" or not ask.kind:
         return f"{caller.name} may not do this; it needs the role admin in every namespace (`*`)"
     if ask.namespace is None:
@@ -209,7 +209,7 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
     if kind.name not in _BOUNDED:
         yield Refusal("kind", f"a grant with bounds (levels, images, limits) can't write a {kind.name}; ask an admin")
         return
-    yield from _named(grant, spec, "spec")
+    yield from _bound_refusals(grant, spec, "spec")
     yield from _weights(grant, spec)
     if isinstance(spec, SandboxSpec):
         template = at_own_level(spec, spec.template) if spec.template is not None else None
@@ -224,16 +224,16 @@ def _verified(grant: Grant, spec: Model) -> Iterator[Refusal]:
         yield Refusal("spec.trust", "`verified` needs the role admin in the namespace; write user_added, or ask one")
 
 
-def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
+def _bound_refusals(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
     """Yield refusals for images and levels, wherever the spec names any."""
     for name, info in type(part).model_fields.items():
         value, path = getattr(part, name), f"{at}.{info.alias or name}"
         if isinstance(value, Model):
-            yield from _named(grant, value, path)
+            yield from _bound_refusals(grant, value, path)
         elif isinstance(value, tuple):
-            for number, each in enumerate(value):
-                if isinstance(each, Model):
-                    yield from _named(grant, each, f"{path}[{number}]")
+            for number, element in enumerate(value):
+                if isinstance(element, Model):
+                    yield from _bound_refusals(grant, element, f"{path}[{number}]")
         elif name == "image" and isinstance(value, str):
             yield from _image(grant, value, path)
         elif name == "security_level" and isinstance(value, str):
@@ -242,17 +242,17 @@ def _named(grant: Grant, part: Model, at: str) -> Iterator[Refusal]:
 
 def _weights(grant: Grant, spec: Model) -> Iterator[Refusal]:
     """Yield a refusal for each weight or priority above the grant's, but for those of stored templates."""
-    asked: dict[str, tuple[int | None, int]] = {}
+    requested: dict[str, tuple[int | None, int]] = {}
     shares = _ORDINARY_SHARES if grant.cpu_shares is None else grant.cpu_shares
     if isinstance(spec, SandboxSpec):
-        asked["spec.resources.cpuShares"] = spec.resources.cpu_shares, shares
+        requested["spec.resources.cpuShares"] = spec.resources.cpu_shares, shares
         if spec.template is not None:
-            asked["spec.template.resources.cpuShares"] = spec.template.resources.cpu_shares, shares
+            requested["spec.template.resources.cpuShares"] = spec.template.resources.cpu_shares, shares
     elif isinstance(spec, Template):
-        asked["spec.resources.cpuShares"] = spec.resources.cpu_shares, shares
+        requested["spec.resources.cpuShares"] = spec.resources.cpu_shares, shares
     if isinstance(spec, SandboxSpec | SandboxPoolSpec):
-        asked["spec.priority"] = spec.priority, grant.priority or 0
-    for path, (value, most) in asked.items():
+        requested["spec.priority"] = spec.priority, grant.priority or 0
+    for path, (value, most) in requested.items():
         if value is not None and value > most:
             yield Refusal(path, f"{value} is more than you may request; at most {most} for each sandbox")
 
@@ -282,35 +282,35 @@ def _is_image(pattern: str, image: str) -> bool:
 def _limits(grant: Grant, resources: Resources, template: Template | None, policy: Policy) -> Iterator[Refusal]:
     """Yield a refusal for each limit above the grant's, defaults too. With a stored template, each must be named."""
     level = policy.levels.get(template.security_level, FULL_ISOLATION) if template else None
-    asked = list(_effective(resources.limits, template, level.limits if level else None))
-    if by_name := resources.gpu_device_ids if template is None else gpus.named(resources, template):
-        asked[4] = len(by_name)
+    requested = list(_effective(resources.limits, template, level.limits if level else None))
+    if by_name := resources.gpu_device_ids if template is None else gpus.requested_devices(resources, template):
+        requested[4] = len(by_name)
     bounds = grant.limits
-    for name, most, value, shown in (
-        ("cpu", bounds.cpu, asked[0], format_cpu),
-        ("memory", bounds.memory, asked[1], format_bytes),
-        ("pids", bounds.pids, asked[2], str),
-        ("disk", bounds.disk, asked[3], format_bytes),
-        ("gpus", bounds.gpus, asked[4], str),
+    for name, most, value, format_amount in (
+        ("cpu", bounds.cpu, requested[0], format_cpu),
+        ("memory", bounds.memory, requested[1], format_bytes),
+        ("pids", bounds.pids, requested[2], str),
+        ("disk", bounds.disk, requested[3], format_bytes),
+        ("gpus", bounds.gpus, requested[4], str),
     ):
         if most is None or (value is not None and value <= most):
             continue
-        what = "must be set" if value is None else f"{shown(value)} is more than you may request"
-        yield Refusal(f"spec.resources.limits.{name}", f"{what}; at most {shown(most)} for each sandbox")
+        what = "must be set" if value is None else f"{format_amount(value)} is more than you may request"
+        yield Refusal(f"spec.resources.limits.{name}", f"{what}; at most {format_amount(most)} for each sandbox")
 
 
-def _effective(own: ResourceLimits, template: Template | None, level: Limits | None) -> tuple[int | None, ...]:
+def _effective(requested: ResourceLimits, template: Template | None, level: Limits | None) -> tuple[int | None, ...]:
     shared = template.resources.limits if template else ResourceLimits()
 
     def first(*values: int | None) -> int | None:
-        return next((each for each in values if each is not None), None)
+        return next((limit for limit in values if limit is not None), None)
 
     return (
-        first(own.cpu, shared.cpu, level.cpu_millicores if level else None),
-        first(own.memory, shared.memory, level.memory_bytes if level else None),
-        first(own.pids, shared.pids, level.pids if level else None),
-        first(own.disk, shared.disk, level.disk_bytes if level else None),
-        first(own.gpus, shared.gpus, level.gpus if level else None),
+        first(requested.cpu, shared.cpu, level.cpu_millicores if level else None),
+        first(requested.memory, shared.memory, level.memory_bytes if level else None),
+        first(requested.pids, shared.pids, level.pids if level else None),
+        first(requested.disk, shared.disk, level.disk_bytes if level else None),
+        first(requested.gpus, shared.gpus, level.gpus if level else None),
     )
 
 

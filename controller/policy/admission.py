@@ -29,8 +29,8 @@ def admit(kind: Kind, spec: Model, policy: Policy, name: str = "") -> tuple[Refu
     module = f"controller.policy.{kind.name.lower()}"
     if importlib.util.find_spec(module) is None:
         return ()
-    found = importlib.import_module(module)
-    rules, names = getattr(found, "admit", None), getattr(found, "admit_name", None)
+    rules_module = importlib.import_module(module)
+    rules, names = getattr(rules_module, "admit", None), getattr(rules_module, "admit_name", None)
     refusals: tuple[Refusal, ...] = rules(spec, policy) if rules else ()
-    refused: tuple[Refusal, ...] = names(name, policy) if names and name else ()
-    return (*refused, *refusals)
+    name_refusals: tuple[Refusal, ...] = names(name, policy) if names and name else ()
+    return (*name_refusals, *refusals)

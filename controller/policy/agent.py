@@ -27,10 +27,10 @@ _LEAST_MEMORY_BYTES = 16 << 20
 
 def settings(agent: Agent, namespace: str, level: str) -> str:
     """Return the agent's settings as JSON. The namespace is the project of an agent that names none."""
-    found = {**agent.model_dump(mode="json"), "project": agent.project or namespace, "level": level}
+    fields = {**agent.model_dump(mode="json"), "project": agent.project or namespace, "level": level}
     if not agent.contexts:  # the start line, and so the hash, of agents from before this field
-        del found["contexts"]
-    return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        del fields["contexts"]
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def with_agent(config: ContainerConfig, template: Template, namespace: str, policy: Policy) -> ContainerConfig:
@@ -41,42 +41,42 @@ def with_agent(config: ContainerConfig, template: Template, namespace: str, poli
     if template.agent is None:
         return config
     project, level = template.agent.project, template.security_level
-    own = (*START, "--settings", settings(template.agent, namespace, level))
+    start = (*START, "--settings", settings(template.agent, namespace, level))
     values = ("true", "sandbox", project or namespace, level)
     of_project = {"PROJECT_ID": project, "PROJECT_NAME": project, "SECURITY_LEVEL": level} if project else {}
     env = {**of_project, **dict(config.env), **dict(zip(OWN, values, strict=False))}
     return replace(
         config,
-        command=(*own, "--", *config.command) if config.command else own,
+        command=(*start, "--", *config.command) if config.command else start,
         args=(),
         env=tuple(sorted(env.items())),
         agent=(policy.host.agent if policy.host else "") or IMAGE,
     )
 
 
-def refused(template: Template, limits: Limits, policy: Policy) -> Iterator[Refusal]:
+def refusals(template: Template, limits: Limits, policy: Policy) -> Iterator[Refusal]:
     """Yield every reason why an agent can't work in sandboxes of this template. `limits` are those in force."""
     if template.agent is None:
         return
     runtime = template.runtime or (policy.host.default_runtime if policy.host else "")
     if hides_processes(runtime):
-        words = f"nobody could reach it: the runtime `{runtime}` keeps the sandbox's network to itself"
-        yield Refusal("agent", f"{words}; remove it, or use another runtime")
+        message = f"nobody could reach it: the runtime `{runtime}` keeps the sandbox's network to itself"
+        yield Refusal("agent", f"{message}; remove it, or use another runtime")
     if template.args and not template.command:
         yield Refusal("args", "beside an agent they need a `command`: it starts no entrypoint of the image; write both")
-    for index, each in enumerate(template.env):
-        if each.name in LOADER and each.value:
-            words = "it would change the agent's own loading; set it in `command` (env NAME=VALUE PROGRAM)"
-            yield Refusal(f"env[{index}].name", f"`{each.name}` can't be set beside an agent: {words}")
-        elif each.name in OWN:
-            yield Refusal(f"env[{index}].name", f"`{each.name}` is set by Paddock for the agent; remove it")
+    for index, variable in enumerate(template.env):
+        if variable.name in LOADER and variable.value:
+            message = "it would change the agent's own loading; set it in `command` (env NAME=VALUE PROGRAM)"
+            yield Refusal(f"env[{index}].name", f"`{variable.name}` can't be set beside an agent: {message}")
+        elif variable.name in OWN:
+            yield Refusal(f"env[{index}].name", f"`{variable.name}` is set by Paddock for the agent; remove it")
     yield from _mounts(template)
     yield from _contexts(template.agent)
     if limits.pids < _FEWEST_PIDS:
         yield Refusal("resources.limits.pids", f"an agent and one command need at least {_FEWEST_PIDS}; raise it")
     if limits.memory_bytes < _LEAST_MEMORY_BYTES:
-        words = f"a sandbox with an agent needs at least {format_bytes(_LEAST_MEMORY_BYTES)}; raise it"
-        yield Refusal("resources.limits.memory", words)
+        message = f"a sandbox with an agent needs at least {format_bytes(_LEAST_MEMORY_BYTES)}; raise it"
+        yield Refusal("resources.limits.memory", message)
 
 
 def _contexts(agent: Agent) -> Iterator[Refusal]:
@@ -87,7 +87,7 @@ def _contexts(agent: Agent) -> Iterator[Refusal]:
         if context.language == "bash" and context.imports:
             yield Refusal(f"{place}.imports", "bash has no modules; remove it")
         for number, name in enumerate(context.imports if context.language == "python" else ()):
-            if not all(part.isidentifier() for part in name.split(".")):
+            if not all(word.isidentifier() for word in name.split(".")):
                 yield Refusal(f"{place}.imports[{number}]", f"`{name}` is not the name of a Python module; correct it")
 
 
@@ -96,9 +96,9 @@ def _mounts(template: Template) -> Iterator[Refusal]:
     fields = ("tmpfs", "secrets", "volumes", "volume_claim_templates")
     names = ("tmpfs", "secrets", "volumes", "volumeClaimTemplates")
     listed = [
-        (f"{name}[{index}].mountPath", each.mount_path)
+        (f"{name}[{index}].mountPath", mount.mount_path)
         for field, name in zip(fields, names, strict=True)
-        for index, each in enumerate(getattr(template, field))
+        for index, mount in enumerate(getattr(template, field))
     ]
     for field, path in (*workspace, *listed):
         if path == FOLDER or path.startswith(f"{FOLDER}/"):

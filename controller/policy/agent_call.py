@@ -32,15 +32,15 @@ def tools_of_execute(body: Any) -> tuple[ToolUse, ...]:
     if not isinstance(tools, list):
         return ()
     context = context if isinstance(context, dict) else {}
-    return tuple(found for each in tools[:_MOST_TOOLS] for found in _step(each, context))
+    return tuple(use for tool in tools[:_MOST_TOOLS] for use in _step(tool, context))
 
 
 def split_arguments(uses: tuple[ToolUse, ...]) -> None:
     """Replace `args` that are one string by its words, as a shell splits it. One that can't be split stays as it is."""
-    for each in _running(uses):
-        if isinstance(line := each.arguments.get("args"), str):
+    for use in _running(uses):
+        if isinstance(line := use.arguments.get("args"), str):
             with contextlib.suppress(ValueError):
-                each.arguments["args"] = shlex.split(line)
+                use.arguments["args"] = shlex.split(line)
 
 
 def tools_of_mcp(body: Any) -> tuple[ToolUse, ...]:
@@ -53,7 +53,7 @@ def tools_of_mcp(body: Any) -> tuple[ToolUse, ...]:
 
 def label_of(uses: tuple[ToolUse, ...]) -> str:
     """Return the metrics' label: the tool, `mcp` without any, `other` for several."""
-    names = {each.tool for each in uses}
+    names = {use.tool for use in uses}
     if not names:
         return "mcp"
     name = names.pop()
@@ -61,14 +61,14 @@ def label_of(uses: tuple[ToolUse, ...]) -> str:
 
 
 def audit_details(
-    uses: tuple[ToolUse, ...], method: str = "", named: Callable[[str], str] | None = None
+    uses: tuple[ToolUse, ...], method: str = "", recorded_name: Callable[[str], str] | None = None
 ) -> Mapping[str, Any]:
     """Return the audit's detail of a request: names of tools and of arguments, and their shapes, never a value.
 
     `named` returns a tool's name as it is recorded. Default: the agent's own tools alone are named.
     """
-    named = named or _known
-    tools = [{"tool": named(each.tool), "arguments": _shape(each.arguments)} for each in uses]
+    named = recorded_name or _tool_name
+    tools = [{"tool": named(use.tool), "arguments": _shape(use.arguments)} for use in uses]
     if len(tools) == 1:
         return tools[0]
     return {"tools": tools} if tools else {"method": method} if _method(method) else {}
@@ -76,29 +76,29 @@ def audit_details(
 
 def asked_seconds(uses: tuple[ToolUse, ...]) -> float | None:
     """Return the longest time that its commands ask for; None: no command asks for any."""
-    asked = [each.arguments.get("timeout_s") for each in _running(uses)]
-    return max((float(each) for each in asked if _is_number(each)), default=None)
+    timeouts = [use.arguments.get("timeout_s") for use in _running(uses)]
+    return max((float(timeout) for timeout in timeouts if _is_number(timeout)), default=None)
 
 
 def bound_seconds(uses: tuple[ToolUse, ...], limit: float | None) -> bool:
     """Give a time limit to commands that ask for none; return True if that changed anything."""
     changed = False
-    for each in _running(uses) if limit and limit != DEFAULT_SECONDS else ():
-        if "timeout_s" not in each.arguments:
-            each.arguments["timeout_s"] = min(limit or MOST_SECONDS, MOST_SECONDS)
+    for use in _running(uses) if limit and limit != DEFAULT_SECONDS else ():
+        if "timeout_s" not in use.arguments:
+            use.arguments["timeout_s"] = min(limit or MOST_SECONDS, MOST_SECONDS)
             changed = True
     return changed
 
 
 def runs_commands(uses: tuple[ToolUse, ...]) -> bool:
     """Return True if any of the tools runs a command."""
-    return any(each.tool in RUNNING for each in uses)
+    return any(use.tool in RUNNING for use in uses)
 
 
 def waited_seconds(uses: tuple[ToolUse, ...]) -> float:
     """Return how long its tools may wait for something to happen, as they are asked to."""
-    waits: list[Any] = [each.arguments.get("wait_s") for each in uses if isinstance(each.arguments, dict)]
-    return sum(min(float(each), MOST_WAIT_SECONDS) for each in waits if _is_number(each))
+    waits: list[Any] = [use.arguments.get("wait_s") for use in uses if isinstance(use.arguments, dict)]
+    return sum(min(float(wait), MOST_WAIT_SECONDS) for wait in waits if _is_number(wait))
 
 
 def listens(body: Any) -> bool:
@@ -107,24 +107,24 @@ def listens(body: Any) -> bool:
 
 
 def _running(uses: tuple[ToolUse, ...]) -> Iterator[ToolUse]:
-    return (each for each in uses if each.tool in RUNNING and isinstance(each.arguments, dict))
+    return (use for use in uses if use.tool in RUNNING and isinstance(use.arguments, dict))
 
 
-def _step(given: Any, context: dict[str, Any]) -> Iterator[ToolUse]:
+def _step(step: Any, context: dict[str, Any]) -> Iterator[ToolUse]:
     """Yield a step's tool, with the parameters that the agent will take."""
-    if isinstance(given, str):
-        context[given] = context.get(given) or {}
-        yield ToolUse(given, context[given])
-    elif isinstance(given, dict) and isinstance(name := given.get("tool", given.get("name")), str):
-        key = next((key for key in ("parameters", "arguments", "input") if key in given), "parameters")
-        yield ToolUse(name, given.setdefault(key, {}))
+    if isinstance(step, str):
+        context[step] = context.get(step) or {}
+        yield ToolUse(step, context[step])
+    elif isinstance(step, dict) and isinstance(name := step.get("tool", step.get("name")), str):
+        key = next((key for key in ("parameters", "arguments", "input") if key in step), "parameters")
+        yield ToolUse(name, step.setdefault(key, {}))
 
 
 def _shape(arguments: Any) -> Any:
     if not isinstance(arguments, dict):
         return _type(arguments)
-    shown = {name if _NAME.fullmatch(name) else "other": _type(each) for name, each in arguments.items()}
-    return dict(list(shown.items())[:_MOST_NAMES])
+    shape = {name if _NAME.fullmatch(name) else "other": _type(argument) for name, argument in arguments.items()}
+    return dict(list(shape.items())[:_MOST_NAMES])
 
 
 def _type(value: Any) -> str:
@@ -133,7 +133,7 @@ def _type(value: Any) -> str:
     return _SHAPES.get(type(value), "other")
 
 
-def _known(tool: str) -> str:
+def _tool_name(tool: str) -> str:
     return tool if tool in TOOLS else "other"
 
 

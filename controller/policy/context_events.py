@@ -88,28 +88,28 @@ def event_of(line: bytes, execution: str) -> ContextEvent | None:
     if len(line) > LINE_BYTES:
         return None
     try:
-        found = json.loads(line, parse_constant=_refuse)
+        event = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("execution") != execution or found.get("type") not in EVENT_TYPES:
+    if not isinstance(event, dict) or event.get("execution") != execution or event.get("type") not in EVENT_TYPES:
         return None
-    kind = cast("EventType", found["type"])
-    fields = _FIELDS[kind](found)
+    kind = cast("EventType", event["type"])
+    fields = _FIELDS[kind](event)
     return None if fields is None else ContextEvent(kind, fields)
 
 
-def context_of(found: Any) -> Context | None:
+def context_of(description: Any) -> Context | None:
     """Read the description of a context; None: it is not of its form."""
-    if not isinstance(found, dict):
+    if not isinstance(description, dict):
         return None
-    name, language, state = found.get("name"), found.get("language"), found.get("state")
+    name, language, state = description.get("name"), description.get("language"), description.get("state")
     if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name):
         return None
     if language not in LANGUAGES or state not in STATES:
         return None
-    texts = {key: found.get(key) for key in ("engine", "version", "reason", "cwd", "forkOf")}
-    numbers = {key: found.get(key) for key in ("executions", "queued", "memoryBytes", "processes")}
-    created = found.get("created")
+    texts = {key: description.get(key) for key in ("engine", "version", "reason", "cwd", "forkOf")}
+    numbers = {key: description.get(key) for key in ("executions", "queued", "memoryBytes", "processes")}
+    created = description.get("created")
     if not all(isinstance(text, str) and len(text) <= 4096 for text in texts.values()):
         return None
     if not all(_is_whole(number, _MOST_MEMORY) for number in numbers.values()) or not _is_seconds(created):
@@ -152,37 +152,37 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
 
 
-def _texts(found: Mapping[str, Any], *names: str) -> dict[str, str] | None:
+def _texts(event: Mapping[str, Any], *names: str) -> dict[str, str] | None:
     """Return these texts, each within its bound; None: one is missing."""
-    texts = {name: found.get(name) for name in names}
+    texts = {name: event.get(name) for name in names}
     if not all(isinstance(text, str) for text in texts.values()):
         return None
     return {name: str(text)[: _TEXTS[name]] for name, text in texts.items()}
 
 
-def _started(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    context, language, fresh = found.get("context"), found.get("language"), found.get("fresh")
-    texts = [found.get(name) for name in ("engine", "reason", "lost")]
+def _started(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    context, language, fresh = event.get("context"), event.get("language"), event.get("fresh")
+    texts = [event.get(name) for name in ("engine", "reason", "lost")]
     if not isinstance(context, str) or not _CONTEXT_NAME.fullmatch(context) or language not in LANGUAGES:
         return None
     if not isinstance(fresh, bool) or not all(isinstance(text, str) for text in texts):
         return None
     engine, reason, lost = (plain_text(text) for text in texts)
-    named = {"context": context, "language": language, "engine": engine, "reason": reason}
-    return {**named, "fresh": fresh, "lost": lost}
+    fields = {"context": context, "language": language, "engine": engine, "reason": reason}
+    return {**fields, "fresh": fresh, "lost": lost}
 
 
-def _text(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return _texts(found, "text")
+def _text(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return _texts(event, "text")
 
 
-def _error(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return _texts(found, "name", "value", "traceback")
+def _error(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return _texts(event, "name", "value", "traceback")
 
 
-def _result(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    data, main, update, display = (found.get(name) for name in ("data", "main", "update", "display"))
-    metadata = found.get("metadata", {})
+def _result(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    data, main, update, display = (event.get(name) for name in ("data", "main", "update", "display"))
+    metadata = event.get("metadata", {})
     if not isinstance(data, dict) or not 0 < len(data) <= _MOST_TYPES:
         return None
     for mime, value in data.items():
@@ -195,17 +195,17 @@ def _result(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return {"main": main, "update": update, "display": display[:128], "data": data, "metadata": metadata}
 
 
-def _clear(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return {"wait": found.get("wait") is True}
+def _clear(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return {"wait": event.get("wait") is True}
 
 
 def _nothing(_: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return {}
 
 
-def _done(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    status, count, seconds, lost = (found.get(name) for name in ("status", "count", "seconds", "stateLost"))
-    codes = {name: found.get(name) for name in ("exitCode", "code")}
+def _done(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    status, count, seconds, lost = (event.get(name) for name in ("status", "count", "seconds", "stateLost"))
+    codes = {name: event.get(name) for name in ("exitCode", "code")}
     if status not in DONE_STATUSES or not _is_whole(count, 1 << 53) or not _is_seconds(seconds):
         return None
     if not isinstance(lost, bool) or not all(code is None or _is_whole(code, 255) for code in codes.values()):

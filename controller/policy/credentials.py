@@ -47,39 +47,46 @@ _BUNDLES = (
 
 def of(spec: SandboxSpec) -> tuple[HostCredential, ...]:
     """Return the credentials of a sandbox, by host and header."""
-    return tuple(sorted((_of(each) for each in spec.credentials), key=lambda each: (each.host, each.header)))
+    return tuple(
+        sorted(
+            (_of(credential) for credential in spec.credentials),
+            key=lambda credential: (credential.host, credential.header),
+        )
+    )
 
 
-def _of(asked: Credential) -> HostCredential:
-    scheme = asked.scheme or ("Bearer" if asked.header.lower() == _AUTHORIZATION else "Raw")
-    return HostCredential(asked.host, asked.secret_ref.name, asked.header, scheme, asked.user or "")
+def _of(credential: Credential) -> HostCredential:
+    scheme = credential.scheme or ("Bearer" if credential.header.lower() == _AUTHORIZATION else "Raw")
+    return HostCredential(credential.host, credential.secret_ref.name, credential.header, scheme, credential.user or "")
 
 
-def refused(spec: SandboxSpec, level: Level | None) -> Iterator[Refusal]:
+def refusals(spec: SandboxSpec, level: Level | None) -> Iterator[Refusal]:
     """Yield every reason why this sandbox can't have its credentials at that level."""
     if not spec.credentials or level is None:
         return
     if level.network != "sealed":
-        words = f"level {level.name} has no proxy that could add them; remove them, or use securityLevel"
-        yield Refusal(_AT, f"{words}: development or build")
+        message = f"level {level.name} has no proxy that could add them; remove them, or use securityLevel"
+        yield Refusal(_AT, f"{message}: development or build")
         return
-    hosts, seen = reachable(spec.network, level), set[tuple[str, str]]()
-    for index, each in enumerate(spec.credentials):
-        at, key = f"{_AT}[{index}]", (each.host, each.header.lower())
-        yield from _one(each, at, hosts)
-        if key in seen:
-            yield Refusal(at, f"the header {each.header} for `{each.host}` is set twice; keep one")
-        seen.add(key)
+    hosts, headers = reachable(spec.network, level), set[tuple[str, str]]()
+    for index, credential in enumerate(spec.credentials):
+        at, key = f"{_AT}[{index}]", (credential.host, credential.header.lower())
+        yield from _credential_refusals(credential, at, hosts)
+        if key in headers:
+            yield Refusal(at, f"the header {credential.header} for `{credential.host}` is set twice; keep one")
+        headers.add(key)
 
 
-def _one(asked: Credential, at: str, hosts: Collection[str]) -> Iterator[Refusal]:
-    if asked.host.startswith("*."):
-        yield Refusal(f"{at}.host", f"`{asked.host}` stands for many hosts; write each host that gets the secret")
-    elif asked.host not in hosts:
-        yield Refusal(f"{at}.host", f"the sandbox does not reach `{asked.host}`; add it to network.allowedHosts")
-    if asked.header.lower() in _RESERVED or asked.header.lower().startswith("proxy-"):
-        yield Refusal(f"{at}.header", f"`{asked.header}` belongs to the transport of requests; name another header")
-    if (asked.scheme == "Basic") != (asked.user is not None):
+def _credential_refusals(credential: Credential, at: str, hosts: Collection[str]) -> Iterator[Refusal]:
+    if credential.host.startswith("*."):
+        yield Refusal(f"{at}.host", f"`{credential.host}` stands for many hosts; write each host that gets the secret")
+    elif credential.host not in hosts:
+        yield Refusal(f"{at}.host", f"the sandbox does not reach `{credential.host}`; add it to network.allowedHosts")
+    if credential.header.lower() in _RESERVED or credential.header.lower().startswith("proxy-"):
+        yield Refusal(
+            f"{at}.header", f"`{credential.header}` belongs to the transport of requests; name another header"
+        )
+    if (credential.scheme == "Basic") != (credential.user is not None):
         yield Refusal(f"{at}.user", "the scheme Basic needs `user:`, and no other has one")
 
 

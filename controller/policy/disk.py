@@ -19,17 +19,17 @@ _HOW = "put the engine's data on xfs mounted with `pquota`, or use a level whose
 
 def required(resources: Resources, template: Template) -> bool:
     """Return True if the limit must be enforced, by the sandbox's own setting, else its template's."""
-    asked = resources.disk or template.resources.disk
-    return asked is not None and asked.enforcement == "Required"
+    disk = resources.disk or template.resources.disk
+    return disk is not None and disk.enforcement == "Required"
 
 
-def refused(limits: Limits, level: Level, policy: Policy) -> Iterator[Refusal]:
+def refusals(limits: Limits, level: Level, policy: Policy) -> Iterator[Refusal]:
     """Yield the reasons why a required enforcement is impossible."""
     if not limits.disk_bytes:
         yield Refusal("resources.disk.enforcement", "is Required, but there is no limit; set resources.limits.disk")
     elif not level.read_only_root and policy.host is not None and not _enforces(policy):
-        words = policy.host.disk.words if policy.host.disk else "not tested yet; retry in a few seconds"
-        yield Refusal("resources.disk.enforcement", f"can't be Required on this host: {words}; {_HOW}")
+        message = policy.host.disk.words if policy.host.disk else "not tested yet; retry in a few seconds"
+        yield Refusal("resources.disk.enforcement", f"can't be Required on this host: {message}; {_HOW}")
 
 
 def sized(config: ContainerConfig, policy: Policy) -> ContainerConfig:
@@ -50,5 +50,5 @@ def ability(policy: Policy) -> DiskAbility | None:
 
 
 def _enforces(policy: Policy) -> bool:
-    found = ability(policy)
-    return found is not None and found.enforced
+    disk_ability = ability(policy)
+    return disk_ability is not None and disk_ability.enforced

@@ -23,13 +23,13 @@ def folder_refused(path: str) -> str:
     return ""
 
 
-def refused(template: Template) -> Iterator[Refusal]:
+def refusals(template: Template) -> Iterator[Refusal]:
     """Yield every reason why a template's commands can't run."""
-    if template.command and (words := program_refused(template.command[0])):
-        yield Refusal("command[0]", words)
-    if template.working_dir and (words := folder_refused(template.working_dir)):
-        yield Refusal("workingDir", words)
+    if template.command and (message := program_refused(template.command[0])):
+        yield Refusal("command[0]", message)
+    if template.working_dir and (message := folder_refused(template.working_dir)):
+        yield Refusal("workingDir", message)
     for name in ("startup", "readiness", "liveness"):
         probe: Probe | None = getattr(template, name)
-        if probe is not None and probe.exec is not None and (words := program_refused(probe.exec.command[0])):
-            yield Refusal(f"{name}.exec.command[0]", words)
+        if probe is not None and probe.exec is not None and (message := program_refused(probe.exec.command[0])):
+            yield Refusal(f"{name}.exec.command[0]", message)

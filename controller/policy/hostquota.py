@@ -21,6 +21,6 @@ def admit(spec: HostQuotaSpec, policy: Policy) -> tuple[Refusal, ...]:
     refusals = list(quota.admit(spec, policy))
     for field, setting in _OF_NAMESPACES.items():
         if getattr(spec.hard, field) is not None:
-            words = f"is counted in each namespace; write it in a Quota, or set {setting} in the daemon's settings"
-            refusals.append(Refusal(f"spec.hard.{field}", words))
+            message = f"is counted in each namespace; write it in a Quota, or set {setting} in the daemon's settings"
+            refusals.append(Refusal(f"spec.hard.{field}", message))
     return tuple(refusals)

@@ -20,12 +20,12 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 class ImageRules:
     """The operator's image rules. `pinned`: only by digest.
 
-    `allowed` are patterns of names (`paddock/*`, `registry.example/team/*`); none: any. A pattern is matched with the
-    name as the spec writes it, and without its tag and digest. `local_registries` are the allowed registries that are
-    addresses or this host itself, as image names have them.
+    `allowed_patterns` are of names (`paddock/*`, `registry.example/team/*`); none: any. A pattern is matched with
+    the name as the spec writes it, and without its tag and digest. `local_registries` are the allowed registries that
+    are addresses or this host itself, as image names have them.
     """
 
-    allowed: tuple[str, ...] = ()
+    allowed_patterns: tuple[str, ...] = ()
     pinned: bool = False
     local_registries: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ _RECIPE_OF = {tag_of(name): name for name in RECIPES}
 
 def recipe_of(image: str) -> str:
     """Return the recipe of images/build.sh that builds an image; "" if none does."""
-    return _RECIPE_OF.get(_short(image), "")
+    return _RECIPE_OF.get(_short_name(image), "")
 
 
 def has_recipe(image: str) -> bool:
@@ -72,22 +72,24 @@ def has_recipe(image: str) -> bool:
 
 def remedy(image: str) -> str:
     """Return how to get an image that is not on the host; "" for one of Paddock's own names that nothing builds."""
-    short = _short(image)
+    short_name = _short_name(image)
     recipes = _RECIPE_OF
-    if short in recipes:
-        return f"build it (`images/build.sh {recipes[short]}`)"
-    if f"{short}:1" in recipes:
-        return f"write {short}:1, which `images/build.sh {recipes[f'{short}:1']}` builds"
+    if short_name in recipes:
+        return f"build it (`images/build.sh {recipes[short_name]}`)"
+    if f"{short_name}:1" in recipes:
+        return f"write {short_name}:1, which `images/build.sh {recipes[f'{short_name}:1']}` builds"
     if is_own(image):
         return "no image of Paddock's has that name; choose one that is here (`paddock image list`)"
     return f"get it (`paddock image pull {image}`), or build it (`paddock image build -t {image} FOLDER`)"
 
 
-def refused(image: str, rules: ImageRules) -> Iterator[str]:
+def image_refusals(image: str, rules: ImageRules) -> Iterator[str]:
     """Yield every reason why the operator refuses this image."""
     plain = _without_tag(image)
-    if rules.allowed and not any(fnmatch.fnmatchcase(name, each) for each in rules.allowed for name in (image, plain)):
-        yield f"`{image}` is not an image that this host's operator allows ({', '.join(rules.allowed)})"
+    if rules.allowed_patterns and not any(
+        fnmatch.fnmatchcase(name, pattern) for pattern in rules.allowed_patterns for name in (image, plain)
+    ):
+        yield f"`{image}` is not an image that this host's operator allows ({', '.join(rules.allowed_patterns)})"
     if rules.pinned and _DIGEST not in image:
         yield f"this host's operator requires images by digest; write `{plain}@sha256:...`"
     registry = registry_of(image)
@@ -106,11 +108,11 @@ def is_vouched_for(image: str, rules: ImageRules) -> bool:
 
 def address_refused(registry: str, addresses: Iterable[str]) -> str:
     """Return why the engine is not sent to a registry that resolves to these addresses; "" if it is."""
-    private = [each for each in addresses if not is_public(each)]
+    private = [address for address in addresses if not is_public(address)]
     if not private:
         return ""
-    words = f"the registry `{registry}` is at {', '.join(private)}, which is not a public address"
-    return f"{words}; list it to allow that (setting `local_registries`)"
+    message = f"the registry `{registry}` is at {', '.join(private)}, which is not a public address"
+    return f"{message}; list it to allow that (setting `local_registries`)"
 
 
 def registry_server(registry: str) -> tuple[str, int]:
@@ -121,7 +123,7 @@ def registry_server(registry: str) -> tuple[str, int]:
 
 def is_own(image: str) -> bool:
     """Return True for one of Paddock's own names. No registry may fill them: they are built on the host."""
-    return _short(image).startswith("paddock/")
+    return _short_name(image).startswith("paddock/")
 
 
 def would_replace(image: str, digests: Iterable[str]) -> bool:
@@ -129,15 +131,15 @@ def would_replace(image: str, digests: Iterable[str]) -> bool:
 
     `digests` are those of the image that has the name now: one by repository it was pulled from or pushed to.
     """
-    name = _short(_without_tag(image))
-    return _DIGEST not in image and not any(_short(each.partition("@")[0]) == name for each in digests)
+    name = _short_name(_without_tag(image))
+    return _DIGEST not in image and not any(_short_name(digest.partition("@")[0]) == name for digest in digests)
 
 
 def registry_of(image: str) -> str:
     """Return the registry that the engine asks for an image, with its port; "" for its default one."""
     first, slash, _ = image.partition("/")
-    named = bool(slash) and ("." in first or ":" in first or first.lower() == "localhost" or _cased(first))
-    return first if named else ""
+    is_registry = bool(slash) and ("." in first or ":" in first or first.lower() == "localhost" or _cased(first))
+    return first if is_registry else ""
 
 
 def is_local(registry: str) -> bool:
@@ -153,10 +155,12 @@ def _cased(first: str) -> bool:
 
 
 def _is_listed(registry: str, rules: ImageRules) -> bool:
-    return registry in rules.local_registries or any(each.startswith(f"{registry}/") for each in rules.allowed)
+    return registry in rules.local_registries or any(
+        pattern.startswith(f"{registry}/") for pattern in rules.allowed_patterns
+    )
 
 
-def _short(image: str) -> str:
+def _short_name(image: str) -> str:
     """Return the name without the default registry and its folder for official images."""
     for beginning in ("index.docker.io/", "docker.io/", "registry-1.docker.io/"):
         image = image.removeprefix(beginning)

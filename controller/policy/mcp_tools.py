@@ -42,40 +42,40 @@ class Offered:
 
     def left_out_text(self) -> str:
         """Return the names and reasons of what is left out, as many as a condition has room for; "" if nothing is."""
-        kept, room = list[str](), _MOST_LEFT_OUT
-        for each in self.left_out:
-            room -= len(each)
+        texts, room = list[str](), _MOST_LEFT_OUT
+        for text in self.left_out:
+            room -= len(text)
             if room < 0:
                 break
-            kept.append(each)
-        unnamed = len(self.left_out) - len(kept)
-        return "; ".join([*kept, *([f"and {unnamed} more"] if unnamed else [])])
+            texts.append(text)
+        unnamed = len(self.left_out) - len(texts)
+        return "; ".join([*texts, *([f"and {unnamed} more"] if unnamed else [])])
 
 
 def digest_of(listed: Sequence[Tool]) -> str:
     """Return the digest of a server's definitions, in any order, as it sent them; without too deep ones."""
-    kept = (each for each in listed if not is_too_deep(each))  # nobody gets the others
-    texts = sorted(json.dumps(each, sort_keys=True, separators=(",", ":")) for each in kept)
+    tools = (tool for tool in listed if not is_too_deep(tool))  # nobody gets the others
+    texts = sorted(json.dumps(tool, sort_keys=True, separators=(",", ":")) for tool in tools)
     return f"sha256:{hashlib.sha256(chr(10).join(texts).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def pin(found: str, approved: str, pinned: str, changed: str = "") -> Pin:
+def pin(current_digest: str, approved: str, pinned: str, changed: str = "") -> Pin:
     """Compare the digest of a server's tools with the approved one of its spec, else with that of its first use.
 
     `changed` is that of a change that nobody looked at ("": none). A server that changed once is not believed again,
     whatever it lists, until somebody approves one of the two.
     """
     if approved:
-        return "same" if found == approved else "changed"
+        return "same" if current_digest == approved else "changed"
     if changed:
         return "changed"
-    return "first" if not pinned else "same" if found == pinned else "changed"
+    return "first" if not pinned else "same" if current_digest == pinned else "changed"
 
 
 def marks(listed: Sequence[Tool]) -> dict[str, str]:
     """Return a short digest of each definition by the name of its tool, to tell later which ones changed."""
-    named = [each for each in listed if isinstance(each.get("name"), str) and is_name(each["name"])]
-    return {each["name"]: digest_of([each]).removeprefix("sha256:")[:_MARK] for each in named[:MOST_TOOLS]}
+    tools = [tool for tool in listed if isinstance(tool.get("name"), str) and is_name(tool["name"])]
+    return {tool["name"]: digest_of([tool]).removeprefix("sha256:")[:_MARK] for tool in tools[:MOST_TOOLS]}
 
 
 def changes(before: Mapping[str, str] | None, listed: Sequence[Tool]) -> list[dict[str, str]]:
@@ -84,16 +84,16 @@ def changes(before: Mapping[str, str] | None, listed: Sequence[Tool]) -> list[di
     Without marks, as older versions left none, all that is listed.
     """
     now = marks(listed)
-    told = {
-        each["name"]: plain(str(each.get("description", "")), _MOST_TOLD) for each in listed if each.get("name") in now
+    descriptions = {
+        tool["name"]: plain(str(tool.get("description", "")), _MOST_TOLD) for tool in listed if tool.get("name") in now
     }
-    found: list[dict[str, str]] = []
+    entries: list[dict[str, str]] = []
     for name, mark in now.items():
         how = "listed" if before is None else "changed" if name in before else "added"
         if before is None or before.get(name) != mark:
-            found.append({"tool": name, "change": how, "description": told[name]})
-    gone = [name for name in before or () if name not in now]
-    return [*found, *({"tool": name, "change": "removed", "description": ""} for name in gone)][:_MOST_CHANGES]
+            entries.append({"tool": name, "change": how, "description": descriptions[name]})
+    removed = [name for name in before or () if name not in now]
+    return [*entries, *({"tool": name, "change": "removed", "description": ""} for name in removed)][:_MOST_CHANGES]
 
 
 def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool, paddocks: Container[str] = ()) -> Offered:
@@ -101,48 +101,48 @@ def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool, paddo
 
     `paddocks` are names of Paddock's own tools, which no other tool has.
     """
-    found: dict[str, Tool] = {}
+    offered_tools: dict[str, Tool] = {}
     left_out: list[str] = []
     too_large: list[str] = []
     total = 0
-    for each in listed:
-        name = each.get("name")
+    for tool in listed:
+        name = tool.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            told = name if isinstance(name, str | int | float) else type(name).__name__
-            left_out.append(f"{plain(str(told), 40)!r}: not a name of at most {_MOST_NAME} letters, digits and `_./-`")
+            label = name if isinstance(name, str | int | float) else type(name).__name__
+            left_out.append(f"{plain(str(label), 40)!r}: not a name of at most {_MOST_NAME} letters, digits and `_./-`")
         elif name in paddocks or _PADDOCKS.fullmatch(name):
             left_out.append(f"{name}: only tools of Paddock have such a name")
-        elif name in found:
+        elif name in offered_tools:
             left_out.append(f"{name}: listed twice")
         elif not is_allowed(name, tools):
             continue
-        elif is_too_deep(each):
+        elif is_too_deep(tool):
             left_out.append(f"{name}: its definition is nested deeper than {MOST_DEPTH} levels")
-        elif json_bytes(each) > _MOST_SCHEMA_BYTES:
+        elif json_bytes(tool) > _MOST_SCHEMA_BYTES:
             too_large.append(f"{name}: its definition is larger than {_MOST_SCHEMA_BYTES >> 10} KiB")
-        elif not isinstance(each.get("inputSchema"), dict):
+        elif not isinstance(tool.get("inputSchema"), dict):
             left_out.append(f"{name}: it has no input schema")
-        elif fault := _fault((cleaned := _cleaned(each, verified=verified))["inputSchema"]):
+        elif fault := _fault((cleaned := _cleaned(tool, verified=verified))["inputSchema"]):
             left_out.append(f"{name}: its input schema is not valid: {fault}")
-        elif len(found) >= MOST_TOOLS:
+        elif len(offered_tools) >= MOST_TOOLS:
             left_out.append(f"{name}: more than {MOST_TOOLS} tools")
         elif total + (size := json_bytes(cleaned)) > MOST_LIST_BYTES:
             too_large.append(f"{name}: the definitions together are larger than {MOST_LIST_BYTES >> 10} KiB")
         else:
             total += size
-            found[name] = cleaned
-    return Offered(found, (*too_large, *left_out))
+            offered_tools[name] = cleaned
+    return Offered(offered_tools, (*too_large, *left_out))
 
 
 def is_too_deep(value: Any, most: int = MOST_DEPTH) -> bool:
     """Return True if objects and lists are nested deeper than this. Deeper values can't be treated safely."""
     level = [value]
     for _ in range(most + 1):
-        level = [each for each in level if isinstance(each, Mapping | list)]
-        level = [part for each in level for part in (each.values() if isinstance(each, Mapping) else each)]
+        level = [node for node in level if isinstance(node, Mapping | list)]
+        level = [child for node in level for child in (node.values() if isinstance(node, Mapping) else node)]
         if not level:
             return False
-    return any(isinstance(each, Mapping | list) for each in level)
+    return any(isinstance(node, Mapping | list) for node in level)
 
 
 def is_allowed(name: str, tools: ServerTools) -> bool:
@@ -165,37 +165,39 @@ def audited_name(text: str) -> str:
     return plain(text[: 4 * _MOST_NAME], _MOST_NAME)
 
 
-def definition(given: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def definition(fields: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Return these fields of a definition that is not a tool's, with every text cleaned and bounded."""
-    made = {key: given[key] for key in keys if key in given and not is_too_deep(given[key])}
-    for key, each in made.items():
-        made[key] = plain(each, MOST_DESCRIPTION) if isinstance(each, str) else _texts_cleaned(each)
-    return made
+    cleaned = {key: fields[key] for key in keys if key in fields and not is_too_deep(fields[key])}
+    for key, content in cleaned.items():
+        cleaned[key] = plain(content, MOST_DESCRIPTION) if isinstance(content, str) else _texts_cleaned(content)
+    return cleaned
 
 
 def plain(text: str, most: int = _MOST_TEXT) -> str:
     """Return the text without control, format and zero-width characters, at most so long; tabs and line feeds stay."""
-    kept = "".join(each for each in text if each in "\t\n" or unicodedata.category(each)[0] != "C")
-    return kept if len(kept) <= most else f"{kept[: most - 1]}…"
+    cleaned = "".join(
+        character for character in text if character in "\t\n" or unicodedata.category(character)[0] != "C"
+    )
+    return cleaned if len(cleaned) <= most else f"{cleaned[: most - 1]}…"
 
 
 def _cleaned(tool: Tool, *, verified: bool) -> Tool:
-    made = {key: tool[key] for key in _KEPT if key in tool}
+    cleaned = {key: tool[key] for key in _KEPT if key in tool}
     for key, most in (("title", _MOST_TEXT), ("description", MOST_DESCRIPTION)):
-        if key in made:
-            made[key] = plain(str(made[key]), most)
+        if key in cleaned:
+            cleaned[key] = plain(str(cleaned[key]), most)
     for key in ("inputSchema", "outputSchema"):
-        if key in made:
-            made[key] = _texts_cleaned(made[key])
-    made["inputSchema"].setdefault("type", "object")  # that is what the protocol demands
-    output = made.get("outputSchema", {"type": "object"})
+        if key in cleaned:
+            cleaned[key] = _texts_cleaned(cleaned[key])
+    cleaned["inputSchema"].setdefault("type", "object")  # that is what the protocol demands
+    output = cleaned.get("outputSchema", {"type": "object"})
     if not isinstance(output, dict) or _fault(output):
-        del made["outputSchema"]
+        del cleaned["outputSchema"]
     annotations = _texts_cleaned(tool.get("annotations"))
     if verified and isinstance(annotations, dict):
-        known = {key: value for key, value in annotations.items() if key in _HINTS}
-        made["annotations"] = {key: value for key, value in known.items() if isinstance(value, _HINTS[key])}
-    return made
+        hints = {key: value for key, value in annotations.items() if key in _HINTS}
+        cleaned["annotations"] = {key: value for key, value in hints.items() if isinstance(value, _HINTS[key])}
+    return cleaned
 
 
 def _fault(schema: Mapping[str, Any]) -> str:
@@ -210,21 +212,21 @@ def _fault(schema: Mapping[str, Any]) -> str:
     return "" if isinstance(schema.get("$schema"), str | None) else "its `$schema` must be text"
 
 
-def _is_of(value: Any, whole: type, part: Any) -> bool:
-    """Return True for an object or list of this type, all of whose values are of the type `part`."""
+def _is_of(value: Any, container_type: type, element_type: Any) -> bool:
+    """Return True for an object or list of this type, all of whose values are of the type `element_type`."""
     values = value.values() if isinstance(value, dict) else value
-    return isinstance(value, whole) and all(isinstance(each, part) for each in values)
+    return isinstance(value, container_type) and all(isinstance(element, element_type) for element in values)
 
 
 def _texts_cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, list):
-        return [_texts_cleaned(each) for each in value]
+        return [_texts_cleaned(element) for element in value]
     if isinstance(value, dict):
-        return {plain(key, 256): _texts_cleaned(each) for key, each in value.items()}
+        return {plain(key, 256): _texts_cleaned(element) for key, element in value.items()}
     return value
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(is_glob_of(each, name) for each in patterns)
+    return any(is_glob_of(pattern, name) for pattern in patterns)

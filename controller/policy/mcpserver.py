@@ -67,12 +67,12 @@ def runs_image(spec: MCPServerSpec) -> bool:
 def launch_of(spec: MCPServerSpec) -> Launch | None:
     """Return the launch of the server's packages; None if none has to be installed. Raises LaunchError."""
     if spec.package is not None:
-        each = spec.package
-        return packaged(package_of(each.registry, each.name, each.version), spec.command, spec.args)
+        package = spec.package
+        return packaged(package_of(package.registry, package.name, package.version), spec.command, spec.args)
     if spec.image is not None:
         return None
-    found = parse_launch(spec.command, spec.args)
-    return found if found.packages else None
+    launch = parse_launch(spec.command, spec.args)
+    return launch if launch.packages else None
 
 
 def install_plan(spec: MCPServerSpec, registries: Registries = Registries()) -> InstallPlan | None:
@@ -92,12 +92,12 @@ def install_of(spec: MCPServerSpec) -> InstallPlan | None:
 def runnable(spec: MCPServerSpec, status: Mapping[str, Any]) -> MCPServerSpec:
     """Return the spec with the image and the command of its installed package; as it is, if none is installed."""
     plan = install_of(spec)
-    found = installed(plan, status) if plan else None
-    launch = launch_of(spec) if found else None
-    if found is None or launch is None:
+    install = installed(plan, status) if plan else None
+    launch = launch_of(spec) if install else None
+    if install is None or launch is None:
         return spec
-    program = [*map(str, found["program"]), *launch.arguments]
-    update = {"image": found["image"], "package": None, "command": program[0], "args": tuple(program[1:])}
+    program = [*map(str, install["program"]), *launch.arguments]
+    update = {"image": install["image"], "package": None, "command": program[0], "args": tuple(program[1:])}
     return spec.model_copy(update=update)
 
 
@@ -160,11 +160,11 @@ def pool_documents(server: str, spec: MCPServerSpec) -> tuple[dict[str, Any], ..
 
 def limits_of(spec: MCPServerSpec) -> TrustLimits:
     """Return the limits of a session: its own where they are given, else those of its trust."""
-    most, own = LIMITS[spec.trust], spec.limits
+    most, requested = LIMITS[spec.trust], spec.limits
     return TrustLimits(
-        most.memory if own.memory is None else format_bytes(own.memory),
-        most.cpu if own.cpu is None else format_cpu(own.cpu),
-        most.pids if own.pids is None else own.pids,
+        most.memory if requested.memory is None else format_bytes(requested.memory),
+        most.cpu if requested.cpu is None else format_cpu(requested.cpu),
+        most.pids if requested.pids is None else requested.pids,
     )
 
 
@@ -213,7 +213,7 @@ def _command(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
     command, at = spec.command, "spec.command"
     if spec.package is not None:
         yield from _package(spec, "spec.package", policy)
-        for why in images.refused(spec.image, policy.images) if spec.image else ():
+        for why in images.image_refusals(spec.image, policy.images) if spec.image else ():
             yield Refusal("spec.image", why)
         return
     if spec.image is not None:
@@ -221,14 +221,16 @@ def _command(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
     if not command:
         yield Refusal(at, f"names no program; write one ({_COMMANDS}), or `image:` or `package:` for another")
         return
-    known = _IMAGES.get(command)
-    if known is None:
+    image = _IMAGES.get(command)
+    if image is None:
         word = re.sub(r"\.(cmd|exe|bat)\Z", "", re.split(r"[/\\]", command)[-1], flags=re.IGNORECASE)
         if word in _IMAGES:
             yield Refusal(at, f"`{command[:200]}` is not a program's bare name; write `{word}`")
         else:
-            words = f"`{command[:200]}` is not one of {_COMMANDS}; choose one, or set `image:` to the image that has it"
-            yield Refusal(at, words)
+            message = (
+                f"`{command[:200]}` is not one of {_COMMANDS}; choose one, or set `image:` to the image that has it"
+            )
+            yield Refusal(at, message)
     else:
         yield from _package(spec, "spec.args", policy)
 
@@ -241,7 +243,7 @@ def _package(spec: MCPServerSpec, at: str, policy: Policy) -> Iterator[Refusal]:
         yield Refusal(at, str(error)[:_MOST_LETTERS])
         return
     if plan is not None:
-        for why in images.refused(f"{PACKAGES}{plan.slug}:{plan.key}", policy.images):
+        for why in images.image_refusals(f"{PACKAGES}{plan.slug}:{plan.key}", policy.images):
             yield Refusal(at, f"its package would be installed into an image that can't be used: {why}")
 
 
@@ -251,40 +253,42 @@ def _folder(spec: MCPServerSpec) -> Iterator[Refusal]:
 
 
 def _variables(spec: MCPServerSpec) -> Iterator[Refusal]:
-    seen: set[str] = set()
-    named = [(f"spec.env[{place}].name", each.name) for place, each in enumerate(spec.env)]
-    named += [(f"spec.secrets[{place}].env", each.env) for place, each in enumerate(spec.secrets)]
-    for at, name in named:
-        if name in seen:
+    names: set[str] = set()
+    variables = [(f"spec.env[{place}].name", variable.name) for place, variable in enumerate(spec.env)]
+    variables += [(f"spec.secrets[{place}].env", secret.env) for place, secret in enumerate(spec.secrets)]
+    for at, name in variables:
+        if name in names:
             yield Refusal(at, f"`{name}` is set twice; keep one")
         elif _UNSAFE_ENV.fullmatch(name):
             yield Refusal(at, f"`{name}` changes how programs are loaded; remove it, or build it into an image")
-        seen.add(name)
+        names.add(name)
 
 
 def _limits(spec: MCPServerSpec) -> Iterator[Refusal]:
-    most, own = LIMITS[spec.trust], spec.limits
-    for name, asked, bound, shown in (
-        ("memory", own.memory, parse_bytes(most.memory), format_bytes),
-        ("cpu", own.cpu, parse_cpu(most.cpu), format_cpu),
-        ("pids", own.pids, most.pids, str),
+    most, requested = LIMITS[spec.trust], spec.limits
+    for name, amount, bound, format_amount in (
+        ("memory", requested.memory, parse_bytes(most.memory), format_bytes),
+        ("cpu", requested.cpu, parse_cpu(most.cpu), format_cpu),
+        ("pids", requested.pids, most.pids, str),
     ):
-        if asked is not None and asked > bound:
-            words = f"{shown(asked)} is more than {spec.trust} servers may have; at most {shown(bound)}"
-            yield Refusal(f"spec.limits.{name}", words)
+        if amount is not None and amount > bound:
+            message = (
+                f"{format_amount(amount)} is more than {spec.trust} servers may have; at most {format_amount(bound)}"
+            )
+            yield Refusal(f"spec.limits.{name}", message)
 
 
 def _isolation(spec: MCPServerSpec, policy: Policy) -> Iterator[Refusal]:
     if spec.sandbox == "Preferred" and spec.trust == "user_added":
-        words = "a user_added server never runs without a sandbox; remove it, or let an admin verify the server"
-        yield Refusal("spec.sandbox", words)
+        message = "a user_added server never runs without a sandbox; remove it, or let an admin verify the server"
+        yield Refusal("spec.sandbox", message)
     if spec.network.allowed_hosts and policy.unguarded:
         yield Refusal("spec.network.allowedHosts", policy.unguarded)
     if spec.network.is_open and spec.trust != "verified":
-        words = "`*` is for verified servers; list the hosts that it needs, or let an admin verify the server"
-        yield Refusal("spec.network.allowedHosts", words)
+        message = "`*` is for verified servers; list the hosts that it needs, or let an admin verify the server"
+        yield Refusal("spec.network.allowedHosts", message)
     if spec.network.is_open and len(spec.network.allowed_hosts) > 1:
         yield Refusal("spec.network.allowedHosts", "`*` stands for all hosts; leave out the others, or `*`")
     if spec.network.allowed_hosts and spec.warm_replicas:
-        words = "warm sandboxes have no network of their own; leave out warmReplicas, or network.allowedHosts"
-        yield Refusal("spec.warmReplicas", words)
+        message = "warm sandboxes have no network of their own; leave out warmReplicas, or network.allowedHosts"
+        yield Refusal("spec.warmReplicas", message)

@@ -16,8 +16,8 @@ _PREFIX = "model-"
 
 def admit(spec: ModelServerSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why the sandbox of a server can't run, at the fields of the server."""
-    found = sandbox.admit(SandboxSpec.model_validate(owned_spec(spec)), policy)
-    return tuple(Refusal(_field(each.field), each.message) for each in found)
+    refusals = sandbox.admit(SandboxSpec.model_validate(owned_spec(spec)), policy)
+    return tuple(Refusal(_field(refusal.field), refusal.message) for refusal in refusals)
 
 
 def sandbox_name(server: str) -> str:

@@ -43,8 +43,8 @@ _MOUNTED = ("tmpfs", "volumes", "volumeClaimTemplates", "secrets")
 
 def system_folder(path: str) -> str:
     """Return the system folder that this path is, is in, or contains; "" for none."""
-    found = (each for each in SYSTEM_FOLDERS if below(path, each) or below(each, path))
-    return next(found, "")
+    folders = (folder for folder in SYSTEM_FOLDERS if below(path, folder) or below(folder, path))
+    return next(folders, "")
 
 
 def below(path: str, folder: str) -> bool:
@@ -54,13 +54,13 @@ def below(path: str, folder: str) -> bool:
 
 def root_of(path: str, roots: Iterable[HostRoot]) -> HostRoot | None:
     """Return the innermost host root that the path is below. It alone decides who may use the path."""
-    found = [each for each in roots if below(path, each.path) and path != each.path]
-    return max(found, key=lambda each: len(each.path), default=None)
+    host_roots = [root for root in roots if below(path, root.path) and path != root.path]
+    return max(host_roots, key=lambda root: len(root.path), default=None)
 
 
 def is_for(root: HostRoot, namespace: str) -> bool:
     """Return True if a host root is for sandboxes of that namespace."""
-    return any(_matches(namespace, each) for each in root.namespaces)
+    return any(_matches(namespace, pattern) for pattern in root.namespaces)
 
 
 def _matches(text: str, pattern: str) -> bool:
@@ -75,11 +75,11 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
     """Return the container's slots for bind mounts, by path."""
     workspace = _workspace(spec, template)
     folders = [Slot(workspace.mount_path)] if workspace else []
-    folders += [Slot(each.mount_path) for each in template.volumes]
-    folders += [Slot(each.mount_path) for each in template.volume_claim_templates]
-    files = [Slot(each.mount_path, file=True) for each in template.secrets]
+    folders += [Slot(volume.mount_path) for volume in template.volumes]
+    folders += [Slot(claim.mount_path) for claim in template.volume_claim_templates]
+    files = [Slot(secret.mount_path, file=True) for secret in template.secrets]
     files += credentials.slots(spec)
-    return tuple(sorted((*folders, *files), key=lambda each: each.path))
+    return tuple(sorted((*folders, *files), key=lambda slot: slot.path))
 
 
 def mounts(spec: SandboxSpec, template: Template, name: str = "") -> tuple[Mount, ...]:
@@ -87,8 +87,8 @@ def mounts(spec: SandboxSpec, template: Template, name: str = "") -> tuple[Mount
 
     `name` is the sandbox's: its own volumes are named after it.
     """
-    secrets = (Mount(each.mount_path, "secret", each.name, read_only=True) for each in template.secrets)
-    volumes = (_volume(each.mount_path, each, read_only=each.read_only) for each in template.volumes)
+    secrets = (Mount(secret.mount_path, "secret", secret.name, read_only=True) for secret in template.secrets)
+    volumes = (_volume(volume.mount_path, volume, read_only=volume.read_only) for volume in template.volumes)
     return (*_folder(spec, template), *volumes, *_claimed(template, name), *secrets, *credentials.mounts(spec))
 
 
@@ -98,82 +98,82 @@ def claimed_name(claim: str, sandbox: str) -> str:
 
 
 def _claimed(template: Template, sandbox: str) -> Iterator[Mount]:
-    for each in template.volume_claim_templates:
+    for claim in template.volume_claim_templates:
         yield Mount(
-            each.mount_path,
+            claim.mount_path,
             "volume",
-            claimed_name(each.name, sandbox),
-            size_bytes=each.size,
-            passing=each.reclaim_policy == "Delete",
+            claimed_name(claim.name, sandbox),
+            size_bytes=claim.size,
+            passing=claim.reclaim_policy == "Delete",
             claimed_by=sandbox,
         )
 
 
-def _volume(path: str, asked: VolumeSource, *, read_only: bool) -> Mount:
-    passing = asked.reclaim_policy == "Delete"
-    return Mount(path, "volume", asked.name, read_only=read_only, size_bytes=asked.size, passing=passing)
+def _volume(path: str, source: VolumeSource, *, read_only: bool) -> Mount:
+    is_reclaimed = source.reclaim_policy == "Delete"
+    return Mount(path, "volume", source.name, read_only=read_only, size_bytes=source.size, passing=is_reclaimed)
 
 
 def volumes(spec: SandboxSpec, template: Template, name: str) -> tuple[Mount, ...]:
     """Return the volumes that the sandbox of that name asks for, without duplicates."""
-    found = {each.source: each for each in mounts(spec, template, name) if each.kind == "volume"}
-    return tuple(found[name] for name in sorted(found))
+    by_source = {mount.source: mount for mount in mounts(spec, template, name) if mount.kind == "volume"}
+    return tuple(by_source[name] for name in sorted(by_source))
 
 
 def _folder(spec: SandboxSpec, template: Template) -> Iterator[Mount]:
-    workspace, asked = _workspace(spec, template), spec.workspace
-    if workspace is not None and asked is None:
+    workspace, requested = _workspace(spec, template), spec.workspace
+    if workspace is not None and requested is None:
         yield Mount(workspace.mount_path, "memory", size_bytes=workspace.size)
-    elif workspace is not None and asked is not None and asked.volume is not None:
-        yield _volume(workspace.mount_path, asked.volume, read_only=asked.read_only)
-    elif workspace is not None and asked is not None:
-        yield Mount(workspace.mount_path, "host", asked.host_path or "", read_only=asked.read_only)
+    elif workspace is not None and requested is not None and requested.volume is not None:
+        yield _volume(workspace.mount_path, requested.volume, read_only=requested.read_only)
+    elif workspace is not None and requested is not None:
+        yield Mount(workspace.mount_path, "host", requested.host_path or "", read_only=requested.read_only)
 
 
 def in_memory(spec: SandboxSpec | None, template: Template) -> int:
     """Return the memory in bytes that the mounts may fill. `spec` None: of a template by itself."""
     if spec is None:
         return template.workspace.size if template.workspace else 0
-    return sum(each.size_bytes for each in mounts(spec, template) if each.kind == "memory")
+    return sum(mount.size_bytes for mount in mounts(spec, template) if mount.kind == "memory")
 
 
 def _workspace(spec: SandboxSpec, template: Template) -> WorkspaceMount | None:
     return template.workspace or (_STANDARD if spec.workspace else None)
 
 
-def refused(spec: SandboxSpec, template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
+def refusals(spec: SandboxSpec, template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
     """Yield every reason to refuse the mounts of the sandbox itself."""
-    asked = spec.workspace
-    if asked is None:
+    requested = spec.workspace
+    if requested is None:
         return
     if template.workspace is None:
-        others = [("spec.template.secrets", each.mount_path) for each in template.secrets]
-        others += [("spec.template.volumes", each.mount_path) for each in template.volumes]
-        own = template.volume_claim_templates
-        others += [("spec.template.volumeClaimTemplates", each.mount_path) for each in own]
-        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *others])
-    if asked.host_path is None:
+        mount_points = [("spec.template.secrets", secret.mount_path) for secret in template.secrets]
+        mount_points += [("spec.template.volumes", volume.mount_path) for volume in template.volumes]
+        claims = template.volume_claim_templates
+        mount_points += [("spec.template.volumeClaimTemplates", claim.mount_path) for claim in claims]
+        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *mount_points])
+    if requested.host_path is None:
         return
     no_source = tuple(source_refused(spec, policy))
     if no_source:
         yield from no_source
         return
-    root = None if _is_of_another_host(spec, policy) else root_of(asked.host_path, policy.host_roots)
-    if not asked.read_only and level.host_folders != "read-write":
-        words = f"level {level.name} mounts host folders read-only; write `readOnly: true`, or use another level"
-        yield Refusal("spec.workspace.readOnly", words)
-    elif not asked.read_only and root is not None and root.read_only:
-        words = f"{root.path} is read-only (setting host_roots); write `readOnly: true`"
-        yield Refusal("spec.workspace.readOnly", words)
+    root = None if _is_of_another_host(spec, policy) else root_of(requested.host_path, policy.host_roots)
+    if not requested.read_only and level.host_folders != "read-write":
+        message = f"level {level.name} mounts host folders read-only; write `readOnly: true`, or use another level"
+        yield Refusal("spec.workspace.readOnly", message)
+    elif not requested.read_only and root is not None and root.read_only:
+        message = f"{root.path} is read-only (setting host_roots); write `readOnly: true`"
+        yield Refusal("spec.workspace.readOnly", message)
 
 
 def source_refused(spec: SandboxSpec, policy: Policy) -> Iterator[Refusal]:
     """Yield the reason to refuse the host folder of a sandbox, whatever its template."""
-    asked = spec.workspace
-    if asked is None or not asked.host_path or _is_of_another_host(spec, policy):
+    workspace = spec.workspace
+    if workspace is None or not workspace.host_path or _is_of_another_host(spec, policy):
         return
-    if words := host_folder(asked.host_path, policy.host_roots):
-        yield Refusal("spec.workspace.hostPath", words)
+    if message := host_folder(workspace.host_path, policy.host_roots):
+        yield Refusal("spec.workspace.hostPath", message)
 
 
 def _is_of_another_host(spec: SandboxSpec, policy: Policy) -> bool:
@@ -183,41 +183,44 @@ def _is_of_another_host(spec: SandboxSpec, policy: Policy) -> bool:
 
 def template_refused(template: Template) -> Iterator[Refusal]:
     """Yield every reason to refuse the mounts of a template; the fields are those below it."""
-    asked = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace is not None else []
-    files = [(f"secrets[{number}].mountPath", each.mount_path) for number, each in enumerate(template.secrets)]
-    volumes = [(f"volumes[{number}].mountPath", each.mount_path) for number, each in enumerate(template.volumes)]
+    workspaces = [("workspace.mountPath", template.workspace.mount_path)] if template.workspace is not None else []
+    files = [(f"secrets[{number}].mountPath", secret.mount_path) for number, secret in enumerate(template.secrets)]
+    volumes = [(f"volumes[{number}].mountPath", volume.mount_path) for number, volume in enumerate(template.volumes)]
     claims = [
-        (f"volumeClaimTemplates[{number}].mountPath", each.mount_path)
-        for number, each in enumerate(template.volume_claim_templates)
+        (f"volumeClaimTemplates[{number}].mountPath", claim.mount_path)
+        for number, claim in enumerate(template.volume_claim_templates)
     ]
-    yield from _places(template, [*asked, *files, *volumes, *claims])
+    yield from _places(template, [*workspaces, *files, *volumes, *claims])
     sizes: dict[str, int] = {}
-    for number, each in enumerate(template.volumes):
-        if sizes.setdefault(each.name, each.size) != each.size:
-            yield Refusal(f"volumes[{number}].size", f"the volume `{each.name}` is requested in two sizes; keep one")
-    taken = {each.name: "volumes" for each in template.volumes}
+    for number, volume in enumerate(template.volumes):
+        if sizes.setdefault(volume.name, volume.size) != volume.size:
+            yield Refusal(f"volumes[{number}].size", f"the volume `{volume.name}` is requested in two sizes; keep one")
+    field_by_name = {volume.name: "volumes" for volume in template.volumes}
     for number, claim in enumerate(template.volume_claim_templates):
-        if claim.name in taken:
-            words = f"`{claim.name}` is the name of another one in `{taken[claim.name]}`; rename one"
-            yield Refusal(f"volumeClaimTemplates[{number}].name", words)
-        taken.setdefault(claim.name, "volumeClaimTemplates")
+        if claim.name in field_by_name:
+            message = f"`{claim.name}` is the name of another one in `{field_by_name[claim.name]}`; rename one"
+            yield Refusal(f"volumeClaimTemplates[{number}].name", message)
+        field_by_name.setdefault(claim.name, "volumeClaimTemplates")
 
 
 def clashes(spec: SandboxSpec, template: Template, name: str) -> Iterator[Refusal]:
     """Yield a refusal for each volume that the sandbox names and also owns by a volumeClaimTemplate."""
-    own = {claimed_name(each.name, name): each.name for each in template.volume_claim_templates}
-    named = [(f"spec.template.volumes[{number}].name", each.name) for number, each in enumerate(template.volumes)]
+    claim_by_volume = {claimed_name(claim.name, name): claim.name for claim in template.volume_claim_templates}
+    volume_fields = [
+        (f"spec.template.volumes[{number}].name", volume.name) for number, volume in enumerate(template.volumes)
+    ]
     if spec.workspace is not None and spec.workspace.volume is not None:
-        named.append(("spec.workspace.volume.name", spec.workspace.volume.name))
-    for field, volume in named:
-        if volume in own:
-            words = f"`{volume}` is this sandbox's own volume of volumeClaimTemplate `{own[volume]}`; rename one"
-            yield Refusal(field, words)
+        volume_fields.append(("spec.workspace.volume.name", spec.workspace.volume.name))
+    for field, volume in volume_fields:
+        if volume in claim_by_volume:
+            claim = claim_by_volume[volume]
+            message = f"`{volume}` is this sandbox's own volume of volumeClaimTemplate `{claim}`; rename one"
+            yield Refusal(field, message)
 
 
 def shared(template: Template) -> tuple[str, ...]:
     """Return the volumes that every sandbox of this template writes to: no SandboxPool may use such a template."""
-    return tuple(dict.fromkeys(each.name for each in template.volumes if not each.read_only))
+    return tuple(dict.fromkeys(volume.name for volume in template.volumes if not volume.read_only))
 
 
 def with_workspace_volume(kind: str, spec: Mapping[str, Any], policy: Policy, size_bytes: int) -> Mapping[str, Any]:
@@ -254,10 +257,12 @@ def _is_near(mount: Any) -> bool:
 
 def of_one_host(spec: SandboxSpec, template: Template, name: str) -> tuple[str, ...]:
     """Return what the sandbox mounts that is on one host, and may be there already: folders, volumes that stay."""
-    found = mounts(spec, template, name)
-    folders = (f"folder {each.source}" for each in found if each.kind == "host")
-    kept = (each for each in found if each.kind == "volume" and not (each.passing and each.claimed_by))
-    return (*folders, *(f"volume {each.source}" for each in kept))
+    sandbox_mounts = mounts(spec, template, name)
+    folders = (f"folder {mount.source}" for mount in sandbox_mounts if mount.kind == "host")
+    lasting_volumes = (
+        mount for mount in sandbox_mounts if mount.kind == "volume" and not (mount.passing and mount.claimed_by)
+    )
+    return (*folders, *(f"volume {mount.source}" for mount in lasting_volumes))
 
 
 def is_plain(path: str) -> bool:
@@ -270,33 +275,33 @@ def host_folder(path: str, roots: Iterable[HostRoot]) -> str:
     roots = tuple(roots)
     if not is_plain(path):
         return f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
-    found = next((each for each in path.split("/") if each in CREDENTIAL_FOLDERS), "")
-    if found:
-        return f"`{path}` contains credentials ({found}); mount only the project's folder"
+    credential_folder = next((folder for folder in path.split("/") if folder in CREDENTIAL_FOLDERS), "")
+    if credential_folder:
+        return f"`{path}` contains credentials ({credential_folder}); mount only the project's folder"
     system = system_folder(path)
     if system:
         return f"`{path}` is a system folder ({system}); mount only the project's folder"
     if root_of(path, roots) is None:
-        known = ", ".join(each.path for each in roots)
-        where = f"a folder below {known}" if known else "nothing, until the operator sets host_roots"
+        root_paths = ", ".join(root.path for root in roots)
+        where = f"a folder below {root_paths}" if root_paths else "nothing, until the operator sets host_roots"
         return f"`{path}` is not below a host root; allowed here: {where}"
     return ""
 
 
-def _places(template: Template, asked: list[tuple[str, str]]) -> Iterator[Refusal]:
+def _places(template: Template, requested: list[tuple[str, str]]) -> Iterator[Refusal]:
     """Yield the reasons against mount points: each is a mount of its own, besides all others."""
-    taken = [each.mount_path for each in template.tmpfs]
+    occupied = [folder.mount_path for folder in template.tmpfs]
     places: list[str] = []
-    for field, path in asked:
+    for field, path in requested:
         if not is_plain(path) or path == "/":
             yield Refusal(
                 field, f"`{path}` must be a normalized absolute path; use no `.`, `..`, doubled or trailing `/`"
             )
         elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
-        near = next((each for each in taken if below(each, path)), "")
-        near = near or next((each for each in places if below(path, each)), "")
+        near = next((place for place in occupied if below(place, path)), "")
+        near = near or next((place for place in places if below(path, place)), "")
         if near:
             yield Refusal(field, f"`{path}` and the mount {near} overlap; use separate paths")
-        taken.append(path)
+        occupied.append(path)
         places.append(path)

@@ -31,28 +31,28 @@ _MISSING = object()
 
 def admit(spec: PluginSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a plugin. Missing grants are none: they are a condition."""
-    found = [*_configuration(spec)]
-    configured = not found
-    seen: set[tuple[str, str]] = set()
+    refusals = [*_configuration(spec)]
+    configured = not refusals
+    keys: set[tuple[str, str]] = set()
     for number, document in enumerate(spec.objects):
         at = f"spec.objects[{number}]"
-        found += _object(spec, document, at, policy, configured=configured)
+        refusals += _object(spec, document, at, policy, configured=configured)
         key = (str(document.get("kind")), name_of(document))
-        if key in seen:
-            found.append(Refusal(at, f"{key[0]} `{key[1]}` is written twice; keep one"))
-        seen.add(key)
-    if not found:
+        if key in keys:
+            refusals.append(Refusal(at, f"{key[0]} `{key[1]}` is written twice; keep one"))
+        keys.add(key)
+    if not refusals:
         declared = flat(spec.permissions)
         for permission in sorted(needed(spec) - declared):
-            words = f"its objects need {_text(permission)}, which is not declared; add it to `permissions`"
-            found.append(Refusal("spec.permissions", words))
-    return tuple(found)
+            message = f"its objects need {_text(permission)}, which is not declared; add it to `permissions`"
+            refusals.append(Refusal("spec.permissions", message))
+    return tuple(refusals)
 
 
 def rendered(spec: PluginSpec) -> list[dict[str, Any]]:
     """Return the objects with their settings filled in."""
     values = settings(spec)
-    return [_filled(each, values) for each in spec.objects]
+    return [_filled(document, values) for document in spec.objects]
 
 
 def settings(spec: PluginSpec) -> dict[str, Any]:
@@ -62,28 +62,28 @@ def settings(spec: PluginSpec) -> dict[str, Any]:
 
 def needed(spec: PluginSpec) -> frozenset[tuple[str, str]]:
     """Return the permissions that the objects need, computed from them: (kind, name)."""
-    found: set[tuple[str, str]] = set()
+    permissions: set[tuple[str, str]] = set()
     for document in rendered(spec):
         kind = discover().by_name(str(document.get("kind")))
         if kind is not None:
-            found |= set(_needs(document.get("spec", {})))
-    return frozenset(found)
+            permissions |= set(_needs(document.get("spec", {})))
+    return frozenset(permissions)
 
 
 def flat(permissions: Iterable[Permission]) -> frozenset[tuple[str, str]]:
     """Return permissions one by one: (kind, name)."""
-    found: set[tuple[str, str]] = set()
-    for each in permissions:
-        found |= {("network", host) for host in each.network or ()}
-        found |= {("secret", each.secret)} if each.secret else set()
-        found |= {("volume", each.volume)} if each.volume else set()
-        found |= {("level", each.level)} if each.level else set()
-    return frozenset(found)
+    pairs: set[tuple[str, str]] = set()
+    for permission in permissions:
+        pairs |= {("network", host) for host in permission.network or ()}
+        pairs |= {("secret", permission.secret)} if permission.secret else set()
+        pairs |= {("volume", permission.volume)} if permission.volume else set()
+        pairs |= {("level", permission.level)} if permission.level else set()
+    return frozenset(pairs)
 
 
 def not_granted(spec: PluginSpec) -> list[str]:
     """Return the needed permissions that are not granted, in words."""
-    return [_text(each) for each in sorted(needed(spec) - flat(spec.granted))]
+    return [_text(permission) for permission in sorted(needed(spec) - flat(spec.granted))]
 
 
 def name_of(document: Mapping[str, Any]) -> str:
@@ -122,22 +122,22 @@ def _object(
     """Yield the refusals of one object. With wrong settings (not `configured`) its values are not judged."""
     kind = discover().by_name(str(document.get("kind")))
     if kind is None or kind.name not in _KINDS:
-        listed = ", ".join(each for each in _KINDS if discover().by_name(each))
+        listed = ", ".join(kind_name for kind_name in _KINDS if discover().by_name(kind_name))
         yield Refusal(f"{at}.kind", f"`{document.get('kind')}` is no kind for plugins; they hold {listed}")
         return
     yield from _shape(document, at)
-    unknown = sorted({each for each in _references(document) if each not in spec.configuration})
-    for each in unknown:
-        yield Refusal(at, f"`$(config.{each})` is no setting of this plugin; add it to `configuration`")
+    unknown = sorted({reference for reference in _references(document) if reference not in spec.configuration})
+    for reference in unknown:
+        yield Refusal(at, f"`$(config.{reference})` is no setting of this plugin; add it to `configuration`")
     partial = sorted(set(_partial(document)))
-    for each in partial:
-        words = f"`{each[:100]}`: $(config.NAME) stands for a whole value only; make the whole value a setting"
-        yield Refusal(at, words)
+    for text in partial:
+        message = f"`{text[:100]}`: $(config.NAME) stands for a whole value only; make the whole value a setting"
+        yield Refusal(at, message)
     if unknown or partial or not configured:
         return
     filled = _filled(document, settings(spec))
-    own = {(str(each.get("kind")), name_of(each)) for each in spec.objects}
-    never = [*_forbidden(filled.get("spec"), f"{at}.spec"), *_foreign(filled.get("spec"), f"{at}.spec", own)]
+    own_objects = {(str(sibling.get("kind")), name_of(sibling)) for sibling in spec.objects}
+    never = [*_forbidden(filled.get("spec"), f"{at}.spec"), *_foreign(filled.get("spec"), f"{at}.spec", own_objects)]
     yield from never or _valid(kind, filled.get("spec", {}), at, policy)
 
 
@@ -156,21 +156,21 @@ def _shape(document: Mapping[str, Any], at: str) -> Iterator[Refusal]:
         yield Refusal(f"{at}.metadata.name", "is not a name; write lower-case letters, digits and `-`, at most 52")
 
 
-def _valid(kind: Kind, written: Any, at: str, policy: Policy) -> Iterator[Refusal]:
+def _valid(kind: Kind, document: Any, at: str, policy: Policy) -> Iterator[Refusal]:
     try:
-        model: Model = kind.spec.model_validate(written, by_alias=True, by_name=False)
+        model: Model = kind.spec.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as error:
-        for each in faults(kind.spec, error, ("spec",), lambda _path: ""):
-            yield Refusal(f"{at}.{field_text(each.path)}", each.message)
+        for fault in faults(kind.spec, error, ("spec",), lambda _path: ""):
+            yield Refusal(f"{at}.{field_text(fault.path)}", fault.message)
         return
     for refusal in admit_kind(kind, model, policy):
         yield Refusal(f"{at}.{refusal.field}", refusal.message)
 
 
-def _forbidden(part: Any, at: str) -> Iterator[Refusal]:
+def _forbidden(node: Any, at: str) -> Iterator[Refusal]:
     """Yield refusals of what no plugin may hold, wherever it stands."""
-    if isinstance(part, Mapping):
-        for name, value in part.items():
+    if isinstance(node, Mapping):
+        for name, value in node.items():
             where = f"{at}.{name}"
             if name == "hostPath":
                 yield Refusal(where, "a plugin can't bind folders of the host; use `volume:`")
@@ -179,36 +179,36 @@ def _forbidden(part: Any, at: str) -> Iterator[Refusal]:
             elif name == "trust" and value == "verified":
                 yield Refusal(where, "a plugin can't call a server verified; an admin does that on the MCPServer")
             yield from _forbidden(value, where)
-    elif isinstance(part, list | tuple):
-        for number, value in enumerate(part):
+    elif isinstance(node, list | tuple):
+        for number, value in enumerate(node):
             yield from _forbidden(value, f"{at}[{number}]")
 
 
-def _foreign(part: Any, at: str, own: set[tuple[str, str]]) -> Iterator[Refusal]:
+def _foreign(node: Any, at: str, own_objects: set[tuple[str, str]]) -> Iterator[Refusal]:
     """Yield refusals of references to others' objects: these may hold what the plugin has no permission for."""
-    if isinstance(part, Mapping):
-        for name, value in part.items():
+    if isinstance(node, Mapping):
+        for name, value in node.items():
             kind = _REFERENCES.get(str(name))
-            if kind and isinstance(value, Mapping) and (kind, str(value.get("name"))) not in own:
-                words = f"{kind} `{value.get('name')}` is no object of this plugin; add it to `objects`"
-                yield Refusal(f"{at}.{name}.name", words)
+            if kind and isinstance(value, Mapping) and (kind, str(value.get("name"))) not in own_objects:
+                message = f"{kind} `{value.get('name')}` is no object of this plugin; add it to `objects`"
+                yield Refusal(f"{at}.{name}.name", message)
             if name == "agent" and isinstance(value, Mapping) and "provider" in value:
                 source = str(value["provider"])
-                if not {("Provider", source), ("ModelServer", source)} & own:
-                    words = f"`{source}` is no Provider or ModelServer of this plugin; add it to `objects`"
-                    yield Refusal(f"{at}.agent.provider", words)
-            yield from _foreign(value, f"{at}.{name}", own)
-    elif isinstance(part, list | tuple):
-        for number, value in enumerate(part):
-            yield from _foreign(value, f"{at}[{number}]", own)
+                if not {("Provider", source), ("ModelServer", source)} & own_objects:
+                    message = f"`{source}` is no Provider or ModelServer of this plugin; add it to `objects`"
+                    yield Refusal(f"{at}.agent.provider", message)
+            yield from _foreign(value, f"{at}.{name}", own_objects)
+    elif isinstance(node, list | tuple):
+        for number, value in enumerate(node):
+            yield from _foreign(value, f"{at}[{number}]", own_objects)
 
 
-def _needs(part: Any) -> Iterator[tuple[str, str]]:
+def _needs(node: Any) -> Iterator[tuple[str, str]]:
     """Yield the permissions that a spec needs, from wherever they stand in it."""
-    if isinstance(part, Mapping):
-        for name, value in part.items():
+    if isinstance(node, Mapping):
+        for name, value in node.items():
             if name == "allowedHosts" and isinstance(value, list | tuple):
-                yield from (("network", str(each)) for each in value)
+                yield from (("network", str(host)) for host in value)
             elif name == "url" and isinstance(value, str):
                 yield "network", re.sub(r"^[a-z]+://([^/:]*).*$", r"\1", value)
             elif name == "securityLevel" and value != FULL_ISOLATION.name:
@@ -217,52 +217,52 @@ def _needs(part: Any) -> Iterator[tuple[str, str]]:
                 yield "secret", str(value.get("name"))
             elif name in ("secrets", "volumes") and isinstance(value, list | tuple):
                 kind = name.removesuffix("s")
-                yield from ((kind, str(each.get("name"))) for each in value if isinstance(each, Mapping))
+                yield from ((kind, str(entry.get("name"))) for entry in value if isinstance(entry, Mapping))
             elif name == "volume" and isinstance(value, Mapping):
                 yield "volume", str(value.get("name"))
             elif name == "host" and isinstance(value, str):
                 yield "network", value
             yield from _needs(value)
-    elif isinstance(part, list | tuple):
-        for value in part:
+    elif isinstance(node, list | tuple):
+        for value in node:
             yield from _needs(value)
 
 
-def _filled(part: Any, values: Mapping[str, Any]) -> Any:
-    if isinstance(part, Mapping):
-        return {name: _filled(each, values) for name, each in part.items()}
-    if isinstance(part, list | tuple):
-        return [_filled(each, values) for each in part]
-    found = _WHOLE.fullmatch(part) if isinstance(part, str) else None
-    value = values.get(found[1], _MISSING) if found else _MISSING
-    return part if value is _MISSING else value
+def _filled(node: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(node, Mapping):
+        return {name: _filled(child, values) for name, child in node.items()}
+    if isinstance(node, list | tuple):
+        return [_filled(child, values) for child in node]
+    reference = _WHOLE.fullmatch(node) if isinstance(node, str) else None
+    value = values.get(reference[1], _MISSING) if reference else _MISSING
+    return node if value is _MISSING else value
 
 
-def _scalars(part: Any) -> Iterator[str]:
-    if isinstance(part, Mapping):
-        for name, each in part.items():
+def _scalars(node: Any) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for name, child in node.items():
             yield str(name)
-            yield from _scalars(each)
-    elif isinstance(part, list | tuple):
-        for each in part:
-            yield from _scalars(each)
-    elif isinstance(part, str):
-        yield part
+            yield from _scalars(child)
+    elif isinstance(node, list | tuple):
+        for child in node:
+            yield from _scalars(child)
+    elif isinstance(node, str):
+        yield node
 
 
-def _references(part: Any) -> Iterator[str]:
-    return (found[1] for text in _scalars(part) for found in _WHOLE.finditer(text))
+def _references(node: Any) -> Iterator[str]:
+    return (match[1] for text in _scalars(node) for match in _WHOLE.finditer(text))
 
 
-def _partial(part: Any) -> Iterator[str]:
+def _partial(node: Any) -> Iterator[str]:
     """Yield texts, and keys, that hold a reference among other text."""
-    if isinstance(part, Mapping):
-        for name, each in part.items():
+    if isinstance(node, Mapping):
+        for name, child in node.items():
             if "$(config." in str(name):
                 yield str(name)
-            yield from _partial(each)
-    elif isinstance(part, list | tuple):
-        for each in part:
-            yield from _partial(each)
-    elif isinstance(part, str) and "$(config." in part and not _WHOLE.fullmatch(part):
-        yield part
+            yield from _partial(child)
+    elif isinstance(node, list | tuple):
+        for child in node:
+            yield from _partial(child)
+    elif isinstance(node, str) and "$(config." in node and not _WHOLE.fullmatch(node):
+        yield node

@@ -36,18 +36,18 @@ class Endpoint:
 def admit(spec: ProviderSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a provider."""
     reason = url_refused(spec.url, policy)
-    found = [Refusal("spec.url", each) for each in (reason, _path_refused(spec)) if each]
-    if words := _authority_refused(spec):
-        found.append(Refusal("spec.certificateAuthority", words))
-    return tuple(found)
+    refusals = [Refusal("spec.url", message) for message in (reason, _path_refused(spec)) if message]
+    if message := _authority_refused(spec):
+        refusals.append(Refusal("spec.certificateAuthority", message))
+    return tuple(refusals)
 
 
 def endpoint_of(url: str) -> Endpoint | None:
     """Return the parts of a URL; None if it is none that a provider may have."""
-    found = _URL.fullmatch(url)
-    if found is None:
+    match = _URL.fullmatch(url)
+    if match is None:
         return None
-    scheme, host, port, path = found.groups()
+    scheme, host, port, path = match.groups()
     number = int(port) if port else _DEFAULT_PORTS[scheme]
     if not 1 <= number <= 65535:
         return None
@@ -82,7 +82,7 @@ def url_refused(url: str, policy: Policy) -> str:
 
 def is_listed(endpoint: Endpoint, provider_hosts: tuple[str, ...]) -> bool:
     """Return True if the operator allowed this host and port, whatever its address."""
-    return endpoint.authority in {each.lower() for each in provider_hosts}
+    return endpoint.authority in {provider_host.lower() for provider_host in provider_hosts}
 
 
 def key_refused(name: str, endpoint: Endpoint, hosts: tuple[str, ...] | None) -> str:
@@ -105,8 +105,8 @@ def is_public_host(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        named = _NAME.fullmatch(host) is not None and "." in host
-        return named and not f".{host}".endswith(_PRIVATE_SUFFIXES)
+        is_name = _NAME.fullmatch(host) is not None and "." in host
+        return is_name and not f".{host}".endswith(_PRIVATE_SUFFIXES)
     return is_public(host)
 
 
@@ -125,7 +125,7 @@ def _is_gateway(endpoint: Endpoint, policy: Policy) -> bool:
 def _path_refused(spec: ProviderSpec) -> str:
     endpoint = endpoint_of(spec.url)
     path = endpoint.path if endpoint else ""
-    if any(each in (".", "..") for each in path.split("/")):
+    if any(segment in (".", "..") for segment in path.split("/")):
         return "the path must not contain `.` or `..`; write it out"
     for end in ("/chat/completions", "/completions", "/messages", "/embeddings", "/responses", "/models"):
         if path.endswith(end):
@@ -142,8 +142,8 @@ def _authority_refused(spec: ProviderSpec) -> str:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
     except (ssl.SSLError, TypeError, ValueError):  # it holds no certificate; it is not ASCII
-        words = "it is not a certificate in PEM form"
-        return f"{words}; write all of its file, from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
+        message = "it is not a certificate in PEM form"
+        return f"{message}; write all of its file, from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
     endpoint = endpoint_of(spec.url)
     if endpoint is not None and endpoint.scheme == "http":
         return "a provider at an http URL has no certificate; write https, or remove it"
@@ -152,7 +152,7 @@ def _authority_refused(spec: ProviderSpec) -> str:
 
 def hosts_refused(listed: tuple[str, ...]) -> Iterator[str]:
     """Yield why an entry of the setting provider_hosts is invalid."""
-    for each in listed:
-        endpoint = endpoint_of(f"http://{each}")
-        if endpoint is None or endpoint.path or ":" not in each.rpartition("]")[2]:
-            yield f"`{each[:200]}` is not a valid HOST:PORT; write it as 127.0.0.1:11434 or ollama.lan:443"
+    for entry in listed:
+        endpoint = endpoint_of(f"http://{entry}")
+        if endpoint is None or endpoint.path or ":" not in entry.rpartition("]")[2]:
+            yield f"`{entry[:200]}` is not a valid HOST:PORT; write it as 127.0.0.1:11434 or ollama.lan:443"

@@ -14,8 +14,9 @@ def admit(spec: QuotaSpec, _policy: Policy) -> tuple[Refusal, ...]:
 
 def contradictions(all_: HardLimits, per_sandbox: PerSandbox, hard: str, at: str) -> Iterator[Refusal]:
     """Yield the resources of which one sandbox gets more than all; `hard` and `at` are their paths in the document."""
-    for each in RESOURCES:
-        one, most = getattr(per_sandbox, each.name, None), getattr(all_, each.name)
-        if one is not None and most is not None and one > most:
-            words = f"{each.text(one)} is more than {hard}{each.name} allows for all ({each.text(most)}); lower it"
-            yield Refusal(f"{at}perSandbox.{each.name}", words)
+    for resource in RESOURCES:
+        single, most = getattr(per_sandbox, resource.name, None), getattr(all_, resource.name)
+        if single is not None and most is not None and single > most:
+            limit = f"{hard}{resource.name} allows for all ({resource.text(most)})"
+            message = f"{resource.text(single)} is more than {limit}; lower it"
+            yield Refusal(f"{at}perSandbox.{resource.name}", message)

@@ -62,34 +62,39 @@ class QuotaBound:
         return f"quota {self.namespace}/{self.name}" if self.namespace else f"hostquota {self.name}"
 
 
-def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, held: Amount = NOTHING) -> Verdict:
-    """Check if one sandbox may reserve `ask` in all, of which `held` is part of `used` already.
+def admit(used: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, reserved: Amount = NOTHING) -> Verdict:
+    """Check if one sandbox may reserve `ask` in all, of which `reserved` is part of `used` already.
 
     Only growth is checked: a lowered quota takes nothing away from a sandbox.
     """
     reasons: list[str] = []
     lacking: dict[str, None] = {}
     never = False
-    for each in RESOURCES:
-        asked, more = getattr(ask, each.unit), getattr(ask, each.unit) - getattr(held, each.unit)
-        if more <= 0:
+    for resource in RESOURCES:
+        requested, growth = getattr(ask, resource.unit), getattr(ask, resource.unit) - getattr(reserved, resource.unit)
+        if growth <= 0:
             continue
-        one, most, now = getattr(per_sandbox, each.name, None), getattr(hard, each.name), getattr(used, each.unit)
-        if one is not None and asked > one:
+        single, most, now = (
+            getattr(per_sandbox, resource.name, None),
+            getattr(hard, resource.name),
+            getattr(used, resource.unit),
+        )
+        if single is not None and requested > single:
             reasons.append(
-                f"{each.name}: {each.text(asked)} requested, {each.text(one)} is the maximum for one sandbox"
+                f"{resource.name}: {resource.text(requested)} requested, "
+                f"{resource.text(single)} is the maximum for one sandbox"
             )
-            lacking[each.name] = None
+            lacking[resource.name] = None
             never = True
-        if most is not None and now + more > most:
-            reasons.append(_full(each, more, now, most))
-            lacking[each.name] = None
-            never = never or asked > most
+        if most is not None and now + growth > most:
+            reasons.append(_full(resource, growth, now, most))
+            lacking[resource.name] = None
+            never = never or requested > most
     return Verdict(tuple(reasons), never, tuple(lacking))
 
 
-def _full(each: Resource, more: int, now: int, most: int) -> str:
-    return f"{each.name}: {each.text(more)} requested, {each.text(now)} of {each.text(most)} used"
+def _full(resource: Resource, growth: int, now: int, most: int) -> str:
+    return f"{resource.name}: {resource.text(growth)} requested, {resource.text(now)} of {resource.text(most)} used"
 
 
 def host_defaults(facts: HostFacts) -> HardLimits:
@@ -112,54 +117,54 @@ def bounds(quotas: Iterable[StoredQuota], facts: HostFacts, host: str = NAME) ->
 
     The HostQuota of a host has its name; `facts` are of that host, too.
     """
-    found: dict[str, list[QuotaBound]] = defaultdict(list)
+    by_namespace: dict[str, list[QuotaBound]] = defaultdict(list)
     standard = host_defaults(facts)
-    found[HOST].append(QuotaBound(host, HOST, "", standard))
-    for each in sorted(quotas, key=lambda each: (each.obj.namespace, each.obj.name)):
-        obj, spec = each.obj, each.spec
+    by_namespace[HOST].append(QuotaBound(host, HOST, "", standard))
+    for quota in sorted(quotas, key=lambda quota: (quota.obj.namespace, quota.obj.name)):
+        obj, spec = quota.obj, quota.spec
         if obj.kind == "HostQuota":
             if obj.name != host:
                 continue
             hard = None if spec is None else _filled(spec.hard, standard)
-            found[HOST] = [QuotaBound(obj.name, HOST, obj.uid, hard, spec.per_sandbox if spec else _ANY)]
+            by_namespace[HOST] = [QuotaBound(obj.name, HOST, obj.uid, hard, spec.per_sandbox if spec else _ANY)]
         else:
-            hard, one = (spec.hard, spec.per_sandbox) if spec else (None, PerSandbox())
-            found[obj.namespace].append(QuotaBound(obj.name, obj.namespace, obj.uid, hard, one))
-    return {namespace: tuple(each) for namespace, each in found.items()}
+            hard, single = (spec.hard, spec.per_sandbox) if spec else (None, PerSandbox())
+            by_namespace[obj.namespace].append(QuotaBound(obj.name, obj.namespace, obj.uid, hard, single))
+    return {namespace: tuple(entries) for namespace, entries in by_namespace.items()}
 
 
 def pool_quotas(pools: Iterable[Pool]) -> Mapping[str, tuple[QuotaBound, ...]]:
     """Return the quotas of pools, by `pool_scope`: of a part, that of its whole pool. An unreadable one blocks all."""
-    found = {}
-    for each in pools:
-        uid, own = whole(each.obj)
-        key, name = pool_scope(uid), f"{each.obj.namespace}/{own}"
-        if each.spec is None:
-            found[key] = (QuotaBound(name, key, uid),)
-        elif (quota := each.spec.quota) is not None:
-            found[key] = (QuotaBound(name, key, uid, quota.hard, quota.per_sandbox),)
-    return found
+    by_scope = {}
+    for pool in pools:
+        uid, pool_name = whole(pool.obj)
+        key, name = pool_scope(uid), f"{pool.obj.namespace}/{pool_name}"
+        if pool.spec is None:
+            by_scope[key] = (QuotaBound(name, key, uid),)
+        elif (quota := pool.spec.quota) is not None:
+            by_scope[key] = (QuotaBound(name, key, uid, quota.hard, quota.per_sandbox),)
+    return by_scope
 
 
-def _filled(said: HardLimits, standard: HardLimits) -> HardLimits:
+def _filled(limits: HardLimits, standard: HardLimits) -> HardLimits:
     """Return the written limits, completed by the host's own."""
     return standard.model_copy(
-        update={name: getattr(said, name) for name in said.model_fields_set & HardLimits.model_fields.keys()}
+        update={name: getattr(limits, name) for name in limits.model_fields_set & HardLimits.model_fields.keys()}
     )
 
 
-def judge(bound: QuotaBound, used: Amount, ask: Amount, held: Amount) -> Verdict:
+def judge(bound: QuotaBound, used: Amount, ask: Amount, reserved: Amount) -> Verdict:
     """Apply `admit` to a quota that may be unreadable."""
     if bound.hard is None:
         return Verdict(("this version of Paddock can't read its spec; apply it again",))
-    return admit(used, ask, bound.hard, bound.per_sandbox, held)
+    return admit(used, ask, bound.hard, bound.per_sandbox, reserved)
 
 
 def above_bounds(bounds_: Iterable[QuotaBound], cpu_shares: int, priority: int) -> Iterator[tuple[str, str]]:
     """Yield the field and a message for each weight and priority above a quota's maximum for one sandbox."""
-    asked = (("resources.cpuShares", "cpu_shares", cpu_shares), ("priority", "priority", priority))
+    requested = (("resources.cpuShares", "cpu_shares", cpu_shares), ("priority", "priority", priority))
     for bound in bounds_:
-        for path, name, value in asked:
+        for path, name, value in requested:
             most = getattr(bound.per_sandbox, name, None)
             if most is not None and value > most:
                 yield path, f"{value} is more than {bound} allows one sandbox ({most}); lower it"
@@ -169,18 +174,20 @@ def weight_bounds(
     quotas: Iterable[StoredQuota], facts: HostFacts, host: str = NAME
 ) -> Mapping[str, tuple[QuotaBound, ...]]:
     """Return the quotas that bound the weight or the priority of one sandbox, by namespace, the host's under ""."""
-    found = {namespace: tuple(filter(_has_weights, each)) for namespace, each in bounds(quotas, facts, host).items()}
-    return {namespace: each for namespace, each in found.items() if each}
+    by_namespace = {
+        namespace: tuple(filter(_has_weights, entries)) for namespace, entries in bounds(quotas, facts, host).items()
+    }
+    return {namespace: entries for namespace, entries in by_namespace.items() if entries}
 
 
 def _has_weights(bound: QuotaBound) -> bool:
-    one = bound.per_sandbox
-    return isinstance(one, SandboxBounds) and (one.cpu_shares is not None or one.priority is not None)
+    single = bound.per_sandbox
+    return isinstance(single, SandboxBounds) and (single.cpu_shares is not None or single.priority is not None)
 
 
 def never_fits(bounds_: Iterable[QuotaBound], ask: Amount) -> Iterator[str]:
     """Return a message for each quota that could not hold `ask` even if it were unused."""
     for bound in bounds_:
-        found = judge(bound, NOTHING, ask, NOTHING)
-        if found.never:
-            yield f"can never fit {bound}: {'; '.join(found.reasons)}"
+        verdict = judge(bound, NOTHING, ask, NOTHING)
+        if verdict.never:
+            yield f"can never fit {bound}: {'; '.join(verdict.reasons)}"

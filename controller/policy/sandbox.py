@@ -40,7 +40,7 @@ _ALL_STRINGS_BYTES = (2 << 20) - 4096
 # Fields that reach a running container: a volume's size and its reclaim policy.
 _LIVE: Mapping[str, Any] = {
     **dict.fromkeys(live_fields(Template), True),
-    **{each: {"__all__": {"size", "reclaim_policy"}} for each in ("volumes", "volume_claim_templates")},
+    **{field: {"__all__": {"size", "reclaim_policy"}} for field in ("volumes", "volume_claim_templates")},
 }
 # What `render` says of each sandbox anew.
 _OWN = ("name", "hostname", "user", "own_id", "mounts")
@@ -82,7 +82,7 @@ class Rendered:
 def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why this spec can't run. A named template is checked with it when it is planned."""
     placed = (
-        *binding.refused(spec.host, policy),
+        *binding.refusals(spec.host, policy),
         *binding.selector_refused(spec.node_selector or {}, policy),
         *binding.loss_refused(spec.on_host_loss, spec.host, policy),
     )
@@ -96,17 +96,18 @@ def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
 def admit_with(spec: SandboxSpec, template: Template, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why this spec can't run with this template under this policy."""
     template = at_own_level(spec, template)
-    asked = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
-    cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", asked, policy)
+    millicores = effective_limits(spec.resources, template, NO_LIMITS).cpu_millicores or None
+    cores = too_many_cores("spec." if spec.resources.limits.cpu else "spec.template.", millicores, policy)
     level = level_of(template, policy)
-    network = (*network_refused(spec.network, level, policy), *credentials.refused(spec, level))
-    bound = mounts.refused(spec, template, level, policy) if level else ()
+    network = (*network_refused(spec.network, level, policy), *credentials.refusals(spec, level))
+    bound = mounts.refusals(spec, template, level, policy) if level else ()
     judged = judge(template, spec.resources, "spec.template.", policy, spec)
     if spec.security_level is not None:
         judged = tuple(
-            replace(each, field="spec.securityLevel") if each.field == _LEVEL_AT else each for each in judged
+            replace(refusal, field="spec.securityLevel") if refusal.field == _LEVEL_AT else refusal
+            for refusal in judged
         )
-    devices = (replace(each, field=f"spec.{each.field}") for each in gpus.refused(spec.resources, policy))
+    devices = (replace(refusal, field=f"spec.{refusal.field}") for refusal in gpus.refusals(spec.resources, policy))
     return (*judged, *cores, *network, *bound, *devices)
 
 
@@ -114,39 +115,39 @@ def judge(
     template: Template, resources: Resources, at: str, policy: Policy, spec: SandboxSpec | None = None
 ) -> tuple[Refusal, ...]:
     """Yield every reason to refuse a template at the path `at`, used with these resources, and by that spec."""
-    named, level = policy.levels.get(template.security_level), level_of(template, policy)
-    if named is None or level is None:
+    base_level, level = policy.levels.get(template.security_level), level_of(template, policy)
+    if base_level is None or level is None:
         return tuple(_unknown(template.security_level, policy, at))
-    found = [
+    refusals = [
         *_level(level, policy),
-        *widened(template, named),
-        *(Refusal("image", words) for words in images.refused(template.image, policy.images)),
-        *confinement.refused(template, policy),
+        *widened(template, base_level),
+        *(Refusal("image", message) for message in images.image_refusals(template.image, policy.images)),
+        *confinement.refusals(template, policy),
         *_user(template, level, policy),
         *_env(template),
         *_exec(template),
-        *agent.refused(template, effective_limits(resources, template, level.limits), policy),
-        *exec_paths.refused(template),
+        *agent.refusals(template, effective_limits(resources, template, level.limits), policy),
+        *exec_paths.refusals(template),
         *_tmpfs(template, resources, level, mounts.in_memory(spec, template)),
         *mounts.template_refused(template),
         *_most(template, resources, level),
         *_disk(template, resources, level, policy),
         *exec_deadline_refused(template, level, policy),
-        *gpus.refused(template.resources, policy),
+        *gpus.refusals(template.resources, policy),
     ]
-    return tuple(Refusal(f"{at}{each.field}", each.message) for each in found)
+    return tuple(Refusal(f"{at}{refusal.field}", refusal.message) for refusal in refusals)
 
 
 def _unknown(name: str, policy: Policy, at: str = "spec.") -> Iterator[Refusal]:
     if name not in policy.levels:
-        words = f"there is no security level `{name}`; choose one of {', '.join(sorted(policy.levels))}"
-        yield Refusal(f"{at}securityLevel", words)
+        message = f"there is no security level `{name}`; choose one of {', '.join(sorted(policy.levels))}"
+        yield Refusal(f"{at}securityLevel", message)
 
 
 def _level(level: Level, policy: Policy) -> Iterator[Refusal]:
     if not level.offered:
-        words = f"`{level.name}` can't be enforced here: {level.missing}; use full-isolation"
-        yield Refusal("securityLevel", words)
+        message = f"`{level.name}` can't be enforced here: {level.missing}; use full-isolation"
+        yield Refusal("securityLevel", message)
     elif level.network != "none" and policy.unguarded:
         yield Refusal("securityLevel", f"`{level.name}` can't be enforced here now: {policy.unguarded}")
 
@@ -154,8 +155,8 @@ def _level(level: Level, policy: Policy) -> Iterator[Refusal]:
 def too_many_cores(at: str, millicores: int | None, policy: Policy) -> Iterator[Refusal]:
     """Yield a refusal for more CPU than the host has, once that is known."""
     if policy.host_cpus and millicores and millicores > policy.host_cpus * 1000:
-        words = f"{format_cpu(millicores)} can never fit: this host has {policy.host_cpus} cores"
-        yield Refusal(f"{at}resources.limits.cpu", words)
+        message = f"{format_cpu(millicores)} can never fit: this host has {policy.host_cpus} cores"
+        yield Refusal(f"{at}resources.limits.cpu", message)
 
 
 def _user(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
@@ -173,26 +174,28 @@ def _user(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]
                 "one that no user of the host has",
             )
         elif owned is not None and int(value) in owned:
-            words = f"{what} {value} is one of {owned}, of which each sandbox gets one of its own"
-            yield Refusal("user", f"{words}; use another id, or leave `user` out")
+            message = f"{what} {value} is one of {owned}, of which each sandbox gets one of its own"
+            yield Refusal("user", f"{message}; use another id, or leave `user` out")
 
 
 def _env(template: Template) -> Iterator[Refusal]:
-    seen: set[str] = set()
-    for index, each in enumerate(template.env):
-        if each.name in seen:
-            yield Refusal(f"env[{index}].name", f"`{each.name}` is set twice; keep one")
-        seen.add(each.name)
+    names: set[str] = set()
+    for index, variable in enumerate(template.env):
+        if variable.name in names:
+            yield Refusal(f"env[{index}].name", f"`{variable.name}` is set twice; keep one")
+        names.add(variable.name)
 
 
 def _exec(template: Template) -> Iterator[Refusal]:
     """Yield a refusal for arguments with which the kernel would not start a process."""
-    strings = {f"env[{index}].value": f"{each.name}={each.value}" for index, each in enumerate(template.env)}
-    strings |= {f"command[{index}]": each for index, each in enumerate(template.command or ())}
-    strings |= {f"args[{index}]": each for index, each in enumerate(template.args or ())}
+    strings = {
+        f"env[{index}].value": f"{variable.name}={variable.value}" for index, variable in enumerate(template.env)
+    }
+    strings |= {f"command[{index}]": argument for index, argument in enumerate(template.command or ())}
+    strings |= {f"args[{index}]": argument for index, argument in enumerate(template.args or ())}
     if template.agent is not None:
         strings["agent"] = agent.settings(template.agent, _LONGEST_NAMESPACE, template.security_level)
-    sizes = {field: len(each.encode(errors="surrogatepass")) + 1 for field, each in strings.items()}
+    sizes = {field: len(string.encode(errors="surrogatepass")) + 1 for field, string in strings.items()}
     for field, size in sizes.items():
         if size > _ONE_STRING_BYTES:
             yield Refusal(
@@ -203,8 +206,8 @@ def _exec(template: Template) -> Iterator[Refusal]:
 
 
 def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) -> Iterator[Refusal]:
-    seen: set[str] = set()
-    closed = {each.path for each in level.tmpfs if each.noexec}
+    paths: set[str] = set()
+    closed = {folder.path for folder in level.tmpfs if folder.noexec}
     for index, mount in enumerate(template.tmpfs):
         field, path = f"tmpfs[{index}].mountPath", mount.mount_path
         if not mounts.is_plain(path) or path == "/":
@@ -217,20 +220,20 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
             )
         elif in_kernel_paths(path):
             yield Refusal(field, f"`{path}` belongs to the kernel and the engine; mount somewhere else")
-        if path in seen:
+        if path in paths:
             yield Refusal(field, f"`{path}` is mounted twice; keep one")
-        seen.add(path)
+        paths.add(path)
         if mount.noexec is False and path in closed:
-            words = f"nothing in {path} can be executed at {level.name}; remove it, or use another folder"
-            yield Refusal(f"tmpfs[{index}].noexec", words)
+            message = f"nothing in {path} can be executed at {level.name}; remove it, or use another folder"
+            yield Refusal(f"tmpfs[{index}].noexec", message)
     shm = _shm_bytes(template)
-    asked = sum(mount.size for mount in template.tmpfs) + shm + beside
+    requested_bytes = sum(mount.size for mount in template.tmpfs) + shm + beside
     memory = effective_limits(resources, template, level.limits).memory_bytes
-    if (template.tmpfs or template.shm_size or beside) and asked > memory:
+    if (template.tmpfs or template.shm_size or beside) and requested_bytes > memory:
         yield Refusal(
             "tmpfs" if template.tmpfs else "shmSize" if template.shm_size else "workspace",
-            f"{format_bytes(asked)} (with {format_bytes(shm)} of shared memory) do not fit the memory limit of "
-            f"{format_bytes(memory)}: tmpfs contents count as memory; shrink one or raise the other",
+            f"{format_bytes(requested_bytes)} (with {format_bytes(shm)} of shared memory) do not fit the memory limit "
+            f"of {format_bytes(memory)}: tmpfs contents count as memory; shrink one or raise the other",
         )
 
 
@@ -240,36 +243,36 @@ def _shm_bytes(template: Template) -> int:
 
 def _disk(template: Template, resources: Resources, level: Level, policy: Policy) -> Iterator[Refusal]:
     if disk.required(resources, template):
-        yield from disk.refused(effective_limits(resources, template, level.limits), level, policy)
+        yield from disk.refusals(effective_limits(resources, template, level.limits), level, policy)
 
 
 def _most(template: Template, resources: Resources, level: Level) -> Iterator[Refusal]:
     """Yield a refusal for each limit above the level's maximum."""
-    asked = effective_limits(resources, template, level.limits)
-    shown = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", format_bytes), ("pids", "pids", str))
-    for name, field, text in shown:
-        found, most = getattr(asked, field), getattr(level.most, field)
-        if most and found > most:
-            words = f"{text(found)} is more than a sandbox of level {level.name} may have ({text(most)}); lower it"
-            yield Refusal(f"resources.limits.{name}", words)
+    limits = effective_limits(resources, template, level.limits)
+    formats = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", format_bytes), ("pids", "pids", str))
+    for name, field, text in formats:
+        amount, most = getattr(limits, field), getattr(level.most, field)
+        if most and amount > most:
+            message = f"{text(amount)} is more than a sandbox of level {level.name} may have ({text(most)}); lower it"
+            yield Refusal(f"resources.limits.{name}", message)
 
 
 def effective_limits(resources: Resources, template: Template, otherwise: Limits) -> Limits:
     """Return the sandbox's own limits, then its template's, then those of the level (`otherwise`)."""
-    own, shared = resources.limits, template.resources.limits
+    requested, shared = resources.limits, template.resources.limits
     return Limits(
-        cpu_millicores=_first(own.cpu, shared.cpu, otherwise.cpu_millicores),
-        memory_bytes=_first(own.memory, shared.memory, otherwise.memory_bytes),
-        pids=_first(own.pids, shared.pids, otherwise.pids),
+        cpu_millicores=_first(requested.cpu, shared.cpu, otherwise.cpu_millicores),
+        memory_bytes=_first(requested.memory, shared.memory, otherwise.memory_bytes),
+        pids=_first(requested.pids, shared.pids, otherwise.pids),
         cpu_shares=_first(resources.cpu_shares, template.resources.cpu_shares, otherwise.cpu_shares),
-        disk_bytes=_first(own.disk, shared.disk, otherwise.disk_bytes),
-        gpus=len(gpus.named(resources, template)) or _first(own.gpus, shared.gpus, otherwise.gpus),
+        disk_bytes=_first(requested.disk, shared.disk, otherwise.disk_bytes),
+        gpus=len(gpus.requested_devices(resources, template)) or _first(requested.gpus, shared.gpus, otherwise.gpus),
     )
 
 
-def _first(own: int | None, shared: int | None, otherwise: int) -> int:
-    if own is not None:
-        return own
+def _first(requested: int | None, shared: int | None, otherwise: int) -> int:
+    if requested is not None:
+        return requested
     return otherwise if shared is None else shared
 
 
@@ -281,7 +284,7 @@ def reserved(spec: SandboxSpec, template: Template, otherwise: Limits) -> Limits
 
 def volume_bytes(bound: Iterable[Mount]) -> int:
     """Return the size of all volumes among these, without duplicates."""
-    return sum({each.source: each.size_bytes for each in bound if each.kind == "volume"}.values())
+    return sum({mount.source: mount.size_bytes for mount in bound if mount.kind == "volume"}.values())
 
 
 def disk_limit(spec: SandboxSpec | None, template: Template | None) -> int:
@@ -307,7 +310,7 @@ class Shape:
 
 def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
     """Return the shape of an admitted spec. KeyError for a level that `admit` would have refused."""
-    template, said = at_own_level(spec, template), template.security_level
+    template, template_level = at_own_level(spec, template), template.security_level
     level = _known_level(template, policy)
     limits, places = effective_limits(spec.resources, template, level.limits), mounts.slots(spec, template)
     config = ContainerConfig(
@@ -320,13 +323,13 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         user=template.user or level.default_user,
         working_dir=template.working_dir or "",
         env=_environment(template, level),
-        tmpfs=_mounts(template, level, {each.path for each in places}),
+        tmpfs=_mounts(template, level, {place.path for place in places}),
         slots=places,
         shm_bytes=_shm_bytes(template),
         read_only_root=level.read_only_root,
         capabilities=level.capabilities,
         gpus=limits.gpus,
-        gpus_named=gpus.named(spec.resources, template),
+        gpus_named=gpus.requested_devices(spec.resources, template),
         security_options=_NO_NEW_PRIVILEGES if level.no_new_privileges else (),
         seccomp=level.seccomp,
         sysctls=level.sysctls,
@@ -338,11 +341,11 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
     )
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
-    extra = _beside_the_template(spec, template, said, config)
+    extra = _beside_the_template(spec, template, template_level, config)
     return Shape(
         template=template,
         level=level,
-        fields={name: each for name, each in config.fields().items() if name not in _OWN},
+        fields={name: content for name, content in config.fields().items() if name not in _OWN},
         template_hash=_template_hash(spec, fields, extra),
         template_fields={key: stable_hash(value)[:8] for key, value in {**fields, **extra}.items()},
         probes=ProbeSet(template.startup, template.readiness, template.liveness),
@@ -416,8 +419,8 @@ def _template_hash(spec: SandboxSpec, fields: Mapping[str, object], extra: Mappi
 
     A template of its own is part of the spec; one that is only named may change without a new generation.
     """
-    own = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
-    return stable_hash({**own, **extra})
+    template_fields = fields if spec.template_ref is None else {"templateRef": spec.template_ref.name}
+    return stable_hash({**template_fields, **extra})
 
 
 def _networked(
@@ -438,32 +441,32 @@ def _beside_the_template(
 ) -> dict[str, object]:
     """Return the fields beside the template whose change needs a new container. `own_level` is the template's."""
     # Devices of an existing container can't be changed; the other limits can.
-    found: dict[str, object] = {"gpus": config.gpus_named or config.gpus} if config.gpus else {}
+    extras: dict[str, object] = {"gpus": config.gpus_named or config.gpus} if config.gpus else {}
     if disk.required(spec.resources, template) and config.storage_bytes:
-        found["disk"] = config.storage_bytes
+        extras["disk"] = config.storage_bytes
     # A place that the template has none of; and another source in it makes a new container, too.
     if spec.workspace and not template.workspace:
-        found["workspace"] = mounts.slots(spec, template)
+        extras["workspace"] = mounts.slots(spec, template)
     if spec.restore_from is not None:
-        found["restore_from"] = restore_key(spec.restore_from)
+        extras["restore_from"] = restore_key(spec.restore_from)
     if spec.credentials:  # a new container trusts the authority; after that only the proxy is replaced
-        found["credentials"] = True
+        extras["credentials"] = True
     if template.security_level != own_level:
-        found["security_level"] = template.security_level
-    return found
+        extras["security_level"] = template.security_level
+    return extras
 
 
 def _environment(template: Template, level: Level) -> tuple[tuple[str, str], ...]:
     """Return the environment. HOME is a writable folder, so that tools which need a home work."""
-    asked = {each.name: each.value for each in template.env}
-    return tuple(sorted({**({"HOME": level.home} if level.home else {}), **asked}.items()))
+    variables = {variable.name: variable.value for variable in template.env}
+    return tuple(sorted({**({"HOME": level.home} if level.home else {}), **variables}.items()))
 
 
 def _mounts(template: Template, level: Level, places: Collection[str]) -> tuple[Tmpfs, ...]:
     """Return the level's folders, each replaced by the spec's at the same path, and the spec's others."""
-    mounts = {each.path: each for each in level.tmpfs if each.path not in places}
-    for asked in template.tmpfs:
-        standard = mounts.get(asked.mount_path)
-        noexec = bool(asked.noexec) or (standard is not None and standard.noexec)
-        mounts[asked.mount_path] = Tmpfs(asked.mount_path, asked.size, noexec=noexec)
+    mounts = {folder.path: folder for folder in level.tmpfs if folder.path not in places}
+    for mount in template.tmpfs:
+        standard = mounts.get(mount.mount_path)
+        noexec = bool(mount.noexec) or (standard is not None and standard.noexec)
+        mounts[mount.mount_path] = Tmpfs(mount.mount_path, mount.size, noexec=noexec)
     return tuple(mounts[path] for path in sorted(mounts))

@@ -11,7 +11,7 @@ from controller.policy.quota import contradictions
 
 def admit(spec: SandboxPoolSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a pool: contradictions in its own quota, and its host."""
-    placed = binding.refused(spec.host, policy)
+    placed = binding.refusals(spec.host, policy)
     if spec.quota is None:
         return placed
     return (*placed, *contradictions(spec.quota.hard, spec.quota.per_sandbox, "spec.quota.", "spec.quota."))
@@ -22,7 +22,7 @@ def shares_volumes(template: Template | None) -> str:
     shared = mounts.shared(template) if template is not None else ()
     if not shared:
         return ""
-    names = ", ".join(f"`{each}`" for each in shared)
+    names = ", ".join(f"`{volume}`" for volume in shared)
     return (
         f"its `volumes:` ({names}) would be shared by all sandboxes of a pool; use `volumeClaimTemplates`, which give "
         "each one of its own, or write `readOnly: true`"

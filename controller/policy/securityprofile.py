@@ -8,4 +8,4 @@ from controller.policy.levels.profiles import refusals
 
 def admit(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a profile."""
-    return tuple(Refusal(f"spec.{each.field}", each.message) for each in refusals(spec, policy))
+    return tuple(Refusal(f"spec.{refusal.field}", refusal.message) for refusal in refusals(spec, policy))

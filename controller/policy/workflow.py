@@ -34,7 +34,7 @@ def admit_at(spec: WorkflowSpec, policy: Policy, at: str) -> Iterator[Refusal]:
     """Yield every reason to refuse a workflow that stands at that path."""
     if spec.sandbox is not None:
         yield from _sandbox(spec.sandbox, policy, f"{at}.sandbox")
-    yield from _repeated([each.name for each in spec.parameters], f"{at}.parameters", "parameter")
+    yield from _repeated([parameter.name for parameter in spec.parameters], f"{at}.parameters", "parameter")
     yield from _names(spec, at)
     yield from _graph(spec.stages, f"{at}.stages")
     before = ancestors(spec)
@@ -42,8 +42,8 @@ def admit_at(spec: WorkflowSpec, policy: Policy, at: str) -> Iterator[Refusal]:
         yield from _stage(spec, stage, before[stage.name], f"{at}.{place}")
     for number, stage in enumerate(spec.finally_):
         if stage.after is not None:
-            words = "`finally` stages run one after the other; remove `after`, and write them in their order"
-            yield Refusal(f"{at}.finally[{number}].after", words)
+            message = "`finally` stages run one after the other; remove `after`, and write them in their order"
+            yield Refusal(f"{at}.finally[{number}].after", message)
 
 
 def placed(spec: WorkflowSpec) -> Iterator[tuple[str, Stage]]:
@@ -55,70 +55,70 @@ def placed(spec: WorkflowSpec) -> Iterator[tuple[str, Stage]]:
 
 def dependencies(stages: Sequence[Stage]) -> dict[str, tuple[str, ...]]:
     """Return the names that each stage waits for: those that it says, else the stage before it."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_stage: dict[str, tuple[str, ...]] = {}
     previous: tuple[str, ...] = ()
-    for each in stages:
-        found[each.name] = previous if each.after is None else each.after
-        previous = (each.name,)
-    return found
+    for stage in stages:
+        by_stage[stage.name] = previous if stage.after is None else stage.after
+        previous = (stage.name,)
+    return by_stage
 
 
 def ancestors(spec: WorkflowSpec) -> dict[str, frozenset[str]]:
     """Return the stages that have succeeded before each one begins; for `finally` stages, all that may have."""
     direct = dependencies(spec.stages)
-    found: dict[str, frozenset[str]] = {}
+    by_stage: dict[str, frozenset[str]] = {}
     for name in direct:
-        seen: set[str] = set()
-        rest = list(direct[name])
-        while rest:
-            each = rest.pop()
-            if each not in seen and each in direct:
-                seen.add(each)
-                rest += direct[each]
-        found[name] = frozenset(seen - {name})
+        visited: set[str] = set()
+        queue = list(direct[name])
+        while queue:
+            stage_name = queue.pop()
+            if stage_name not in visited and stage_name in direct:
+                visited.add(stage_name)
+                queue += direct[stage_name]
+        by_stage[name] = frozenset(visited - {name})
     every = frozenset(direct)
-    return found | {each.name: every for each in spec.finally_}
+    return by_stage | {stage.name: every for stage in spec.finally_}
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
     """Return the text with each `$(NAME)` replaced; one without a value becomes empty."""
-    return _REFERENCE.sub(lambda found: values.get(found[1], ""), text)
+    return _REFERENCE.sub(lambda match: values.get(match[1], ""), text)
 
 
 def values_of(
     parameters: Mapping[str, str], outputs: Mapping[str, Mapping[str, str]], run: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what references stand for, by their text."""
-    found = {f"parameters.{name}": value for name, value in parameters.items()}
-    found |= {f"run.{name}": value for name, value in run.items()}
+    by_reference = {f"parameters.{name}": value for name, value in parameters.items()}
+    by_reference |= {f"run.{name}": value for name, value in run.items()}
     for stage, texts in outputs.items():
-        found |= {f"stages.{stage}.outputs.{name}": value for name, value in texts.items()}
-    return found
+        by_reference |= {f"stages.{stage}.outputs.{name}": value for name, value in texts.items()}
+    return by_reference
 
 
 def _sandbox(spec: SandboxSpec, policy: Policy, at: str) -> Iterator[Refusal]:
-    for each in sandbox.admit(spec, policy):
-        yield Refusal(at + each.field.removeprefix("spec"), each.message)
-    for field, words in _NOT_FOR_RUNS.items():
+    for refusal in sandbox.admit(spec, policy):
+        yield Refusal(at + refusal.field.removeprefix("spec"), refusal.message)
+    for field, message in _NOT_FOR_RUNS.items():
         if getattr(spec, field) != SandboxSpec.model_fields[field].default:
             alias = SandboxSpec.model_fields[field].alias or field
-            yield Refusal(f"{at}.{alias}", words)
+            yield Refusal(f"{at}.{alias}", message)
 
 
 def _names(spec: WorkflowSpec, at: str) -> Iterator[Refusal]:
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     artifacts: dict[str, str] = {}
     for place, stage in placed(spec):
-        if stage.name in seen:
-            words = f"`{stage.name}` is also the name of {seen[stage.name]}; give each stage a name of its own"
-            yield Refusal(f"{at}.{place}.name", words)
-        seen.setdefault(stage.name, place)
+        if stage.name in places:
+            message = f"`{stage.name}` is also the name of {places[stage.name]}; give each stage a name of its own"
+            yield Refusal(f"{at}.{place}.name", message)
+        places.setdefault(stage.name, place)
         if stage.copy_ is None:
             continue
         name = stage.copy_.artifact
         if name in artifacts:
-            words = f"`{name}` is also the artifact of stage `{artifacts[name]}`; give each a name of its own"
-            yield Refusal(f"{at}.{place}.copy.artifact", words)
+            message = f"`{name}` is also the artifact of stage `{artifacts[name]}`; give each a name of its own"
+            yield Refusal(f"{at}.{place}.copy.artifact", message)
         artifacts.setdefault(name, stage.name)
 
 
@@ -129,12 +129,12 @@ def _repeated(names: Sequence[str], at: str, what: str) -> Iterator[Refusal]:
 
 
 def _graph(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
-    known = {each.name for each in stages}
+    names = {stage.name for stage in stages}
     for number, stage in enumerate(stages):
         for place, name in enumerate(stage.after or ()):
             where = f"{at}[{number}].after[{place}]"
-            if name not in known:
-                listed = ", ".join(each.name for each in stages if each is not stage) or "none"
+            if name not in names:
+                listed = ", ".join(other_stage.name for other_stage in stages if other_stage is not stage) or "none"
                 yield Refusal(where, f"`{name}` is not a stage of this workflow; the others are {listed}")
             elif name == stage.name:
                 yield Refusal(where, "a stage can't wait for itself; remove it")
@@ -143,41 +143,48 @@ def _graph(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
 
 def _cycle(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
     """Yield a refusal of stages that wait for each other. Of a name that is written twice, the first counts."""
-    named = {each.name: each for each in reversed(stages)}
+    by_name = {stage.name: stage for stage in reversed(stages)}
     waits = {
-        name: tuple(each for each in after if each in named and each != name)
-        for name, after in dependencies([each for each in stages if each is named[each.name]]).items()
+        name: tuple(predecessor for predecessor in after if predecessor in by_name and predecessor != name)
+        for name, after in dependencies([stage for stage in stages if stage is by_name[stage.name]]).items()
     }
     try:
         TopologicalSorter(waits).prepare()
     except CycleError as error:
         chain = list(reversed(error.args[1]))
-        first = next(number for number, each in enumerate(stages) if each.name in chain)
-        words = f"these stages wait for each other: {' after '.join(chain)}; remove one `after`"
-        yield Refusal(f"{at}[{first}].after", words)
+        first = next(number for number, stage in enumerate(stages) if stage.name in chain)
+        message = f"these stages wait for each other: {' after '.join(chain)}; remove one `after`"
+        yield Refusal(f"{at}[{first}].after", message)
 
 
 def _stage(spec: WorkflowSpec, stage: Stage, before: frozenset[str], at: str) -> Iterator[Refusal]:
-    yield from _repeated([each.name for each in stage.outputs], f"{at}.outputs", "output")
+    yield from _repeated([output.name for output in stage.outputs], f"{at}.outputs", "output")
     if stage.exec is not None:
         for number, command in enumerate(stage.exec.commands or ()):
             if _COMMAND_REFERENCE.search(command):
-                words = "`$(...)` is not replaced in commands, so that no value becomes a script; pass it as a variable"
+                message = (
+                    "`$(...)` is not replaced in commands, so that no value becomes a script; pass it as a variable"
+                )
                 example = '`env: [{name: REF, value: $(parameters.ref)}]` and "$REF"'
-                words = f"{words}: {example} (backquotes run a command of the shell)"
-                yield Refusal(f"{at}.exec.commands[{number}]", words)
+                message = f"{message}: {example} (backquotes run a command of the shell)"
+                yield Refusal(f"{at}.exec.commands[{number}]", message)
         for number, variable in enumerate(stage.exec.env):
             yield from _references(spec, before, variable.value, f"{at}.exec.env[{number}].value")
-        if sum(len(each.encode(errors="surrogatepass")) + 1 for each in stage.exec.commands or ()) > _SCRIPT_BYTES:
-            words = f"they are longer than {_SCRIPT_BYTES} bytes together; put a script into the sandbox, and run that"
-            yield Refusal(f"{at}.exec.commands", words)
-        if stage.exec.command and (refused := program_refused(stage.exec.command[0])):
-            yield Refusal(f"{at}.exec.command[0]", refused)
-        if refused := folder_refused(stage.exec.working_dir or ""):
-            yield Refusal(f"{at}.exec.workingDir", refused)
+        if (
+            sum(len(command.encode(errors="surrogatepass")) + 1 for command in stage.exec.commands or ())
+            > _SCRIPT_BYTES
+        ):
+            message = (
+                f"they are longer than {_SCRIPT_BYTES} bytes together; put a script into the sandbox, and run that"
+            )
+            yield Refusal(f"{at}.exec.commands", message)
+        if stage.exec.command and (reason := program_refused(stage.exec.command[0])):
+            yield Refusal(f"{at}.exec.command[0]", reason)
+        if reason := folder_refused(stage.exec.working_dir or ""):
+            yield Refusal(f"{at}.exec.workingDir", reason)
     if stage.agent is not None:
         yield from _agent(spec, stage.agent, before, f"{at}.agent")
-        if any(each.name == ANSWER for each in stage.outputs):
+        if any(output.name == ANSWER for output in stage.outputs):
             yield Refusal(f"{at}.outputs", f"`{ANSWER}` is the agent's own output; use another name")
 
 
@@ -190,21 +197,21 @@ def _agent(spec: WorkflowSpec, agent: AgentStage, before: frozenset[str], at: st
 
 def _references(spec: WorkflowSpec, before: frozenset[str], text: str, at: str) -> Iterator[Refusal]:
     """Yield a refusal for each `$(...)` that stands for nothing."""
-    parameters = {each.name for each in spec.parameters}
-    stages = {each.name: each for _, each in placed(spec)}
-    for found in _REFERENCE.finditer(text):
-        match found[1].split("."):
+    parameters = {parameter.name for parameter in spec.parameters}
+    stages = {stage.name: stage for _, stage in placed(spec)}
+    for match in _REFERENCE.finditer(text):
+        match match[1].split("."):
             case ["parameters", name]:
                 if name not in parameters:
                     listed = ", ".join(sorted(parameters)) or "none"
-                    yield Refusal(at, f"`{found[0]}` names no parameter; declared are {listed}")
+                    yield Refusal(at, f"`{match[0]}` names no parameter; declared are {listed}")
             case ["run", field] if field in _RUN_FIELDS:
                 continue
             case ["stages", name, "outputs", output]:
                 yield from _output(stages, before, name, output, at)
             case _:
-                words = "write $(parameters.NAME), $(stages.STAGE.outputs.NAME) or $(run.name)"
-                yield Refusal(at, f"`{found[0]}` stands for nothing; {words}")
+                advice = "write $(parameters.NAME), $(stages.STAGE.outputs.NAME) or $(run.name)"
+                yield Refusal(at, f"`{match[0]}` stands for nothing; {advice}")
 
 
 def _output(stages: Mapping[str, Stage], before: frozenset[str], name: str, output: str, at: str) -> Iterator[Refusal]:
@@ -214,7 +221,7 @@ def _output(stages: Mapping[str, Stage], before: frozenset[str], name: str, outp
         return
     if name not in before:
         yield Refusal(at, f"stage `{name}` need not have ended by then; add it to `after`")
-    outputs = [each.name for each in stage.outputs] + ([ANSWER] if stage.agent is not None else [])
+    outputs = [output.name for output in stage.outputs] + ([ANSWER] if stage.agent is not None else [])
     if output not in outputs:
         listed = ", ".join(outputs) or "none"
         yield Refusal(at, f"stage `{name}` has no output `{output}`; its outputs are {listed}")

@@ -13,42 +13,42 @@ _CHANGEABLE = ("run_state", "active_deadline_seconds", "ttl_seconds_after_finish
 
 def admit(spec: WorkflowRunSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason to refuse a run by itself; `refusals` judges it with its workflow."""
-    names = [each.name for each in spec.parameters]
-    found = [
+    names = [parameter.name for parameter in spec.parameters]
+    reasons = [
         Refusal(f"spec.parameters[{number}].name", f"parameter `{name}` is given twice; keep one")
         for number, name in enumerate(names)
         if name in names[:number]
     ]
     if spec.workflow is not None:
-        found += admit_at(spec.workflow, policy, "spec.workflow")
-    return tuple(found)
+        reasons += admit_at(spec.workflow, policy, "spec.workflow")
+    return tuple(reasons)
 
 
 def values(spec: WorkflowRunSpec, workflow: WorkflowSpec) -> dict[str, str]:
     """Return the values of the workflow's parameters in this run; those without one are left out."""
-    given = {each.name: each.value for each in spec.parameters}
-    found = {each.name: given.get(each.name, each.default) for each in workflow.parameters}
-    return {name: value for name, value in found.items() if value is not None}
+    assigned = {parameter.name: parameter.value for parameter in spec.parameters}
+    merged = {parameter.name: assigned.get(parameter.name, parameter.default) for parameter in workflow.parameters}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def refusals(spec: WorkflowRunSpec, workflow: WorkflowSpec) -> Iterator[Refusal]:
     """Yield every reason why this run of the workflow can't begin."""
-    known = {each.name for each in workflow.parameters}
-    for number, each in enumerate(spec.parameters):
-        if each.name not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            words = f"`{each.name}` is not a parameter of the workflow; it has {listed}"
-            yield Refusal(f"spec.parameters[{number}].name", words)
-        if len(each.value.encode(errors="surrogatepass")) > PARAMETER_BYTES:
-            words = f"is longer than {PARAMETER_BYTES} bytes; write it into a file of the sandbox"
-            yield Refusal(f"spec.parameters[{number}].value", words)
-    without = [each.name for each in workflow.parameters if each.name not in values(spec, workflow)]
+    names = {parameter.name for parameter in workflow.parameters}
+    for number, parameter in enumerate(spec.parameters):
+        if parameter.name not in names:
+            listed = ", ".join(sorted(names)) or "none"
+            message = f"`{parameter.name}` is not a parameter of the workflow; it has {listed}"
+            yield Refusal(f"spec.parameters[{number}].name", message)
+        if len(parameter.value.encode(errors="surrogatepass")) > PARAMETER_BYTES:
+            message = f"is longer than {PARAMETER_BYTES} bytes; write it into a file of the sandbox"
+            yield Refusal(f"spec.parameters[{number}].value", message)
+    without = [parameter.name for parameter in workflow.parameters if parameter.name not in values(spec, workflow)]
     if without:
-        words = f"{', '.join(f'`{each}`' for each in without)}: no value, and the workflow has no default; add it"
-        yield Refusal("spec.parameters", words)
+        message = f"{', '.join(f'`{name}`' for name in without)}: no value, and the workflow has no default; add it"
+        yield Refusal("spec.parameters", message)
     if workflow.sandbox is None and spec.sandbox_ref is None:
-        words = "the workflow describes no sandbox; add `sandboxRef: {name: ...}`, or `sandbox:` to the workflow"
-        yield Refusal("spec.sandboxRef", words)
+        message = "the workflow describes no sandbox; add `sandboxRef: {name: ...}`, or `sandbox:` to the workflow"
+        yield Refusal("spec.sandboxRef", message)
 
 
 def changed(before: WorkflowRunSpec, now: WorkflowRunSpec, phase: str = "Running") -> Iterator[Refusal]:

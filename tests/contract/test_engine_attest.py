@@ -100,7 +100,7 @@ def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> Non
 def test_the_report_of_a_sandbox_is_as_the_table_of_levels_says(world: World, level: str) -> None:
     wanted, table = rendered(level), BUILT_IN[level]
     inside = run(world, world.new_uid(), wanted)
-    found = {each.name: each.found for each in report(wanted, inside, "runc")}
+    found = {each.name: each.observed for each in report(wanted, inside, "runc")}
     assert found["runtime"] == "runc"
     assert found["user"].split()[0] == (table.default_user or "20000:20000")  # the test image's own
     assert found["capabilities bounding"] == names_of(mask_of(table.capabilities))

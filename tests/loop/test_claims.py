@@ -328,7 +328,7 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house:
 
 def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: LoopHarness) -> None:
     filled(house, 1)
-    house.policy = Policy(images=ImageRules(allowed=("other:*",)))
+    house.policy = Policy(images=ImageRules(allowed_patterns=("other:*",)))
     house.daemon()
     house.turn.run()
     [member] = [each for each in house.store.instances() if each.role == "warm"]

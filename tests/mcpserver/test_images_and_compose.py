@@ -29,7 +29,7 @@ def images(world: World) -> FakeImages:
     """Images of the world's host; builds are allowed, and pushes to one registry."""
     made = FakeImages({"paddock/python:1": "sha256:1", "secret/tool:1": "sha256:2"}, set)
     made.remote = {"registry.example.org/team/tool:1": "sha256:3"}
-    rules = ImageRules(allowed=("paddock/*", "registry.example.org/*"))
+    rules = ImageRules(allowed_patterns=("paddock/*", "registry.example.org/*"))
     work = ImageWorkRules(build="copy-only", push_registries=("registry.example.org",))
     services = world.services
     service = ImageService(made, rules, work, services.recorder, services.registry)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from controller.kinds.runtime.images import OURS
-from controller.policy.build.dockerfile import labelled, read_dockerfile, refused, tag_refused, with_tag
+from controller.policy.build.dockerfile import find_problems, labelled, read_dockerfile, tag_refused, with_tag
 from controller.policy.images import ImageRules
 
 RULES = ImageRules(("paddock/*", "registry.example/team/*"))
@@ -16,7 +16,7 @@ NO_RUN = "RUN: the operator allows no commands in builds"
 
 def said(text: str, allowed: str = "run", rules: ImageRules = RULES) -> list[str]:
     recipe, problems = read_dockerfile("D", text)
-    return [str(each) for each in (*problems, *refused(recipe, rules, allowed))]  # type: ignore[arg-type]
+    return [str(each) for each in (*problems, *find_problems(recipe, rules, allowed))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from controller.policy.images import (
     RECIPES,
     ImageRules,
     address_refused,
+    image_refusals,
     is_vouched_for,
-    refused,
     registry_server,
     remedy,
     tag_of,
@@ -35,7 +35,7 @@ DIGEST = "@sha256:" + "a" * 64
     ],
 )
 def test_allowed_images(image: str, allowed: tuple[str, ...]) -> None:
-    assert list(refused(image, ImageRules(allowed))) == []
+    assert list(image_refusals(image, ImageRules(allowed))) == []
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,17 @@ def test_allowed_images(image: str, allowed: tuple[str, ...]) -> None:
     ],
 )
 def test_refused_images(image: str, allowed: tuple[str, ...]) -> None:
-    (words,) = refused(image, ImageRules(allowed))
+    (words,) = image_refusals(image, ImageRules(allowed))
     assert f"`{image}` is not an image" in words
     assert allowed[0] in words
 
 
 def test_an_operator_may_require_digests() -> None:
     rules = ImageRules(pinned=True)
-    assert list(refused("a/b:1" + DIGEST, rules)) == []
-    assert list(refused("a/b:1", rules)) == ["this host's operator requires images by digest; write `a/b@sha256:...`"]
+    assert list(image_refusals("a/b:1" + DIGEST, rules)) == []
+    assert list(image_refusals("a/b:1", rules)) == [
+        "this host's operator requires images by digest; write `a/b@sha256:...`"
+    ]
 
 
 def test_it_is_part_of_admission_and_of_the_policy() -> None:
@@ -93,13 +95,13 @@ def test_it_is_part_of_admission_and_of_the_policy() -> None:
     ],
 )
 def test_a_registry_that_is_an_address_or_this_host_is_refused_unless_listed(image: str) -> None:
-    (words,) = refused(image, ANY_IMAGE)
+    (words,) = image_refusals(image, ANY_IMAGE)
     registry = image.partition("/")[0]
     assert words.startswith(f"`{registry}` is an address, or this host itself")
-    assert list(refused(image, ImageRules(local_registries=(registry,)))) == []
-    assert list(refused(image, ImageRules((f"{registry}/*",)))) == []
+    assert list(image_refusals(image, ImageRules(local_registries=(registry,)))) == []
+    assert list(image_refusals(image, ImageRules((f"{registry}/*",)))) == []
     other = ImageRules(("*",), local_registries=("127.0.0.1:1", f"{registry}0"))
-    assert list(refused(image, other)) == [words]
+    assert list(image_refusals(image, other)) == [words]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_a_registry_that_is_an_address_or_this_host_is_refused_unless_listed(ima
     ],
 )
 def test_other_registries_are_accepted(image: str) -> None:
-    assert list(refused(image, ANY_IMAGE)) == []
+    assert list(image_refusals(image, ANY_IMAGE)) == []
 
 
 def test_registries_at_private_addresses_are_refused() -> None:

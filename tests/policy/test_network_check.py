@@ -7,8 +7,8 @@ import pytest
 from controller.policy.network.check import Reach, check
 from controller.policy.network.egress import squid_conf
 
-LISTED = Reach("development", "sealed", asked=("git.example.org", "*.wild.example.net"))
-BUILD = Reach("build", "sealed", known=("files.example.org", "index.example.org"))
+LISTED = Reach("development", "sealed", requested_hosts=("git.example.org", "*.wild.example.net"))
+BUILD = Reach("build", "sealed", level_hosts=("files.example.org", "index.example.org"))
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,20 @@ BUILD = Reach("build", "sealed", known=("files.example.org", "index.example.org"
 )
 def test_a_verdict_names_its_rule(reach: Reach, host: str, port: int, allowed: bool, rule: str) -> None:
     verdict = check(host, port, reach)
-    assert (verdict.allowed, verdict.rule) == (allowed, rule)
+    assert (verdict.is_allowed, verdict.rule) == (allowed, rule)
 
 
 def test_a_narrowed_list_of_build_decides() -> None:
-    narrowed = Reach("build", "sealed", asked=("files.example.org",), known=BUILD.known)
-    assert check("files.example.org", 443, narrowed).allowed
+    narrowed = Reach("build", "sealed", requested_hosts=("files.example.org",), level_hosts=BUILD.level_hosts)
+    assert check("files.example.org", 443, narrowed).is_allowed
     assert check("index.example.org", 443, narrowed).rule == "spec.network.allowedHosts"
 
 
 @pytest.mark.parametrize("host", ["git.example.org", "a.wild.example.net", "wild.example.net", "xgit.example.org"])
 def test_verdicts_are_those_of_the_proxys_patterns(host: str) -> None:
     listed = [
-        line.split()[-1] for line in squid_conf(LISTED.asked or ()).splitlines() if line.startswith("acl listed ")
+        line.split()[-1]
+        for line in squid_conf(LISTED.requested_hosts or ()).splitlines()
+        if line.startswith("acl listed ")
     ]
-    assert check(host, 443, LISTED).allowed == any(re.search(each, host) for each in listed)
+    assert check(host, 443, LISTED).is_allowed == any(re.search(each, host) for each in listed)

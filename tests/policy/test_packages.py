@@ -10,7 +10,7 @@ from hypothesis import given
 from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy import sandbox
-from controller.policy.build.dockerfile import read_dockerfile, refused
+from controller.policy.build.dockerfile import find_problems, read_dockerfile
 from controller.policy.images import ImageRules, is_own
 from controller.policy.levels.levels import Policy
 from controller.policy.packages.install import (
@@ -149,7 +149,7 @@ def test_an_install_runs_nothing_of_the_package(line: str) -> None:
     assert plan.lock.startswith(FETCHED)
     recipe, problems = read_dockerfile("D", plan.dockerfile)
     assert not problems
-    assert not refused(recipe, ImageRules(("paddock/*",)), "copy"), "it needs no RUN"
+    assert not find_problems(recipe, ImageRules(("paddock/*",)), "copy"), "it needs no RUN"
     tag = plan.tag_of([], "one")
     assert is_own(tag), "no registry may fill it"
     assert tag != plan.tag_of([Locked("dependency", "1", HASH)], "one"), "what was resolved is part of its name"

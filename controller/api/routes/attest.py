@@ -70,5 +70,5 @@ def _answer(attested: Attested) -> serialize.Json:
         "reason": verdict.reason,
         "message": verdict.message,
         "facts": [{name: getattr(fact, name) for name in AttestedFact.model_fields} for fact in verdict.compared],
-        "report": [{"name": row.name, "found": row.found} for row in attested.report],
+        "report": [{"name": row.name, "found": row.observed} for row in attested.report],
     }

@@ -48,12 +48,12 @@ def check_(ctx: click.Context, name: str, host: str, namespace: str | None, outp
     client, name = connect(ctx), name.removeprefix("sandbox/")
     verdict = check(server, port, _reach(client, namespace or DEFAULT_NAMESPACE, name))
     if output is None:
-        outcome = "allowed" if verdict.allowed else "refused"
+        outcome = "allowed" if verdict.is_allowed else "refused"
         say(f"sandbox/{name}: {server}:{port} would be {outcome}\n  rule: {verdict.rule}\n  {verdict.message}")
     else:
-        fields = {"host": server, "port": port, "allowed": verdict.allowed, "rule": verdict.rule}
+        fields = {"host": server, "port": port, "allowed": verdict.is_allowed, "rule": verdict.rule}
         say((json_text if output == "json" else yaml_text)({**fields, "message": verdict.message}))
-    if not verdict.allowed:
+    if not verdict.is_allowed:
         ctx.exit(1)
 
 
@@ -85,8 +85,8 @@ def _reach(client: Client, namespace: str, name: str) -> Any:
     return Reach(
         level=level,
         mode=(template.get("network") or {}).get("mode") or network["mode"],
-        asked=None if requested_hosts is None else tuple(requested_hosts),
-        known=None if level_hosts is None else tuple(level_hosts),
+        requested_hosts=None if requested_hosts is None else tuple(requested_hosts),
+        level_hosts=None if level_hosts is None else tuple(level_hosts),
         local_network=own_network.get("localNetwork") == "Allowed",
         peers=own_network.get("peers") == "Allowed",
     )

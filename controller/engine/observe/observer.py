@@ -39,7 +39,7 @@ from controller.engine.usage.limits import in_force, read_limits
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.container import Limits
-from controller.policy.attest.mounted import moved
+from controller.policy.attest.mounted import has_moved
 from controller.ports import Meter, NullMeter
 
 log = logging.getLogger(__name__)
@@ -312,7 +312,7 @@ class Observer:
             return replace(container, inside=inside)
         # In this order: a mount is recorded before it exists, so none found inside is unknown.
         bound = self._mounts.bound(container.uid)
-        if inside is not None and moved(inside, bound):
+        if inside is not None and has_moved(inside, bound):
             bound = self._mounts.renamed(container.uid)
             inside = read_inside(container.pid, container.id, self._cgroups.proc)
         unrecorded = bool(container.slots) and not self._mounts.is_recorded(container.uid)

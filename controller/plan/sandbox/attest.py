@@ -104,7 +104,7 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):
         return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
-    if context.memory.crashes < _RESTARTS and all(each.holds or each.gone for each in compared):
+    if context.memory.crashes < _RESTARTS and all(each.holds or each.is_missing for each in compared):
         return Verdict("False", MOUNTS_GONE, f"{message}; a restart mounts it again", compared)
     return Verdict("False", REASON, message, compared)
 

@@ -42,7 +42,7 @@ _QUESTIONS = 4  # of one sandbox: another spec, its networks changing
 
 def hides_processes(runtime: str) -> bool:
     """Return True if this runtime hides a sandbox's processes from the host's /proc."""
-    return any(each in runtime for each in _HIDING)
+    return any(hiding in runtime for hiding in _HIDING)
 
 
 def facts(
@@ -57,39 +57,48 @@ def facts(
 
     `bound` are the bind mounts that this host made in the sandbox, all of them if `recorded`.
     """
-    known, asked = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound), recorded)
-    found = known.get(asked)
-    if found is None:
-        if len(known) >= _QUESTIONS:
-            known.clear()
-        found = known[asked] = (
+    answers, question = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound), recorded)
+    answer = answers.get(question)
+    if answer is None:
+        if len(answers) >= _QUESTIONS:
+            answers.clear()
+        answer = answers[question] = (
             *_facts(config, inside, networks),
-            *mounted.facts(config, inside, asked[2], recorded=recorded),
+            *mounted.facts(config, inside, question[2], recorded=recorded),
         )
-    return found
+    return answer
 
 
 def differing(compared: Iterable[Fact]) -> str:
     """Return the differences as a message; "" if there are none."""
-    return "; ".join(f"{each.name}: found {each.found}, wanted {each.wanted}" for each in compared if not each.holds)
+    return "; ".join(
+        f"{fact.name}: found {fact.observed}, wanted {fact.desired}" for fact in compared if not fact.holds
+    )
 
 
 def _facts(config: ContainerConfig, inside: InsideState, networks: bool) -> Iterator[Fact]:
     yield from _user(config, inside)
-    wanted, found = mask_of(config.capabilities), inside.bounding
-    yield Fact("capabilities that programs can gain", names_of(found), names_of(wanted), not found & ~wanted)
-    held = wanted if inside.uid == 0 else 0
-    holds = not inside.capabilities & ~held
-    yield Fact("capabilities held", names_of(inside.capabilities), names_of(held), holds)
-    asked = any(each.startswith("no-new-privileges") for each in config.security_options)
-    yield Fact("no new privileges", _yes(inside.no_new_privileges), _yes(asked), inside.no_new_privileges or not asked)
+    configured, bounding = mask_of(config.capabilities), inside.bounding
+    yield Fact(
+        "capabilities that programs can gain", names_of(bounding), names_of(configured), not bounding & ~configured
+    )
+    expected = configured if inside.uid == 0 else 0
+    holds = not inside.capabilities & ~expected
+    yield Fact("capabilities held", names_of(inside.capabilities), names_of(expected), holds)
+    is_requested = any(option.startswith("no-new-privileges") for option in config.security_options)
+    yield Fact(
+        "no new privileges",
+        _yes(inside.no_new_privileges),
+        _yes(is_requested),
+        inside.no_new_privileges or not is_requested,
+    )
     modes = {0: "none", 1: "strict", SECCOMP_FILTER: "filter"}
     filtered = modes.get(inside.seccomp, str(inside.seccomp))
     yield Fact("seccomp", filtered, "filter", inside.seccomp == SECCOMP_FILTER)
     labels = label_wanted(config)
     if labels:
         found_label = inside.label or "none"
-        yield Fact("mandatory access", found_label, " ".join(labels), all(each in found_label for each in labels))
+        yield Fact("mandatory access", found_label, " ".join(labels), all(label in found_label for label in labels))
     yield from _mounts(config, inside)
     yield from _gpus(config, inside)
     shared = ", ".join(inside.shared) or "none"
@@ -106,25 +115,25 @@ def _user(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     uid, _, gid = config.user.partition(":")
     if not uid.isdigit():
         owned, ids = config.owned_ids, {inside.uid, inside.gid} - {config.own_id}
-        holds = owned is None or not any(each in owned for each in ids)
+        holds = owned is None or not any(user_id in owned for user_id in ids)
         yield Fact("user", f"{inside.uid}:{inside.gid}", "the image's, and not another sandbox's", holds)
         return
-    wanted = (int(uid), int(gid) if gid.isdigit() else 0)
-    found = (inside.uid, inside.gid)
-    yield Fact("user", f"{found[0]}:{found[1]}", f"{wanted[0]}:{wanted[1]}", found == wanted)
-    if min(wanted) >= LOWEST_FREE_ID:
-        low = [each for each in inside.groups if each < LOWEST_FREE_ID]
+    configured = (int(uid), int(gid) if gid.isdigit() else 0)
+    observed = (inside.uid, inside.gid)
+    yield Fact("user", f"{observed[0]}:{observed[1]}", f"{configured[0]}:{configured[1]}", observed == configured)
+    if min(configured) >= LOWEST_FREE_ID:
+        low = [group for group in inside.groups if group < LOWEST_FREE_ID]
         yield Fact("groups of the host's users", ", ".join(map(str, low)) or "none", "none", not low)
 
 
 def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
-    mounts = {each.path: each for each in inside.mounts}
+    mounts = {mount.path: mount for mount in inside.mounts}
     root = mounts.get("/")
     read_only = root is not None and not root.writable
-    asked = config.read_only_root
-    yield Fact("read-only root", _yes(read_only), _yes(asked), read_only or not asked)
-    for each in config.tmpfs:
-        yield _tmpfs(each, mounts.get(each.path))
+    is_requested = config.read_only_root
+    yield Fact("read-only root", _yes(read_only), _yes(is_requested), read_only or not is_requested)
+    for folder in config.tmpfs:
+        yield _tmpfs(folder, mounts.get(folder.path))
     if config.agent:
         yield _agent(mounts.get(FOLDER))
     shm = mounts.get(_SHARED_MEMORY)
@@ -133,39 +142,39 @@ def _mounts(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
         yield Fact(_SHARED_MEMORY, _size(shm.size_bytes), format_bytes(config.shm_bytes), holds)
     # Root of a mapped sandbox has no rights in cgroups: they belong to the host's root, whom its map lacks.
     closed = ("cgroup", "cgroup2") if inside.own_users else ()
-    changeable = (each for each in inside.mounts if each.writable and each.kind not in closed)
-    kernel = [each.path for each in changeable if _is_kernels(each)]
+    changeable = (mount for mount in inside.mounts if mount.writable and mount.kind not in closed)
+    kernel = [mount.path for mount in changeable if _is_kernels(mount)]
     exposed = kernel or [path for path in ("/proc/sys", "/sys") if path not in mounts]
     yield Fact("kernel settings writable", ", ".join(exposed) or "none", "none", not exposed)
-    others = sorted(each.path for each in inside.mounts if each.writable and not _expected(each, config))
-    yield Fact("other writable mounts", ", ".join(others) or "none", "none", not others)
+    unexpected = sorted(mount.path for mount in inside.mounts if mount.writable and not _expected(mount, config))
+    yield Fact("other writable mounts", ", ".join(unexpected) or "none", "none", not unexpected)
 
 
 def _gpus(config: ContainerConfig, inside: InsideState) -> Iterator[Fact]:
     """Compare the number of GPUs, as NVIDIA's runtime mounts them. Their indexes are the driver's, not the spec's."""
-    found = sorted(each.path for each in inside.mounts if _GPU.fullmatch(each.path))
-    if found or config.gpus:
-        wanted = f"at most {config.gpus}" if config.gpus else "none"
-        yield Fact("GPUs", ", ".join(found) or "none", wanted, len(found) <= config.gpus)
+    devices = sorted(mount.path for mount in inside.mounts if _GPU.fullmatch(mount.path))
+    if devices or config.gpus:
+        limit = f"at most {config.gpus}" if config.gpus else "none"
+        yield Fact("GPUs", ", ".join(devices) or "none", limit, len(devices) <= config.gpus)
 
 
-def _agent(found: ObservedMount | None) -> Fact:
+def _agent(mount: ObservedMount | None) -> Fact:
     """Compare the agent's runtime. An older one is right, too: a newer image recreates nothing."""
-    if found is None:
-        return Fact(FOLDER, "no mount", _AGENT, holds=False, gone=True)
-    ours, mode = is_runtime(found.origin), "read-write" if found.writable else "read-only"
-    shown = f"the agent's runtime {mode}" if ours else f"{found.kind} {found.origin} {mode}"
-    return Fact(FOLDER, shown, _AGENT, ours and not found.writable)
+    if mount is None:
+        return Fact(FOLDER, "no mount", _AGENT, holds=False, is_missing=True)
+    ours, mode = is_runtime(mount.origin), "read-write" if mount.writable else "read-only"
+    description = f"the agent's runtime {mode}" if ours else f"{mount.kind} {mount.origin} {mode}"
+    return Fact(FOLDER, description, _AGENT, ours and not mount.writable)
 
 
-def _tmpfs(wanted: Tmpfs, found: ObservedMount | None) -> Fact:
-    asked = f"tmpfs {_size(wanted.size_bytes)} nosuid nodev{' noexec' if wanted.noexec else ''}"
-    if found is None:
-        return Fact(wanted.path, "no mount", asked, holds=False, gone=True)
-    flags = "".join(f" {name}" for name in ("nosuid", "nodev", "noexec") if getattr(found, name))
-    sized = 0 < found.size_bytes <= _pages(wanted.size_bytes)
-    holds = found.kind == "tmpfs" and sized and found.nosuid and found.nodev and (found.noexec or not wanted.noexec)
-    return Fact(wanted.path, f"{found.kind} {_size(found.size_bytes)}{flags}", asked, holds)
+def _tmpfs(folder: Tmpfs, mount: ObservedMount | None) -> Fact:
+    expectation = f"tmpfs {_size(folder.size_bytes)} nosuid nodev{' noexec' if folder.noexec else ''}"
+    if mount is None:
+        return Fact(folder.path, "no mount", expectation, holds=False, is_missing=True)
+    flags = "".join(f" {name}" for name in ("nosuid", "nodev", "noexec") if getattr(mount, name))
+    sized = 0 < mount.size_bytes <= _pages(folder.size_bytes)
+    holds = mount.kind == "tmpfs" and sized and mount.nosuid and mount.nodev and (mount.noexec or not folder.noexec)
+    return Fact(folder.path, f"{mount.kind} {_size(mount.size_bytes)}{flags}", expectation, holds)
 
 
 def _expected(mount: ObservedMount, config: ContainerConfig) -> bool:
@@ -173,7 +182,7 @@ def _expected(mount: ObservedMount, config: ContainerConfig) -> bool:
     path = mount.path
     if path == "/" or _below(path, _KERNEL_SETTINGS):
         return True
-    if path in {*(each.path for each in config.tmpfs), *(each.path for each in config.slots)} or path == _PROC:
+    if path in {*(folder.path for folder in config.tmpfs), *(slot.path for slot in config.slots)} or path == _PROC:
         return True
     masked = path.startswith(f"{_PROC}/") and mount.kind in ("tmpfs", "devtmpfs")
     return masked or _below(path, (_DEVICES,)) or (path in _ENGINES_FILES and not config.read_only_root)
@@ -190,7 +199,7 @@ def _is_kernels(mount: ObservedMount) -> bool:
 
 
 def _below(path: str, folders: Iterable[str]) -> bool:
-    return any(path == each or path.startswith(f"{each}/") for each in folders)
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def _pages(size_bytes: int) -> int:
@@ -200,16 +209,16 @@ def _pages(size_bytes: int) -> int:
 
 def mask_of(names: Iterable[str]) -> int:
     """Return capabilities as the kernel's bit mask. ValueError for an unknown name."""
-    return sum(1 << CAPABILITIES.index(each) for each in set(names))
+    return sum(1 << CAPABILITIES.index(name) for name in set(names))
 
 
 def names_of(mask: int) -> str:
     """Return the names of a bit mask's capabilities."""
-    known = [name for number, name in enumerate(CAPABILITIES) if mask >> number & 1]
-    if len(known) == len(CAPABILITIES):
+    names = [name for number, name in enumerate(CAPABILITIES) if mask >> number & 1]
+    if len(names) == len(CAPABILITIES):
         return "all"
     newer = [str(number) for number in range(len(CAPABILITIES), mask.bit_length()) if mask >> number & 1]
-    return ", ".join((*known, *newer)) or "none"
+    return ", ".join((*names, *newer)) or "none"
 
 
 def _size(size_bytes: int) -> str:

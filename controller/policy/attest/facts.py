@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One comparison, in the terms of a spec. `gone`: one of the engine's own mounts is not there; a start makes it."""
+    """One comparison, in the terms of a spec.
+
+    `is_missing`: one of the engine's own mounts is not there; a start makes it.
+    """
 
     name: str
-    found: str
-    wanted: str
+    observed: str
+    desired: str
     holds: bool
-    gone: bool = False
+    is_missing: bool = False

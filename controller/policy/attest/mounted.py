@@ -17,47 +17,50 @@ def facts(
     config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount], *, recorded: bool = True
 ) -> Iterator[Fact]:
     """Yield one comparison for each slot; without a record, of an unjudged mount by its flags alone."""
-    known, found = {each.path: each for each in bound}, {each.path: each for each in inside.mounts}
-    unjudged_paths = () if recorded else unjudged(config, inside, known.values())
+    bound_by_path, mount_by_path = (
+        {binding.path: binding for binding in bound},
+        {mount.path: mount for mount in inside.mounts},
+    )
+    unjudged_paths = () if recorded else unjudged(config, inside, bound_by_path.values())
     for slot in config.slots:
         if slot.path in unjudged_paths:
-            mount = found[slot.path]
-            yield Fact(slot.path, _words(mount), "nosuid nodev", holds=mount.nosuid and mount.nodev)
+            mount = mount_by_path[slot.path]
+            yield Fact(slot.path, _describe(mount), "nosuid nodev", holds=mount.nosuid and mount.nodev)
         else:
-            yield _fact(slot.path, known.get(slot.path), found.get(slot.path))
+            yield _fact(slot.path, bound_by_path.get(slot.path), mount_by_path.get(slot.path))
 
 
 def unjudged(config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount]) -> tuple[str, ...]:
     """Return the slots with a mount of which nothing is recorded."""
-    known, found = {each.path for each in bound}, {each.path: each for each in inside.mounts}
-    paths = (each.path for each in config.slots if each.path in found and each.path not in known)
-    return tuple(path for path in paths if not is_empty(found[path]))
+    bound_paths, mount_by_path = {binding.path for binding in bound}, {mount.path: mount for mount in inside.mounts}
+    paths = (slot.path for slot in config.slots if slot.path in mount_by_path and slot.path not in bound_paths)
+    return tuple(path for path in paths if not is_empty(mount_by_path[path]))
 
 
-def _fact(path: str, bound: BoundMount | None, found: ObservedMount | None) -> Fact:
-    asked = bound.mount.removeprefix(f"{path} from ") if bound else "nothing"
-    if found is None:
-        return Fact(path, "no mount", asked, holds=True)
-    if is_empty(found):
-        return Fact(path, "nothing yet", asked, holds=True)
+def _fact(path: str, bound: BoundMount | None, mount: ObservedMount | None) -> Fact:
+    expectation = bound.mount.removeprefix(f"{path} from ") if bound else "nothing"
+    if mount is None:
+        return Fact(path, "no mount", expectation, holds=True)
+    if is_empty(mount):
+        return Fact(path, "nothing yet", expectation, holds=True)
     holds = (
         bound is not None
-        and found.origin == (bound.origin or found.origin)
-        and found.nosuid
-        and found.nodev
-        and (not found.writable or not bound.read_only)
+        and mount.origin == (bound.origin or mount.origin)
+        and mount.nosuid
+        and mount.nodev
+        and (not mount.writable or not bound.read_only)
     )
-    return Fact(path, asked if holds else _words(found), f"{asked} nosuid nodev", holds=holds)
+    return Fact(path, expectation if holds else _describe(mount), f"{expectation} nosuid nodev", holds=holds)
 
 
-def _words(found: ObservedMount) -> str:
-    flags = "".join(f" {name}" for name in ("nosuid", "nodev") if getattr(found, name))
-    return f"{found.kind} {found.origin} {'read-write' if found.writable else 'read-only'}{flags}"
+def _describe(mount: ObservedMount) -> str:
+    flags = "".join(f" {name}" for name in ("nosuid", "nodev") if getattr(mount, name))
+    return f"{mount.kind} {mount.origin} {'read-write' if mount.writable else 'read-only'}{flags}"
 
 
-def is_empty(found: ObservedMount) -> bool:
+def is_empty(mount: ObservedMount) -> bool:
     """Return True if nothing is bound at a slot, as in a new container."""
-    return found.kind == "tmpfs" and not found.writable and found.size_bytes == EMPTY_BYTES
+    return mount.kind == "tmpfs" and not mount.writable and mount.size_bytes == EMPTY_BYTES
 
 
 def resized(bound: BoundMount, mount: Mount) -> bool:
@@ -71,20 +74,21 @@ def missing(
     mounts: Iterable[Mount], inside: InsideState | None, bound: Iterable[BoundMount], *, recorded: bool = True
 ) -> tuple[Mount, ...]:
     """Return the mounts that are missing: never made, or unmounted inside. Without a record, only the latter."""
-    known = {each.path: each.mount for each in bound if each.origin}  # else it was only begun
-    found = {each.path: each for each in inside.mounts} if inside is not None and not inside.unread else None
+    bound_mounts = {binding.path: binding.mount for binding in bound if binding.origin}  # else it was only begun
+    mount_by_path = {mount.path: mount for mount in inside.mounts} if inside is not None and not inside.unread else None
     return tuple(
-        each
-        for each in mounts
-        if (recorded and known.get(each.path) != str(each)) or (found is not None and _gone(found.get(each.path)))
+        mount
+        for mount in mounts
+        if (recorded and bound_mounts.get(mount.path) != str(mount))
+        or (mount_by_path is not None and _is_missing(mount_by_path.get(mount.path)))
     )
 
 
-def moved(inside: InsideState, bound: Iterable[BoundMount]) -> bool:
+def has_moved(inside: InsideState, bound: Iterable[BoundMount]) -> bool:
     """Return True if a mount has another source than was noted: a folder may have been renamed."""
-    found = {each.path: each.origin for each in inside.mounts if not is_empty(each)}
-    return any(each.origin and found.get(each.path, each.origin) != each.origin for each in bound)
+    origins = {mount.path: mount.origin for mount in inside.mounts if not is_empty(mount)}
+    return any(binding.origin and origins.get(binding.path, binding.origin) != binding.origin for binding in bound)
 
 
-def _gone(found: ObservedMount | None) -> bool:
-    return found is None or is_empty(found)
+def _is_missing(mount: ObservedMount | None) -> bool:
+    return mount is None or is_empty(mount)

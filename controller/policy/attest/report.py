@@ -37,12 +37,12 @@ class Row:
     """One line of the report."""
 
     name: str
-    found: str
+    observed: str
 
 
 def report(config: ContainerConfig, inside: InsideState, default_runtime: str = "") -> tuple[Row, ...]:
     """Return the report; empty if the sandbox could not be read. `default_runtime` is the engine's ("": unknown)."""
-    return () if inside.unread else tuple(Row(*each) for each in _rows(config, inside, default_runtime))
+    return () if inside.unread else tuple(Row(*row) for row in _rows(config, inside, default_runtime))
 
 
 def _rows(config: ContainerConfig, inside: InsideState, default_runtime: str) -> Iterator[tuple[str, str]]:
@@ -53,11 +53,11 @@ def _rows(config: ContainerConfig, inside: InsideState, default_runtime: str) ->
     yield "no new privileges", "yes" if inside.no_new_privileges else "no"
     yield from _seccomp(config, inside)
     yield "AppArmor or SELinux", inside.label or "none: the kernel has neither"
-    yield "own namespaces", _list(each for each in NAMESPACES if each not in inside.shared)
+    yield "own namespaces", _list(namespace for namespace in NAMESPACES if namespace not in inside.shared)
     yield "namespaces of the host", _list((*inside.shared, *(() if inside.own_users else ("user",))))
     yield "network interfaces", _list(inside.interfaces)
-    for each in inside.mounts:
-        yield f"mount {each.path}", _mount(each)
+    for mount in inside.mounts:
+        yield f"mount {mount.path}", _mount(mount)
 
 
 def _seccomp(config: ContainerConfig, inside: InsideState) -> Iterator[tuple[str, str]]:
@@ -68,21 +68,21 @@ def _seccomp(config: ContainerConfig, inside: InsideState) -> Iterator[tuple[str
         return
     profile = name_of(config.seccomp)
     yield "seccomp", f"{mode}, {f'profile {profile}' if profile else 'of the engine'}"
-    refused = REFUSED.get(profile)
-    if refused:
-        yield "calls refused", f"{len(refused)}: {', '.join(refused)}; and all of 32-bit programs"
+    calls = REFUSED.get(profile)
+    if calls:
+        yield "calls refused", f"{len(calls)}: {', '.join(calls)}; and all of 32-bit programs"
         yield "calls limited", ", ".join(LIMITED)
 
 
-def _mount(found: ObservedMount) -> str:
-    size = f" {format_bytes(found.size_bytes)}" if found.size_bytes else ""
-    flags = "".join(f" {name}" for name in ("nosuid", "nodev", "noexec") if getattr(found, name))
-    return f"{found.kind}{size} {'read-write' if found.writable else 'read-only'}{flags}"
+def _mount(mount: ObservedMount) -> str:
+    size = f" {format_bytes(mount.size_bytes)}" if mount.size_bytes else ""
+    flags = "".join(f" {name}" for name in ("nosuid", "nodev", "noexec") if getattr(mount, name))
+    return f"{mount.kind}{size} {'read-write' if mount.writable else 'read-only'}{flags}"
 
 
 def _of(name: str, ids: tuple[int, ...]) -> str:
     return f" {name} {', '.join(map(str, ids))}" if ids else ""
 
 
-def _list(words: Iterator[str] | tuple[str, ...]) -> str:
-    return ", ".join(words) or "none"
+def _list(texts: Iterator[str] | tuple[str, ...]) -> str:
+    return ", ".join(texts) or "none"

@@ -50,7 +50,7 @@ class Instruction:
     line: int
     name: str
     flags: Mapping[str, str]
-    rest: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +69,39 @@ def read_dockerfile(file: str, text: str) -> tuple[Recipe, list[Problem]]:
         problems.append(Problem(file, 0, 0, "", f"is larger than {MAX_BYTES >> 10} KiB; move content into files"))
         return Recipe(file, (), {}), problems
     text = text.replace("\r\n", "\n")
-    found: list[Instruction] = []
-    for first, words in _logical(file, text, problems):
-        if not words.strip():  # of odd spaces, which are a problem already
+    instructions: list[Instruction] = []
+    for first, line in _logical(file, text, problems):
+        if not line.strip():  # of odd spaces, which are a problem already
             continue
-        head, *others = words.split(None, 1)
-        flags, rest = {}, others[0] if others else ""
-        while rest.startswith("--"):
-            flag, *others = rest.split(None, 1)
-            match, rest = _FLAG.match(flag), others[0] if others else ""
+        head, *tail = line.split(None, 1)
+        flags, arguments = {}, tail[0] if tail else ""
+        while arguments.startswith("--"):
+            flag, *tail = arguments.split(None, 1)
+            match, arguments = _FLAG.match(flag), tail[0] if tail else ""
             if match is None:  # the engine would read quotes and escapes in it
                 problems.append(Problem(file, first, 1, head.upper(), f"`{flag}` is not supported; remove it"))
                 break
             flags[match[1]] = match[2] or ""
-        found.append(Instruction(first, head.upper(), flags, rest))
-    if not found and not problems:
+        instructions.append(Instruction(first, head.upper(), flags, arguments))
+    if not instructions and not problems:
         problems.append(Problem(file, 0, 0, "", "is empty; it begins with FROM"))
-    return Recipe(file, tuple(found), _bases(found)), problems
+    return Recipe(file, tuple(instructions), _bases(instructions)), problems
 
 
-def refused(recipe: Recipe, rules: ImageRules, allowed: Allowed) -> list[Problem]:
+def find_problems(recipe: Recipe, rules: ImageRules, image_build: Allowed) -> list[Problem]:
     """Return every reason to refuse the Dockerfile under the operator's rules."""
-    found: list[Problem] = []
-    outside = {each.line: image for each, image in _outside(recipe.instructions)}
-    for number, each in enumerate(recipe.instructions):
-        messages = list(_instruction(each, allowed))
-        if number == 0 and each.name not in ("FROM", "ARG"):
+    problems: list[Problem] = []
+    outside = {instruction.line: image for instruction, image in _outside(recipe.instructions)}
+    for number, instruction in enumerate(recipe.instructions):
+        messages = list(_instruction(instruction, image_build))
+        if number == 0 and instruction.name not in ("FROM", "ARG"):
             messages.append("a Dockerfile begins with FROM")
-        if each.name == "FROM":
-            messages += _from(each)[2]
-        if each.line in outside:
-            messages += images.refused(outside[each.line], rules)
-        found += [Problem(recipe.file, each.line, 1, each.name, message) for message in messages]
-    return found
+        if instruction.name == "FROM":
+            messages += _from(instruction)[2]
+        if instruction.line in outside:
+            messages += images.image_refusals(outside[instruction.line], rules)
+        problems += [Problem(recipe.file, instruction.line, 1, instruction.name, message) for message in messages]
+    return problems
 
 
 def labelled(recipe: Recipe, value: str) -> str:
@@ -110,10 +110,10 @@ def labelled(recipe: Recipe, value: str) -> str:
     It is written anew from the instructions, so that the engine reads the words that were checked.
     """
     lines = []
-    for each in recipe.instructions:
-        flags = (f"--{name}={given}" for name, given in each.flags.items())
-        lines.append(" ".join((each.name, *flags, each.rest)))
-        if each.name == "FROM":
+    for instruction in recipe.instructions:
+        flags = (f"--{name}={setting}" for name, setting in instruction.flags.items())
+        lines.append(" ".join((instruction.name, *flags, instruction.arguments)))
+        if instruction.name == "FROM":
             lines.append(f"LABEL {json.dumps(OURS)}={json.dumps(value)}")
     return "\n".join((*lines, ""))
 
@@ -141,11 +141,13 @@ def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[in
     Engines differ in a few details of form, so that one could see an instruction where another sees part of the line
     before. Those are problems here.
     """
-    begun, parts = 0, list[str]()
+    first_line, parts = 0, list[str]()
     directives = True
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip(" \t")
-        kept = raw.rstrip(" \t") if parts else line  # as engines do: the blanks before a continued line separate words
+        content = (
+            raw.rstrip(" \t") if parts else line
+        )  # as engines do: the blanks before a continued line separate words
         if not line.isprintable() and not line.replace("\t", " ").isprintable():
             problems.append(Problem(file, number, 1, "", "has a control character or an odd space; remove it"))
         if directives and (match := _DIRECTIVE.match(line)):
@@ -158,21 +160,21 @@ def _logical(file: str, text: str, problems: list[Problem]) -> Iterator[tuple[in
             continue
         if line.endswith("\\\\"):
             problems.append(Problem(file, number, 1, "", "ends in two backslashes, which engines read differently"))
-        begun = begun if parts else number
-        more = line.endswith("\\")
-        parts.append(kept[:-1] if more else kept)
-        if not more:
-            yield begun, "".join(parts)
+        first_line = first_line if parts else number
+        continues = line.endswith("\\")
+        parts.append(content[:-1] if continues else content)
+        if not continues:
+            yield first_line, "".join(parts)
             parts = []
     if parts:
-        problems.append(Problem(file, begun, 1, "", "is not finished: the file ends after a `\\`"))
+        problems.append(Problem(file, first_line, 1, "", "is not finished: the file ends after a `\\`"))
 
 
-def _directive(file: str, line: int, found: re.Match[str]) -> Iterator[Problem]:
-    name = found[1].lower()
+def _directive(file: str, line: int, directive: re.Match[str]) -> Iterator[Problem]:
+    name = directive[1].lower()
     if name == "syntax":
         yield Problem(file, line, 1, "syntax", _SYNTAX)
-    elif name == "escape" and found[2] != "\\":
+    elif name == "escape" and directive[2] != "\\":
         yield Problem(file, line, 1, "escape", "only `\\` continues a line here; remove the line")
 
 
@@ -181,52 +183,52 @@ def _outside(instructions: Sequence[Instruction]) -> Iterator[tuple[Instruction,
 
     To engines a stage exists once the next one begins: until then its name is that of an image.
     """
-    ended: list[str] = []
+    stages: list[str] = []
     current: str | None = None
-    for each in instructions:
-        if each.name == "FROM":
-            ended += [current] if current is not None else []
-            base, current, _ = _from(each)
-            if base and base.lower() not in (SCRATCH, *ended):
-                yield each, base
-        source = each.flags.get("from", "") if each.name == "COPY" else ""
-        indexed = _INDEX.fullmatch(source) is not None and int(source) < len(ended)
-        if source and source.lower() not in ended and not indexed:
-            yield each, source
+    for instruction in instructions:
+        if instruction.name == "FROM":
+            stages += [current] if current is not None else []
+            base, current, _ = _from(instruction)
+            if base and base.lower() not in (SCRATCH, *stages):
+                yield instruction, base
+        source = instruction.flags.get("from", "") if instruction.name == "COPY" else ""
+        indexed = _INDEX.fullmatch(source) is not None and int(source) < len(stages)
+        if source and source.lower() not in stages and not indexed:
+            yield instruction, source
 
 
 def _bases(instructions: Sequence[Instruction]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each, image in _outside(instructions):
-        found.setdefault(image, each.line)
-    return found
+    bases: dict[str, int] = {}
+    for instruction, image in _outside(instructions):
+        bases.setdefault(image, instruction.line)
+    return bases
 
 
-def _from(each: Instruction) -> tuple[str, str, list[str]]:
+def _from(instruction: Instruction) -> tuple[str, str, list[str]]:
     """Return the base, the stage's name, and problems."""
-    words = each.rest.split()
-    if "$" in each.rest:
+    arguments = instruction.arguments.split()
+    if "$" in instruction.arguments:
         return "", "", [_VARIABLE]
-    if len(words) == 3 and words[1].upper() == "AS":
-        return words[0], words[2].lower(), []
-    if len(words) != 1:
+    if len(arguments) == 3 and arguments[1].upper() == "AS":
+        return arguments[0], arguments[2].lower(), []
+    if len(arguments) != 1:
         return "", "", ["must be FROM IMAGE, or FROM IMAGE AS NAME"]
-    return words[0], "", []
+    return arguments[0], "", []
 
 
-def _instruction(each: Instruction, allowed: Allowed) -> Iterator[str]:
-    if each.name in _REFUSED:
-        yield _REFUSED[each.name]
+def _instruction(instruction: Instruction, image_build: Allowed) -> Iterator[str]:
+    if instruction.name in _REFUSED:
+        yield _REFUSED[instruction.name]
         return
-    if each.name not in _KNOWN:
+    if instruction.name not in _KNOWN:
         yield f"is not an instruction; known here: {', '.join(_KNOWN)}"
         return
-    for flag in each.flags:
-        if flag not in _FLAGS.get(each.name, ()):
+    for flag in instruction.flags:
+        if flag not in _FLAGS.get(instruction.name, ()):
             yield f"--{flag} is not supported; remove it"
-    if each.name == "RUN" and allowed != "run":
+    if instruction.name == "RUN" and image_build != "run":
         yield _NO_RUN
-    if "<<" in each.rest and each.name in ("RUN", "COPY"):
+    if "<<" in instruction.arguments and instruction.name in ("RUN", "COPY"):
         yield "here-documents are not supported; put the content into a file of the context"
-    if each.name == "LABEL" and _LABEL.search(each.rest):
+    if instruction.name == "LABEL" and _LABEL.search(instruction.arguments):
         yield "labels that begin with `paddock` are Paddock's own; remove them"

@@ -57,16 +57,16 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
     return tuple(finding for check in checks for finding in check(facts))
 
 
-def _ok(check: str, found: str) -> Finding:
-    return Finding(check, Severity.OK, found)
+def _ok(check: str, observed: str) -> Finding:
+    return Finding(check, Severity.OK, observed)
 
 
-def _warning(check: str, found: str, meaning: str, action: str) -> Finding:
-    return Finding(check, Severity.WARNING, found, meaning, action)
+def _warning(check: str, observed: str, meaning: str, action: str) -> Finding:
+    return Finding(check, Severity.WARNING, observed, meaning, action)
 
 
-def _problem(check: str, found: str, meaning: str, action: str) -> Finding:
-    return Finding(check, Severity.PROBLEM, found, meaning, action)
+def _problem(check: str, observed: str, meaning: str, action: str) -> Finding:
+    return Finding(check, Severity.PROBLEM, observed, meaning, action)
 
 
 def _daemon(facts: DoctorFacts) -> Findings:
@@ -94,28 +94,28 @@ def _engine(facts: DoctorFacts) -> Findings:
         yield _problem("engine", facts.engine.trouble, "no sandbox can be started", "fix that, then run this again")
         return
     reported = facts.engine.facts
-    found = f"Docker Engine {reported.engine_version} at {facts.engine.address}, API {reported.api_version}"
+    observed = f"Docker Engine {reported.engine_version} at {facts.engine.address}, API {reported.api_version}"
     if trouble := untried(reported.api_version):
         meaning, _, action = trouble.partition("; ")
-        yield _warning("engine", found, meaning, action)
+        yield _warning("engine", observed, meaning, action)
         return
-    yield _ok("engine", found)
+    yield _ok("engine", observed)
 
 
 def _cgroups(facts: DoctorFacts) -> Findings:
     reported, controllers = facts.engine.facts, facts.kernel.controllers
-    found = f"version {reported.cgroup_version or 'unknown'}, driver {reported.cgroup_driver or 'unknown'}"
+    observed = f"version {reported.cgroup_version or 'unknown'}, driver {reported.cgroup_driver or 'unknown'}"
     if not facts.local:
-        yield _ok("cgroups", found)
+        yield _ok("cgroups", observed)
     elif not controllers:
         meaning = "limits can't be read back, so it is unknown if they are enforced"
-        yield _warning("cgroups", f"{found}; their controllers can't be read", meaning, "mount /sys and /proc here")
+        yield _warning("cgroups", f"{observed}; their controllers can't be read", meaning, "mount /sys and /proc here")
     elif missing := [each for each in _NEEDED if each not in controllers]:
         action = "boot with them enabled (on Debian for arm64: cgroup_enable=memory on the kernel's command line)"
-        words = f"{found}; without {', '.join(missing)}"
-        yield _problem("cgroups", words, "the limits of sandboxes can't be enforced", action)
+        description = f"{observed}; without {', '.join(missing)}"
+        yield _problem("cgroups", description, "the limits of sandboxes can't be enforced", action)
     else:
-        yield _ok("cgroups", f"{found}; {', '.join(sorted(controllers))}")
+        yield _ok("cgroups", f"{observed}; {', '.join(sorted(controllers))}")
 
 
 def _swap(facts: DoctorFacts) -> Findings:
@@ -142,14 +142,14 @@ def _hibernation(facts: DoctorFacts) -> Findings:
 
 def _storage(facts: DoctorFacts) -> Findings:
     driver = facts.engine.facts.storage_driver
-    found = f"{driver} on {facts.engine.file_system}" if facts.engine.file_system else driver
+    observed = f"{driver} on {facts.engine.file_system}" if facts.engine.file_system else driver
     if driver in _DRIVERS:
-        yield _ok("storage", found)
+        yield _ok("storage", observed)
         yield from _image_layers(driver)
         return
     meaning = "each sandbox may copy its whole image: starts are slow and take much disk"
     yield _warning(
-        "storage", found or "unknown", meaning, 'set `"storage-driver": "overlay2"` in /etc/docker/daemon.json'
+        "storage", observed or "unknown", meaning, 'set `"storage-driver": "overlay2"` in /etc/docker/daemon.json'
     )
 
 
@@ -178,17 +178,17 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
             f"{driver} can hold a writable layer to limits.disk; the daemon tries it (DiskQuotaEnforceable)",
         )
         return
-    found = "the engine can't limit a container's writable layer"
+    observed = "the engine can't limit a container's writable layer"
     meaning = "limits.disk is soft: disk usage is measured, and a sandbox above it is stopped; Required is refused"
     action = "put the engine's data on xfs, mounted with the option pquota"
     if driver == "overlayfs":
-        found = "the containerd image store accepts a size for a writable layer and ignores it"
+        observed = "the containerd image store accepts a size for a writable layer and ignores it"
         action = (
             "for hard limits use the image store overlay2, with the engine's data on xfs mounted with the option pquota"
         )
     if not facts.local:
-        found, action = "it can't be checked from here if a writable layer can be limited", "run this on its host"
-    yield _warning("disk-quota", found, meaning, action)
+        observed, action = "it can't be checked from here if a writable layer can be limited", "run this on its host"
+    yield _warning("disk-quota", observed, meaning, action)
 
 
 def _seccomp(facts: DoctorFacts) -> Findings:
@@ -201,7 +201,7 @@ def _seccomp(facts: DoctorFacts) -> Findings:
 
 
 def _mandatory(facts: DoctorFacts) -> Findings:
-    active = [each for each in ("apparmor", "selinux") if has_option(facts.engine.facts, each)]
+    active = [name for name in ("apparmor", "selinux") if has_option(facts.engine.facts, name)]
     if active:
         yield _ok("mandatory-access", f"{' and '.join(active)} confine containers")
         return
@@ -211,17 +211,16 @@ def _mandatory(facts: DoctorFacts) -> Findings:
 
 
 def _runtimes(facts: DoctorFacts) -> Findings:
-    reported, allowed = facts.engine.facts, facts.allowed_runtimes
-    missing = sorted(set(allowed) - set(reported.runtimes))
-    found = (
-        f"{reported.default_runtime or 'unknown'} by default; templates may ask for {', '.join(allowed) or 'no other'}"
-    )
+    reported, allowed_runtimes = facts.engine.facts, facts.allowed_runtimes
+    missing = sorted(set(allowed_runtimes) - set(reported.runtimes))
+    names = ", ".join(allowed_runtimes) or "no other"
+    observed = f"{reported.default_runtime or 'unknown'} by default; templates may ask for {names}"
     if not missing:
-        yield _ok("runtimes", found)
+        yield _ok("runtimes", observed)
         return
     meaning = f"specs that ask for {', '.join(missing)} are refused: this engine lacks it"
     yield _warning(
-        "runtimes", found, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or remove it from the setting"
+        "runtimes", observed, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or remove it from the setting"
     )
 
 
@@ -229,18 +228,18 @@ def _runc(facts: DoctorFacts) -> Findings:
     reported, package = facts.engine.runc_version, facts.engine.runc_package
     if not reported and not package:
         return
-    found = f"runc {reported or 'of unknown version'}" + (f" (package runc {package})" if package else "")
+    observed = f"runc {reported or 'of unknown version'}" + (f" (package runc {package})" if package else "")
     safe = is_fixed(reported, package)
     if safe:
-        yield _ok("runc", found)
+        yield _ok("runc", observed)
         return
     action = "update it: `apt install --only-upgrade runc` (or containerd.io), or install runc 1.1.12 or newer"
     if safe is None:
         meaning = f"its version does not tell if {_LEAK} is fixed"
-        yield _warning("runc", found, meaning, action)
+        yield _warning("runc", observed, meaning, action)
         return
     meaning = f"it has {_LEAK}; a program in a sandbox may reach the host's files through a working directory"
-    yield _problem("runc", found, meaning, action)
+    yield _problem("runc", observed, meaning, action)
 
 
 def _gpus(facts: DoctorFacts) -> Findings:
@@ -257,10 +256,10 @@ def _user_namespaces(facts: DoctorFacts) -> Findings:
         action = "use an engine that runs as root"
         yield _warning("user-namespaces", "the engine runs without root", meaning, action)
     elif has_option(facts.engine.facts, "userns"):
-        found = "the engine maps users (userns-remap): root in a sandbox is an ordinary user of the host"
+        observed = "the engine maps users (userns-remap): root in a sandbox is an ordinary user of the host"
         meaning = f"networks and models are untested with it; sandboxes' own ids are {MAPPED_IDS}, not sandbox_ids"
         action = "use it for sandboxes that run as root; else leave it out of /etc/docker/daemon.json"
-        yield _warning("user-namespaces", found, meaning, action)
+        yield _warning("user-namespaces", observed, meaning, action)
     else:
         yield _ok("user-namespaces", "not used; a sandbox that runs as root is root for the kernel's limits, too")
 
@@ -270,21 +269,21 @@ def _own_users(facts: DoctorFacts) -> Findings:
     check, meaning = "sandbox-users", "a sandbox can use up what the kernel gives their user: inotify, pipes, signals"
     if facts.user_ids_held:
         action = "set sandbox_ids to ids that no user of this host has"
-        held = ", ".join(facts.user_ids_held[:_SHOWN])
-        found = f"{facts.user_ids} (sandbox_ids) has ids of users of this host: {held}"
-        yield _problem(check, found, "the daemon does not start", action)
+        clashing_ids = ", ".join(facts.user_ids_held[:_SHOWN])
+        observed = f"{facts.user_ids} (sandbox_ids) has ids of users of this host: {clashing_ids}"
+        yield _problem(check, observed, "the daemon does not start", action)
     elif not facts.user_ids:
-        found = "sandboxes share the user 20000 (sandbox_ids is empty)"
-        yield _warning(check, found, meaning, "set sandbox_ids to ids that no user of this host has")
+        observed = "sandboxes share the user 20000 (sandbox_ids is empty)"
+        yield _warning(check, observed, meaning, "set sandbox_ids to ids that no user of this host has")
     elif not facts.engine.shared_users:
         ids = MAPPED_IDS if has_option(facts.engine.facts, "userns") else facts.user_ids
         yield _ok(check, f"each sandbox has its own of {ids}, if neither its spec nor its image names one")
     for user, names in facts.engine.shared_users:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        remainder = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         action = "leave `user` out of their specs, set `security.runAsNonRoot`, or trust them alike"
         if user == str(SHARED_ID):
             action = f"build older images again (`images/build.sh`) and change their specs; or {action}"
-        yield _warning(check, f"user {user} is shared by {', '.join(names[:_SHOWN])}{more}", meaning, action)
+        yield _warning(check, f"user {user} is shared by {', '.join(names[:_SHOWN])}{remainder}", meaning, action)
 
 
 def _live_restore(facts: DoctorFacts) -> Findings:
@@ -299,12 +298,12 @@ def _live_restore(facts: DoctorFacts) -> Findings:
 def _builds(facts: DoctorFacts) -> Findings:
     if not facts.builds_run:
         return
-    found = "builds may have RUN (image_build): as root in a plain container of the engine, not in a sandbox"
+    observed = "builds may have RUN (image_build): as root in a plain container of the engine, not in a sandbox"
     meaning = (
         "such a command has the engine's default capabilities and may gain privileges by setuid programs; it has no "
         f"network, limits of memory, processor and time, and {BUILD_PIDS} processes with all other builds together"
     )
-    yield _warning("image-builds", found, meaning, "build trusted Dockerfiles alone, or set image_build to copy")
+    yield _warning("image-builds", observed, meaning, "build trusted Dockerfiles alone, or set image_build to copy")
 
 
 def _guard(facts: DoctorFacts) -> Findings:
@@ -334,20 +333,20 @@ def _names(facts: DoctorFacts) -> Findings:
     if kernel.resolved and not kernel.unresolved:
         yield _ok("names", f"this host's name servers know {', '.join(kernel.resolved)}")
     if kernel.unresolved:
-        found = f"this host's name servers have no address for {', '.join(kernel.unresolved)}"
+        observed = f"this host's name servers have no address for {', '.join(kernel.unresolved)}"
         meaning = "sandboxes that may reach them don't: DNS fails, and no rule of Paddock's refuses"
         action = f"see `getent hosts {kernel.unresolved[0]}` and /etc/resolv.conf"
-        yield _warning("names", found, meaning, action)
+        yield _warning("names", observed, meaning, action)
 
 
 def _bridges(facts: DoctorFacts) -> Findings:
-    found = ", ".join(facts.kernel.bridges) or "none"
+    observed = ", ".join(facts.kernel.bridges) or "none"
     if facts.kernel.forwarding is not False:
-        yield _ok("bridges", found)
+        yield _ok("bridges", observed)
         return
     meaning = "sandboxes with a network reach nothing beyond this host"
     action = "`sysctl -w net.ipv4.ip_forward=1` (the engine sets it when it starts), and keep it in /etc/sysctl.d"
-    yield _warning("bridges", f"{found}; this host does not forward IPv4", meaning, action)
+    yield _warning("bridges", f"{observed}; this host does not forward IPv4", meaning, action)
 
 
 def _elsewhere(facts: DoctorFacts) -> Findings:
@@ -399,23 +398,23 @@ def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meani
         return
     low = BANDS[resource].low(supply, facts.pressure_scale or 1.0)
     large = resource in ("memory", "disk")
-    left, total = (f"{each / _GIB:.1f} GiB" if large else str(each) for each in (supply.left, supply.total))
-    found = f"{left} of {total} left"
+    free, total = (f"{amount / _GIB:.1f} GiB" if large else str(amount) for amount in (supply.left, supply.total))
+    observed = f"{free} of {total} left"
     if supply.left >= low:
-        yield _ok(check, found)
+        yield _ok(check, observed)
     elif supply.left >= low / 2:
-        yield _warning(check, found, meaning, action)
+        yield _warning(check, observed, meaning, action)
     else:
-        yield _problem(check, found, meaning, action)
+        yield _problem(check, observed, meaning, action)
 
 
 def _discards(facts: DoctorFacts) -> Findings:
     names = facts.store.discarding
     if names:
-        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        listed_names = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
         yield _warning(
             "files in memory",
-            f"{len(names)} sandboxes have onSuspend: Discard ({shown})",
+            f"{len(names)} sandboxes have onSuspend: Discard ({listed_names})",
             "a suspension, also one for idleness, loses what they have in /tmp and other folders in memory",
             "`paddock set on-suspend sandboxes --all KeepFiles -n NAMESPACE` keeps them from now on; or leave it so",
         )
@@ -426,13 +425,13 @@ def _store(facts: DoctorFacts) -> Findings:
     if store.trouble or store.refuses:
         yield _problem("store", store.trouble or store.refuses, meaning, "fix that, or set PADDOCK_DATABASE_URL")
     elif not store.known:
-        found = f"{store.name} was written by a newer Paddock (schema {store.schema})"
-        yield _problem("store", found, meaning, "install that version again, or restore a backup of this version")
+        observed = f"{store.name} was written by a newer Paddock (schema {store.schema})"
+        yield _problem("store", observed, meaning, "install that version again, or restore a backup of this version")
     elif not store.schema:
         yield _ok("store", f"{store.name}: does not exist yet; the daemon creates it at its first start")
     elif store.schema > store.newest:
-        found = f"{store.name}: schema {store.schema}, of a newer Paddock that lets this one use it"
-        yield _warning("store", found, "this host is of an older version than others", "upgrade it, too")
+        observed = f"{store.name}: schema {store.schema}, of a newer Paddock that lets this one use it"
+        yield _warning("store", observed, "this host is of an older version than others", "upgrade it, too")
     elif store.schema != store.newest:
         yield _ok(
             "store", f"{store.name}: schema {store.schema}, migrated to {store.newest} at the daemon's next start"
@@ -449,9 +448,9 @@ def _engine_socket(facts: DoctorFacts) -> Findings:
 
 def _daemon_socket(facts: DoctorFacts) -> Findings:
     if not facts.socket_group_exists:
-        found = f"socket_group is `{facts.socket_group}`, and there is no such group"
+        observed = f"socket_group is `{facts.socket_group}`, and there is no such group"
         action = f"`groupadd --system {facts.socket_group}`, or change the setting"
-        yield _problem("paddock-socket", found, "the daemon does not start", action)
+        yield _problem("paddock-socket", observed, "the daemon does not start", action)
         return
     meaning = "every user of this host can send requests to the daemon, and overload it"
     yield from _permissions("paddock-socket", facts.daemon_socket, meaning)
@@ -464,7 +463,7 @@ def _permissions(check: str, socket: SocketFacts, meaning: str) -> Findings:
     elif socket.mode is None:
         yield _ok(check, f"{socket.path}: does not exist, nothing listens")
     else:
-        found = f"{socket.path}: mode {socket.mode:04o}, {socket.owner}:{socket.group}"
+        observed = f"{socket.path}: mode {socket.mode:04o}, {socket.owner}:{socket.group}"
         open_ = socket.mode & _OTHERS
         action = f"`chmod o= {socket.path}`, and find out who changed it"
-        yield _problem(check, found, meaning, action) if open_ else _ok(check, found)
+        yield _problem(check, observed, meaning, action) if open_ else _ok(check, observed)

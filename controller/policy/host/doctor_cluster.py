@@ -12,24 +12,26 @@ _HEARTBEAT_SECONDS = 1.0  # the figures of many hosts are measured with it
 
 def cluster(facts: DoctorFacts) -> Iterator[Finding]:
     """Yield the findings about the scheduler and its nodes; none without one."""
-    found = facts.cluster
-    if found is None:
+    cluster_facts = facts.cluster
+    if cluster_facts is None:
         return
-    if found.trouble:
-        yield _silent(found)
+    if cluster_facts.trouble:
+        yield _silent(cluster_facts)
         return
-    up = sum(each.is_up is True for each in found.nodes)
-    yield Finding(found.scheduler, Severity.OK, f"it can decide; {up} of {len(found.nodes)} nodes are up")
-    yield from _heartbeat(found.heartbeat_seconds)
-    names = Counter(each.name for each in found.nodes)
-    for name in sorted(each for each, count in names.items() if count > 1):
+    up = sum(node.is_up is True for node in cluster_facts.nodes)
+    yield Finding(
+        cluster_facts.scheduler, Severity.OK, f"it can decide; {up} of {len(cluster_facts.nodes)} nodes are up"
+    )
+    yield from _heartbeat(cluster_facts.heartbeat_seconds)
+    names = Counter(node.name for node in cluster_facts.nodes)
+    for name in sorted(name for name, count in names.items() if count > 1):
         meaning = "nothing is placed there, since nobody knows which of them is meant"
         action = "remove those that are gone by `docker node rm`, or rename a machine and restart its engine"
         yield Finding(f"node/{name}", Severity.PROBLEM, f"{names[name]} nodes have this name", meaning, action)
-    hosts = {each.name: each for each in facts.store.hosts}
-    for each in found.nodes:
-        if names[each.name] == 1:
-            yield from _node(each, hosts.get(each.name))
+    hosts = {host.name: host for host in facts.store.hosts}
+    for node in cluster_facts.nodes:
+        if names[node.name] == 1:
+            yield from _node(node, hosts.get(node.name))
     for host in hosts.values():
         if host.is_alive and host.name not in names:
             meaning = "its daemon runs, but nothing is placed there"
@@ -45,10 +47,10 @@ def _heartbeat(seconds: float) -> Iterator[Finding]:
     yield Finding("heartbeat", Severity.WARNING, f"the swarm hears of its nodes every {seconds:g} s", meaning, action)
 
 
-def _silent(found: ClusterFacts) -> Finding:
+def _silent(cluster_facts: ClusterFacts) -> Finding:
     """Return the finding about a scheduler that did not answer."""
     grade, waits = Severity.PROBLEM, "what runs goes on; sandboxes without a host wait, and nothing moves"
-    match found.reason:
+    match cluster_facts.reason:
         case SchedulerProblem.NOT_A_MEMBER.value:
             grade, waits = Severity.WARNING, "this host can't lead the others: if none of them can, new sandboxes wait"
             action = "join it to the swarm as a manager, or `docker node promote` it on one that is"
@@ -58,19 +60,19 @@ def _silent(found: ClusterFacts) -> Finding:
             action = "see the finding about the engine; if that answers, look at the swarm: `docker node ls`"
         case _:
             action = "look at the swarm: `docker node ls`"
-    return Finding(found.scheduler, grade, found.trouble, waits, action)
+    return Finding(cluster_facts.scheduler, grade, cluster_facts.trouble, waits, action)
 
 
 def _node(node: NodeSighting, host: HostSighting | None) -> Iterator[Finding]:
     """Yield the findings about a node; one without a daemon is none of ours."""
-    check, said = f"node/{node.name}", f" ({node.message})" if node.message else ""
+    check, remark = f"node/{node.name}", f" ({node.message})" if node.message else ""
     if host is None:
         yield Finding(check, Severity.OK, "no daemon of this store is there: nothing is placed there")
         return
     if node.is_up is False and host.is_alive:
         meaning = "nothing is placed there, and what may move from a lost host may be started elsewhere"
         action = "look at its engine and at the ports of the swarm between the hosts"
-        yield Finding(check, Severity.WARNING, f"it is down, and its daemon runs{said}", meaning, action)
+        yield Finding(check, Severity.WARNING, f"it is down, and its daemon runs{remark}", meaning, action)
 
 
 def certificate(facts: DoctorFacts) -> Iterator[Finding]:

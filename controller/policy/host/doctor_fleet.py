@@ -20,13 +20,13 @@ def fleet(facts: DoctorFacts) -> Iterator[Finding]:
     """Yield a finding for each other host, and one for the store's clock if that differs; none on a single host."""
     skew = facts.store.skew_seconds
     if skew is not None and abs(skew) > _SKEW_SECONDS:
-        found = f"the store's clock differs from this host's by {skew:+.0f} s"
+        observed = f"the store's clock differs from this host's by {skew:+.0f} s"
         meaning = "hosts disagree on ages, deadlines and idle times of sandboxes"
-        yield Finding("clocks", Severity.PROBLEM, found, meaning, "synchronise both by NTP")
-    for each in facts.store.hosts:
-        if each.name != facts.host:
-            yield _host(each, facts.version)
-            yield from _troubles(each)
+        yield Finding("clocks", Severity.PROBLEM, observed, meaning, "synchronise both by NTP")
+    for host in facts.store.hosts:
+        if host.name != facts.host:
+            yield _host(host, facts.version)
+            yield from _troubles(host)
     yield from _images([host for host in facts.store.hosts if host.is_alive and host.images])
 
 
@@ -37,9 +37,9 @@ def _host(host: HostSighting, version: str) -> Finding:
         action = f"start it there; if the host is gone for good, `paddock host remove {host.name}`"
         return Finding(check, Severity.WARNING, "its daemon is away", meaning, action)
     if host.version != version:
-        found = f"its daemon is of build {host.version or 'unknown'}, and this command of {version}"
+        observed = f"its daemon is of build {host.version or 'unknown'}, and this command of {version}"
         meaning = "they read the same store: that is meant for the time of an upgrade only"
-        return Finding(check, Severity.WARNING, found, meaning, "bring the older one to the newer build")
+        return Finding(check, Severity.WARNING, observed, meaning, "bring the older one to the newer build")
     return Finding(check, Severity.OK, f"its daemon runs, version {host.version}")
 
 
@@ -53,21 +53,21 @@ def _images(hosts: Sequence[HostSighting]) -> Iterator[Finding]:
     }
     for host in hosts:
         if missing := sorted(shared - host.images):
-            found = f"it lacks images that other hosts have: {', '.join(missing)}"
+            observed = f"it lacks images that other hosts have: {', '.join(missing)}"
             meaning = "sandboxes that need them do not start there; a swarm places them on the other hosts alone"
             action = "on that host run `images/build.sh` with their names, or `docker load` what another one saved"
-            yield Finding(f"host/{host.name}/images", Severity.WARNING, found, meaning, action)
+            yield Finding(f"host/{host.name}/images", Severity.WARNING, observed, meaning, action)
 
 
 def _troubles(host: HostSighting) -> Iterator[Finding]:
     """Yield findings about a host whose daemon runs."""
     if host.unreachable:
-        found = f"its daemon does not answer this host: {host.unreachable}"
+        observed = f"its daemon does not answer this host: {host.unreachable}"
         meaning = "requests for its sandboxes fail here, and lists of usage lack them; what runs there goes on"
         action = "let the hosts reach each other's fleet_address, and compare the fleet_* settings and files of both"
-        yield Finding(f"host/{host.name}/reach", Severity.WARNING, found, meaning, action)
+        yield Finding(f"host/{host.name}/reach", Severity.WARNING, observed, meaning, action)
     if host.failing:
-        found = "; ".join(each.words for each in host.failing)
-        meaning = "; ".join(dict.fromkeys(_MEANINGS.get(each.type, _UNKEPT) for each in host.failing))
+        observed = "; ".join(condition.words for condition in host.failing)
+        meaning = "; ".join(dict.fromkeys(_MEANINGS.get(condition.type, _UNKEPT) for condition in host.failing))
         action = f"run `paddock doctor` there; `paddock describe host {host.name}` shows its conditions"
-        yield Finding(f"host/{host.name}/conditions", Severity.WARNING, found, meaning, action)
+        yield Finding(f"host/{host.name}/conditions", Severity.WARNING, observed, meaning, action)

@@ -18,8 +18,8 @@ def folders(facts: DoctorFacts) -> Iterator[Finding]:
         return
     if not facts.host_roots:
         yield Finding("host-roots", Severity.OK, "none are set: no folder of this host is bound into a sandbox")
-    for each in facts.host_roots:
-        yield _root(each, facts)
+    for host_root in facts.host_roots:
+        yield _root(host_root, facts)
     if facts.state is not None and facts.state.mode is not None:
         yield _state(facts.state)
     if facts.secrets is not None:
@@ -32,40 +32,44 @@ def folders(facts: DoctorFacts) -> Iterator[Finding]:
 def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
     check, meaning = "host-roots", "a sandbox that names a folder below it is not started (MountRefused)"
     if root.mode is None:
-        found = f"{root.path}: {root.trouble or 'there is no such folder'}"
+        observed = f"{root.path}: {root.trouble or 'there is no such folder'}"
         action = f"create it, or remove it from host_roots: `install -d -o USER {root.path}`"
-        return Finding(check, Severity.PROBLEM, found, meaning, action)
-    found = f"{root.path}: {root.owner}:{root.group}, mode {root.mode:04o}, on {root.file_system or 'unknown'}"
+        return Finding(check, Severity.PROBLEM, observed, meaning, action)
+    observed = f"{root.path}: {root.owner}:{root.group}, mode {root.mode:04o}, on {root.file_system or 'unknown'}"
     if root.hosts_own:
-        words = f"{found}; {root.hosts_own}"
-        return Finding(check, Severity.PROBLEM, words, meaning, "name a folder of the users in host_roots")
+        description = f"{observed}; {root.hosts_own}"
+        return Finding(check, Severity.PROBLEM, description, meaning, "name a folder of the users in host_roots")
     if root.mode & 0o002 and not root.mode & _STICKY:
         harm = "any user of this host can replace another user's folder there with one of their own"
-        return Finding(check, Severity.WARNING, f"{found}; everyone may write there", harm, f"`chmod o-w {root.path}`")
+        return Finding(
+            check, Severity.WARNING, f"{observed}; everyone may write there", harm, f"`chmod o-w {root.path}`"
+        )
     if root.maps_ids is False:
         harm = "a folder there is bound only if its owner has the same ids as the sandbox's user, or read-only"
         action = f"move {root.path} to ext4, xfs, btrfs or tmpfs (Linux 5.19 maps ids on overlayfs, too)"
-        return Finding(check, Severity.WARNING, f"{found}; ids can't be mapped there", harm, action)
+        return Finding(check, Severity.WARNING, f"{observed}; ids can't be mapped there", harm, action)
     if root.maps_ids is None:
         if facts.kernel.root:
             harm, action = "it is unknown if sandboxes can write there", "see user.max_user_namespaces, and the log"
         else:
             harm, action = "it is unknown if sandboxes can write there", "run this as root"
-        return Finding(check, Severity.WARNING, f"{found}; it is unknown if ids can be mapped there", harm, action)
-    return Finding(check, Severity.OK, f"{found}; its owners' ids are mapped to those of sandboxes")
+        return Finding(check, Severity.WARNING, f"{observed}; it is unknown if ids can be mapped there", harm, action)
+    return Finding(check, Severity.OK, f"{observed}; its owners' ids are mapped to those of sandboxes")
 
 
 def _state(folder: FolderFacts) -> Finding:
     check, action = "state", f"`chmod 700 {folder.path}`"
-    found = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode or 0:04o}"
+    observed = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode or 0:04o}"
     if (folder.mode or 0) & _OTHERS_WRITE:
-        words = f"{found}; users other than its owner may write there"
-        return Finding(check, Severity.PROBLEM, words, "the daemon does not start", f"{action}, and check its contents")
+        description = f"{observed}; users other than its owner may write there"
+        return Finding(
+            check, Severity.PROBLEM, description, "the daemon does not start", f"{action}, and check its contents"
+        )
     if (folder.mode or 0) & _OTHERS:
-        words = f"{found}; users other than its owner may read there"
+        description = f"{observed}; users other than its owner may read there"
         harm = "the store, transcripts of agents and files of volumes can be read by other users of this host"
-        return Finding(check, Severity.WARNING, words, harm, action)
-    return Finding(check, Severity.OK, found)
+        return Finding(check, Severity.WARNING, description, harm, action)
+    return Finding(check, Severity.OK, observed)
 
 
 def _secrets(folder: FolderFacts) -> Finding:
@@ -76,11 +80,11 @@ def _secrets(folder: FolderFacts) -> Finding:
     if folder.mode is None:
         action = f"`install -d -m 0700 -o root {folder.path}`, or set secrets_dir"
         return Finding(check, Severity.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
-    found = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}"
+    observed = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}"
     if not folder.roots or folder.mode & _OTHERS_WRITE:
         action = f"`chown root {folder.path} && chmod go-w {folder.path}`, and check its contents"
-        return Finding(check, Severity.PROBLEM, f"{found}; users other than root may write there", meaning, action)
-    return Finding(check, Severity.OK, found)
+        return Finding(check, Severity.PROBLEM, f"{observed}; users other than root may write there", meaning, action)
+    return Finding(check, Severity.OK, observed)
 
 
 def _mounts(folder: FolderFacts) -> Finding:
@@ -91,14 +95,14 @@ def _mounts(folder: FolderFacts) -> Finding:
     if folder.mode is None:
         action = "move that away, or set mounts_dir to a folder that only the daemon uses"
         return Finding(check, Severity.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
-    found = (
+    observed = (
         f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}, on {folder.file_system or 'unknown'}"
     )
     if not folder.roots or folder.mode & _OTHERS_WRITE:
         harm = "other users of this host can change what is mounted into sandboxes"
         action = f"`chown root {folder.path} && chmod go-w {folder.path}`"
-        return Finding(check, Severity.PROBLEM, f"{found}; users other than root may write there", harm, action)
-    return Finding(check, Severity.OK, found)
+        return Finding(check, Severity.PROBLEM, f"{observed}; users other than root may write there", harm, action)
+    return Finding(check, Severity.OK, observed)
 
 
 def _volumes(facts: DoctorFacts) -> Iterator[Finding]:
@@ -108,11 +112,15 @@ def _volumes(facts: DoctorFacts) -> Iterator[Finding]:
     if not volumes.most_bytes:
         yield Finding(check, Severity.OK, "none are kept (volumes_per_namespace_bytes is 0)")
         return
-    held = f"{volumes.count} in {volumes.path}, of {format_bytes(volumes.held_bytes)}"
-    lacking = [what for what, there in (("mkfs.ext4", volumes.makes), ("loop devices", volumes.loops)) if not there]
+    usage = f"{volumes.count} in {volumes.path}, of {format_bytes(volumes.held_bytes)}"
+    lacking = [
+        what
+        for what, is_available in (("mkfs.ext4", volumes.makes), ("loop devices", volumes.loops))
+        if not is_available
+    ]
     if not lacking:
-        yield Finding(check, Severity.OK, f"{held}; at most {format_bytes(volumes.most_bytes)} for each namespace")
+        yield Finding(check, Severity.OK, f"{usage}; at most {format_bytes(volumes.most_bytes)} for each namespace")
         return
     meaning = "a sandbox that names a volume is not started (MountRefused)"
     action = "`apt-get install e2fsprogs`, `modprobe loop`; or forbid volumes: volumes_per_namespace_bytes = 0"
-    yield Finding(check, Severity.WARNING, f"{held}; this host lacks {' and '.join(lacking)}", meaning, action)
+    yield Finding(check, Severity.WARNING, f"{usage}; this host lacks {' and '.join(lacking)}", meaning, action)

@@ -37,9 +37,9 @@ def judge(before: Health, shares: Mapping[str, float | None]) -> tuple[Health, t
 
     Unknown values change nothing.
     """
-    found = dict(_each(before, shares))
-    near = frozenset(name for name, (is_near, _) in found.items() if is_near)
-    streaks = {name: streak for name, (_, streak) in found.items() if streak}
+    judgements = dict(_judge_limits(before, shares))
+    near = frozenset(name for name, (is_near, _) in judgements.items() if is_near)
+    streaks = {name: streak for name, (_, streak) in judgements.items() if streak}
     crossed = tuple(
         ThresholdCrossing(name, name in near) for name in SAMPLES_NEEDED if (name in near) != (name in before.near)
     )
@@ -51,7 +51,7 @@ def thresholds(resource: str) -> tuple[float, float]:
     return (LAYER_NEAR, LAYER_CLEAR) if resource == "layer" else (NEAR, CLEAR)
 
 
-def _each(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
+def _judge_limits(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
     for name, needed in SAMPLES_NEEDED.items():
         share, was, streak = shares.get(name), name in before.near, before.streaks.get(name, 0)
         near, clear = thresholds(name)

@@ -16,7 +16,7 @@ def fitted(policy: Policy, facts: HostFacts) -> Policy:
     """Return the policy for the host of these facts; unchanged until the engine has answered."""
     if not facts.cpus:
         return policy
-    known = abilities(facts)
-    if (policy.host_cpus, policy.host) == (facts.cpus, known):
+    host_abilities = abilities(facts)
+    if (policy.host_cpus, policy.host) == (facts.cpus, host_abilities):
         return policy
-    return replace(policy, host_cpus=facts.cpus, host=known)
+    return replace(policy, host_cpus=facts.cpus, host=host_abilities)

@@ -47,27 +47,27 @@ def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure
     """
     if scale <= 0:
         return NONE
-    found = {name: supply for name, supply in use.supplies() if supply.total > 0} if use is not None else {}
+    supplies = {name: supply for name, supply in use.supplies() if supply.total > 0} if use is not None else {}
     levels = {
-        name: _level(name, band.low(found[name], scale), found[name].left, before, use.at)
-        if use is not None and name in found
+        name: _level(name, band.low(supplies[name], scale), supplies[name].left, before, use.at)
+        if use is not None and name in supplies
         else _as_before(name, before)
         for name, band in BANDS.items()
     }
-    made = Pressure(
+    pressure = Pressure(
         low=tuple(name for name, (level, _) in levels.items() if level),
         critical=tuple(name for name, (level, _) in levels.items() if level == _CRITICAL),
-        known=tuple(name for name in BANDS if name in found),
+        known=tuple(name for name in BANDS if name in supplies),
         calm=tuple((name, since) for name, (_, since) in levels.items() if since is not None),
     )
-    return before if made == before else made
+    return before if pressure == before else pressure
 
 
-def _level(name: str, edge: float, left: int, before: Pressure, at: float) -> tuple[int, float | None]:
+def _level(name: str, edge: float, free: int, before: Pressure, at: float) -> tuple[int, float | None]:
     """Return (level, since when it has recovered). A level ends at a higher mark than it begins."""
-    if left < edge / 2 or (name in before.critical and left < edge):
+    if free < edge / 2 or (name in before.critical and free < edge):
         return _CRITICAL, None
-    if left < edge or (name in before.low and left < edge * _RECOVERED):
+    if free < edge or (name in before.low and free < edge * _RECOVERED):
         return _LOW, None
     since = dict(before.calm).get(name, at)
     still = name in before.low and since <= at < since + CALM_SECONDS

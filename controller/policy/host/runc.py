@@ -28,5 +28,5 @@ def is_fixed(version: str, package: str = "") -> bool | None:
         number = re.match(r"\d+", judged.removeprefix(begins)) if judged.startswith(begins) else None
         if number is not None:
             return int(number.group()) >= first
-    found = _VERSION.match(judged)
-    return None if found is None else tuple(int(each) for each in found.groups()) >= _MENDED
+    match = _VERSION.match(judged)
+    return None if match is None else tuple(int(group) for group in match.groups()) >= _MENDED

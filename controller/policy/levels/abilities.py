@@ -52,4 +52,4 @@ def abilities(facts: HostFacts) -> Abilities:
 
 def has_option(facts: HostFacts, name: str) -> bool:
     """Return True if the engine lists this security option, such as `name=seccomp,profile=default`."""
-    return any(each.split(",")[0] == f"name={name}" for each in facts.security_options)
+    return any(option.split(",")[0] == f"name={name}" for option in facts.security_options)

@@ -18,53 +18,53 @@ def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -
     if network.local_network == "Blocked":
         return
     if level.network != "public":
-        words = f"level {level.name} has no access to the local network; remove it, or use securityLevel: production"
-        yield Refusal(f"{_AT}.localNetwork", words)
+        message = f"level {level.name} has no access to the local network; remove it, or use securityLevel: production"
+        yield Refusal(f"{_AT}.localNetwork", message)
     elif not policy.local_network:
-        words = "this host's operator allows no sandbox into the local network (setting local_network); remove it"
-        yield Refusal(f"{_AT}.localNetwork", words)
+        message = "this host's operator allows no sandbox into the local network (setting local_network); remove it"
+        yield Refusal(f"{_AT}.localNetwork", message)
 
 
 def _peers(network: NetworkSpec, level: Level, policy: Policy) -> Iterator[Refusal]:
     if network.peers == "Blocked":
         return
     if not level.peers:
-        words = f"level {level.name} can't join other sandboxes; remove it, or use securityLevel: development"
-        yield Refusal(f"{_AT}.peers", words)
+        message = f"level {level.name} can't join other sandboxes; remove it, or use securityLevel: development"
+        yield Refusal(f"{_AT}.peers", message)
     elif not policy.peers:
-        words = "this host's operator allows no sandbox to join others (setting peers); remove it"
-        yield Refusal(f"{_AT}.peers", words)
+        message = "this host's operator allows no sandbox to join others (setting peers); remove it"
+        yield Refusal(f"{_AT}.peers", message)
 
 
 def _hosts(hosts: Collection[str], level: Level) -> Iterator[Refusal]:
     if hosts and level.network == "none":
-        words = f"level {level.name} has no network at all; remove the list, or use securityLevel: development"
-        yield Refusal(f"{_AT}.allowedHosts", words)
+        message = f"level {level.name} has no network at all; remove the list, or use securityLevel: development"
+        yield Refusal(f"{_AT}.allowedHosts", message)
     if hosts and level.network == "public":
-        words = f"level {level.name} reaches the whole Internet, without a proxy that could enforce a list; remove it"
-        yield Refusal(f"{_AT}.allowedHosts", words)
-    seen: set[str] = set()
-    for index, each in enumerate(hosts):
-        if each in seen:
-            yield Refusal(f"{_AT}.allowedHosts[{index}]", f"`{each}` is listed twice; keep one")
-        elif level.allowed_hosts is not None and not covered(each, level.allowed_hosts):
-            words = (
-                f"`{each}` is not among the hosts of level {level.name} (`paddock get securityprofile {level.name} "
+        message = f"level {level.name} reaches the whole Internet, without a proxy that could enforce a list; remove it"
+        yield Refusal(f"{_AT}.allowedHosts", message)
+    earlier_hosts: set[str] = set()
+    for index, host in enumerate(hosts):
+        if host in earlier_hosts:
+            yield Refusal(f"{_AT}.allowedHosts[{index}]", f"`{host}` is listed twice; keep one")
+        elif level.allowed_hosts is not None and not covered(host, level.allowed_hosts):
+            message = (
+                f"`{host}` is not among the hosts of level {level.name} (`paddock get securityprofile {level.name} "
                 "-o yaml`); remove it, or ask the operator to add it to the setting package_hosts"
             )
-            yield Refusal(f"{_AT}.allowedHosts[{index}]", words)
-        seen.add(each)
+            yield Refusal(f"{_AT}.allowedHosts[{index}]", message)
+        earlier_hosts.add(host)
 
 
 def reachable(network: NetworkSpec, level: Level) -> tuple[str, ...]:
     """Return the names that its proxy allows: the requested ones that its level permits."""
-    asked, known = network.allowed_hosts, level.allowed_hosts
-    if known is None:
-        return asked or ()
-    return known if asked is None else tuple(each for each in asked if covered(each, known))
+    requested, level_hosts = network.allowed_hosts, level.allowed_hosts
+    if level_hosts is None:
+        return requested or ()
+    return level_hosts if requested is None else tuple(host for host in requested if covered(host, level_hosts))
 
 
 def covered(host: str, hosts: Collection[str]) -> bool:
     """Return True if the list covers every name that `host` stands for."""
-    wild = (each[1:] for each in hosts if each.startswith("*."))
-    return host in hosts or any(host.removeprefix("*").endswith(each) for each in wild)
+    wild = (pattern[1:] for pattern in hosts if pattern.startswith("*."))
+    return host in hosts or any(host.removeprefix("*").endswith(suffix) for suffix in wild)

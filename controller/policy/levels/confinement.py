@@ -18,7 +18,7 @@ APPARMOR = "apparmor="
 _SELINUX = "label="
 
 
-def refused(template: Template, policy: Policy) -> Iterator[Refusal]:
+def refusals(template: Template, policy: Policy) -> Iterator[Refusal]:
     """Yield the fields that the operator does not allow, or this host lacks. An unknown host is checked again later."""
     if policy.elsewhere:
         return
@@ -28,42 +28,42 @@ def refused(template: Template, policy: Policy) -> Iterator[Refusal]:
 
 
 def _runtime(template: Template, policy: Policy) -> Iterator[Refusal]:
-    asked, host, allowed = template.runtime, policy.host, policy.confinements.runtimes
-    if asked is None:
+    runtime, host, allowed_runtimes = template.runtime, policy.host, policy.confinements.runtimes
+    if runtime is None:
         return
     default = host.default_runtime if host else ""
-    if asked != default and asked not in allowed:
-        known = ", ".join(sorted({*allowed, *([default] if default else [])})) or "none but the engine's own"
-        yield Refusal("runtime", f"this host's operator does not allow `{asked}` (setting `runtimes`: {known})")
-    elif host is not None and asked not in host.runtimes:
+    if runtime != default and runtime not in allowed_runtimes:
+        choices = ", ".join(sorted({*allowed_runtimes, *([default] if default else [])})) or "none but the engine's own"
+        yield Refusal("runtime", f"this host's operator does not allow `{runtime}` (setting `runtimes`: {choices})")
+    elif host is not None and runtime not in host.runtimes:
         has = ", ".join(host.runtimes) or "none that it names"
-        yield Refusal("runtime", f"this host's engine has no runtime `{asked}`; it has {has}")
+        yield Refusal("runtime", f"this host's engine has no runtime `{runtime}`; it has {has}")
 
 
 def _apparmor(template: Template, policy: Policy) -> Iterator[Refusal]:
-    asked = template.app_armor_profile
-    if asked is None:
+    profile = template.app_armor_profile
+    if profile is None:
         return
-    known = (DEFAULT_PROFILE, *policy.confinements.apparmor_profiles)
-    if asked not in known:
-        words = f"this host's operator does not allow `{asked}`; choose one of {', '.join(known)}"
-        yield Refusal("appArmorProfile", words)
+    profiles = (DEFAULT_PROFILE, *policy.confinements.apparmor_profiles)
+    if profile not in profiles:
+        message = f"this host's operator does not allow `{profile}`; choose one of {', '.join(profiles)}"
+        yield Refusal("appArmorProfile", message)
     elif policy.host is not None and not policy.host.apparmor:
-        words = "this host has no AppArmor: the engine would accept the profile and not apply it; remove it"
-        yield Refusal("appArmorProfile", words)
+        message = "this host has no AppArmor: the engine would accept the profile and not apply it; remove it"
+        yield Refusal("appArmorProfile", message)
 
 
 def _selinux(template: Template, policy: Policy) -> Iterator[Refusal]:
-    asked, types = template.se_linux_options, policy.confinements.selinux_types
-    if asked is None:
+    options, types = template.se_linux_options, policy.confinements.selinux_types
+    if options is None:
         return
-    if asked.type is not None and asked.type not in types:
-        allowed = ", ".join(types) or "none but the engine's own"
-        words = f"this host's operator does not allow `{asked.type}` (setting `selinux_types`: {allowed})"
-        yield Refusal("seLinuxOptions.type", words)
+    if options.type is not None and options.type not in types:
+        choices = ", ".join(types) or "none but the engine's own"
+        message = f"this host's operator does not allow `{options.type}` (setting `selinux_types`: {choices})"
+        yield Refusal("seLinuxOptions.type", message)
     if policy.host is not None and not policy.host.selinux:
-        words = "this host's engine has no SELinux: it would accept the label and not apply it; remove it"
-        yield Refusal("seLinuxOptions", words)
+        message = "this host's engine has no SELinux: it would accept the label and not apply it; remove it"
+        yield Refusal("seLinuxOptions", message)
 
 
 def confined(config: ContainerConfig, template: Template, policy: Policy) -> ContainerConfig:
@@ -84,9 +84,9 @@ def confined(config: ContainerConfig, template: Template, policy: Policy) -> Con
 def label_wanted(config: ContainerConfig) -> tuple[str, ...]:
     """Return the required content of the processes' label, as the kernel reports it (/proc/PID/attr/current)."""
     expected = []
-    for each in config.security_options:
-        if each.startswith(APPARMOR):
-            expected.append(f"{each.removeprefix(APPARMOR)} (enforce)")
-        elif each.startswith(_SELINUX):
-            expected.append(f":{each.partition(':')[2]}")
+    for option in config.security_options:
+        if option.startswith(APPARMOR):
+            expected.append(f"{option.removeprefix(APPARMOR)} (enforce)")
+        elif option.startswith(_SELINUX):
+            expected.append(f":{option.partition(':')[2]}")
     return tuple(expected)

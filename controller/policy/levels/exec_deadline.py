@@ -12,32 +12,38 @@ _HOST = "exec_max_seconds of the daemon's settings"
 
 def exec_deadline_refused(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
     """Yield a refusal for more than the level or the operator allows any command."""
-    asked, most, of_level = template.exec_deadline_seconds, policy.exec_max_seconds, level.most_exec_seconds
-    if most and asked and asked > most:
-        words = f"commands may run for {most:g} s at most on this host (exec_max_seconds); ask for no more"
-        yield Refusal("execDeadlineSeconds", words)
-    if of_level and asked and asked > of_level:
-        words = f"a command of level {level.name} may run for {of_level} s at most (maxExecDeadlineSeconds)"
-        yield Refusal("execDeadlineSeconds", f"{words}; ask for no more")
+    requested, most, of_level = template.exec_deadline_seconds, policy.exec_max_seconds, level.most_exec_seconds
+    if most and requested and requested > most:
+        message = f"commands may run for {most:g} s at most on this host (exec_max_seconds); ask for no more"
+        yield Refusal("execDeadlineSeconds", message)
+    if of_level and requested and requested > of_level:
+        message = f"a command of level {level.name} may run for {of_level} s at most (maxExecDeadlineSeconds)"
+        yield Refusal("execDeadlineSeconds", f"{message}; ask for no more")
 
 
 def time_limit(
-    asked: float | None, own: float | None, level: tuple[int, int], most: float, default: float, *, tty: bool
+    requested_seconds: float | None,
+    template_seconds: float | None,
+    level: tuple[int, int],
+    most: float,
+    default: float,
+    *,
+    tty: bool,
 ) -> float:
     """Return the limit in seconds, 0 for none. ValueError says why the requested one is not allowed.
 
-    `own` is the template's: the default, and the maximum. `level` has both of its own (0: none). `most` is the
-    operator's maximum (0: none). `default` applies if nobody else asks; not for a person at a terminal (`tty`).
+    `template_seconds` is the template's: the default, and the maximum. `level` has both of its own (0: none). `most` is
+    the operator's maximum (0: none). `default` applies if nobody else asks; not for a person at a terminal (`tty`).
     """
     usual_of_level, most_of_level = level
-    bounds = {_TEMPLATE: own, _LEVEL: most_of_level, _HOST: most}
-    known = {whose: seconds for whose, seconds in bounds.items() if seconds}
-    highest = min(known.values(), default=0.0)
-    if asked is None:
-        usual = own or (0.0 if tty else usual_of_level or default)
+    bounds = {_TEMPLATE: template_seconds, _LEVEL: most_of_level, _HOST: most}
+    limits = {whose: seconds for whose, seconds in bounds.items() if seconds}
+    highest = min(limits.values(), default=0.0)
+    if requested_seconds is None:
+        usual = template_seconds or (0.0 if tty else usual_of_level or default)
         return min(usual, highest) if usual and highest else usual or highest
-    if highest and (asked > highest or not asked):
-        whose = next(each for each, seconds in known.items() if seconds == highest)
-        requested = f"{asked:g} s" if asked else "no limit"
+    if highest and (requested_seconds > highest or not requested_seconds):
+        whose = next(name for name, seconds in limits.items() if seconds == highest)
+        requested = f"{requested_seconds:g} s" if requested_seconds else "no limit"
         raise ValueError(f"may run for {highest:g} s at most ({whose}), not {requested}; ask for no more")
-    return asked
+    return requested_seconds

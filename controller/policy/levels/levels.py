@@ -160,9 +160,9 @@ class Policy:
 
     def version(self) -> str:
         """Return a digest that changes when admission or a rendered config may come out differently."""
-        known = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
-        known.append([each.model_dump() for each in self.host_roots])
-        known += [self.host, self.confinements]
-        known.append(self.exec_max_seconds)
-        known += [self.local_network, self.peers, self.guard_lost, self.gpu_devices, self.user_ids, self.holds_memory]
-        return stable_hash([*known, *(self.levels[name] for name in sorted(self.levels))])
+        inputs = [self.host_cpus, self.report_only, self.images, self.network_range, self.unguarded]
+        inputs.append([host_root.model_dump() for host_root in self.host_roots])
+        inputs += [self.host, self.confinements]
+        inputs.append(self.exec_max_seconds)
+        inputs += [self.local_network, self.peers, self.guard_lost, self.gpu_devices, self.user_ids, self.holds_memory]
+        return stable_hash([*inputs, *(self.levels[name] for name in sorted(self.levels))])

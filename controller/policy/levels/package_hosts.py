@@ -9,8 +9,8 @@ from controller.policy.levels.levels import Policy
 BUILD = "build"
 
 
-def with_packages(policy: Policy, found: PackageHosts, listed: Iterable[str] = ()) -> Policy:
+def with_packages(policy: Policy, detected: PackageHosts, listed: Iterable[str] = ()) -> Policy:
     """Return the policy whose sandboxes of level build reach the detected and the listed hosts, and no others."""
-    hosts = tuple(sorted({*found.hosts, *listed}))
+    hosts = tuple(sorted({*detected.hosts, *listed}))
     level = replace(policy.levels[BUILD], allowed_hosts=hosts)
-    return replace(policy, levels={**policy.levels, BUILD: level}, packages_left_out=found.left_out)
+    return replace(policy, levels={**policy.levels, BUILD: level}, packages_left_out=detected.left_out)

@@ -30,35 +30,37 @@ def with_profiles(policy: Policy, profiles: Iterable[StoredProfile]) -> Policy:
     """Return the policy with these profiles as levels besides the built-in ones; they replace earlier profiles."""
     built_in = {name: level for name, level in policy.levels.items() if not level.base}
     policy = replace(policy, levels=built_in)
-    own = {each.obj.name: _level(each, policy) for each in profiles if each.obj.name not in built_in}
-    return replace(policy, levels={**built_in, **own}) if own else policy
+    custom_levels = {
+        profile.obj.name: _level(profile, policy) for profile in profiles if profile.obj.name not in built_in
+    }
+    return replace(policy, levels={**built_in, **custom_levels}) if custom_levels else policy
 
 
 def default_limits(name: str, profiles: Iterable[StoredProfile]) -> Limits | None:
     """Return the limits of a sandbox of that level which asks for none; None: there is no such level."""
-    found = _known(name, profiles)
-    return found.limits if found is not None else None
+    level = _level_of(name, profiles)
+    return level.limits if level is not None else None
 
 
 def exec_limits(name: str, profiles: Iterable[StoredProfile]) -> tuple[int, int]:
     """Return the default and the maximum seconds of a command at that level (0: not set)."""
-    found = _known(name, profiles)
-    return (found.exec_seconds, found.most_exec_seconds) if found is not None else (0, 0)
+    level = _level_of(name, profiles)
+    return (level.exec_seconds, level.most_exec_seconds) if level is not None else (0, 0)
 
 
 def network_of(template: Template, profiles: Iterable[StoredProfile]) -> str:
     """Return a template's network: none, sealed or public; "" for an unknown level."""
-    found = _known(template.security_level, profiles)
-    asked = template.security.network if template.security else None
-    modes = [each for each in (found.network if found else "", asked.mode if asked else "") if each]
-    return min(modes, key=NETWORKS.index) if found else ""
+    level = _level_of(template.security_level, profiles)
+    network = template.security.network if template.security else None
+    modes = [mode for mode in (level.network if level else "", network.mode if network else "") if mode]
+    return min(modes, key=NETWORKS.index) if level else ""
 
 
-def _known(name: str, profiles: Iterable[StoredProfile]) -> Level | None:
+def _level_of(name: str, profiles: Iterable[StoredProfile]) -> Level | None:
     """Return the level of that name, accepted or not."""
     if name in BUILT_IN:
         return BUILT_IN[name]
-    spec = next((each.spec for each in profiles if each.obj.name == name), None)
+    spec = next((profile.spec for profile in profiles if profile.obj.name == name), None)
     base = BUILT_IN.get(spec.base) if spec is not None else None
     return profile_level(spec, base) if spec is not None and base is not None else None
 
@@ -67,21 +69,21 @@ def refusals(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:
     """Return every reason why no sandbox may use this profile. `field` is below the spec."""
     base = policy.levels.get(spec.base)
     if base is None or base.base:
-        known = ", ".join(sorted(name for name, level in policy.levels.items() if not level.base))
-        return (Refusal("base", f"`{spec.base}` is not a built-in profile; choose one of {known}"),)
+        built_in = ", ".join(sorted(name for name, level in policy.levels.items() if not level.base))
+        return (Refusal("base", f"`{spec.base}` is not a built-in profile; choose one of {built_in}"),)
     if not base.offered:
         return (Refusal("base", f"`{spec.base}` can't be enforced here: {base.missing}"),)
-    bound, made = loosened(base, policy.grants), profile_level(spec, base)
-    wide = (Refusal(each.field, f"{each.message}{_GRANTED}") for each in beyond(bound, spec))
+    bound, level = loosened(base, policy.grants), profile_level(spec, base)
+    wide = (Refusal(refusal.field, f"{refusal.message}{_GRANTED}") for refusal in beyond(bound, spec))
     return (
         *wide,
         *_repeated(spec),
         *_hosts(spec, base),
         *_peers(spec, base),
-        *_ids(spec, made, bound),
-        *_limits(made, bound),
-        *_folders(spec, made, bound),
-        *_exec_seconds(made, bound),
+        *_ids(spec, level, bound),
+        *_limits(level, bound),
+        *_folders(spec, level, bound),
+        *_exec_seconds(level, bound),
     )
 
 
@@ -107,29 +109,29 @@ def loosened(base: Level, grants: ProfileGrants) -> Level:
 
 def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Level:
     """Return the level of a profile, accepted or not."""
-    found = overlaid(replace(base, name=name or base.name, base=base.name), spec)
+    level = overlaid(replace(base, name=name or base.name, base=base.name), spec)
     lowest = base.lowest_uid if spec.lowest_user_id is None else spec.lowest_user_id
-    found = running_as(found, lowest, spec.default_user)
+    level = running_as(level, lowest, spec.default_user)
     hosts = spec.network.allowed_hosts if spec.network else None
     if hosts is not None:
-        found = replace(found, allowed_hosts=tuple(sorted(set(hosts))))
+        level = replace(level, allowed_hosts=tuple(sorted(set(hosts))))
     if spec.network is not None and spec.network.peers is not None:
-        found = replace(found, peers=spec.network.peers)
+        level = replace(level, peers=spec.network.peers)
     if spec.read_only_host_folders is not None:
-        found = replace(found, host_folders="read-only" if spec.read_only_host_folders else "read-write")
-    folders = {each.path: each for each in found.tmpfs}
-    folders |= {each.mount_path: Tmpfs(each.mount_path, each.size, each.noexec) for each in spec.tmpfs or ()}
-    most = _laid(found.most, spec.max_limits)
-    limits = _laid(found.limits, spec.default_limits)
+        level = replace(level, host_folders="read-only" if spec.read_only_host_folders else "read-write")
+    folders = {folder.path: folder for folder in level.tmpfs}
+    folders |= {folder.mount_path: Tmpfs(folder.mount_path, folder.size, folder.noexec) for folder in spec.tmpfs or ()}
+    most = _laid(level.most, spec.max_limits)
+    limits = _laid(level.limits, spec.default_limits)
     inherited = [field for name, field, _ in _LIMITS if getattr(spec.default_limits, name, None) is None]
     limits = replace(limits, **{field: _at_most(limits, most, field) for field in inherited})
     return replace(
-        found,
+        level,
         tmpfs=tuple(folders[path] for path in sorted(folders)),
         most=most,
         limits=limits,
-        exec_seconds=spec.exec_deadline_seconds or _shorter(found.exec_seconds, spec.max_exec_deadline_seconds),
-        most_exec_seconds=spec.max_exec_deadline_seconds or found.most_exec_seconds,
+        exec_seconds=spec.exec_deadline_seconds or _shorter(level.exec_seconds, spec.max_exec_deadline_seconds),
+        most_exec_seconds=spec.max_exec_deadline_seconds or level.most_exec_seconds,
     )
 
 
@@ -142,19 +144,19 @@ def _level(profile: StoredProfile, policy: Policy) -> Level:
     spec, name = profile.spec, profile.obj.name
     if spec is None:
         return replace(FULL_ISOLATION, name=name, base=FULL_ISOLATION.name, offered=False, missing=_UNREADABLE)
-    refused = refusals(spec, policy)
+    reasons = refusals(spec, policy)
     base = policy.levels.get(spec.base, FULL_ISOLATION)
-    if not refused:
+    if not reasons:
         return profile_level(spec, base, name)
-    words = "; ".join(f"spec.{each.field}: {each.message}" for each in refused)
-    return replace(base, name=name, base=base.name, offered=False, missing=words)
+    message = "; ".join(f"spec.{refusal.field}: {refusal.message}" for refusal in reasons)
+    return replace(base, name=name, base=base.name, offered=False, missing=message)
 
 
-def _laid(limits: Limits, asked: ProfileLimits | None) -> Limits:
-    if asked is None:
+def _laid(limits: Limits, requested: ProfileLimits | None) -> Limits:
+    if requested is None:
         return limits
-    found = {field: getattr(asked, name) for name, field, _ in _LIMITS}
-    return replace(limits, **{field: value for field, value in found.items() if value is not None})
+    overrides = {field: getattr(requested, name) for name, field, _ in _LIMITS}
+    return replace(limits, **{field: value for field, value in overrides.items() if value is not None})
 
 
 def _at_most(limits: Limits, most: Limits, field: str) -> int:
@@ -176,58 +178,60 @@ def _hosts(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
         return
     if network.mode != "sealed":
         yield Refusal(at, f"only a sealed network can have a list, and this is `{network.mode}`; remove one of them")
-    for index, each in enumerate(network.allowed_hosts):
-        if base.allowed_hosts is not None and not covered(each, base.allowed_hosts):
-            yield Refusal(f"{at}[{index}]", f"`{each}` is not among the hosts of {base.name}; remove it")
+    for index, host in enumerate(network.allowed_hosts):
+        if base.allowed_hosts is not None and not covered(host, base.allowed_hosts):
+            yield Refusal(f"{at}[{index}]", f"`{host}` is not among the hosts of {base.name}; remove it")
 
 
 def _peers(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
     network = spec.network
     if network is not None and network.peers and not (base.peers and network.mode == "sealed"):
-        words = f"a sandbox of {base.name} with a network that is `{network.mode}` can't join others; remove it"
-        yield Refusal("network.peers", words)
+        message = f"a sandbox of {base.name} with a network that is `{network.mode}` can't join others; remove it"
+        yield Refusal("network.peers", message)
 
 
-def _ids(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
-    if made.lowest_uid < bound.lowest_uid:
-        words = f"{made.lowest_uid} is lower than {bound.name} allows: {bound.lowest_uid}{_GRANTED}"
-        yield Refusal("lowestUserID", words)
-    uid, _, gid = made.default_user.partition(":")
-    if made.default_user and min(int(uid), int(gid or 0)) < made.lowest_uid:
+def _ids(spec: SecurityProfileSpec, level: Level, bound: Level) -> Iterator[Refusal]:
+    if level.lowest_uid < bound.lowest_uid:
+        message = f"{level.lowest_uid} is lower than {bound.name} allows: {bound.lowest_uid}{_GRANTED}"
+        yield Refusal("lowestUserID", message)
+    uid, _, gid = level.default_user.partition(":")
+    if level.default_user and min(int(uid), int(gid or 0)) < level.lowest_uid:
         field = "lowestUserID" if spec.default_user is None else "defaultUser"
-        words = f"the default user is {made.default_user}, below the lowest uid and gid {made.lowest_uid}"
-        yield Refusal(field, f"{words}; name a `defaultUser: uid:gid` from there up")
+        message = f"the default user is {level.default_user}, below the lowest uid and gid {level.lowest_uid}"
+        yield Refusal(field, f"{message}; name a `defaultUser: uid:gid` from there up")
 
 
-def _limits(made: Level, bound: Level) -> Iterator[Refusal]:
-    for name, field, shown in _LIMITS:
-        most, widest, default = getattr(made.most, field), getattr(bound.most, field), getattr(made.limits, field)
+def _limits(level: Level, bound: Level) -> Iterator[Refusal]:
+    for name, field, format_limit in _LIMITS:
+        most, widest, default = getattr(level.most, field), getattr(bound.most, field), getattr(level.limits, field)
         if widest and most > widest:
-            words = f"{shown(most)} is more than a sandbox of {bound.name} may have: {shown(widest)}"
-            yield Refusal(f"maxLimits.{name}", f"{words}{_GRANTED}")
+            message = f"{format_limit(most)} is more than a sandbox of {bound.name} may have: {format_limit(widest)}"
+            yield Refusal(f"maxLimits.{name}", f"{message}{_GRANTED}")
         if most and default > most:
-            yield Refusal(f"defaultLimits.{name}", f"{shown(default)} is more than the maximum, {shown(most)}")
+            yield Refusal(
+                f"defaultLimits.{name}", f"{format_limit(default)} is more than the maximum, {format_limit(most)}"
+            )
 
 
-def _exec_seconds(made: Level, bound: Level) -> Iterator[Refusal]:
-    most, widest, usual = made.most_exec_seconds, bound.most_exec_seconds, made.exec_seconds
+def _exec_seconds(level: Level, bound: Level) -> Iterator[Refusal]:
+    most, widest, usual = level.most_exec_seconds, bound.most_exec_seconds, level.exec_seconds
     if widest and most > widest:
-        words = f"{most} s are more than a command of {bound.name} may have: {widest} s; ask for no more"
-        yield Refusal("maxExecDeadlineSeconds", words)
+        message = f"{most} s are more than a command of {bound.name} may have: {widest} s; ask for no more"
+        yield Refusal("maxExecDeadlineSeconds", message)
     if most and usual > most:
         yield Refusal("execDeadlineSeconds", f"{usual} s are more than the maximum, {most} s; lower it")
 
 
-def _folders(spec: SecurityProfileSpec, made: Level, bound: Level) -> Iterator[Refusal]:
-    if made.host_folders != "read-only" and bound.host_folders == "read-only":
+def _folders(spec: SecurityProfileSpec, level: Level, bound: Level) -> Iterator[Refusal]:
+    if level.host_folders != "read-only" and bound.host_folders == "read-only":
         yield Refusal("readOnlyHostFolders", f"{bound.name} can't write to host folders; remove it{_GRANTED}")
-    closed = {each.path for each in bound.tmpfs if each.noexec}
-    for index, each in enumerate(spec.tmpfs or ()):
-        if each.mount_path in closed and not each.noexec:
-            yield Refusal(f"tmpfs[{index}].noexec", f"nothing in {each.mount_path} can be executed at {bound.name}")
+    closed = {folder.path for folder in bound.tmpfs if folder.noexec}
+    for index, folder in enumerate(spec.tmpfs or ()):
+        if folder.mount_path in closed and not folder.noexec:
+            yield Refusal(f"tmpfs[{index}].noexec", f"nothing in {folder.mount_path} can be executed at {bound.name}")
     # The rules of a sandbox's own folders hold for these, too.
-    asked = tuple(TmpfsMount(mount_path=each.mount_path, size=each.size) for each in spec.tmpfs or ())
-    template = Template(image="any", security_level=made.name, tmpfs=asked)
-    for found in judge(template, Resources(), "", Policy(levels={made.name: made})):
-        if found.field.startswith("tmpfs"):
-            yield found
+    tmpfs = tuple(TmpfsMount(mount_path=folder.mount_path, size=folder.size) for folder in spec.tmpfs or ())
+    template = Template(image="any", security_level=level.name, tmpfs=tmpfs)
+    for refusal in judge(template, Resources(), "", Policy(levels={level.name: level})):
+        if refusal.field.startswith("tmpfs"):
+            yield refusal

@@ -22,15 +22,15 @@ _NAT64, _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Netw
 
 def is_public(address: str) -> bool:
     """Return True if this address is on the Internet, and embeds none that is not."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
-        if found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        if ip in _NAT64:
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(str(inner))
-        if found in _LOCAL_NAT64:
+        if ip in _LOCAL_NAT64:
             return False
-    elif any(found in each for each in _SPECIAL):
+    elif any(ip in network for network in _SPECIAL):
         return False
-    return found.is_global and not (found.is_multicast or found.is_reserved or found.is_unspecified)
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)

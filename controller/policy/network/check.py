@@ -17,13 +17,13 @@ _PORTS = (80, 443)
 class Reach:
     """Network access of a sandbox: `mode` none, sealed or public at its `level`.
 
-    `asked` are the hosts of its spec, `known` those of its level; None: it lists none.
+    `requested_hosts` are those of its spec, `level_hosts` those of its level; None: it lists none.
     """
 
     level: str
     mode: str
-    asked: tuple[str, ...] | None = None
-    known: tuple[str, ...] | None = None
+    requested_hosts: tuple[str, ...] | None = None
+    level_hosts: tuple[str, ...] | None = None
     local_network: bool = False
     peers: bool = False
 
@@ -32,7 +32,7 @@ class Reach:
 class Verdict:
     """Outcome of a request, the rule that decides it, and what that means."""
 
-    allowed: bool
+    is_allowed: bool
     rule: str
     message: str
 
@@ -42,8 +42,8 @@ def check(host: str, port: int, reach: Reach) -> Verdict:
     if host.endswith(f".{DOMAIN}"):
         return _peer(host, reach)
     if reach.mode == "none":
-        words = "it has no network; give the sandbox `allowedHosts` at level development, or use level build"
-        return Verdict(False, f"level {reach.level}: no network", words)
+        message = "it has no network; give the sandbox `allowedHosts` at level development, or use level build"
+        return Verdict(False, f"level {reach.level}: no network", message)
     if reach.mode == "public":
         return _public(host, reach)
     return _sealed(host, port, reach)
@@ -52,17 +52,17 @@ def check(host: str, port: int, reach: Reach) -> Verdict:
 def _peer(host: str, reach: Reach) -> Verdict:
     if reach.peers:
         return Verdict(True, "spec.network.peers", f"`{host}` is reached on any port, if that sandbox has peers, too")
-    words = "the sandbox joins no others; set `network.peers: Allowed` in both"
-    return Verdict(False, "spec.network.peers", words)
+    message = "the sandbox joins no others; set `network.peers: Allowed` in both"
+    return Verdict(False, "spec.network.peers", message)
 
 
 def _public(host: str, reach: Reach) -> Verdict:
     rule = f"level {reach.level}: the whole Internet"
     if (literal := _literal(host)) is not None and not is_public(literal):
-        words = f"`{host}` is a private or special address, which the guard drops"
+        message = f"`{host}` is a private or special address, which the guard drops"
         if reach.local_network:
-            return Verdict(True, "spec.network.localNetwork", f"{words}, unless it is a private range's")
-        return Verdict(False, "the guard", words)
+            return Verdict(True, "spec.network.localNetwork", f"{message}, unless it is a private range's")
+        return Verdict(False, "the guard", message)
     return Verdict(True, rule, "if the name resolves to a public address: the guard drops all others")
 
 
@@ -71,17 +71,19 @@ def _sealed(host: str, port: int, reach: Reach) -> Verdict:
         return Verdict(False, "ports of the proxy", f"port {port} is not reached: HTTP on 80 and TLS on 443 alone")
     if _literal(host) is not None:
         return Verdict(False, "names alone", f"`{host}` is an address, and lists of hosts have names; use its name")
-    asked, known = _entry(host, reach.asked or ()), _entry(host, reach.known or ())
-    of_level = f"hosts of level {reach.level}: `{known}`"
-    if reach.known is not None and not known:
-        words = f"`{host}` is not among the hosts of level {reach.level}; its operator adds it (setting package_hosts)"
-        return Verdict(False, f"hosts of level {reach.level}", words)
-    if reach.asked is None and known:
+    requested_entry, level_entry = _entry(host, reach.requested_hosts or ()), _entry(host, reach.level_hosts or ())
+    of_level = f"hosts of level {reach.level}: `{level_entry}`"
+    if reach.level_hosts is not None and not level_entry:
+        message = (
+            f"`{host}` is not among the hosts of level {reach.level}; its operator adds it (setting package_hosts)"
+        )
+        return Verdict(False, f"hosts of level {reach.level}", message)
+    if reach.requested_hosts is None and level_entry:
         return Verdict(True, of_level, _RESOLVED)
-    if asked:
-        return Verdict(True, f"spec.network.allowedHosts: `{asked}`", _RESOLVED)
-    words = f"`{host}` is not in this sandbox's allowed hosts; add it to spec.network.allowedHosts"
-    return Verdict(False, "spec.network.allowedHosts", words)
+    if requested_entry:
+        return Verdict(True, f"spec.network.allowedHosts: `{requested_entry}`", _RESOLVED)
+    message = f"`{host}` is not in this sandbox's allowed hosts; add it to spec.network.allowedHosts"
+    return Verdict(False, "spec.network.allowedHosts", message)
 
 
 _RESOLVED = "if the name resolves to a public address: the proxy refuses all others"
@@ -89,7 +91,7 @@ _RESOLVED = "if the name resolves to a public address: the proxy refuses all oth
 
 def _entry(host: str, hosts: tuple[str, ...]) -> str:
     """Return the entry of the list that covers the host; "" without one."""
-    return next((each for each in hosts if covered(host, (each,))), "")
+    return next((entry for entry in hosts if covered(host, (entry,))), "")
 
 
 def _literal(host: str) -> str | None:

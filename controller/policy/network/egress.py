@@ -122,7 +122,7 @@ def sealed(uid: str, hosts: Collection[str], credentials: tuple[HostCredential, 
         sysctls=_SYSCTLS,
         oom_score_adjust=400,
         seccomp=STANDARD,
-        slots=tuple(Slot(each.path, file=True) for each in _files(credentials)),
+        slots=tuple(Slot(file.path, file=True) for file in _files(credentials)),
         mounts=_files(credentials),
     )
     return Sealed(sealed_name(uid), names, egress, credentials)
@@ -141,14 +141,14 @@ def _files(credentials: tuple[HostCredential, ...]) -> tuple[Mount, ...]:
 
 def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
     """Return the sandbox's container config on its sealed network: proxy settings, and a DNS without any names."""
-    own = dict(config.env)
+    variables = dict(config.env)
     proxied = dict.fromkeys(_PROXY_NAMES, _PROXY) | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
     return replace(
         config,
         network_mode=way.network,
         dns=(PENDING,),
         dns_options=("timeout:1", "attempts:1"),
-        env=tuple(sorted({**proxied, **own}.items())),
+        env=tuple(sorted({**proxied, **variables}.items())),
     )
 
 
@@ -158,7 +158,7 @@ def with_proxy_address(config: ContainerConfig, subnet: str) -> ContainerConfig:
     url = _PROXY.replace(PENDING, address)
     return replace(
         config,
-        dns=tuple(address if each == PENDING else each for each in config.dns),
+        dns=tuple(address if server == PENDING else server for server in config.dns),
         env=tuple((name, url if name in _PROXY_NAMES and value == _PROXY else value) for name, value in config.env),
     )
 
@@ -173,22 +173,22 @@ def uplink(range_: str) -> NetworkConfig:
     return NetworkConfig(UPLINK, str(next(IPv4Network(range_).subnets(new_prefix=_UPLINK_PREFIX))), sealed=False)
 
 
-def subnet_for(uid: str, range_: str, taken: Collection[str], prefix: int = _SEALED_PREFIX) -> str:
+def subnet_for(uid: str, range_: str, used_subnets: Collection[str], prefix: int = _SEALED_PREFIX) -> str:
     """Return a free /28 (or another prefix) of the range, found by the uid's hash; "" if none is left.
 
-    `taken` has the /28s in use; see `parts`.
+    `used_subnets` has the /28s in use; see `parts`.
     """
-    whole, first = IPv4Network(range_), 1 << (prefix - _UPLINK_PREFIX)
+    network, first = IPv4Network(range_), 1 << (prefix - _UPLINK_PREFIX)
     size = 1 << (32 - prefix)
-    count = whole.num_addresses // size - first
+    count = network.num_addresses // size - first
     if count <= 0:
         return ""
     head = re.sub(r"[^0-9a-f]", "", uid)[:8]
     start = int(head or "0", 16) % count
     for step in range(count):
-        at = whole.network_address + (first + (start + step) % count) * size
+        at = network.network_address + (first + (start + step) % count) * size
         subnet = f"{at}/{prefix}"
-        if not any(each in taken for each in parts(subnet)):
+        if not any(block in used_subnets for block in parts(subnet)):
             return subnet
     return ""
 
@@ -198,20 +198,20 @@ def parts(subnet: str) -> Iterator[str]:
     if int(subnet.partition("/")[2]) >= _SEALED_PREFIX:
         yield subnet
         return
-    whole = IPv4Network(subnet)
-    yield from (f"{whole.network_address + at}/{_SEALED_PREFIX}" for at in range(0, whole.num_addresses, 16))
+    network = IPv4Network(subnet)
+    yield from (f"{network.network_address + at}/{_SEALED_PREFIX}" for at in range(0, network.num_addresses, 16))
 
 
 def squid_conf(hosts: Collection[str], credentials: Sequence[HostCredential] = ()) -> str:
     """Return squid's complete configuration. Names are checked first, so that an unlisted one is never resolved."""
-    own = "tls-cert=/etc/squid/certificate.pem tls-key=/etc/squid/key.pem"
+    own_certificate = "tls-cert=/etc/squid/certificate.pem tls-key=/etc/squid/key.pem"
     return _CONF.format(
         port=PORT,
         has_sni=_HAS_SNI,
         special=" ".join(SPECIAL_RANGES),
         names="\n".join(_acls(hosts)),
-        certificate=f"tls-cert={_CERTIFICATE}" if credentials else own,
-        guarded="".join(f"{each}\n" for each in _guarded(credentials)),
+        certificate=f"tls-cert={_CERTIFICATE}" if credentials else own_certificate,
+        guarded="".join(f"{rule}\n" for rule in _guarded(credentials)),
         decrypted="ssl_bump bump first decrypted_host\n" if credentials else "",
     )
 
@@ -227,11 +227,11 @@ def _guarded(credentials: Sequence[HostCredential]) -> Iterator[str]:
     yield f"# credentials {stable_hash(credentials)}"
     yield "acl secure proto HTTPS"
     yield "acl trace method TRACE"
-    for host, acl in dict.fromkeys((each.host, each.acl) for each in credentials):
+    for host, acl in dict.fromkeys((credential.host, credential.acl) for credential in credentials):
         yield f"acl {acl} dstdom_regex -n -i {_pattern(host)}"
         yield f"acl decrypted_host dstdom_regex -n -i {_pattern(host)}"
-    for each in credentials:
-        yield f"request_header_access {each.header} deny {each.acl}"
+    for credential in credentials:
+        yield f"request_header_access {credential.header} deny {credential.acl}"
     yield "http_access deny trace decrypted_host"
     yield "http_access deny decrypted_host !CONNECT !secure"
     yield "http_access deny secure !decrypted_host"
@@ -241,11 +241,11 @@ def _guarded(credentials: Sequence[HostCredential]) -> Iterator[str]:
 
 def _acls(hosts: Collection[str]) -> Iterator[str]:
     """Yield ACLs by pattern on whole names: squid's own domain lists match subdomains too. None: matches nothing."""
-    patterns = [_pattern(each) for each in sorted(set(hosts))] or ["^$"]
-    for each in patterns:
-        yield f"acl listed dstdom_regex -n -i {each}"
-    for each in patterns:
-        yield f"acl listed_sni ssl::server_name_regex -i {each}"
+    patterns = [_pattern(host) for host in sorted(set(hosts))] or ["^$"]
+    for pattern in patterns:
+        yield f"acl listed dstdom_regex -n -i {pattern}"
+    for pattern in patterns:
+        yield f"acl listed_sni ssl::server_name_regex -i {pattern}"
 
 
 def _pattern(host: str) -> str:

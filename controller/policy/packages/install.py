@@ -135,7 +135,7 @@ class InstallPlan:
 
     def tag_of(self, lock: Sequence["Locked"], instance_id: str) -> str:
         """Return the image's name for what was resolved: other files have another name."""
-        files = [(each.name, each.version, each.integrity) for each in lock]
+        files = [(locked.name, locked.version, locked.integrity) for locked in lock]
         return f"{PACKAGES}{self.slug}:{stable_hash([self.key, files])[:16]}{owner_mark(instance_id)}"
 
     def __str__(self) -> str:
@@ -165,9 +165,9 @@ def plan_install(
         raise LaunchError(
             f"packages of npm are installed for Node.js alone; write `npx {launch.packages[0]}`, or `image:`"
         )
-    names = [each.name for each in launch.packages]
+    names = [package.name for package in launch.packages]
     if len(set(names)) < len(names):
-        raise LaunchError(f"names `{next(each for each in names if names.count(each) > 1)}` twice; keep one")
+        raise LaunchError(f"names `{next(name for name in names if names.count(name) > 1)}` twice; keep one")
     packages = tuple(map(str, launch.packages))
     commands = _npm(packages) if source == "npm" else _pip(packages)
     running = image or bases.running[source]
@@ -193,12 +193,12 @@ def plan_install(
 
 def _environment(source: Source, index: str) -> Mapping[str, str]:
     """Return the variables of the package manager: its registry, and folders on the disk that is limited."""
-    made = {"HOME": "/workspace", "TMPDIR": _CACHE, "NO_COLOR": "1"}
+    variables = {"HOME": "/workspace", "TMPDIR": _CACHE, "NO_COLOR": "1"}
     if source == "npm":
-        return MappingProxyType(made | ({"npm_config_registry": index} if index else {}))
-    made |= {"PIP_CONFIG_FILE": "/dev/null"} | ({"PIP_INDEX_URL": index} if index else {})
-    scheme, _, rest = index.partition("://")
-    return MappingProxyType(made | ({"PIP_TRUSTED_HOST": rest.partition("/")[0]} if scheme == "http" else {}))
+        return MappingProxyType(variables | ({"npm_config_registry": index} if index else {}))
+    variables |= {"PIP_CONFIG_FILE": "/dev/null"} | ({"PIP_INDEX_URL": index} if index else {})
+    scheme, _, location = index.partition("://")
+    return MappingProxyType(variables | ({"PIP_TRUSTED_HOST": location.partition("/")[0]} if scheme == "http" else {}))
 
 
 def _npm(packages: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -216,12 +216,12 @@ def _pip(packages: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 def _dockerfile(source: Source, base: str) -> str:
     """Return the build: it copies what was fetched, and lets the runtime find it."""
-    found = (
+    variables = (
         f"NODE_PATH={PLACE}/node_modules"
         if source == "npm"
         else f"PYTHONPATH={PLACE}/lib PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1"
     )
-    return f"FROM {base}\nCOPY {FOLDER} {PLACE}\nENV {found}\n"
+    return f"FROM {base}\nCOPY {FOLDER} {PLACE}\nENV {variables}\n"
 
 
 def install_sandbox(plan: InstallPlan, *, name: str, disk_bytes: int) -> dict[str, Any]:
@@ -265,10 +265,10 @@ def failure(plan: InstallPlan, exit_code: int, stdout: str, finding: str, disk_b
 def _npm_error(stdout: str) -> str:
     """Return the code of npm's error, as its JSON output has it; "" if there is none."""
     try:
-        found = json.loads(stdout[stdout.find("{") :])["error"]["code"]
+        code = json.loads(stdout[stdout.find("{") :])["error"]["code"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return str(found)
+    return str(code)
 
 
 def program_of(launch: Launch, description: str) -> tuple[str, ...]:
@@ -290,20 +290,20 @@ def install_status(
 ) -> dict[str, Any]:
     """Return the part `install` of a server's status."""
     return {
-        "packages": [str(each) for each in plan.packages],
+        "packages": [str(package) for package in plan.packages],
         "plan": plan.key,
         "image": image,
         "digest": digest,
         "program": list(program),
-        "lock": [{"name": each.name, "version": each.version, "integrity": each.integrity} for each in lock],
+        "lock": [{"name": locked.name, "version": locked.version, "integrity": locked.integrity} for locked in lock],
     }
 
 
 def installed(plan: InstallPlan, status: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the part `install` of a server's status, if that is what the plan installs."""
-    found = status.get(INSTALLED)
-    is_it = isinstance(found, Mapping) and found.get("plan") == plan.key
-    return found if is_it else None
+    install = status.get(INSTALLED)
+    is_it = isinstance(install, Mapping) and install.get("plan") == plan.key
+    return install if is_it else None
 
 
 def npm_command(launch: Launch, manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -312,15 +312,15 @@ def npm_command(launch: Launch, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     The program is the one that npx would choose: the only one, or the one with the package's own name.
     """
     package = launch.packages[0]
-    own = package.name.rpartition("/")[2]
-    found = manifest.get("bin")
-    programs = {own: found} if isinstance(found, str) else found if isinstance(found, dict) else {}
+    own_name = package.name.rpartition("/")[2]
+    bin_field = manifest.get("bin")
+    programs = {own_name: bin_field} if isinstance(bin_field, str) else bin_field if isinstance(bin_field, dict) else {}
     programs = {str(name): str(path) for name, path in programs.items()}
-    only = next(iter(programs)) if len({*programs.values()}) == 1 else own
+    only = next(iter(programs)) if len({*programs.values()}) == 1 else own_name
     name = launch.program or only
     if name not in programs:
-        known = ", ".join(sorted(programs)) or "none"
-        raise LaunchError(f"{package} has no program `{name}` ({known}); write `npx -p {package} PROGRAM`")
+        program_names = ", ".join(sorted(programs)) or "none"
+        raise LaunchError(f"{package} has no program `{name}` ({program_names}); write `npx -p {package} PROGRAM`")
     path = posixpath.normpath(posixpath.join("/", programs[name]))
     return ("node", f"{PLACE}/node_modules/{package.name}{path}")
 
@@ -332,8 +332,8 @@ def pypi_command(launch: Launch, entry_points: str) -> tuple[str, ...]:
     programs = dict(_console_scripts(entry_points))
     target = programs.get(name) or programs.get(name.replace("_", "-")) or programs.get(name.replace("-", "_"))
     if target is None:
-        known = ", ".join(sorted(programs)) or "none"
-        raise LaunchError(f"{package} has no program `{name}` ({known}); write `uvx --from {package} PROGRAM`")
+        program_names = ", ".join(sorted(programs)) or "none"
+        raise LaunchError(f"{package} has no program `{name}` ({program_names}); write `uvx --from {package} PROGRAM`")
     module, _, attribute = target.partition(":")
     imported = f"from {module} import {attribute.partition('.')[0]}"
     start = f"import sys; {imported}; sys.argv[0] = {name!r}; sys.exit({attribute}())"
@@ -347,7 +347,7 @@ def _console_scripts(text: str) -> Iterator[tuple[str, str]]:
         if line.startswith("["):
             section = line.strip("[] ")
         elif section == "console_scripts" and "=" in line:
-            name, _, target = (each.strip() for each in line.partition("="))
+            name, _, target = (piece.strip() for piece in line.partition("="))
             target = target.partition("[")[0].strip()
             if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target, re.ASCII):
                 yield name, target
@@ -360,14 +360,18 @@ def read_lock(source: Source, text: str, packages: Sequence[Package]) -> tuple[L
     """
     try:
         data = json.loads(text)
-        found = tuple(sorted(_npm_lock(data) if source == "npm" else _pip_report(data), key=lambda each: each.name))
+        locked_files = tuple(
+            sorted(_npm_lock(data) if source == "npm" else _pip_report(data), key=lambda locked: locked.name)
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise LaunchError("the package manager left no lock that can be read; install again") from error
-    for each in packages:
-        same = [one for one in found if _plain(one.name) == _plain(each.name)]
-        if not any(one.version == each.version for one in same):
-            raise LaunchError(f"{each} was asked for, and {same[0].version if same else 'nothing'} was installed")
-    return found
+    for package in packages:
+        candidates = [locked for locked in locked_files if _plain(locked.name) == _plain(package.name)]
+        if not any(candidate.version == package.version for candidate in candidates):
+            raise LaunchError(
+                f"{package} was asked for, and {candidates[0].version if candidates else 'nothing'} was installed"
+            )
+    return locked_files
 
 
 def _plain(name: str) -> str:
@@ -376,22 +380,22 @@ def _plain(name: str) -> str:
 
 
 def _npm_lock(data: Mapping[str, Any]) -> Iterator[Locked]:
-    for path, each in data["packages"].items():
-        if not path or each.get("inBundle"):
+    for path, entry in data["packages"].items():
+        if not path or entry.get("inBundle"):
             continue  # the project itself, or a part of another package's file
         name = path.rpartition("node_modules/")[2]
         # npm may be configured to leave out where the registry's own files are.
-        resolved, integrity = str(each.get("resolved", "https://")), str(each.get("integrity", ""))
-        if each.get("link") or not resolved.startswith(("https://", "http://")) or not _INTEGRITY.match(integrity):
+        resolved, integrity = str(entry.get("resolved", "https://")), str(entry.get("integrity", ""))
+        if entry.get("link") or not resolved.startswith(("https://", "http://")) or not _INTEGRITY.match(integrity):
             raise LaunchError(f"{name} is no file of the registry with a hash; choose a version without it")
-        yield Locked(name, str(each["version"]), integrity)
+        yield Locked(name, str(entry["version"]), integrity)
 
 
 def _pip_report(data: Mapping[str, Any]) -> Iterator[Locked]:
-    for each in data["install"]:
-        name, version = str(each["metadata"]["name"]), str(each["metadata"]["version"])
-        url = str(each["download_info"]["url"])
-        digest = str(each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256", ""))
+    for entry in data["install"]:
+        name, version = str(entry["metadata"]["name"]), str(entry["metadata"]["version"])
+        url = str(entry["download_info"]["url"])
+        digest = str(entry["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256", ""))
         if not url.partition("#")[0].endswith(".whl"):
             raise LaunchError(f"{name} {version} is not a wheel, and would run code while it is installed")
         if not _SHA256.match(digest):

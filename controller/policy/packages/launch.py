@@ -84,7 +84,7 @@ def runtime_of(command: str) -> Runtime | None:
 
 def parse_launch(command: str, arguments: Sequence[str]) -> Launch:
     """Parse a command and its arguments. Raises LaunchError."""
-    name, words = command.rpartition("/")[2], tuple(arguments)
+    name, argv = command.rpartition("/")[2], tuple(arguments)
     if not name:
         raise LaunchError("names no command; write one, such as npx or uvx")
     stem, dot, ending = name.lower().rpartition(".")
@@ -97,12 +97,12 @@ def parse_launch(command: str, arguments: Sequence[str]) -> Launch:
             f"`{name}` can't be run in a sandbox; write the image as `image:`, and what follows it as `args:`"
         )
     if runtime_of(name) is None:
-        known = ", ".join(sorted(_RUNTIMES))
-        raise LaunchError(f"`{name}` is not a known command ({known}); write `image:` with an image that has it")
+        commands = ", ".join(sorted(_RUNTIMES))
+        raise LaunchError(f"`{name}` is not a known command ({commands}); write `image:` with an image that has it")
     parse = _PARSERS.get(name)
     if parse is None:
-        return Launch(_RUNTIMES[name], (), name, words)
-    return parse(name, words)
+        return Launch(_RUNTIMES[name], (), name, argv)
+    return parse(name, argv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,13 @@ class _Options:
     plain: tuple[str, ...] = ()
     package: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
-    refused: Mapping[str, str] | None = None
+    refused_options: Mapping[str, str] | None = None
 
 
 _NPX = _Options(
     plain=("-y", "--yes", "-q", "--quiet", "-s", "--silent", "--prefer-offline", "--prefer-online"),
     package=("-p", "--package"),
-    refused={
+    refused_options={
         **dict.fromkeys(("-c", "--call"), f"`--call` {_NO_SHELL}"),
         **dict.fromkeys(("--registry", "--userconfig", "--globalconfig"), _REGISTRIES),
         **dict.fromkeys(("--no", "--no-install"), "the package is installed beforehand; remove it"),
@@ -129,7 +129,7 @@ _UVX = _Options(
     plain=("-q", "--quiet", "--isolated", "--no-progress", "--offline", "--no-cache", "-n"),
     package=("--from",),
     beside=("--with",),
-    refused={
+    refused_options={
         **dict.fromkeys(("--index", "--index-url", "--default-index", "-i", "--extra-index-url"), _REGISTRIES),
         **dict.fromkeys(("--find-links", "-f"), _REGISTRIES),
         **dict.fromkeys(("--python", "-p"), "the image has the Python; remove it, or write `image:`"),
@@ -140,7 +140,7 @@ _UVX = _Options(
 _PIPX = _Options(
     plain=("-q", "--quiet", "-v", "--verbose", "--no-cache"),
     package=("--spec",),
-    refused={
+    refused_options={
         **dict.fromkeys(("--index-url", "-i", "--pip-args"), _REGISTRIES),
         **dict.fromkeys(("--python",), "the image has the Python; remove it, or write `image:`"),
         "--editable": _ONLY_REGISTRY,
@@ -150,7 +150,7 @@ _PIPX = _Options(
 _BUNX = _Options(
     plain=("--bun", "--silent", "--verbose"),
     package=("-p", "--package"),
-    refused={"--no-install": "the package is installed beforehand; remove it"},
+    refused_options={"--no-install": "the package is installed beforehand; remove it"},
 )
 
 
@@ -160,46 +160,46 @@ class _Taken:
 
     packages: tuple[str, ...]
     beside: tuple[str, ...]
-    rest: tuple[str, ...]
+    arguments: tuple[str, ...]
 
 
-def _take(tool: str, words: Sequence[str], options: _Options) -> _Taken:
-    packages, beside, refused = list[str](), list[str](), options.refused or {}
+def _take(tool: str, argv: Sequence[str], options: _Options) -> _Taken:
+    packages, beside, refused_options = list[str](), list[str](), options.refused_options or {}
     at = 0
-    while at < len(words) and words[at].startswith("-"):
-        word = words[at]
+    while at < len(argv) and argv[at].startswith("-"):
+        word = argv[at]
         at += 1
         if word == "--":
             break
         name, equals, value = word.partition("=")
-        if name in refused:
-            raise LaunchError(f"{tool} {name}: {refused[name]}")
+        if name in refused_options:
+            raise LaunchError(f"{tool} {name}: {refused_options[name]}")
         if name in options.plain and not equals:
             continue
         if name not in (*options.package, *options.beside):
             raise LaunchError(f"{tool} {name}: this option is not supported; remove it")
         if not equals:
-            if at == len(words):
+            if at == len(argv):
                 raise LaunchError(f"{tool} {name}: names no package; write one")
-            value, at = words[at], at + 1
+            value, at = argv[at], at + 1
         (packages if name in options.package else beside).append(value)
-    return _Taken(tuple(packages), tuple(beside), tuple(words[at:]))
+    return _Taken(tuple(packages), tuple(beside), tuple(argv[at:]))
 
 
 def _launch(
-    tool: str, words: Sequence[str], options: _Options, runtime: Runtime, read: Callable[[str, str], Package]
+    tool: str, argv: Sequence[str], options: _Options, runtime: Runtime, read: Callable[[str, str], Package]
 ) -> Launch:
-    found = _take(tool, words, options)
-    beside = [read(tool, each) for text in found.beside for each in text.split(",")]
-    if found.packages:
-        first, *others = (read(tool, each) for each in found.packages)
-        program, rest = (found.rest[0], found.rest[1:]) if found.rest else ("", ())
+    parsed = _take(tool, argv, options)
+    beside = [read(tool, package_text) for text in parsed.beside for package_text in text.split(",")]
+    if parsed.packages:
+        first, *further = (read(tool, package) for package in parsed.packages)
+        program, arguments = (parsed.arguments[0], parsed.arguments[1:]) if parsed.arguments else ("", ())
         if program and not _PROGRAM.match(program):
             raise LaunchError(f"{tool}: `{program}` is not a program's name; write the one of {first} to start")
-        return Launch(runtime, (first, *others, *beside), program, tuple(rest))
-    if not found.rest:
+        return Launch(runtime, (first, *further, *beside), program, tuple(arguments))
+    if not parsed.arguments:
         raise LaunchError(f"`{tool}` names no package; write one with its version")
-    return Launch(runtime, (read(tool, found.rest[0]), *beside), "", found.rest[1:])
+    return Launch(runtime, (read(tool, parsed.arguments[0]), *beside), "", parsed.arguments[1:])
 
 
 def _npm(tool: str, text: str) -> Package:
@@ -216,66 +216,66 @@ def _npm(tool: str, text: str) -> Package:
 
 def _pypi(tool: str, text: str) -> Package:
     sign = "==" if "==" in text else "@"
-    name, found, version = (each.strip() for each in text.partition(sign))
+    name, separator, version = (piece.strip() for piece in text.partition(sign))
     extras: tuple[str, ...] = ()
     if match := _EXTRAS.match(name):
         name, extras = match["name"].strip(), tuple(sorted(match["extras"].split(",")))
     plain = re.split(r"[<>=!~;]", name)[0].strip()
     if not _PYPI_NAME.match(plain) or len(plain) > _MAX_LETTERS or "://" in text or "/" in text:
         raise LaunchError(f"{tool}: `{text}` {_ONLY_REGISTRY}")
-    if not found and plain == name:
+    if not separator and plain == name:
         raise LaunchError(f"`{tool} {text}` names no version: write `{name}==1.2.3`")
     if plain != name or not _PYPI_VERSION.match(version):
         raise LaunchError(f"`{tool} {text}` may become another version: write an exact one, such as `{plain}==1.2.3`")
     return Package("pypi", name, version, extras)
 
 
-def _npx(tool: str, words: Sequence[str]) -> Launch:
-    return _launch(tool, words, _NPX, "node", _npm)
+def _npx(tool: str, argv: Sequence[str]) -> Launch:
+    return _launch(tool, argv, _NPX, "node", _npm)
 
 
-def _npm_command(tool: str, words: Sequence[str]) -> Launch:
-    if words[:1] not in (("exec",), ("x",)):
+def _npm_command(tool: str, argv: Sequence[str]) -> Launch:
+    if argv[:1] not in (("exec",), ("x",)):
         raise LaunchError(f"`{tool}`: only `npm exec` starts a package; write npx with a version")
-    return _launch("npm exec", words[1:], _NPX, "node", _npm)
+    return _launch("npm exec", argv[1:], _NPX, "node", _npm)
 
 
-def _uvx(tool: str, words: Sequence[str]) -> Launch:
-    return _launch(tool, words, _UVX, "python", _pypi)
+def _uvx(tool: str, argv: Sequence[str]) -> Launch:
+    return _launch(tool, argv, _UVX, "python", _pypi)
 
 
-def _uv(tool: str, words: Sequence[str]) -> Launch:
-    if words[:2] != ("tool", "run"):
+def _uv(tool: str, argv: Sequence[str]) -> Launch:
+    if argv[:2] != ("tool", "run"):
         raise LaunchError(f"`{tool}`: only `uv tool run` starts a package; write uvx with a version")
-    return _launch("uv tool run", words[2:], _UVX, "python", _pypi)
+    return _launch("uv tool run", argv[2:], _UVX, "python", _pypi)
 
 
-def _pipx(tool: str, words: Sequence[str]) -> Launch:
-    if words[:1] != ("run",):
+def _pipx(tool: str, argv: Sequence[str]) -> Launch:
+    if argv[:1] != ("run",):
         raise LaunchError(f"`{tool}`: only `pipx run` starts a package; write `pipx run NAME==VERSION`")
-    return _launch("pipx run", words[1:], _PIPX, "python", _pypi)
+    return _launch("pipx run", argv[1:], _PIPX, "python", _pypi)
 
 
-def _bunx(tool: str, words: Sequence[str]) -> Launch:
-    return _launch(tool, words, _BUNX, "bun", _npm)
+def _bunx(tool: str, argv: Sequence[str]) -> Launch:
+    return _launch(tool, argv, _BUNX, "bun", _npm)
 
 
-def _bun(tool: str, words: Sequence[str]) -> Launch:
-    if words[:1] == ("x",):
-        return _launch("bun x", words[1:], _BUNX, "bun", _npm)
-    return Launch("bun", (), tool, tuple(words))
+def _bun(tool: str, argv: Sequence[str]) -> Launch:
+    if argv[:1] == ("x",):
+        return _launch("bun x", argv[1:], _BUNX, "bun", _npm)
+    return Launch("bun", (), tool, tuple(argv))
 
 
-def _deno(tool: str, words: Sequence[str]) -> Launch:
+def _deno(tool: str, argv: Sequence[str]) -> Launch:
     """Return a program of npm that deno runs, or a file of the image. deno's own permissions are kept."""
-    remote = [each for each in words if re.match(r"(npm|jsr|https?|git\+?):", each)]
+    remote = [argument for argument in argv if re.match(r"(npm|jsr|https?|git\+?):", argument)]
     if not remote:
-        return Launch("deno", (), tool, tuple(words))
+        return Launch("deno", (), tool, tuple(argv))
     if not remote[0].startswith("npm:"):
         raise LaunchError(f"{tool}: `{remote[0]}` {_ONLY_REGISTRY}")
-    at = words.index(remote[0])
+    at = argv.index(remote[0])
     package = _npm(tool, remote[0].removeprefix("npm:").lstrip("/"))
-    return Launch("deno", (package,), "", tuple(words[at + 1 :]))
+    return Launch("deno", (package,), "", tuple(argv[at + 1 :]))
 
 
 _PARSERS: Mapping[str, Callable[[str, Sequence[str]], Launch]] = {

@@ -19,9 +19,9 @@ from controller.policy.access import may_use_image
 from controller.policy.build.dockerfile import (
     Allowed,
     Recipe,
+    find_problems,
     labelled,
     read_dockerfile,
-    refused,
     tag_refused,
     with_tag,
 )
@@ -244,7 +244,7 @@ class ImageService:
                 f"the context has no file `{request.path}`; name the Dockerfile with -f (dockerfile)"
             )
         recipe, problems = read_dockerfile(request.path, text)
-        problems += refused(recipe, self._allowed, self._work.build)
+        problems += find_problems(recipe, self._allowed, self._work.build)
         if message := tag_refused(request.tag):
             problems.append(Problem("", 0, 0, "tag", message))
         if problems:
@@ -266,7 +266,7 @@ class ImageService:
         `files` is a tar archive in pieces, `mark` the value of its label. Raises Invalid.
         """
         recipe, problems = read_dockerfile("Dockerfile", dockerfile)
-        problems += refused(recipe, self._allowed, "copy")
+        problems += find_problems(recipe, self._allowed, "copy")
         if problems:
             raise errors.invalid(problems)
         build = ImageBuild(
@@ -337,7 +337,7 @@ class ImageService:
             _NAME.validate_python(name)
         except ValidationError:
             return (f"`{name[:200]}` is not an image's name; write it with its tag, such as paddock/python:1",)
-        return tuple(rules.refused(name, self._allowed))
+        return tuple(rules.image_refusals(name, self._allowed))
 
     def _started(self, ask: AccessRequest, task: ImageTask) -> ImageTask:
         with self._lock:

@@ -27,7 +27,7 @@ from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.kinds.securityprofile import KIND as PROFILE
 from controller.kinds.workflowrun import KIND as RUN
 from controller.kinds.workflowrun import RUN_LABEL
-from controller.policy.host.binding import moved
+from controller.policy.host.binding import move_refusals
 from controller.ports import Clock, Store, Transaction, Wake
 from controller.ports.place import ALONE, Place
 from controller.service import errors
@@ -181,7 +181,10 @@ class WriteTransaction:
             write.target.problem(field_path(field), message)
             for write in pending
             for field, message in (
-                *((every.field, every.message) for every in moved(write.current, write.obj, rules.place.default)),
+                *(
+                    (every.field, every.message)
+                    for every in move_refusals(write.current, write.obj, rules.place.default)
+                ),
                 *hosts.refusals(write.current, write.obj),
                 *fitting.refusals(write.obj),
                 *starting.refusals(write.obj, write.current),
