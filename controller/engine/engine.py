@@ -160,8 +160,8 @@ class DockerEngine:
         quota_probe = DiskQuotaProbe(self._client)
 
         def facts() -> HostFacts:
-            known = quota_probe.with_disk(self._client.probe())
-            return replace(known, gpus=gpus, agent=self._agents.image())
+            host_facts = quota_probe.with_disk(self._client.probe())
+            return replace(host_facts, gpus=gpus, agent=self._agents.image())
 
         return [
             EventStream(
@@ -186,7 +186,7 @@ class DockerEngine:
             self._observer,
             background=self._background,
             cgroups=self._cgroups,
-            others={
+            other_actions={
                 EnsureNetwork: self._networks.ensure,
                 RemoveNetwork: self._networks.remove,
                 BuildImage: lambda action: self._builds.ensure(action.image),
@@ -310,13 +310,13 @@ class DockerEngine:
         return outcome
 
     def _known(self, container_id: str) -> Container | None:
-        seen = self._view.seen(container_id)
-        return seen.container if seen else None
+        view_entry = self._view.seen(container_id)
+        return view_entry.container if view_entry else None
 
     def _hangs(self, container_id: str) -> bool:
         """Tell whether the engine did not answer for it before; only the background observer retries then."""
-        seen = self._known(container_id)
-        return seen is not None and seen.state is State.UNKNOWN
+        container = self._known(container_id)
+        return container is not None and container.state is State.UNKNOWN
 
     def _release(self, uid: str) -> None:
         """Release the mounts of an object, unless it has another container."""

@@ -34,7 +34,7 @@ class Breaking:
 
 def pumped() -> tuple[Breaking, ByteQueue, threading.Event]:
     wire, queue, left = Breaking(), ByteQueue(), threading.Event()
-    _relay(cast("HttpStream", wire), queue, max_wait_seconds=None, last=tuple, left=left.set)
+    _relay(cast("HttpStream", wire), queue, max_wait_seconds=None, last=tuple, on_abandon=left.set)
     return wire, queue, left
 
 

@@ -91,9 +91,9 @@ OnContainer = (
 class Actor:
     """Carries out actions, from any number of threads.
 
-    `others` carry out the actions on networks and builds. `mounts` gives the places of this host that are bound into a
-    container, `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are given),
-    `authorities` the file of the host's authorities (None: they are not given).
+    `other_actions` carry out the actions on networks and builds. `mounts` gives the places of this host that are bound
+    into a container, `agents` the runtime of an agent, `accounts` the files that name a user (None: no names are
+    given), `authorities` the file of the host's authorities (None: they are not given).
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
     from inspecting a container that is inspected here anyway. `hibernation` judges the host's swap, read then.
     `restorer` gives a new container its snapshot's files. A container is neither paused nor resumed while
@@ -109,7 +109,7 @@ class Actor:
         *,
         background: BackgroundObserver,
         cgroups: Cgroups,
-        others: Mapping[type, Callable[[Any], Outcome]],
+        other_actions: Mapping[type, Callable[[Any], Outcome]],
         mounts: HostMounts,
         agents: AgentRuntimes,
         accounts: Accounts | None,
@@ -154,7 +154,7 @@ class Actor:
             SaveFiles: self._save_files,
             RemoveFiles: mounts.remove_files,
             RestoreRoot: self._restore_root,
-            **others,
+            **other_actions,
         }
 
     def act(self, action: Action) -> Outcome:
@@ -188,10 +188,10 @@ class Actor:
             return self._not_pulled(action.image, fault.message, not_pulled(fault.status, fault.message))
         return Ok()
 
-    def _not_pulled(self, image: str, answer: str, words: str) -> Outcome:
+    def _not_pulled(self, image: str, answer: str, reason: str) -> Outcome:
         """Return the outcome of a failed pull. The answer is for the log alone."""
         _log.warning("image pull failed: %s: %.1000r", image, answer)
-        return Transient("ImagePullFailed", _no_image(image, self._registries.message(image, words)))
+        return Transient("ImagePullFailed", _no_image(image, self._registries.message(image, reason)))
 
     def _create(self, action: CreateContainer) -> Outcome:
         if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:
@@ -223,12 +223,13 @@ class Actor:
                 seccomp,
                 checked.counted,
                 swappiness=self._view.now.facts.cgroup_version == "1",
-                networked=not {f"/etc/{name}" for name in network_files(config)} & {each["Target"] for each in files},
+                networked=not {f"/etc/{name}" for name in network_files(config)}
+                & {bound_file["Target"] for bound_file in files},
             )
             places = self._mounts.sources(action.uid, action.config.mount_points)
             body["HostConfig"]["Mounts"] = [*places, *files, *trusted, *([mount_of(runtime)] if runtime else [])]
             body["HostConfig"]["GroupAdd"] = list(checked.groups)
-            made = self._client.call(
+            answer = self._client.call(
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )
         except Fault as fault:
@@ -237,7 +238,7 @@ class Actor:
             if fault.status == 409:
                 return self._name_taken(action)
             raise
-        return Ok(self._observer.read(str(made["Id"])).container.id, notes=checked.notes)
+        return Ok(self._observer.read(str(answer["Id"])).container.id, notes=checked.notes)
 
     def _files_in_etc(self, uid: str, files: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the mounts of these files; none where they can't be written."""
@@ -301,9 +302,9 @@ class Actor:
     def _startable(self, action: StartContainer | ConnectNetwork | RestoreRoot) -> Container | None:
         if action.container_id:
             return self._ours(action.uid, action.container_id)
-        known = self._view.by_name(action.uid, action.name)
-        if known is not None:
-            return known
+        container = self._view.by_name(action.uid, action.name)
+        if container is not None:
+            return container
         try:
             return _of_object(action.uid, self._observer.read(action.name).container)
         except Fault as fault:
@@ -396,10 +397,10 @@ class Actor:
             raise _gone(action.container_id or action.name)
         action = replace(action, container_id=container.id)
         # One that was made without the engine's networks is on `none` as soon as it is on no other.
-        found = self._now(container.id) or container
-        if action.network in found.networks:
+        current = self._now(container.id) or container
+        if action.network in current.networks:
             return Ok(container.id)
-        if found.networks == (NO_NETWORK,):
+        if current.networks == (NO_NETWORK,):
             return Transient("Conflict", f"{action.name} was made without a network; only a new container has one")
         try:
             return self._settle(
@@ -438,9 +439,9 @@ class Actor:
         container = self._ours(action.uid, action.container_id)
         if container is None:
             raise _gone(action.container_id)
-        refused = too_small(self._cgroups, container, action.limits)
-        if refused is not None:
-            return refused
+        delay = too_small(self._cgroups, container, action.limits)
+        if delay is not None:
+            return delay
         try:
             path, body = f"/containers/{container.id}/update", update_body(action.limits)
             self._client.post("containers.update", path, body, container=container.id)
@@ -448,10 +449,10 @@ class Actor:
             if fault.status == 500 and (shrinks(container, action.limits) or container.out_of_band.swap_bytes):
                 return in_use(f"the kernel refused the new limit: {fault.message}")
             raise
-        found = self._observer.read(container.id).container
-        if found.state in _LIVE and found.limits is None:
+        updated = self._observer.read(container.id).container
+        if updated.state in _LIVE and updated.limits is None:
             return Transient("LimitsUnread", f"{action.name}: its limits can't be read back from its cgroup; retrying")
-        wrong = ", ".join((*differences(action.limits, found.limits), *remaining_drift(found.out_of_band)))
+        wrong = ", ".join((*differences(action.limits, updated.limits), *remaining_drift(updated.out_of_band)))
         if wrong:
             return Transient(
                 "LimitsNotApplied", f"the engine accepted the limits, but the kernel does not enforce them: {wrong}"
@@ -472,27 +473,27 @@ class Actor:
 
     def _save_files(self, action: SaveFiles) -> Outcome:
         """Save, unless the container was started again meanwhile: its files change."""
-        for each in self._view.now.containers.get(action.uid, ()):
-            now = self._now(each.id)
+        for stored in self._view.now.containers.get(action.uid, ()):
+            now = self._now(stored.id)
             if now is not None and now.state in _LIVE:
                 return Waiting(_GONE_RETRY_SECONDS, "StillRunning", f"{action.name} runs; its files are not saved")
         outcome = self._mounts.save_files(action)
-        for each in self._view.now.containers.get(action.uid, ()):
-            self._now(each.id)
+        for stored in self._view.now.containers.get(action.uid, ()):
+            self._now(stored.id)
         return outcome
 
     def _visible(self, action: BindMounts) -> Outcome:
         """Check that the sandbox sees what was bound; what does not reach it by itself is attached inside, too."""
-        found, why = self._observer.inside(action.container_id), ""
-        lacking = _lacking(action, found)
+        observed, why = self._observer.inside(action.container_id), ""
+        lacking = _lacking(action, observed)
         if lacking:
-            why = self._mounts.bind_inside(action, found, lacking)
-            lacking = _lacking(action, found := self._observer.inside(action.container_id))
+            why = self._mounts.bind_inside(action, observed, lacking)
+            lacking = _lacking(action, observed := self._observer.inside(action.container_id))
         if lacking:
-            paths = ", ".join(each.path for each in lacking)
+            paths = ", ".join(mount.path for mount in lacking)
             why = why or "something else is mounted over it"
             return Transient("MountNotSeen", f"{paths} can't be seen from inside {action.name}: {why}")
-        return Ok(found.id)
+        return Ok(observed.id)
 
     def _settle(
         self,
@@ -551,18 +552,18 @@ class Actor:
         """Return the container of that object; None if it is gone. Raises Foreign, Fault."""
         if self._view.is_gone(container_id):
             return None
-        seen = self._view.seen(container_id)
-        if seen is not None and seen.container.state is State.UNKNOWN:
+        view_entry = self._view.seen(container_id)
+        if view_entry is not None and view_entry.container.state is State.UNKNOWN:
             raise Fault("busy", hanging_message(container_id))
-        container = seen.container if seen is not None else self._now(container_id)
+        container = view_entry.container if view_entry is not None else self._now(container_id)
         return None if container is None else _of_object(uid, container)
 
 
-def _lacking(action: BindMounts, found: Container) -> tuple[Mount, ...]:
+def _lacking(action: BindMounts, container: Container) -> tuple[Mount, ...]:
     """Return the mounts of an action that a running sandbox does not see."""
-    if found.state is not State.RUNNING:
+    if container.state is not State.RUNNING:
         return ()
-    return missing(action.mounts, found.inside, found.bound, recorded=not found.unrecorded)
+    return missing(action.mounts, container.inside, container.bound, recorded=not container.unrecorded)
 
 
 def _of_object(uid: str, container: Container) -> Container:

@@ -59,26 +59,26 @@ class AgentRuntimes:
             return _no_image()
         if self._filled_from(volume) == image:
             return volume
-        found = self._volume(volume)
-        if found is not None and _image_of(found) != image:
+        stored = self._volume(volume)
+        if stored is not None and _image_of(stored) != image:
             return _taken(volume, "volume")
         return self._fill(volume, image)
 
     def all(self) -> Sequence[AgentRuntime]:
         """Return the runtimes on this engine. Raises Fault."""
         return [
-            AgentRuntime(image, used=self._is_used(str(each["Name"])))
-            for each in self._volumes()
-            if (image := _image_of(each)) and volume_name(image) == each["Name"]
+            AgentRuntime(image, used=self._is_used(str(volume["Name"])))
+            for volume in self._volumes()
+            if (image := _image_of(volume)) and volume_name(image) == volume["Name"]
         ]
 
     def remove(self, runtime: AgentRuntime) -> str:
         """Remove a runtime that no container mounts; return why not, "" if it is gone. Raises Fault."""
         volume = volume_name(runtime.image)
-        found = self._volume(volume)
-        if found is None:
+        stored = self._volume(volume)
+        if stored is None:
             return ""
-        if _image_of(found) != runtime.image or self._is_used(volume):
+        if _image_of(stored) != runtime.image or self._is_used(volume):
             return "a container uses it"
         with suppress(Fault):
             self._client.call("containers.remove", lambda api: api.remove_container(volume))
@@ -103,27 +103,27 @@ class AgentRuntimes:
                 return volume if self._is_used(volume) else _no_image()
             if fault.status != 409:
                 raise
-            found = self._filled_from(volume)
-            if found is None:
+            filled_image = self._filled_from(volume)
+            if filled_image is None:
                 return Waiting(_FILLING_SECONDS, "AgentNotReady", f"the agent's runtime {volume} is being filled")
-            return volume if found == image else _taken(volume, "container")
+            return volume if filled_image == image else _taken(volume, "container")
         return volume
 
     def _filled_from(self, volume: str) -> str | None:
         """Return the image that the container of that name has filled its volume from; None: there is none."""
         try:
-            found = self._client.call("containers.inspect", lambda api: api.inspect_container(volume))
+            answer = self._client.call("containers.inspect", lambda api: api.inspect_container(volume))
         except Fault as fault:
             if fault.gone:
                 return None
             raise
-        return labels_of(found).get(AGENT, "")
+        return labels_of(answer).get(AGENT, "")
 
     def _is_used(self, volume: str) -> bool:
         """Tell whether a container mounts it, besides the one that filled it."""
         filters = {"volume": [volume]}
         rows = self._client.call("containers.list", lambda api: api.containers(all=True, filters=filters))
-        return any(AGENT not in (each.get("Labels") or {}) for each in rows)
+        return any(AGENT not in (row.get("Labels") or {}) for row in rows)
 
     def _drop(self, volume: str) -> bool:
         """Remove a volume; return False if a container mounts it."""
@@ -137,16 +137,16 @@ class AgentRuntimes:
         return True
 
     def _volume(self, name: str) -> Mapping[str, Any] | None:
-        return next((each for each in self._volumes() if each["Name"] == name), None)
+        return next((volume for volume in self._volumes() if volume["Name"] == name), None)
 
     def _volumes(self) -> Sequence[Mapping[str, Any]]:
-        found = self._client.call("volumes.list", lambda api: api.volumes(filters={"name": VOLUME_PREFIX}))
-        return found.get("Volumes") or ()
+        answer = self._client.call("volumes.list", lambda api: api.volumes(filters={"name": VOLUME_PREFIX}))
+        return answer.get("Volumes") or ()
 
     def _newest(self) -> str:
         """Return the image of the newest runtime; "" if there is none."""
-        ours = (each for each in self._volumes() if _image_of(each))
-        newest = max(ours, key=lambda each: str(each.get("CreatedAt", "")), default=None)
+        ours = (volume for volume in self._volumes() if _image_of(volume))
+        newest = max(ours, key=lambda volume: str(volume.get("CreatedAt", "")), default=None)
         return _image_of(newest) if newest else ""
 
 
@@ -159,5 +159,5 @@ def _no_image() -> Outcome:
 
 
 def _taken(name: str, what: str) -> Outcome:
-    words = f"the {what} {name} is somebody else's; remove or rename it (`docker {what} rm {name}`)"
-    return Transient("NameConflict", words)
+    message = f"the {what} {name} is somebody else's; remove or rename it (`docker {what} rm {name}`)"
+    return Transient("NameConflict", message)

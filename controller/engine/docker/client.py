@@ -188,7 +188,7 @@ class Client:
     def _measured(self, operation: str) -> Iterator[None]:
         self._meter.count("paddock_docker_requests_total", operation=operation)
         self._count_in_flight(1)
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             yield
         except (Fault, *FOREIGN) as error:
@@ -200,7 +200,7 @@ class Client:
             raise fault from error
         finally:
             self._count_in_flight(-1)
-            took = time.monotonic() - began
+            took = time.monotonic() - started
             self._meter.observe("paddock_docker_request_duration_seconds", took, operation=operation)
 
     def _replaced(self) -> Fault | None:
@@ -234,23 +234,23 @@ def _said(answer: Any) -> dict[str, Any]:
     """Return the JSON of an answer. Raises Fault for a status of 400 or above."""
     if answer.status_code >= 400:
         raise raw_http.refusal(answer.status_code, answer.content)
-    said: dict[str, Any] = answer.json()
-    return said
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def version_to_use(version: Mapping[str, Any]) -> str:
     """Return the API version to use, given the answer to /version. Raises Fault for an engine too old."""
     newest = parse_version(str(version.get("ApiVersion", "")))
     if newest < OLDEST:
-        found = version.get("Version", "unknown")
-        raise Fault("connection", f"Docker Engine {found} is too old; install 20.10 (API 1.41) or newer")
+        engine_version = version.get("Version", "unknown")
+        raise Fault("connection", f"Docker Engine {engine_version} is too old; install 20.10 (API 1.41) or newer")
     return format_version(negotiated(newest, parse_version(str(version.get("MinAPIVersion") or ""))))
 
 
 def first_ids(facts: HostFacts) -> tuple[int, int]:
     """Return the ids of this host that are root's in a container. An engine that maps users names its data so."""
-    found = _MAPPED_DATA.search(facts.root_dir)
-    return (int(found[1]), int(found[2])) if found and has_option(facts, "userns") else (0, 0)
+    match = _MAPPED_DATA.search(facts.root_dir)
+    return (int(match[1]), int(match[2])) if match and has_option(facts, "userns") else (0, 0)
 
 
 def facts_of(version: Mapping[str, Any], info: Mapping[str, Any], api_version: str) -> HostFacts:

@@ -58,7 +58,7 @@ def network_files(config: ContainerConfig) -> Mapping[str, str]:
     options = [f"options {' '.join(config.dns_options)}\n"] if config.dns_options else []
     return {
         "hosts": "".join(f"{address}\t{name}\n" for address, name in names),
-        "resolv.conf": "".join([*(f"nameserver {each}\n" for each in config.dns), *options]),
+        "resolv.conf": "".join([*(f"nameserver {server}\n" for server in config.dns), *options]),
     }
 
 
@@ -102,11 +102,11 @@ def _environment(config: ContainerConfig) -> list[tuple[str, str]]:
     """Return the variables, with those of the model gateway: they and its name in no_proxy are not part of the hash."""
     if not config.models:
         return list(config.env)
-    found = with_models(dict(config.env))
+    variables = with_models(dict(config.env))
     for name in ("NO_PROXY", "no_proxy"):
-        if name in found:
-            found[name] = f"{found[name]},{HOST}"
-    return sorted(found.items())
+        if name in variables:
+            variables[name] = f"{variables[name]},{HOST}"
+    return sorted(variables.items())
 
 
 def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[str, Any]:
@@ -117,7 +117,9 @@ def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[st
         "CapAdd": list(config.capabilities),
         "SecurityOpt": [*config.security_options, *([f"seccomp={seccomp}"] if seccomp else [])],
         "ReadonlyRootfs": config.read_only_root,
-        "Tmpfs": {} if config.holds_memory else {each.path: tmpfs_options(each, config.user) for each in config.tmpfs},
+        "Tmpfs": {}
+        if config.holds_memory
+        else {folder.path: tmpfs_options(folder, config.user) for folder in config.tmpfs},
         "ShmSize": config.shm_bytes,
         "NetworkMode": config.network_mode,
         "Dns": list(config.dns),

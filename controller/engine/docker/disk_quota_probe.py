@@ -76,12 +76,12 @@ def _with_image(client: Client, image: str) -> DiskAbility:
         "HostConfig": {"NetworkMode": "none", "StorageOpt": {"size": str(_SIZE_BYTES)}},
     }
     try:
-        made = client.call("containers.create", lambda api: api.create_container_from_config(body))
+        answer = client.call("containers.create", lambda api: api.create_container_from_config(body))
     except Fault as fault:
         if fault.unreachable:
             raise
         return DiskAbility(False, f"the engine refuses a size for the writable layer ({fault.message})")
-    container = str(made["Id"])
+    container = str(answer["Id"])
     try:
         return _written(client, container)
     finally:
@@ -101,8 +101,8 @@ def _written(client: Client, container: str) -> DiskAbility:
 
 def _put(client: Client, container: str, name: str, size: int) -> None:
     data = _archive(name, size)
-    taken = client.call("containers.archive", lambda api: api.put_archive(container, "/", data))
-    if not taken:
+    is_written = client.call("containers.archive", lambda api: api.put_archive(container, "/", data))
+    if not is_written:
         raise Fault("5xx", f"the engine refused {size} bytes", status=500)
 
 
@@ -110,7 +110,7 @@ def _archive(name: str, size: int) -> bytes:
     """Return a tar of one incompressible file."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tree:
-        made: Any = tarfile.TarInfo(name)
-        made.size = size
-        tree.addfile(made, io.BytesIO(os.urandom(size)))
+        entry: Any = tarfile.TarInfo(name)
+        entry.size = size
+        tree.addfile(entry, io.BytesIO(os.urandom(size)))
     return content.getvalue()

@@ -110,12 +110,12 @@ def advised(fault: Fault) -> str:
 
 def _cause(error: BaseException) -> str:
     """Return the innermost system error, such as `connection refused`, without the wrapping of five libraries."""
-    seen: BaseException | None = error
-    found = ""
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.strerror:
-            found = seen.strerror
-        inner = seen.__cause__ or seen.__context__
-        args = [each for each in seen.args if isinstance(each, BaseException)]
-        seen = inner or (args[0] if args else None)
-    return (found or str(error) or type(error).__name__).lower()
+    current: BaseException | None = error
+    message = ""
+    while current is not None:
+        if isinstance(current, OSError) and current.strerror:
+            message = current.strerror
+        inner = current.__cause__ or current.__context__
+        args = [argument for argument in current.args if isinstance(argument, BaseException)]
+        current = inner or (args[0] if args else None)
+    return (message or str(error) or type(error).__name__).lower()

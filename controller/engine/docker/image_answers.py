@@ -37,8 +37,8 @@ def answer_of(client: Client, image: str, command: tuple[str, ...]) -> str:
         return ""
     try:
         client.call("containers.start", lambda api: api.start(name))
-        ended = client.call("containers.wait", lambda api: api.wait(name, timeout=_SECONDS))
-        if ended.get("StatusCode") != 0:
+        exit_status = client.call("containers.wait", lambda api: api.wait(name, timeout=_SECONDS))
+        if exit_status.get("StatusCode") != 0:
             return ""
         printed: bytes = client.call("containers.logs", lambda api: api.logs(name, stderr=False))
         return printed[:_MOST_BYTES].decode(errors="replace").strip()

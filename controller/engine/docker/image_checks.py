@@ -65,15 +65,15 @@ class ImageCheck:
 
 def check_image(client: Client, image: str, config: ContainerConfig) -> ImageCheck:
     """Check an image before a container of that config is created from it. Raises Fault (404: no such image)."""
-    found = client.call("images.inspect", lambda api: api.inspect_image(image))
-    data = found.get("Config") or {}
+    image_json = client.call("images.inspect", lambda api: api.inspect_image(image))
+    data = image_json.get("Config") or {}
     config = replace(config, user=config.user or user_with(data, config.own_id))
-    setuid = setuid_files(found) if client.base_url.startswith(("unix:", "http+unix:")) else None
+    setuid = setuid_files(image_json) if client.base_url.startswith(("unix:", "http+unix:")) else None
     notes = tuple(_notes(data, config, setuid))
     # A btrfs quota counts the whole subvolume, and a container's begins as a snapshot of its image's.
-    counted = int(found.get("Size") or 0) if (found.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
+    counted = int(image_json.get("Size") or 0) if (image_json.get("GraphDriver") or {}).get("Name") == "btrfs" else 0
     fixed = [*_paths_refused(data, config), *_user_refused(data, config)]
-    image_id = str(found.get("Id") or image)
+    image_id = str(image_json.get("Id") or image)
     is_local = client.base_url.startswith(("unix:", "http+unix:"))
     return ImageCheck(
         "; ".join((*fixed, *_refusals(data, config))),
@@ -84,40 +84,40 @@ def check_image(client: Client, image: str, config: ContainerConfig) -> ImageChe
         user=config.user,
         groups=_groups(data, config),
         env=_variables(data),
-        accounts=account_files(found, config, lambda: etc_files(client, image_id, FILES)) if is_local else {},
+        accounts=account_files(image_json, config, lambda: etc_files(client, image_id, FILES)) if is_local else {},
     )
 
 
-def user_with(data: Mapping[str, Any], own: int) -> str:
+def user_with(data: Mapping[str, Any], own_uid: int) -> str:
     """Return the user of a container that gets this id of its own, by the image's config; "": the image's.
 
     Only images whose files fit any user take it, and only for Paddock's user: root, or another user, is there for a
     reason.
     """
     fits = own_id(str(data.get("User") or "")) == SHARED_ID and fits_any_user(data.get("Labels") or {})
-    return f"{own}:{own}" if own and fits else ""
+    return f"{own_uid}:{own_uid}" if own_uid and fits else ""
 
 
 def _groups(data: Mapping[str, Any], config: ContainerConfig) -> tuple[str, ...]:
     """Return the group of Paddock's images for another user above those of any distribution."""
-    others = own_id(config.user) >= LOWEST_FREE_ID and own_id(config.user) != SHARED_ID
-    return (str(SHARED_ID),) if others and own_id(str(data.get("User") or "")) == SHARED_ID else ()
+    has_other_id = own_id(config.user) >= LOWEST_FREE_ID and own_id(config.user) != SHARED_ID
+    return (str(SHARED_ID),) if has_other_id and own_id(str(data.get("User") or "")) == SHARED_ID else ()
 
 
 def _notes(data: Mapping[str, Any], config: ContainerConfig, setuid: tuple[str, ...] | None) -> Iterator[str]:
     if not config.user and str(data.get("User") or "").partition(":")[0] in _ROOT:
         yield f"the image {config.image} runs as root; set spec.template.user to run as another user"
-    idle = any(each.startswith("no-new-privileges") for each in config.security_options)
+    idle = any(option.startswith("no-new-privileges") for option in config.security_options)
     if setuid is None and not idle:
         yield (
             f"it is unknown if the image {config.image} has setuid or setgid files, which let programs become other"
             " users in this sandbox: its layers can't be read here"
         )
     if setuid:
-        more = f" and {len(setuid) - _SHOWN} more" if len(setuid) > _SHOWN else ""
+        more_text = f" and {len(setuid) - _SHOWN} more" if len(setuid) > _SHOWN else ""
         effect = "gain nothing in this sandbox" if idle else "let programs become other users in this sandbox"
-        shown = f"{', '.join(setuid[:_SHOWN])}{more}"
-        yield f"the image {config.image} has setuid or setgid files, which {effect}: {shown}"
+        file_names = f"{', '.join(setuid[:_SHOWN])}{more_text}"
+        yield f"the image {config.image} has setuid or setgid files, which {effect}: {file_names}"
 
 
 def _paths_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _paths_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator
 def _user_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
     """Yield a refusal for an image's user who is another sandbox's own; names are compared once it runs."""
     user, owned = str(data.get("User") or ""), config.owned_ids
-    if not config.user and owned is not None and any(own_id(each) in owned for each in user.split(":")):
+    if not config.user and owned is not None and any(own_id(component) in owned for component in user.split(":")):
         yield (
             f"the image {config.image} has the USER {user}, one of {owned}, of which each sandbox gets one of its own; "
             "set spec.template.user, or build the image with another"
@@ -148,7 +148,7 @@ def _user_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[
 
 
 def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
-    covered = {each.path for each in config.tmpfs} | {each.path for each in config.slots}
+    covered = {folder.path for folder in config.tmpfs} | {slot.path for slot in config.slots}
     paths = sorted(path for path in data.get("Volumes") or {} if path.rstrip("/") not in covered)
     if paths:
         folders = ", ".join(f"{{mountPath: {path}, size: 64Mi}}" for path in paths)
@@ -156,9 +156,9 @@ def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]
             f"the image {config.image} declares VOLUME {', '.join(paths)}, which would be writable without a limit; "
             f"cover it with spec.template.tmpfs: [{folders}], or build the image without it"
         )
-    own = {name for name, _ in config.env}
+    own_variables = {name for name, _ in config.env}
     variables = _variables(data)
-    loader = [name for name in _LOADER if variables.get(name) and name not in own]
+    loader = [name for name in _LOADER if variables.get(name) and name not in own_variables]
     if loader:
         settings = ", ".join(f"{{name: {name}, value: ''}}" for name in loader)
         yield (
@@ -169,4 +169,4 @@ def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]
 
 
 def _variables(data: Mapping[str, Any]) -> Mapping[str, str]:
-    return dict(each.partition("=")[::2] for each in data.get("Env") or ())
+    return dict(variable.partition("=")[::2] for variable in data.get("Env") or ())

@@ -18,13 +18,13 @@ def setuid_files(image: Mapping[str, Any]) -> tuple[str, ...] | None:
     layers = layers_of(image)
     if layers is None:
         return None
-    found = [_of_layer(each) for each in layers]
-    shown = set()
-    for number, paths in enumerate(found):
+    files_of_layers = [_of_layer(layer) for layer in layers]
+    visible_paths = set()
+    for number, paths in enumerate(files_of_layers):
         if paths is None:
             return None
-        shown |= {each for each in paths if not any(_hides(above, each) for above in layers[:number])}
-    return tuple(sorted(shown))
+        visible_paths |= {path for path in paths if not any(_hides(above, path) for above in layers[:number])}
+    return tuple(sorted(visible_paths))
 
 
 def layers_of(image: Mapping[str, Any]) -> list[str] | None:
@@ -33,7 +33,7 @@ def layers_of(image: Mapping[str, Any]) -> list[str] | None:
     data = graph.get("Data") or {}
     if graph.get("Name") != "overlay2" or not data.get("UpperDir"):
         return None
-    return [data["UpperDir"], *(each for each in (data.get("LowerDir") or "").split(":") if each)]
+    return [data["UpperDir"], *(folder for folder in (data.get("LowerDir") or "").split(":") if folder)]
 
 
 @lru_cache(maxsize=512)
@@ -47,30 +47,30 @@ def _of_layer(folder: str) -> tuple[str, ...] | None:
 
 def _files(folder: str) -> Iterator[tuple[str, int]]:
     """Yield every regular file below, with its mode. Raises OSError."""
-    left, seen = [folder], 0
-    while left:
-        with os.scandir(left.pop()) as entries:
-            for each in entries:
-                seen += 1
-                if seen > _MOST_FILES:
+    folders, file_count = [folder], 0
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                file_count += 1
+                if file_count > _MOST_FILES:
                     raise OSError("too many files")
-                if each.is_dir(follow_symlinks=False):
-                    left.append(each.path)
-                elif each.is_file(follow_symlinks=False):
-                    yield each.path, each.stat(follow_symlinks=False).st_mode
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.path, entry.stat(follow_symlinks=False).st_mode
 
 
 def _hides(layer: str, path: str) -> bool:
     """Tell whether an upper layer replaces or removes that path, or a folder above it."""
     at = layer
     parts = path.strip("/").split("/")
-    for part in parts:
-        at = f"{at}/{part}"
+    for component in parts:
+        at = f"{at}/{component}"
         try:
-            found = os.lstat(at)
+            status = os.lstat(at)
         except OSError:
             return False
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             return True
         if _opaque(at):
             return True

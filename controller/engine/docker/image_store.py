@@ -30,16 +30,16 @@ class DockerImages:
             rows = self._client.call("images.list", lambda api: api.images())
         except Fault as fault:
             raise ImageError(fault.message) from fault
-        return [each for each in (_image(str(row["Id"]), row) for row in rows) if each.names]
+        return [image for image in (_image(str(row["Id"]), row) for row in rows) if image.names]
 
     def find(self, name: str) -> HostImage | None:
         try:
-            found = self._client.call("images.inspect", lambda api: api.inspect_image(name))
+            answer = self._client.call("images.inspect", lambda api: api.inspect_image(name))
         except Fault as fault:
             if fault.gone:
                 return None
             raise ImageError(fault.message) from fault
-        return _image(str(found["Id"]), found)
+        return _image(str(answer["Id"]), answer)
 
     def pull(self, name: str, *, seconds: float) -> DockerImageWork:
         return start_pull(self._client, name, seconds, self._registries)
@@ -62,11 +62,11 @@ class DockerImages:
 
     def remove(self, image: HostImage) -> str:
         try:
-            found = self._client.call("images.inspect", lambda api: api.inspect_image(image.id))
-            if OURS not in ((found.get("Config") or {}).get("Labels") or {}):
+            answer = self._client.call("images.inspect", lambda api: api.inspect_image(image.id))
+            if OURS not in ((answer.get("Config") or {}).get("Labels") or {}):
                 return f"it does not have the label {OURS}"
             # An image that was tagged meanwhile stays. The engine itself refuses an image in use.
-            if set(_image(image.id, found).names) - set(image.names):
+            if set(_image(image.id, answer).names) - set(image.names):
                 return "it was tagged meanwhile"
             for name in image.names or (image.id,):
                 self._client.call("images.remove", _removal(name))
@@ -92,9 +92,9 @@ def _removal(name: str) -> Callable[[Any], None]:
 
 
 def _image(image_id: str, data: dict[str, Any]) -> HostImage:
-    names = (each for each in data.get("RepoTags") or () if not each.startswith(_NO_NAME))
+    names = (name for name in data.get("RepoTags") or () if not name.startswith(_NO_NAME))
     config = data.get("Config") or {}
-    digests = (each for each in data.get("RepoDigests") or () if not each.startswith(_NO_NAME))
+    digests = (digest for digest in data.get("RepoDigests") or () if not digest.startswith(_NO_NAME))
     return HostImage(
         image_id,
         tuple(sorted(names)),

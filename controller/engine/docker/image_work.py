@@ -60,9 +60,9 @@ class DockerImageWork:
         with self._reading:
             try:
                 while not self._over:
-                    found = self._next()
-                    if found is not None:
-                        return found
+                    progress = self._next()
+                    if progress is not None:
+                        return progress
             except BaseException:
                 self._end()
                 raise
@@ -88,29 +88,29 @@ class DockerImageWork:
             return None
         line = self._lines.popleft()
         try:
-            said = json.loads(line) if line.strip() else {}
+            step = json.loads(line) if line.strip() else {}
         except ValueError:
-            said = {}
-        if not isinstance(said, Mapping):
+            step = {}
+        if not isinstance(step, Mapping):
             return None
-        if "error" in said:
-            raise self._failed(str(said["error"]))
-        return _progress(said)
+        if "error" in step:
+            raise self._failed(str(step["error"]))
+        return _progress(step)
 
     def _receive(self) -> None:
-        left = self._deadline - time.monotonic()
+        seconds_left = self._deadline - time.monotonic()
         late = f"{self._what} was not finished within {self._seconds:g} s, and was ended"
-        if left <= 0:
+        if seconds_left <= 0:
             raise ImageError(late)
-        self._stream.wait_at_most(min(left, self._silence))
+        self._stream.wait_at_most(min(seconds_left, self._silence))
         try:
             data = self._stream.read()
         except TimeoutError as error:
             silent = f"{self._what} was ended: nothing happened for {self._silence:g} s"
-            raise ImageError(late if left < self._silence else silent) from error
+            raise ImageError(late if seconds_left < self._silence else silent) from error
         except (OSError, HTTPException, ValueError) as error:
-            words = "was cancelled" if self._closed else "failed: the connection to the Docker Engine broke; try again"
-            raise ImageError(f"{self._what} {words}") from error
+            reason = "was cancelled" if self._closed else "failed: the connection to the Docker Engine broke; try again"
+            raise ImageError(f"{self._what} {reason}") from error
         if not data:
             if self._closed:
                 raise ImageError(f"{self._what} was cancelled")
@@ -122,17 +122,17 @@ class DockerImageWork:
             raise ImageError(f"{self._what} failed: the Docker Engine's answer can't be read")
 
 
-def _progress(said: Mapping[str, Any]) -> ImageProgress | None:
-    if "stream" in said:
-        text = _COLOUR.sub("", str(said["stream"])).rstrip("\n")
+def _progress(step: Mapping[str, Any]) -> ImageProgress | None:
+    if "stream" in step:
+        text = _COLOUR.sub("", str(step["stream"])).rstrip("\n")
         return ImageProgress(text) if text else None
-    if "status" not in said:
+    if "status" not in step:
         return None
-    detail = said.get("progressDetail") or {}
+    detail = step.get("progressDetail") or {}
     current, total = detail.get("current"), detail.get("total")
     return ImageProgress(
-        str(said["status"]),
-        str(said.get("id") or ""),
+        str(step["status"]),
+        str(step.get("id") or ""),
         current if isinstance(current, int) else 0,
         total if isinstance(total, int) and total > 0 else 0,
     )
@@ -143,9 +143,9 @@ def start_pull(client: Client, name: str, seconds: float, registries: Registries
     repository, tag = parse_repository_tag(name)
     params = {"fromImage": repository, "tag": tag or "latest"}
 
-    def failed(words: str) -> ImageError:
-        message = registries.message(name, words)
-        return ImageError(f"{name}: {message}", detail="" if message == words else words)
+    def failed(reason: str) -> ImageError:
+        message = registries.message(name, reason)
+        return ImageError(f"{name}: {message}", detail="" if message == reason else reason)
 
     try:
         registries.check(name)
@@ -162,8 +162,8 @@ def start_push(client: Client, name: str, seconds: float) -> DockerImageWork:
     repository, tag = parse_repository_tag(name)
     params = {"tag": tag or "latest"}
 
-    def failed(words: str) -> ImageError:
-        return ImageError(f"{name}: {words}")
+    def failed(reason: str) -> ImageError:
+        return ImageError(f"{name}: {reason}")
 
     return _registry_work(client, "images.push", f"/images/{repository}/push", params, name, seconds, failed)
 
@@ -193,8 +193,8 @@ def start_build(client: Client, ask: ImageBuild, cgroup: BuildCgroup) -> DockerI
         "cpuquota": str(ask.cpu_millicores * period // 1000),
     }
 
-    def failed(said: str, _status: int = 500) -> ImageError:
-        return ImageError(f"the build of {ask.tag} failed: {said.strip()[:2000]}")
+    def failed(answer: str, _status: int = 500) -> ImageError:
+        return ImageError(f"the build of {ask.tag} failed: {answer.strip()[:2000]}")
 
     # A command may be silent for as long as the whole build may take.
     return _started(
@@ -222,13 +222,13 @@ def _registry_work(
 ) -> DockerImageWork:
     what = f"{'the pull' if operation == 'images.pull' else 'the push'} of {name}"
 
-    def failed(said: str, status: int = 500) -> ImageError:
+    def failed(answer: str, status: int = 500) -> ImageError:
         # A registry's answer is for the log alone: it may be any server that the host can reach.
-        _log.warning("image transfer failed", operation=operation, image=name, answer=said[:1000])
-        missing = "does not exist" in said or "No such image" in said
+        _log.warning("image transfer failed", operation=operation, image=name, answer=answer[:1000])
+        missing = "does not exist" in answer or "No such image" in answer
         if operation == "images.push" and missing:
             return ImageError(f"{name} is not on this host; build it, or pull it", found=False)
-        return worded(not_pulled(status, said))
+        return worded(not_pulled(status, answer))
 
     try:
         headers = client.call("images.login", lambda api: login_for(api, name))

@@ -76,21 +76,21 @@ def _networks(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _home(env: Iterable[str]) -> str:
     """Return the home folder among the variables of an inspect; "" if it is not one of them."""
-    return next((each.removeprefix("HOME=") for each in env if each.startswith("HOME=")), "")
+    return next((variable.removeprefix("HOME=") for variable in env if variable.startswith("HOME=")), "")
 
 
 def _agent(mounts: Iterable[Mapping[str, Any]]) -> str:
     """Return the volume of an agent's runtime among an inspect's mounts; "" for none."""
-    found = (each for each in mounts if each.get("Type") == "volume" and each.get("Destination") == FOLDER)
-    return next((str(each.get("Name", "")) for each in found), "")
+    runtime_mounts = (mount for mount in mounts if mount.get("Type") == "volume" and mount.get("Destination") == FOLDER)
+    return next((str(mount.get("Name", "")) for mount in runtime_mounts), "")
 
 
 def _slots(mounts: Iterable[Mapping[str, Any]], uid: str) -> Iterator[str]:
     """Yield the paths of the mount points in an inspect: those bound from `<folder>/<uid>/<number>`."""
-    for each in mounts:
-        source = PurePath(str(each.get("Source", "")))
-        if each.get("Type") == "bind" and source.name.isdigit() and source.parent.name == uid:
-            yield str(each.get("Destination", ""))
+    for mount in mounts:
+        source = PurePath(str(mount.get("Source", "")))
+        if mount.get("Type") == "bind" and source.name.isdigit() and source.parent.name == uid:
+            yield str(mount.get("Destination", ""))
 
 
 def stop_signal_of(text: str) -> str:
@@ -117,8 +117,8 @@ def unreadable_container(row: Mapping[str, Any]) -> Container:
 
 def name_of(row: Mapping[str, Any]) -> str:
     """Return the name in a list's row, skipping link aliases (names with a second slash)."""
-    names = [str(each).lstrip("/") for each in row.get("Names") or ()]
-    return next((each for each in names if "/" not in each), "")
+    names = [str(name).lstrip("/") for name in row.get("Names") or ()]
+    return next((name for name in names if "/" not in name), "")
 
 
 def state_of(word: str) -> State:
@@ -134,9 +134,9 @@ def unix_seconds(text: str) -> float:
     if not text or text.startswith("0001-"):
         return 0.0
     digits = _FRACTION.search(text)
-    whole = _FRACTION.sub("", text).replace("Z", "+00:00")
+    without_fraction = _FRACTION.sub("", text).replace("Z", "+00:00")
     try:
-        moment = datetime.fromisoformat(whole)
+        moment = datetime.fromisoformat(without_fraction)
     except ValueError:
         return 0.0
     if moment.tzinfo is None:

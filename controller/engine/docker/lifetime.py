@@ -31,9 +31,9 @@ class EngineRun:
     start_ticks: int
     began_at: float
 
-    def same(self, other: "EngineRun") -> bool:
+    def same(self, other_run: "EngineRun") -> bool:
         """Tell whether it is the same process, even if the wall clock was set meanwhile."""
-        return (self.pid, self.start_ticks) == (other.pid, other.start_ticks)
+        return (self.pid, self.start_ticks) == (other_run.pid, other_run.start_ticks)
 
 
 def engine_run_of(base_url: str, *, proc: Path = PROC, pid_file: Path = PID_FILE) -> EngineRun | None:

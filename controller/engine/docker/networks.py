@@ -46,27 +46,27 @@ class Networks:
     def read_rules(self) -> None:
         """Read which of the listed bridges lead out. One that is made later counts as such until the next reading."""
         with self._showing:
-            open_ = {each.id: each for each in self._listed.values() if not each.name.startswith(_SEALED)}
+            open_ = {network.id: network for network in self._listed.values() if not network.name.startswith(_SEALED)}
             if self._firewall is None or not open_:
                 self._leads_out = {}
             else:
-                rules = self._firewall.engine_rules({each.subnet for each in open_.values() if each.subnet})
-                self._leads_out = {id_: rules.leads_out(each.name, each.subnet) for id_, each in open_.items()}
+                rules = self._firewall.engine_rules({network.subnet for network in open_.values() if network.subnet})
+                self._leads_out = {id_: rules.leads_out(network.name, network.subnet) for id_, network in open_.items()}
             self._show()
 
     def ensure(self, action: EnsureNetwork) -> Outcome:
         """Create the bridge, or replace one of another configuration. Raises Fault."""
         desired = action.labels[own.CONFIG_HASH]
         with self._lock:
-            found = self._look().get(action.name)
-            if found is not None and (found.uid, found.config_hash, found.is_linked) == (action.uid, desired, True):
+            stored = self._look().get(action.name)
+            if stored is not None and (stored.uid, stored.config_hash, stored.is_linked) == (action.uid, desired, True):
                 return Ok()
-            if found is not None and found.uid != action.uid:
-                return _taken(action.name, f"the object with uid {found.uid}")
-            if found is not None:
-                refused = self._drop(found)
-                if refused is not None:
-                    return refused
+            if stored is not None and stored.uid != action.uid:
+                return _taken(action.name, f"the object with uid {stored.uid}")
+            if stored is not None:
+                refusal = self._drop(stored)
+                if refusal is not None:
+                    return refusal
             outcome = self._make(action)
             self._look()
             return outcome
@@ -74,31 +74,33 @@ class Networks:
     def remove(self, action: RemoveNetwork) -> Outcome:
         """Remove the bridge of that object. Raises Fault."""
         with self._lock:
-            found = self._look().get(action.name)
-            if found is None:
+            stored = self._look().get(action.name)
+            if stored is None:
                 return Ok()
-            if found.uid != action.uid:
-                return _taken(action.name, f"the object with uid {found.uid or '(many)'}")
-            refused = self._drop(found)
+            if stored.uid != action.uid:
+                return _taken(action.name, f"the object with uid {stored.uid or '(many)'}")
+            refusal = self._drop(stored)
             self._look()
-            return refused or Ok()
+            return refusal or Ok()
 
     def _look(self) -> Mapping[str, Network]:
         label = f"{own.INSTANCE}={self._instance_id}"
         rows = self._client.call("networks.list", lambda api: api.networks(filters={"label": [label]}))
         with self._showing:
-            self._listed = {each.name: each for each in map(_network, rows)}
+            self._listed = {network.name: network for network in map(_network, rows)}
             return self._show()
 
     def _show(self) -> Mapping[str, Network]:
         """Put the listed bridges into the view, with what this host's kernel has of them."""
         links = {name for _, name in socket.if_nameindex()} if self._firewall is not None else None
-        shown = {
-            name: replace(each, is_linked=links is None or name in links, leads_out=self._leads_out.get(each.id, True))
-            for name, each in self._listed.items()
+        networks = {
+            name: replace(
+                network, is_linked=links is None or name in links, leads_out=self._leads_out.get(network.id, True)
+            )
+            for name, network in self._listed.items()
         }
-        self._view.networks(MappingProxyType(shown))
-        return shown
+        self._view.networks(MappingProxyType(networks))
+        return networks
 
     def _make(self, action: EnsureNetwork) -> Outcome:
         try:
@@ -107,8 +109,8 @@ class Networks:
             if fault.unreachable:
                 raise
             if "overlap" in fault.message.lower():
-                words = f"subnet {action.config.subnet}: already in use on this host: {fault.message}"
-                return Transient(SUBNET_TAKEN, words)
+                message = f"subnet {action.config.subnet}: already in use on this host: {fault.message}"
+                return Transient(SUBNET_TAKEN, message)
             if fault.status == 409 or "already exists" in fault.message or "same bridge name" in fault.message:
                 return _taken(action.name, "another owner")
             raise
@@ -166,5 +168,5 @@ def _network(row: Mapping[str, Any]) -> Network:
 
 
 def _taken(name: str, holder: str) -> Outcome:
-    words = f"the network {name} belongs to {holder}; remove it (`docker network rm {name}`)"
-    return Transient("NameConflict", words)
+    message = f"the network {name} belongs to {holder}; remove it (`docker network rm {name}`)"
+    return Transient("NameConflict", message)

@@ -52,10 +52,10 @@ class Pulls:
     def all(self) -> Sequence[ImagePull]:
         """Return each pull with its bytes so far."""
         with self._lock:
-            held = {image: tuple(layers.values()) for image, layers in self._layers.items()}
+            layers_by_image = {image: tuple(layers.values()) for image, layers in self._layers.items()}
         return [
-            ImagePull(image, sum(each for each, _ in layers), sum(each for _, each in layers))
-            for image, layers in held.items()
+            ImagePull(image, sum(current for current, _ in layers), sum(total for _, total in layers))
+            for image, layers in layers_by_image.items()
         ]
 
     @contextmanager
@@ -65,12 +65,12 @@ class Pulls:
         with self._lock:
             self._layers[image] = layers
 
-        def count(said: Mapping[str, Any]) -> None:
-            layer, detail = str(said.get("id") or ""), said.get("progressDetail") or {}
+        def count(step: Mapping[str, Any]) -> None:
+            layer, detail = str(step.get("id") or ""), step.get("progressDetail") or {}
             with self._lock:
-                if said.get("status") == "Downloading" and detail.get("total"):
+                if step.get("status") == "Downloading" and detail.get("total"):
                     layers[layer] = (int(detail.get("current") or 0), int(detail["total"]))
-                elif layer in layers and said.get("status") != "Downloading":
+                elif layer in layers and step.get("status") != "Downloading":
                     layers[layer] = (layers[layer][1],) * 2  # the layer is here, and is unpacked
 
         try:
@@ -116,10 +116,10 @@ def _fetch(api: Any, image: str, connect_seconds: float, count: Callable[[Mappin
         if answer.status_code >= 400:
             raise raw_http.refusal(answer.status_code, answer.content)
         for line in answer.iter_lines():
-            said = json.loads(line) if line else {}
-            if "error" in said:
-                raise of_status(500, str(said["error"]))
-            count(said)
+            step = json.loads(line) if line else {}
+            if "error" in step:
+                raise of_status(500, str(step["error"]))
+            count(step)
 
 
 def login_for(api: Any, image: str) -> dict[str, str]:
@@ -130,11 +130,11 @@ def login_for(api: Any, image: str) -> dict[str, str]:
     return {"X-Registry-Auth": login if isinstance(login, str) else login.decode()} if login else {}
 
 
-def not_pulled(status: int, said: str) -> str:
+def not_pulled(status: int, answer: str) -> str:
     """Describe a failed pull, given the engine's status and message."""
-    for sign, words in _PULL_TROUBLE:
-        if sign in said:
-            return words
+    for sign, message in _PULL_TROUBLE:
+        if sign in answer:
+            return message
     if status in (401, 403):
         return "the registry refuses this host's login"
     return _UNKNOWN if status == 404 else "the registry's answer is not a valid image"

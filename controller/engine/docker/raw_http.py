@@ -146,7 +146,7 @@ def request(
 def refusal(status: int, body: bytes) -> Fault:
     """Return the fault of an answer of 400 or above."""
     try:
-        words = str(json.loads(body)["message"])
+        message = str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
-        words = body.decode(errors="replace")
-    return of_status(status, words)
+        message = body.decode(errors="replace")
+    return of_status(status, message)

@@ -75,8 +75,8 @@ class RecipeBuilds:
             return Ok()
         why = self._hindrance(image)
         if why:
-            words = f"{image} is not on this host, and the daemon does not build it: {why}; {remedy(image)}"
-            return Transient(_REASONS.get(image, "ImageMissing"), words)
+            message = f"{image} is not on this host, and the daemon does not build it: {why}; {remedy(image)}"
+            return Transient(_REASONS.get(image, "ImageMissing"), message)
         with self._lock:
             return self._ensure(image)
 
@@ -153,14 +153,14 @@ class RecipeBuilds:
         """Return how far the build is that runs now, of this image or of another one."""
         try:
             record = json.loads(os.pread(descriptor, _TAIL_BYTES, 0))
-            current, began = str(record["image"]), float(record["began"])
+            current, started_at = str(record["image"]), float(record["began"])
         except (ValueError, KeyError, TypeError):
-            current, began = image, self._clock.now()
-        seconds = max(0, int(self._clock.now() - began)) // _STEP_SECONDS * _STEP_SECONDS
-        words = f"{image} is being built on this host: {seconds} s"
+            current, started_at = image, self._clock.now()
+        seconds = max(0, int(self._clock.now() - started_at)) // _STEP_SECONDS * _STEP_SECONDS
+        message = f"{image} is being built on this host: {seconds} s"
         if current != image:
-            words = f"{image} is built next on this host, after {current}: {seconds} s"
-        return Waiting(_POLL_SECONDS, _BUILDING, words)
+            message = f"{image} is built next on this host, after {current}: {seconds} s"
+        return Waiting(_POLL_SECONDS, _BUILDING, message)
 
     def _note_end(self) -> None:
         """Note how this daemon's own build has ended, if one has. The lock is free: all its processes have ended."""

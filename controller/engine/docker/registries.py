@@ -19,7 +19,7 @@ class RegistryRefused(Exception):
 
 def resolve_addresses(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a name. Raises OSError."""
-    return list(dict.fromkeys(str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
 
 
 class Registries:
@@ -39,13 +39,13 @@ class Registries:
             if self._has_proxy():  # it resolves names, and is the operator's
                 return
             raise RegistryRefused(f"the name of the registry `{registry}` does not resolve here") from error
-        if words := address_refused(registry, addresses):
-            raise RegistryRefused(words)
+        if refusal := address_refused(registry, addresses):
+            raise RegistryRefused(refusal)
 
-    def message(self, image: str, words: str) -> str:
+    def message(self, image: str, reason: str) -> str:
         """Return why a pull failed, for everybody: of a registry that anybody may name, always the same."""
         if is_vouched_for(image, self._rules):
-            return words
+            return reason
         return (
             f"no image came from the registry `{registry_of(image)}`: it must have it, give it to this host, and be at "
             "a public address unless the operator lists it (setting `local_registries`); the operator's log says more"

@@ -35,9 +35,9 @@ _NEVER = "the daemon ended before it started the command"
 class DockerAdoptedExecs:
     """Adopted execs of one engine."""
 
-    def __init__(self, client: Client, killer: Killer, known: Known = lambda _: None) -> None:
-        """`known` returns a container as last observed, None if it never was."""
-        self._client, self._killer, self._known = client, killer, known
+    def __init__(self, client: Client, killer: Killer, container_of: Known = lambda _: None) -> None:
+        """`container_of` returns a container as last observed, None if it never was."""
+        self._client, self._killer, self._known = client, killer, container_of
 
     def follow(
         self,
@@ -98,12 +98,12 @@ class AdoptedExec(Iterator[Chunk]):
 
     def _end(self) -> list[Chunk]:
         """Wait for the end; return the last chunks."""
-        leader, refused = 0, False
+        leader, was_refused = 0, False
         while True:
-            seen = self._look()
-            if self._evidence.is_lost(seen, time.monotonic()):
+            exec_state = self._look()
+            if self._evidence.is_lost(exec_state, time.monotonic()):
                 raise ExitLost(LOST)
-            state = seen or {}
+            state = exec_state or {}
             if not state.get("Running") and state.get("ExitCode") is not None:
                 return [Chunk("exit", str(self._exit_code(int(state["ExitCode"]))).encode())]
             leader = int(state.get("Pid") or leader)
@@ -111,9 +111,9 @@ class AdoptedExec(Iterator[Chunk]):
             unstarted = bool(state) and not leader and not state.get("Running")
             late, closed = now >= self._deadline, self._closed.is_set()
             if unstarted and self._starts and not (late or closed):
-                if refused and now >= self._begun + _REFUSED_SECONDS:
+                if was_refused and now >= self._begun + _REFUSED_SECONDS:
                     raise NeverStarted(_NEVER)
-                refused = self._start()
+                was_refused = self._start()
                 self._closed.wait(_PAUSE_SECONDS)
                 continue
             if unstarted and not (self._starts and late) and now >= self._begun + _REQUEST_SECONDS:
@@ -138,13 +138,13 @@ class AdoptedExec(Iterator[Chunk]):
             return fault.status == _CONFLICT
         return False
 
-    def _exit_code(self, said: int) -> int:
+    def _exit_code(self, reported_code: int) -> int:
         """Return the true exit code. Raises ExitLost if it is unknown.
 
         The engine reports 126 for a command that wrote without a reader; the event of its end has the true code.
         """
-        if said != _OVERWRITTEN:
-            return said
+        if reported_code != _OVERWRITTEN:
+            return reported_code
         desired = {"type": "container", "event": "exec_die", "container": self._ref.container_id}
         now = int(time.time())
         try:
@@ -154,8 +154,8 @@ class AdoptedExec(Iterator[Chunk]):
             )
         except Fault as fault:
             raise ExitLost(_FORGOTTEN) from fault
-        for each in events:
-            reported = each["Actor"]["Attributes"]
+        for event in events:
+            reported = event["Actor"]["Attributes"]
             if reported.get("execID") == self._ref.exec_id:
                 return int(reported["exitCode"])
         raise ExitLost(_FORGOTTEN)
@@ -163,10 +163,10 @@ class AdoptedExec(Iterator[Chunk]):
     def _killed(self, leader: int, *, late: bool) -> list[Chunk]:
         ref = self._ref
         target = Target(ref.container_id, ref.init_pid, leader, ref.mark, ref.since_ticks)
-        whole = self._killer.end(target)
+        is_complete = self._killer.end(target)
         if not late:
             return []
-        if self._escaped is not None and (not whole or self._killer.possible_escapes(target)):
+        if self._escaped is not None and (not is_complete or self._killer.possible_escapes(target)):
             self._escaped("processes that can't be told from the sandbox's own")
         return [Chunk("timeout", b""), Chunk("exit", str(TIMED_OUT).encode())]
 

@@ -80,17 +80,17 @@ class _Link:
             if len(self._held) > most:
                 raise self.bad("a line without an end")
             self._fill()
-        found = bytes(self._held[:end])
+        line = bytes(self._held[:end])
         del self._held[: end + len(mark)]
-        return found
+        return line
 
     def upto(self, count: int) -> bytes:
         """Return 1 to `count` bytes. Raises AgentError at the end."""
         if not self._held:
             self._fill()
-        found = bytes(self._held[:count])
+        chunk = bytes(self._held[:count])
         del self._held[:count]
-        return found
+        return chunk
 
     def _fill(self) -> None:
         """Add to what is held. It always reads the socket: only that notices a deadline, a cut and the end."""
@@ -126,9 +126,9 @@ class _Link:
     def _remaining(self) -> float | None:
         if self._deadline is None:
             return None
-        if (left := self._deadline - time.monotonic()) <= 0:
+        if (seconds_left := self._deadline - time.monotonic()) <= 0:
             raise TimeoutError
-        return left
+        return seconds_left
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -137,8 +137,8 @@ class _Link:
         except TimeoutError as error:
             raise AgentError("TimedOut", f"the agent of {self._subject} did not answer in time") from error
         except OSError as error:
-            words = (error.strerror or str(error)).lower()
-            raise AgentError("NoAnswer", f"the connection to the agent of {self._subject} broke: {words}") from error
+            reason = (error.strerror or str(error)).lower()
+            raise AgentError("NoAnswer", f"the connection to the agent of {self._subject} broke: {reason}") from error
 
 
 class _Answer:
@@ -206,10 +206,10 @@ class _Answer:
         elif length is not None:
             if not length.isascii() or not length.isdigit() or len(length) > 18:
                 raise link.bad("with a length that is not a number")
-            left = int(length)
-            while left:
-                data = link.upto(min(left, _PIECE_BYTES))
-                left -= len(data)
+            bytes_left = int(length)
+            while bytes_left:
+                data = link.upto(min(bytes_left, _PIECE_BYTES))
+                bytes_left -= len(data)
                 yield data
         elif self._status not in (204, 304):
             keep = False
@@ -223,10 +223,10 @@ class _Answer:
             digits = link.until(b"\r\n", 64).partition(b";")[0].strip()
             if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
                 raise link.bad("with a malformed chunk")
-            left = size = int(digits, 16)
-            while left:
-                data = link.upto(min(left, _PIECE_BYTES))
-                left -= len(data)
+            bytes_left = size = int(digits, 16)
+            while bytes_left:
+                data = link.upto(min(bytes_left, _PIECE_BYTES))
+                bytes_left -= len(data)
                 yield data
             if link.until(b"\r\n", 64) or size == 0:
                 if size == 0:
@@ -328,8 +328,8 @@ class AgentConnections:
         key = container.id, container.pid
         while True:
             with self._lock:
-                kept = self._idle.get(key)
-                link = kept.pop() if kept else None
+                idle_links = self._idle.get(key)
+                link = idle_links.pop() if idle_links else None
             if link is None:
                 break
             if link.quiet:
@@ -350,9 +350,9 @@ class AgentConnections:
             return
         link.idle_since = time.monotonic()
         with self._lock:
-            kept = self._idle.setdefault((container.id, container.pid), deque())
-            kept.append(link)
-            surplus = kept.popleft() if len(kept) > _KEPT else None
+            idle_links = self._idle.setdefault((container.id, container.pid), deque())
+            idle_links.append(link)
+            surplus = idle_links.popleft() if len(idle_links) > _KEPT else None
             start, self._sweeping = not self._sweeping, True
         if surplus is not None:
             surplus.close()
@@ -366,11 +366,13 @@ class AgentConnections:
             pause.wait(_SWEEP_SECONDS)
             oldest = time.monotonic() - _IDLE_SECONDS
             with self._lock:
-                for key, kept in list(self._idle.items()):
-                    for link in [each for each in kept if each.idle_since < oldest or not each.quiet]:
-                        kept.remove(link)
+                for key, idle_links in list(self._idle.items()):
+                    for link in [
+                        idle_link for idle_link in idle_links if idle_link.idle_since < oldest or not idle_link.quiet
+                    ]:
+                        idle_links.remove(link)
                         link.close()
-                    if not kept:
+                    if not idle_links:
                         del self._idle[key]
                 if not self._idle:
                     self._sweeping = False
@@ -379,8 +381,8 @@ class AgentConnections:
     def close(self) -> None:
         """Close all idle connections."""
         with self._lock:
-            for kept in self._idle.values():
-                for link in kept:
+            for idle_links in self._idle.values():
+                for link in idle_links:
                     link.close()
             self._idle.clear()
 
@@ -478,15 +480,15 @@ class _AgentExec(Iterator[Chunk]):
 
     def _kill_all(self) -> bool:
         """Kill it by its agent and from the host, which waits for no agent. False if processes may remain."""
-        said: list[bool] = []
-        asking = threading.Thread(target=lambda: said.append(self._kill()), name="agent-kill", daemon=True)
+        answers: list[bool] = []
+        asking = threading.Thread(target=lambda: answers.append(self._kill()), name="agent-kill", daemon=True)
         until = time.monotonic() + _HELLO_SECONDS + _KILL_SECONDS
         asking.start()
         asking.join(_HEAD_START_SECONDS)
-        whole = self._killer is None or self._killer.end(self._target)
+        is_complete = self._killer is None or self._killer.end(self._target)
         asking.join(max(0.0, until - time.monotonic()))
         # An agent that is stopped, or no agent any more, still has the command's processes below it.
-        return whole and any(said) and not (self._killer and self._killer.possible_escapes(self._target))
+        return is_complete and any(answers) and not (self._killer and self._killer.possible_escapes(self._target))
 
 
 class _Frames:

@@ -210,9 +210,9 @@ class Exec:
             return
         self._timed_out = True
         try:
-            whole = self._kill(leader)
-            left = self._killer.possible_escapes(self._target(leader))
-            if escaped is not None and (left or not whole):
+            is_complete = self._kill(leader)
+            escape_count = self._killer.possible_escapes(self._target(leader))
+            if escaped is not None and (escape_count or not is_complete):
                 escaped("processes that can't be told from the sandbox's own")
         finally:
             self._killed.set()
@@ -221,14 +221,14 @@ class Exec:
             self._wire.cut()
 
     def _kill(self, leader: int) -> bool:
-        whole = self._killer.end(self._target(leader))
-        if not whole:
+        is_complete = self._killer.end(self._target(leader))
+        if not is_complete:
             log.warning("exec not fully killed in container %s", self._request.container_id[:12])
-        return whole
+        return is_complete
 
     def _target(self, leader: int) -> Target:
-        asked = self._request
-        return Target(asked.container_id, asked.init_pid, leader, asked.mark, asked.since_ticks)
+        request = self._request
+        return Target(request.container_id, request.init_pid, leader, request.mark, request.since_ticks)
 
     def _leader(self, seconds: float = _START_SECONDS) -> int:
         """Return the pid of its first process, which may have ended; 0 if unknown or never started.
@@ -261,11 +261,11 @@ def portable(command: Sequence[str]) -> list[str]:
 
     They are surrogate escapes here, which the engine would replace.
     """
-    if all(_is_text(each) for each in command):
+    if all(_is_text(argument) for argument in command):
         return list(command)
     lines = ["set --"]
-    for each in command:
-        octal = "".join(f"\\{byte:03o}" for byte in os.fsencode(each))
+    for argument in command:
+        octal = "".join(f"\\{byte:03o}" for byte in os.fsencode(argument))
         lines.append(f'a=$(printf \'{octal}x\'); set -- "$@" "${{a%x}}"')  # x: a shell drops newlines at the end
     return ["/bin/sh", "-c", "\n".join([*lines, 'exec "$@"'])]
 
@@ -312,10 +312,10 @@ def feed(wire: HttpStream, stdin: Iterable[bytes], tty: bool = False) -> None:
         wire.cut()
 
 
-def stream_error(fault: Fault, *, begun: bool = True) -> StreamError:
-    """Return a fault as a StreamError for the client. `begun`: what was asked may have been done all the same."""
+def stream_error(fault: Fault, *, may_have_begun: bool = True) -> StreamError:
+    """Return a fault as a StreamError for the client. `may_have_begun`: the request may have been carried out."""
     if fault.gone:
         return NotNow("the container is gone; retry once the sandbox is Ready")
     if fault.status == _CONFLICT:
         return NotNow(f"the sandbox is not running: {fault.message}; retry once it is Ready")
-    return StreamError(fault.message) if begun else NotNow(fault.message)
+    return StreamError(fault.message) if may_have_begun else NotNow(fault.message)

@@ -61,19 +61,19 @@ class Killer:
         """Kill the command's processes. False if some remain, or the sandbox's processes can't be read."""
         if target.leader:
             signal_group(target.leader, target.container_id, signal.SIGKILL, self._cgroups.proc)
-        own: list[Process] = []
+        own_processes: list[Process] = []
         for _ in range(_ROUNDS):
             try:
-                found = self._processes(target)
+                processes = self._processes(target)
             except Unreadable:
                 return False
-            own = [each for each in found if self._is_its_own(each, target)]
-            if not own and not any(self._may_be_its_own(each, target) for each in found):
+            own_processes = [process for process in processes if self._is_its_own(process, target)]
+            if not own_processes and not any(self._may_be_its_own(process, target) for process in processes):
                 return True
-            for each in own:
-                kill(each, self._cgroups.proc)
+            for process in own_processes:
+                kill(process, self._cgroups.proc)
             time.sleep(_PAUSE_SECONDS)
-        return not own
+        return not own_processes
 
     def hang_up(self, target: Target) -> None:
         """Send SIGHUP to the processes of the command's session, stopped ones too. Others of the command run on."""
@@ -86,17 +86,24 @@ class Killer:
     def alive(self, target: Target) -> bool:
         """Tell whether any of the command's processes still runs, as far as they can be read."""
         try:
-            return any(self._is_its_own(each, target) for each in self._processes(target))
+            return any(self._is_its_own(process, target) for process in self._processes(target))
         except Unreadable:
             return False
 
     def leader(self, target: Target) -> int:
         """Return the pid of the first session leader among the command's processes; 0 if there is none."""
         try:
-            found = sorted(self._processes(target), key=lambda each: each.started)
+            processes = sorted(self._processes(target), key=lambda process: process.started)
         except Unreadable:
             return 0
-        return next((each.pid for each in found if each.pid == each.session and self._is_its_own(each, target)), 0)
+        return next(
+            (
+                process.pid
+                for process in processes
+                if process.pid == process.session and self._is_its_own(process, target)
+            ),
+            0,
+        )
 
     def possible_escapes(self, target: Target) -> int:
         """Count processes that may be the command's: younger orphans.
@@ -104,14 +111,14 @@ class Killer:
         Their parent has ended, so that init adopted them, and they have left their session, too.
         """
         try:
-            found = {each.pid: each for each in self._processes(target)}
+            processes = {process.pid: process for process in self._processes(target)}
         except Unreadable:
             return 0
-        init = found.get(target.init_pid)
+        init = processes.get(target.init_pid)
         if init is None:
             return 0
-        young = (each for each in found.values() if each.started >= target.since_ticks)
-        return sum(self._is_orphan(each, found, init) for each in young)
+        young = (process for process in processes.values() if process.started >= target.since_ticks)
+        return sum(self._is_orphan(process, processes, init) for process in young)
 
     def _is_its_own(self, process: Process, target: Target) -> bool:
         if process.pid == target.init_pid:
@@ -127,13 +134,13 @@ class Killer:
         young = process.pid != target.init_pid and process.started >= target.since_ticks
         return young and not self._environment(process.pid)
 
-    def _is_orphan(self, process: Process, found: Mapping[int, Process], init: Process) -> bool:
+    def _is_orphan(self, process: Process, processes: Mapping[int, Process], init: Process) -> bool:
         """Tell whether its eldest ancestor is a child of init in another session, and no exec with a mark."""
-        if any(each.startswith(f"{MARK}=".encode()) for each in self._environment(process.pid)):
+        if any(variable.startswith(f"{MARK}=".encode()) for variable in self._environment(process.pid)):
             return False
         eldest = process
-        while eldest.parent in found and eldest.parent != init.pid:
-            eldest = found[eldest.parent]
+        while eldest.parent in processes and eldest.parent != init.pid:
+            eldest = processes[eldest.parent]
         return eldest.parent == init.pid and eldest.session != init.session
 
     def _processes(self, target: Target) -> list[Process]:
@@ -143,16 +150,16 @@ class Killer:
         except OSError as error:
             raise Unreadable(f"the sandbox's first process is gone: {error}") from error
         folder = folder_of(self._cgroups.folders(paths, target.container_id), "pids").path
-        found = (process_of(self._cgroups.proc, pid) for pid in set(_pids(Path(folder))))
-        return [each for each in found if each is not None]
+        processes = (process_of(self._cgroups.proc, pid) for pid in set(_pids(Path(folder))))
+        return [process for process in processes if process is not None]
 
     def _environment(self, pid: int) -> frozenset[bytes]:
         """Return a process's environment; empty once it has ended. Other threads are read if the first has ended."""
         folder = self._cgroups.proc / str(pid)
-        for each in (folder, *_threads(folder)):
+        for place in (folder, *_threads(folder)):
             with contextlib.suppress(OSError):
-                if found := (each / "environ").read_bytes():
-                    return frozenset(found.split(b"\0"))
+                if environment := (place / "environ").read_bytes():
+                    return frozenset(environment.split(b"\0"))
         return frozenset()
 
 

@@ -99,8 +99,10 @@ class Text:
         """Return the output of entries, joined where the stream is the same."""
         if batch and not self._timestamps:
             self._in_line = not batch[-1].ends_line
-            groups = groupby(batch, _stream) if len(batch) > 1 else ((each.stream, (each,)) for each in batch)
-            return [Chunk(stream, b"".join([each.text for each in group])) for stream, group in groups]
+            groups = (
+                groupby(batch, _stream) if len(batch) > 1 else ((log_entry.stream, (log_entry,)) for log_entry in batch)
+            )
+            return [Chunk(stream, b"".join([log_entry.text for log_entry in group])) for stream, group in groups]
         chunks = list[Chunk]()
         for entry in batch:
             chunks.append(Chunk(entry.stream, self._prefix(entry) + entry.text))
@@ -227,52 +229,52 @@ class LogReader:
 
     def __init__(
         self,
-        asked: LogRequest,
+        request: LogRequest,
         open_: Callable[[Mapping[str, str]], HttpStream],
         ended_at: Callable[[], float | None],
         queue: ByteQueue,
     ) -> None:
-        self._asked, self._open, self._ended_at, self._queue = asked, open_, ended_at, queue
-        self._text = Text(timestamps=asked.timestamps)
+        self._asked, self._open, self._ended_at, self._queue = request, open_, ended_at, queue
+        self._text = Text(timestamps=request.timestamps)
         # A log that is only read through needs no times.
-        self._dated = asked.timestamps or asked.follow or asked.tail is not None
+        self._dated = request.timestamps or request.follow or request.tail is not None
 
     def first(self) -> HttpStream:
         """Send the first request. Raises StreamError."""
-        asked = self._asked
-        if asked.tail is not None and asked.tail > _HELD_LINES:
+        request = self._asked
+        if request.tail is not None and request.tail > _HELD_LINES:
             return self._request(follow=False)
-        if asked.tail is not None and asked.until is None:
-            return self._window(asked.tail + 1)
-        return self._request(follow=asked.follow)
+        if request.tail is not None and request.until is None:
+            return self._window(request.tail + 1)
+        return self._request(follow=request.follow)
 
     def chunks(self, wire: HttpStream) -> Iterator[Chunk]:
         """Yield the log; `wire` is the answer to the first request. Raises StreamError, and FOREIGN."""
-        asked, position = self._asked, _Position()
-        if asked.tail is not None and (asked.until is None or asked.tail > _HELD_LINES):
-            tail = self._tail if asked.tail <= _HELD_LINES else self._long_tail
-            yield from tail(wire, asked.tail, position)
-            if asked.follow:
+        request, position = self._asked, _Position()
+        if request.tail is not None and (request.until is None or request.tail > _HELD_LINES):
+            tail = self._tail if request.tail <= _HELD_LINES else self._long_tail
+            yield from tail(wire, request.tail, position)
+            if request.follow:
                 yield from self._follow(None, position)
-        elif asked.follow:
+        elif request.follow:
             yield from self._follow(wire, position)
         else:
             batches = entries(wire.read, dated=self._dated)
-            whole = (chunk for batch in batches for chunk in self._text.chunks(batch))
-            yield from whole if asked.tail is None else last_lines(whole, asked.tail)
+            all_chunks = (chunk for batch in batches for chunk in self._text.chunks(batch))
+            yield from all_chunks if request.tail is None else last_lines(all_chunks, request.tail)
 
     def _request(
         self, *, follow: bool, tail: int | None = None, since: str = "", until: float | None = None
     ) -> HttpStream:
-        asked = self._asked
-        until = asked.until if until is None else until
+        request = self._asked
+        until = request.until if until is None else until
         params = {
             "follow": str(int(follow)),
             "tail": "all" if tail is None else str(tail),
             "timestamps": str(int(self._dated)),
         }
-        if since or asked.since is not None:
-            params["since"] = since or f"{asked.since:.9f}"
+        if since or request.since is not None:
+            params["since"] = since or f"{request.since:.9f}"
         if until is not None and until < math.inf:
             params["until"] = f"{until:.9f}"
         return self._open(params)
@@ -285,10 +287,10 @@ class LogReader:
         size = count + 1
         while True:
             window = [entry for batch in entries(wire.read) for entry in batch]
-            whole = len(window) < size
-            certain = window if whole else _whole_lines(window)
+            is_complete = len(window) < size
+            certain = window if is_complete else _whole_lines(window)
             lines = sum(entry.ends_line for entry in certain) + bool(certain and not certain[-1].ends_line)
-            if whole or lines >= count:
+            if is_complete or lines >= count:
                 break
             size *= _WINDOW_GROWTH
             wire = self._window(size)
@@ -311,14 +313,14 @@ class LogReader:
         left_out = max(0, lines - count)
         position.floor = batch[0].time if batch else ""
         while batch:
-            shown = list[Entry]()
+            entries_to_show = list[Entry]()
             for entry in batch:
                 position.add(entry)
                 if left_out:
                     left_out -= entry.ends_line
                 else:
-                    shown.append(entry)
-            yield from self._text.chunks(shown)
+                    entries_to_show.append(entry)
+            yield from self._text.chunks(entries_to_show)
             batch = next(batches, [])
 
     def _follow(self, wire: HttpStream | None, position: _Position) -> Iterator[Chunk]:

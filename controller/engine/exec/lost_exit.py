@@ -34,9 +34,9 @@ _ENDED = (State.CREATED, State.EXITED, State.DEAD)
 class ExitEvidence:
     """Evidence that the engine has lost the exit of one command. For one thread."""
 
-    def __init__(self, ref: ExecRef, proc: Path, known: Known) -> None:
-        """`known` returns the container as last observed, None if it never was."""
-        self._ref, self._proc, self._known = ref, proc, known
+    def __init__(self, ref: ExecRef, proc: Path, container_of: Known) -> None:
+        """`container_of` returns the container as last observed, None if it never was."""
+        self._ref, self._proc, self._known = ref, proc, container_of
         self._is_local = bool(ref.init_pid) and holds(ref.init_pid, ref.container_id, proc)
         self._leader: Process | None = None
         self._since: float | None = None
@@ -80,8 +80,8 @@ class ExitEvidence:
                 return False
         if self._is_local:
             return bool(pid or self._leader) or self.run_has_ended
-        seen = self._known(ref.container_id)
-        return seen is not None and (seen.state in _ENDED or (0 < seen.pid != ref.init_pid > 0))
+        container = self._known(ref.container_id)
+        return container is not None and (container.state in _ENDED or (0 < container.pid != ref.init_pid > 0))
 
     def _is_its_process(self, pid: int) -> bool:
         """Tell whether that is the command's process: in the sandbox, or begun for it outside of its cgroup.
@@ -117,16 +117,16 @@ class LostExitWatch:
         evidence: ExitEvidence,
         state: Callable[[], Mapping[str, Any]],
         *,
-        ended: Callable[[], bool],
+        has_ended: Callable[[], bool],
         is_stalled: Callable[[], bool],
         lost: Callable[[], None],
     ) -> None:
-        """Watch a command until `ended`. `state` inspects it (raises Fault); `lost` is called once it is lost.
+        """Watch a command until `has_ended`. `state` inspects it (raises Fault); `lost` is called once it is lost.
 
         The engine can't end a container while somebody's output of it is not read: one that `is_stalled` is lost then.
         """
         with self._lock:
-            self._awaited.append(_Awaited(evidence, state, ended, is_stalled, lost))
+            self._awaited.append(_Awaited(evidence, state, has_ended, is_stalled, lost))
             start, self._runs = not self._runs, True
         if start:
             threading.Thread(target=self._run, name="engine-lost-exits", daemon=True).start()
@@ -138,30 +138,30 @@ class LostExitWatch:
     def _run(self) -> None:
         while not self._closing.wait(_LOOK_SECONDS):
             with self._lock:
-                awaited = list(self._awaited)
-            over = {id(each) for each in awaited if self._is_over(each)}
+                watched = list(self._awaited)
+            over = {id(command) for command in watched if self._is_over(command)}
             with self._lock:
-                self._awaited = [each for each in self._awaited if id(each) not in over]
+                self._awaited = [command for command in self._awaited if id(command) not in over]
                 if not self._awaited:
                     self._runs = False
                     return
 
-    def _is_over(self, awaited: _Awaited) -> bool:
-        if awaited.ended():
+    def _is_over(self, command: _Awaited) -> bool:
+        if command.ended():
             return True
-        if awaited.evidence.is_alive:
+        if command.evidence.is_alive:
             return False
-        if awaited.evidence.run_has_ended and awaited.is_stalled():
-            awaited.lost()
+        if command.evidence.run_has_ended and command.is_stalled():
+            command.lost()
             return True
         try:
-            state: Mapping[str, Any] | None = awaited.state()
+            state: Mapping[str, Any] | None = command.state()
         except Fault as fault:
             state = {} if fault.gone else None
         except Exception:  # a bug must not end the watch of all others
             log.exception("lost exit check failed")
             return True
-        if awaited.evidence.is_lost(state, time.monotonic()):
-            awaited.lost()
+        if command.evidence.is_lost(state, time.monotonic()):
+            command.lost()
             return True
         return False

@@ -30,15 +30,15 @@ class PauseGuard:
             yield
 
     @contextmanager
-    def _held(self, held: Counter[str], container_id: str, *, unless: Counter[str]) -> Iterator[None]:
+    def _held(self, counter: Counter[str], container_id: str, *, unless: Counter[str]) -> Iterator[None]:
         with self._changed:
             self._changed.wait_for(lambda: not unless[container_id], _WAIT_SECONDS)
-            held[container_id] += 1
+            counter[container_id] += 1
         try:
             yield
         finally:
             with self._changed:
-                held[container_id] -= 1
-                if not held[container_id]:
-                    del held[container_id]
+                counter[container_id] -= 1
+                if not counter[container_id]:
+                    del counter[container_id]
                 self._changed.notify_all()

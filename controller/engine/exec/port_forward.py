@@ -23,46 +23,46 @@ class DockerPorts:
 
     def connect(self, container: Container, port: int) -> socket.socket:
         """Connect to that TCP port, by IPv4 or else IPv6. Raises StreamError. May block for some seconds."""
-        said: OSError | None = None
+        first_error: OSError | None = None
         for family, address in self._loopbacks:
             try:
-                made = socket_in(container.pid, container.id, family=family)
+                sock = socket_in(container.pid, container.id, family=family)
             except NetworkUnreachable as error:
-                if said is not None:  # no IPv6 in the sandbox: report the error of IPv4
+                if first_error is not None:  # no IPv6 in the sandbox: report the error of IPv4
                     break
                 raise NotNow(f"port {port} can't be reached: {error}") from error
             try:
-                made.settimeout(_CONNECT_SECONDS)
-                made.connect((address, port))
-                made.settimeout(None)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.settimeout(_CONNECT_SECONDS)
+                sock.connect((address, port))
+                sock.settimeout(None)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError as error:
-                made.close()
-                said = said or error
+                sock.close()
+                first_error = first_error or error
                 continue
-            return made
-        assert said is not None  # each attempt either connected or failed
-        if isinstance(said, ConnectionRefusedError):
-            raise StreamError(f"nothing listens on port {port} in the sandbox") from said
+            return sock
+        assert first_error is not None  # each attempt either connected or failed
+        if isinstance(first_error, ConnectionRefusedError):
+            raise StreamError(f"nothing listens on port {port} in the sandbox") from first_error
         raise StreamError(
-            f"port {port} in the sandbox does not answer: {(said.strerror or str(said)).lower()}"
-        ) from said
+            f"port {port} in the sandbox does not answer: {(first_error.strerror or str(first_error)).lower()}"
+        ) from first_error
 
     def listen(self, container: Container, port: int) -> socket.socket:
         """Listen on that port, by IPv4. Nothing outside of the sandbox can connect. Raises PortTaken; StreamError."""
         try:
-            made = socket_in(container.pid, container.id)
+            sock = socket_in(container.pid, container.id)
         except NetworkUnreachable as error:
             raise NotNow(f"port {port} can't be listened on: {error}") from error
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((_LOOPBACKS[0][1], port))
-            made.listen(_BACKLOG)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((_LOOPBACKS[0][1], port))
+            sock.listen(_BACKLOG)
         except OSError as error:
-            made.close()
+            sock.close()
             if error.errno == errno.EADDRINUSE:
                 raise PortTaken(
                     f"a program in the sandbox listens on port {port}; stop it, or let it use another"
                 ) from error
             raise StreamError(f"port {port} can't be listened on: {(error.strerror or str(error)).lower()}") from error
-        return made
+        return sock

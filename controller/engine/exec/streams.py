@@ -65,9 +65,9 @@ class _Stream(Iterator[Chunk]):
     def __del__(self) -> None:
         self.close()
 
-    def lose(self, words: str) -> None:
+    def lose(self, message: str) -> None:
         """Cut the stream with an error for its reader."""
-        self.queue.end(error=StreamError(words))
+        self.queue.end(error=StreamError(message))
         self.wire.cut()
 
 
@@ -104,18 +104,18 @@ class DockerStreams:
         instance_id: str,
         client: Client,
         cgroups: Cgroups,
-        known: Callable[[str], Container | None] = lambda _: None,
+        container_of: Callable[[str], Container | None] = lambda _: None,
         observer: Observer | None = None,
     ) -> None:
-        """`known` returns a container of ours as last observed, None if it never was.
+        """`container_of` returns a container of ours as last observed, None if it never was.
 
         `observer` is notified of exec starts and of containers that hang.
         """
         self._observer = observer
-        self._instance_id, self._known, self._proc = instance_id, known, cgroups.proc
+        self._instance_id, self._known, self._proc = instance_id, container_of, cgroups.proc
         self._client = client
         self._killer = Killer(cgroups)
-        self.left = DockerAdoptedExecs(client, self._killer, known)
+        self.left = DockerAdoptedExecs(client, self._killer, container_of)
         self._lost_exits = LostExitWatch()
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
@@ -135,10 +135,10 @@ class DockerStreams:
         timestamps: bool = False,
     ) -> ChunkStream:
         run = self._inspect(container_id)["State"]
-        asked = LogRequest(follow and bool(run["Running"]), tail, since, until, timestamps)
+        request = LogRequest(follow and bool(run["Running"]), tail, since, until, timestamps)
         queue, answers = ByteQueue(), Answers()
         reader = LogReader(
-            asked,
+            request,
             lambda params: answers.next(self._log(container_id, params)),
             ended_at=lambda: self._ended_at(container_id, run),
             queue=queue,
@@ -147,14 +147,19 @@ class DockerStreams:
         stream = self._register(_Stream(container_id, answers, queue))
         # A slow reader of logs hangs nothing: its relay waits for it.
         _relay(
-            answers, queue, max_wait_seconds=None, last=tuple, left=lambda: None, chunks=lambda _: reader.chunks(first)
+            answers,
+            queue,
+            max_wait_seconds=None,
+            last=tuple,
+            on_abandon=lambda: None,
+            chunks=lambda _: reader.chunks(first),
         )
         return stream
 
     def _log(self, container_id: str, params: Mapping[str, str]) -> HttpStream:
-        path, whole = f"/containers/{container_id}/logs", {"stdout": "1", "stderr": "1", **params}
+        path, all_params = f"/containers/{container_id}/logs", {"stdout": "1", "stderr": "1", **params}
         return self._start(
-            "containers.logs", "GET", path, params=whole, container=container_id, timeout_seconds=_ANSWER_SECONDS
+            "containers.logs", "GET", path, params=all_params, container=container_id, timeout_seconds=_ANSWER_SECONDS
         )
 
     def _ended_at(self, container_id: str, run: Mapping[str, Any]) -> float | None:
@@ -193,17 +198,17 @@ class DockerStreams:
         command = portable(command)
         if tty and size is not None and self._is_sized_inside(container_id, init_pid):
             command = sized(command, size)
-        asked = Request(
+        request = Request(
             container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty, size, hangs_up
         )
         with self._pause_guard.command(container_id):
-            exec_id = self._create(container_id, asked.body())
+            exec_id = self._create(container_id, request.body())
             if prepared is not None:
-                prepared(asked.ref(exec_id))
+                prepared(request.ref(exec_id))
             start = {"Detach": False, "Tty": tty}
             path = f"/exec/{exec_id}/start"
             wire = self._start("exec.start", "POST", path, container=container_id, body=start, upgrade=True)
-            running = Exec(self._client, self._killer, asked, exec_id, wire)
+            running = Exec(self._client, self._killer, request, exec_id, wire)
             with self._lock:
                 self._running.add(running)
         stream = _ExecStream(container_id, wire, running)
@@ -217,7 +222,7 @@ class DockerStreams:
             stream.queue,
             max_wait_seconds=None if hangs_up else _STALL_SECONDS,
             last=running.last_chunks,
-            left=running.abandon,
+            on_abandon=running.abandon,
             chunks=partial(_begun, running, self._image(container_id), tty),
         )
         if tty and size is not None:  # an engine before API 1.42 has ignored it
@@ -236,7 +241,7 @@ class DockerStreams:
 
         evidence = ExitEvidence(running.ref, self._proc, self._known)
         self._lost_exits.add(
-            evidence, running.state, ended=lambda: running.ended, is_stalled=lambda: queue.full, lost=lost
+            evidence, running.state, has_ended=lambda: running.ended, is_stalled=lambda: queue.full, lost=lost
         )
 
     def cut_stalled(self, container_id: str) -> None:
@@ -253,10 +258,10 @@ class DockerStreams:
         """
         with self._pause_guard.pause(container_id):
             with self._lock:
-                running = [each for each in self._running if each.ref.container_id == container_id]
+                running = [command for command in self._running if command.ref.container_id == container_id]
             deadline = time.monotonic() + _BEGINS_SECONDS
-            for each in running:
-                each.wait_until_begun(deadline)
+            for command in running:
+                command.wait_until_begun(deadline)
             yield
 
     def close(self) -> None:
@@ -276,24 +281,28 @@ class DockerStreams:
 
     def _init_pid(self, container_id: str) -> int:
         """Return the pid of its first process; the engine is called only where the host's /proc lacks it."""
-        seen = self._known(container_id)
-        if seen is not None and seen.state is State.RUNNING and holds(seen.pid, container_id, self._proc):
-            return seen.pid
+        container = self._known(container_id)
+        if (
+            container is not None
+            and container.state is State.RUNNING
+            and holds(container.pid, container_id, self._proc)
+        ):
+            return container.pid
         return int(self._inspect(container_id)["State"].get("Pid") or 0)
 
     def _image(self, container_id: str) -> str:
         """Return the image of a container as its spec names it; "" if it was not observed."""
-        seen = self._known(container_id)
-        return seen.image if seen is not None else ""
+        container = self._known(container_id)
+        return container.image if container is not None else ""
 
     def _is_sized_inside(self, container_id: str, init_pid: int) -> bool:
         """Tell whether a shell of the image has to set the size of a terminal, so that its program begins with it."""
-        with self._answering(container_id, begun=False):
+        with self._answering(container_id, may_have_begun=False):
             by_engine = self._client.speaks(_SIZED_SINCE)
         return not by_engine and os.path.lexists(self._proc / str(init_pid) / "root/bin/sh")
 
     def _inspect(self, container_id: str) -> Mapping[str, Any]:
-        with self._answering(container_id, begun=False):
+        with self._answering(container_id, may_have_begun=False):
             data = self._client.inspect(container_id, timeout_seconds=OBSERVE_SECONDS)
         if not belongs_to(labels_of(data), self._instance_id):
             raise StreamError(f"container {container_id[:12]}: not managed by Paddock; it is never touched")
@@ -301,9 +310,11 @@ class DockerStreams:
 
     def _create(self, container_id: str, body: Mapping[str, Any]) -> str:
         path = f"/containers/{container_id}/exec"
-        with self._answering(container_id, begun=False):
-            made = self._client.post("exec.create", path, body, container=container_id, timeout_seconds=_ANSWER_SECONDS)
-        return str(made["Id"])
+        with self._answering(container_id, may_have_begun=False):
+            answer = self._client.post(
+                "exec.create", path, body, container=container_id, timeout_seconds=_ANSWER_SECONDS
+            )
+        return str(answer["Id"])
 
     def _start(self, operation: str, method: str, path: str, *, container: str, **request: Any) -> HttpStream:
         with self._answering(container):
@@ -312,20 +323,20 @@ class DockerStreams:
         return wire
 
     @contextmanager
-    def _answering(self, container_id: str, *, begun: bool = True) -> Iterator[None]:
+    def _answering(self, container_id: str, *, may_have_begun: bool = True) -> Iterator[None]:
         """Held during a call. Raises StreamError, at once for a container that hangs.
 
-        `begun`: a call without an answer may have begun something.
+        `may_have_begun`: a call without an answer may have begun something.
         """
-        seen = self._known(container_id)
-        if seen is not None and seen.state is State.UNKNOWN:
+        container = self._known(container_id)
+        if container is not None and container.state is State.UNKNOWN:
             raise NotNow(hanging_message(container_id))
         try:
             yield
         except Fault as fault:
             if fault.kind == "timeout" and self._observer is not None and not self._observer.free(container_id):
                 self._observer.doubt(container_id)
-            raise stream_error(fault, begun=begun) from fault
+            raise stream_error(fault, may_have_begun=may_have_begun) from fault
 
 
 def _resized(running: Exec, rows: int, columns: int) -> None:
@@ -339,12 +350,12 @@ def _relay(
     *,
     max_wait_seconds: float | None,
     last: Callable[[], Iterable[Chunk]],
-    left: Callable[[], None],
+    on_abandon: Callable[[], None],
     chunks: Callable[[Callable[[], bytes]], Iterator[Chunk]] | None = None,
 ) -> None:
     """Start the thread that relays the connection into the queue, and closes both.
 
-    `last` returns the last chunks; `left` is called instead if the reader has gone before the end.
+    `last` returns the last chunks; `on_abandon` is called instead if the reader has gone before the end.
     """
 
     def pass_on() -> None:
@@ -361,7 +372,7 @@ def _relay(
         try:
             pass_on()
             if queue.ended:
-                left()
+                on_abandon()
             else:
                 queue.end(*last())
         except StreamError as error:
@@ -403,20 +414,25 @@ def frames(read: Callable[[], bytes]) -> Iterator[Chunk]:
 
     `read` returns available bytes, b"" at the end. Data are yielded as they arrive, a long frame in several chunks.
     """
-    received, at, left, name = b"", 0, 0, ""  # `at`: the rest is copied once a piece, however small the frames are
+    received, at, bytes_left, name = (
+        b"",
+        0,
+        0,
+        "",
+    )  # `at`: the rest is copied once a piece, however small the frames are
     while piece := read():
         received, at = received[at:] + piece, 0
-        while left or len(received) - at >= _HEADER.size:
-            if not left:
-                kind, left = _HEADER.unpack_from(received, at)
+        while bytes_left or len(received) - at >= _HEADER.size:
+            if not bytes_left:
+                kind, bytes_left = _HEADER.unpack_from(received, at)
                 at += _HEADER.size
                 name = _NAMES.get(kind, "error")
                 continue
             if at == len(received):
                 break
-            data = received[at : at + left]
+            data = received[at : at + bytes_left]
             at += len(data)
-            left -= len(data)
+            bytes_left -= len(data)
             if name == "error":
                 raise StreamError(data.decode(errors="replace"))
             yield Chunk(name, data)

@@ -65,11 +65,11 @@ class StuckExecWatch:
         if thread is not None:
             thread.join()
 
-    def soon(self, container_id: str, hangs: Callable[[str], bool], begun: Begun = lambda: False) -> None:
-        """Check the container soon: kill its stuck runtime if the engine `hangs`, unless the command has `begun`."""
+    def soon(self, container_id: str, hangs: Callable[[str], bool], has_begun: Begun = lambda: False) -> None:
+        """Check the container soon: kill its stuck runtime if the engine `hangs`, unless the command `has_begun`."""
         with self._lock:
             due = time.monotonic() + 2 * _MAX_WAIT_SECONDS
-            self._watched.setdefault(container_id, _Watched(due, hangs, [])).beginnings.append(begun)
+            self._watched.setdefault(container_id, _Watched(due, hangs, [])).beginnings.append(has_begun)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="engine-free", daemon=True)
                 self._thread.start()
@@ -79,14 +79,14 @@ class StuckExecWatch:
         while (due := self._next()) is not None:
             container_id, watched = due
             with self._lock:
-                asked, watched.beginnings = watched.beginnings, []
+                beginnings, watched.beginnings = watched.beginnings, []
             try:
-                left = self._look(container_id, watched.hangs, asked)
+                pending = self._look(container_id, watched.hangs, beginnings)
             except Exception:  # a bug must not end the watch of all others
                 log.exception("stuck exec check failed for container %s", container_id[:12])
-                left = []
+                pending = []
             with self._lock:
-                watched.beginnings += left
+                watched.beginnings += pending
                 watched.due = time.monotonic() + _AGAIN_SECONDS
                 if not watched.beginnings:
                     del self._watched[container_id]
@@ -97,30 +97,32 @@ class StuckExecWatch:
                 if not self._watched or self._closing.is_set():
                     self._thread = None
                     return None
-                container_id, watched = min(self._watched.items(), key=lambda each: each[1].due)
+                container_id, watched = min(self._watched.items(), key=lambda entry: entry[1].due)
                 seconds = watched.due - time.monotonic()
             if seconds <= 0:
                 return container_id, watched
             self._closing.wait(seconds)
 
-    def _look(self, container_id: str, hangs: Callable[[str], bool], asked: list[Begun]) -> list[Begun]:
+    def _look(self, container_id: str, hangs: Callable[[str], bool], beginnings: list[Begun]) -> list[Begun]:
         """Kill a stuck runtime; return the starts that are still pending."""
-        left = [each for each in asked if not each()]
-        if not left:
+        pending = [has_begun for has_begun in beginnings if not has_begun()]
+        if not pending:
             return []
         runtimes = self._runtimes(container_id)
         # An engine that does not hang needs no help, unless the runtime itself waits.
         waits = hangs(container_id)
-        self._end([each for each in runtimes if self._waits(each, container_id, hangs=waits)], container_id)
-        return left if runtimes else []
+        self._end([runtime for runtime in runtimes if self._waits(runtime, container_id, hangs=waits)], container_id)
+        return pending if runtimes else []
 
     def free(self, container_id: str) -> int:
         """Kill the stuck runtimes of a container; return their number."""
         runtimes = self._runtimes(container_id)
-        return self._end([each for each in runtimes if self._waits(each, container_id, hangs=True)], container_id)
+        return self._end(
+            [runtime for runtime in runtimes if self._waits(runtime, container_id, hangs=True)], container_id
+        )
 
     def _end(self, stuck: list[Process], container_id: str) -> int:
-        freed = sum(kill(each, self._cgroups.proc) for each in stuck)
+        freed = sum(kill(process, self._cgroups.proc) for process in stuck)
         if freed:
             log.warning(
                 "container %s: stuck runtime killed (%d processes); the command that it was starting failed",
@@ -142,15 +144,15 @@ class StuckExecWatch:
 
         A sandbox's process can fake its command line, but is not in the host's pid namespace.
         """
-        own = self._namespace("self")
-        for each in _pids(self._cgroups.proc):
+        own_namespace = self._namespace("self")
+        for pid in _pids(self._cgroups.proc):
             with contextlib.suppress(OSError):
-                words = (self._cgroups.proc / str(each) / "cmdline").read_bytes().split(b"\0")
-                begins = container_id.encode() in words and _BEGINS.issubset(words)
-                if begins and self._namespace(str(each)) == own:
-                    found = process_of(self._cgroups.proc, each)
-                    if found is not None and not holds(each, container_id, self._cgroups.proc):
-                        yield found
+                arguments = (self._cgroups.proc / str(pid) / "cmdline").read_bytes().split(b"\0")
+                begins = container_id.encode() in arguments and _BEGINS.issubset(arguments)
+                if begins and self._namespace(str(pid)) == own_namespace:
+                    process = process_of(self._cgroups.proc, pid)
+                    if process is not None and not holds(pid, container_id, self._cgroups.proc):
+                        yield process
 
     def _namespace(self, process: str) -> str:
         """Return the pid namespace of a process; "" if unknown."""
@@ -167,27 +169,27 @@ class StuckExecWatch:
         halves = list(self._halves(process.pid, container_id))
         if not halves and self._writes(process.pid):
             return True
-        return hangs and (waited >= _OVERDUE_SECONDS or any(self._is_frozen(each.pid, container_id) for each in halves))
+        return hangs and (waited >= _OVERDUE_SECONDS or any(self._is_frozen(half.pid, container_id) for half in halves))
 
     def _writes(self, pid: int) -> bool:
         """Tell whether one of its threads blocks at a pipe. With its child gone, that is the pipe of its error."""
-        for each in (self._cgroups.proc / str(pid) / "task").glob("*/wchan"):
+        for wait_channel in (self._cgroups.proc / str(pid) / "task").glob("*/wchan"):
             with contextlib.suppress(OSError):
-                if "pipe" in each.read_text():
+                if "pipe" in wait_channel.read_text():
                     return True
         return False
 
     def _halves(self, pid: int, container_id: str) -> Iterator[Process]:
         """Yield its child processes inside the container."""
-        for each in self._children(pid):
-            if holds(each.pid, container_id, self._cgroups.proc):
-                yield each
+        for child in self._children(pid):
+            if holds(child.pid, container_id, self._cgroups.proc):
+                yield child
 
     def _children(self, pid: int) -> Iterator[Process]:
-        for each in _pids(self._cgroups.proc):
-            found = process_of(self._cgroups.proc, each)
-            if found is not None and found.parent == pid:
-                yield found
+        for child_pid in _pids(self._cgroups.proc):
+            process = process_of(self._cgroups.proc, child_pid)
+            if process is not None and process.parent == pid:
+                yield process
 
     def _is_frozen(self, pid: int, container_id: str) -> bool:
         try:
@@ -201,4 +203,4 @@ class StuckExecWatch:
 
 
 def _pids(proc: Path) -> Iterator[int]:
-    return (int(each.name) for each in proc.iterdir() if each.name.isdigit())
+    return (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())

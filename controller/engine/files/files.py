@@ -72,9 +72,9 @@ class DockerFiles:
     def close(self) -> None:
         """Cancel every operation."""
         with self._lock:
-            left = list(self._open)
-        for each in left:
-            each.close()
+            open_workers = list(self._open)
+        for worker in open_workers:
+            worker.close()
         self._server.close()
 
     def _forget(self, worker: "Worker") -> None:
@@ -84,23 +84,23 @@ class DockerFiles:
     @contextmanager
     def _entered(self, container: Container) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Open the root and PID 1 of the sandbox; yield them with its user. Raises OSError, FileError."""
-        own = self._proc / str(container.pid)
-        with contextlib.ExitStack() as held:
+        process_folder = self._proc / str(container.pid)
+        with contextlib.ExitStack() as handles:
             if container.pid <= 1:
                 raise FileError("NotRunning", "the sandbox is not running; retry once it is Ready")
             process = os.pidfd_open(container.pid)
-            held.callback(os.close, process)
-            root = os.open(own / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            held.callback(os.close, root)
-            user = _user(own)
+            handles.callback(os.close, process)
+            root = os.open(process_folder / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            handles.callback(os.close, root)
+            user = _user(process_folder)
             # Checked once all is open, so that a reused pid is detected.
-            paths = parse_paths((own / "cgroup").read_text())
-            if not any(own_path(each, container.id) for each in paths.values()):
+            paths = parse_paths((process_folder / "cgroup").read_text())
+            if not any(own_path(path, container.id) for path in paths.values()):
                 raise FileError(
                     "NotRunning", f"container {container.id[:12]} has exited; retry once the sandbox is Ready"
                 )
-            host, here = os.stat(self._proc / "self" / "root"), os.stat(own / "root")
-            if (host.st_dev, host.st_ino) == (here.st_dev, here.st_ino):
+            host, sandbox_root = os.stat(self._proc / "self" / "root"), os.stat(process_folder / "root")
+            if (host.st_dev, host.st_ino) == (sandbox_root.st_dev, sandbox_root.st_ino):
                 raise FileError("Denied", "the sandbox's root is the host's; its files are not served")
             yield root, process, user
 
@@ -126,9 +126,9 @@ class Worker:
         self._closing = threading.Lock()
         self._closed = False
         self._said = b""
-        for each in (self._in, self._out):
+        for stream in (self._in, self._out):
             with contextlib.suppress(OSError):  # only slower
-                fcntl.fcntl(each, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+                fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def send(self, data: bytes) -> None:
         """Send a piece of input; blocks while the worker is behind. Raises FileError once it has ended."""
@@ -142,8 +142,8 @@ class Worker:
     def _send(self, *parts: bytes) -> None:
         try:
             with self._using[0]:
-                for part in parts:
-                    write_all(self._in.fileno(), part)
+                for piece in parts:
+                    write_all(self._in.fileno(), piece)
         except (OSError, ValueError):  # ValueError: closed
             self.result()
             raise FileError("CutOff", _ENDED) from None
@@ -176,14 +176,14 @@ class Worker:
         if not line:
             raise FileError(*self._silent())
         try:
-            words: dict[str, Any] = json.loads(line)
+            answer: dict[str, Any] = json.loads(line)
         except ValueError:
             log.error("file worker failed: %s", line[:_LOGGED_BYTES].decode(errors="replace"))
             raise FileError("Failed", "internal error of Paddock; see the daemon's log") from None
-        if "error" in words:
-            raise FileError(words["error"], words["message"])
-        found: dict[str, Any] = words["done"] if "done" in words else words["head"]
-        return found
+        if "error" in answer:
+            raise FileError(answer["error"], answer["message"])
+        outcome: dict[str, Any] = answer["done"] if "done" in answer else answer["head"]
+        return outcome
 
     def close(self) -> None:
         """End it; a partial write is removed. From any thread, idempotent."""
@@ -229,10 +229,10 @@ class Worker:
         return self._child.ended(seconds)
 
 
-def _user(own: Path) -> dict[str, Any]:
+def _user(process_folder: Path) -> dict[str, Any]:
     """Return the user and groups of PID 1, as of all processes without setuid files."""
-    fields = dict(line.split(":", 1) for line in (own / "status").read_text().splitlines() if ":" in line)
-    groups = [int(each) for each in fields["Groups"].split()]
+    fields = dict(line.split(":", 1) for line in (process_folder / "status").read_text().splitlines() if ":" in line)
+    groups = [int(group) for group in fields["Groups"].split()]
     return {"uid": int(fields["Uid"].split()[1]), "gid": int(fields["Gid"].split()[1]), "groups": groups}
 
 

@@ -45,36 +45,36 @@ def serve(control: socket.socket) -> None:
 
 def _fork(control: socket.socket, exits: dict[int, int]) -> bool:
     """Fork one worker; False at the end of the socket."""
-    message, given, _, _ = socket.recv_fds(control, 1, DESCRIPTORS)
-    if not message or len(given) != DESCRIPTORS:
+    message, descriptors, _, _ = socket.recv_fds(control, 1, DESCRIPTORS)
+    if not message or len(descriptors) != DESCRIPTORS:
         return False
     try:
         pid = os.fork()
     except OSError as error:
-        for each in given:
-            os.close(each)
+        for descriptor in descriptors:
+            os.close(descriptor)
         control.send(NUMBER.pack(-(error.errno or 1)))
         return True
     if pid == 0:
-        _work(given[:-1])
-    exits[pid] = given[-1]
-    for each in given[:-1]:
-        os.close(each)
+        _work(descriptors[:-1])
+    exits[pid] = descriptors[-1]
+    for descriptor in descriptors[:-1]:
+        os.close(descriptor)
     handle = os.pidfd_open(pid)
     socket.send_fds(control, [NUMBER.pack(pid)], [handle])
     os.close(handle)
     return True
 
 
-def _work(given: list[int]) -> None:
+def _work(descriptors: list[int]) -> None:
     """Be the worker of the operation with these descriptors; never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        root, process, *streams = (fcntl.fcntl(each, fcntl.F_DUPFD, _ABOVE) for each in given)
-        for at, each in enumerate((*streams, root, process)):
-            os.dup2(each, at)
+        root, process, *streams = (fcntl.fcntl(descriptor, fcntl.F_DUPFD, _ABOVE) for descriptor in descriptors)
+        for at, descriptor in enumerate((*streams, root, process)):
+            os.dup2(descriptor, at)
         os.closerange(DESCRIPTORS - 1, os.sysconf("SC_OPEN_MAX"))
         sys.argv = ["worker", str(STREAMS), str(STREAMS + 1)]
         code = worker.main()
@@ -98,5 +98,5 @@ def _reap(exits: dict[int, int]) -> None:
 
 if __name__ == "__main__":
     assert operations.OPERATIONS
-    with socket.socket(fileno=0) as own:
-        serve(own)
+    with socket.socket(fileno=0) as control:
+        serve(control)

@@ -82,20 +82,20 @@ class ForkServer:
     def fork(self, root: int, process: int) -> Child:
         """Fork a worker for the sandbox with this root and first process. Raises OSError."""
         ours: list[int] = []
-        theirs: list[int] = []
+        worker_ends: list[int] = []
         try:
             for outgoing in (True, False, False, False):  # its input, output, results and exit code
                 read, write = os.pipe2(os.O_CLOEXEC)
                 ours.append(write if outgoing else read)
-                theirs.append(read if outgoing else write)
-            pid, handle = self._asked([root, process, *theirs])
+                worker_ends.append(read if outgoing else write)
+            pid, handle = self._asked([root, process, *worker_ends])
         except BaseException:
-            for each in ours:
-                os.close(each)
+            for end in ours:
+                os.close(end)
             raise
         finally:
-            for each in theirs:
-                os.close(each)
+            for end in worker_ends:
+                os.close(end)
         return Child(pid, handle, ours[3], (ours[0], ours[1], ours[2]))
 
     def close(self) -> None:
@@ -103,12 +103,12 @@ class ForkServer:
         with self._lock:
             self._stop()
 
-    def _asked(self, given: list[int]) -> tuple[int, int]:
+    def _asked(self, descriptors: list[int]) -> tuple[int, int]:
         with self._lock:
             for last in (False, True):
                 control = self._control or self._start()
                 try:
-                    socket.send_fds(control, [b"w"], given)
+                    socket.send_fds(control, [b"w"], descriptors)
                     answer, handles, _, _ = socket.recv_fds(control, NUMBER.size, 1)
                     if answer:
                         break
@@ -124,13 +124,13 @@ class ForkServer:
         return number, handles[0]
 
     def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        ours, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with server_end:
             command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", fork_server.__file__]
             none = subprocess.DEVNULL
             try:
                 self._process = subprocess.Popen(
-                    command, stdin=theirs.fileno(), stdout=none, stderr=none, env={}, cwd="/"
+                    command, stdin=server_end.fileno(), stdout=none, stderr=none, env={}, cwd="/"
                 )
             except BaseException:
                 ours.close()

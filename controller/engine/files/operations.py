@@ -76,7 +76,7 @@ def stat_(job: Job) -> Result:
     flags = os.O_PATH | (0 if job.ask.get("follow", True) else os.O_NOFOLLOW)
     fd = open_path(job.root, job.path, flags)
     try:
-        names = [each for each in job.path.split(b"/") if each not in (b"", b".")]
+        names = [component for component in job.path.split(b"/") if component not in (b"", b".")]
         return _stat_result(names[-1] if names else b"/", os.fstat(fd), lambda: os.readlink(b"", dir_fd=fd))
     finally:
         os.close(fd)
@@ -86,7 +86,7 @@ def list_(job: Job) -> Result:
     """List a folder by name: at most `limit` entries, bounded in bytes. Folders that can't be read are left closed."""
     listing = _Listing(int(job.ask["limit"]))
     listing.add(open_folder(job.root, job.path), b"", int(job.ask.get("depth") or 1))
-    return {"items": sorted(listing.items, key=lambda each: str(each["name"])), "truncated": listing.truncated}
+    return {"items": sorted(listing.items, key=lambda entry: str(entry["name"])), "truncated": listing.truncated}
 
 
 class _Listing:
@@ -160,12 +160,12 @@ def read(job: Job) -> Result:
     """Read a regular file, up to its size at the start."""
     fd = open_file(job.root, job.path)
     try:
-        found = os.fstat(fd)
-        _bounded(found.st_size, job)
-        job.head(_stat_result(split(job.path)[1], found, lambda: b""))
-        for piece in contents(fd, found):
+        status = os.fstat(fd)
+        _bounded(status.st_size, job)
+        job.head(_stat_result(split(job.path)[1], status, lambda: b""))
+        for piece in contents(fd, status):
             job.give(piece)
-        if os.lseek(fd, 0, os.SEEK_CUR) < found.st_size:
+        if os.lseek(fd, 0, os.SEEK_CUR) < status.st_size:
             raise NotAFile("Changed", "the file shrank while it was read; retry")
     finally:
         os.close(fd)
@@ -224,8 +224,8 @@ def pack_(job: Job) -> Result:
     folder, name = (path, b"") if into else split(path)
     fd = open_path(job.root, path if into else folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
     try:
-        found = os.fstat(fd) if into else os.stat(name, dir_fd=fd, follow_symlinks=False)
-        job.head(_stat_result(name or b"/", found, lambda: os.readlink(name, dir_fd=fd)))
+        status = os.fstat(fd) if into else os.stat(name, dir_fd=fd, follow_symlinks=False)
+        job.head(_stat_result(name or b"/", status, lambda: os.readlink(name, dir_fd=fd)))
         for piece in _packed(job, fd, b"." if into else name, top):
             sent += job.give(piece)
             try:
@@ -242,11 +242,11 @@ def pack_(job: Job) -> Result:
 def _packed(job: Job, fd: int, name: bytes, top: bytes) -> Iterator[Piece]:
     if job.ask.get("follow"):
         with suppress(NotAFile):
-            found = open_file(job.root, job.path)
+            file = open_file(job.root, job.path)
             try:
-                yield from pack_file(found, top)
+                yield from pack_file(file, top)
             finally:
-                os.close(found)
+                os.close(file)
             return
     yield from pack(fd, name, top, leave_out=kernel_file_system)
 
@@ -269,10 +269,10 @@ def unpack_(job: Job) -> Result:
 def login(job: Job) -> Result:
     """Return the shell and the home of the sandbox's user; the shell is empty if the image has none."""
     entry = _passwd_entry(job.root)
-    named = entry[_PASSWD_SHELL] if entry else ""
-    shells = (each for each in (named, *_SHELLS) if each and each.rpartition("/")[2] not in _NO_SHELLS)
+    stated_shell = entry[_PASSWD_SHELL] if entry else ""
+    shells = (shell for shell in (stated_shell, *_SHELLS) if shell and shell.rpartition("/")[2] not in _NO_SHELLS)
     return {
-        "shell": next((each for each in shells if _is_program(job.root, each)), ""),
+        "shell": next((shell for shell in shells if _is_program(job.root, shell)), ""),
         "home": str(job.ask.get("home") or (entry[_PASSWD_HOME] if entry else "") or "/"),
         "name": entry[0] if entry else "",
     }
@@ -356,35 +356,35 @@ def _bounded(count: int, job: Job) -> None:
 
 
 def _entry(name: bytes, parent: int) -> Result:
-    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    return _stat_result(name, found, lambda: os.readlink(name, dir_fd=parent))
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    return _stat_result(name, status, lambda: os.readlink(name, dir_fd=parent))
 
 
-def _stat_result(name: bytes, found: os.stat_result, target: Callable[[], bytes]) -> Result:
-    words: Result = {
+def _stat_result(name: bytes, status: os.stat_result, target: Callable[[], bytes]) -> Result:
+    entry: Result = {
         "name": name.decode("utf-8", "replace"),
-        "type": _TYPES.get(stat.S_IFMT(found.st_mode), "other"),
-        "size": found.st_size,
-        "mode": f"{stat.S_IMODE(found.st_mode):04o}",
-        "uid": found.st_uid,
-        "gid": found.st_gid,
-        "modified": found.st_mtime,
+        "type": _TYPES.get(stat.S_IFMT(status.st_mode), "other"),
+        "size": status.st_size,
+        "mode": f"{stat.S_IMODE(status.st_mode):04o}",
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "modified": status.st_mtime,
     }
-    if words["type"] == "symlink":
+    if entry["type"] == "symlink":
         with suppress(OSError):
-            words["target"] = target().decode("utf-8", "replace")
-    return words
+            entry["target"] = target().decode("utf-8", "replace")
+    return entry
 
 
 def _mode_of(name: bytes, parent: int) -> int:
     """Return the mode of the replaced file, else the default."""
     try:
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return 0o644
-    if stat.S_ISDIR(found):
+    if stat.S_ISDIR(mode):
         raise NotAFile("IsAFolder", "it is a folder; give the path of a file")
-    return stat.S_IMODE(found) if stat.S_ISREG(found) else 0o644
+    return stat.S_IMODE(mode) if stat.S_ISREG(mode) else 0o644
 
 
 def _make_all(root: int, path: bytes) -> None:
@@ -424,8 +424,8 @@ def _remove_tree(name: bytes, parent: int) -> None:
 def _remove_files(folder: int) -> bytes | None:
     """Remove all but folders; return the name of a remaining folder, or None."""
     with os.scandir(folder) as entries:
-        for each in entries:
-            name = os.fsencode(each.name)
+        for entry in entries:
+            name = os.fsencode(entry.name)
             with suppress(FileNotFoundError):
                 if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                     return name

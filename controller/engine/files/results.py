@@ -64,7 +64,7 @@ def _failed(kind: str, message: str) -> Result:
 
 def describe(error: OSError) -> tuple[str, str]:
     """Return the kind and the message of a system error."""
-    kind, words = _KINDS.get(error.errno or 0, ("Failed", (error.strerror or str(error)).lower()))
+    kind, message = _KINDS.get(error.errno or 0, ("Failed", (error.strerror or str(error)).lower()))
     # The name within an archive; the client knows the path of its request.
     inner = error.filename if isinstance(error.filename, str) and not error.filename.startswith("/proc/") else ""
-    return kind, f"{inner}: {words}" if inner else words
+    return kind, f"{inner}: {message}" if inner else message

@@ -76,22 +76,22 @@ def open_file(root: int, path: bytes, *, follow: bool = True, reads: bool = True
 
     Not `reads`: the path alone, which may be reopened by its descriptor.
     """
-    seen = open_path(root, path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
+    path_handle = open_path(root, path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
     try:
-        mode = os.fstat(seen).st_mode
+        mode = os.fstat(path_handle).st_mode
         if stat.S_ISDIR(mode):
             raise NotAFile("IsAFolder", "it is a folder; list it, or read it as an archive")
         if not stat.S_ISREG(mode):
             raise NotAFile("NotAFile", "it is not a regular file but a FIFO, socket, device or link; use exec for it")
-        why = kernel_file_system(seen)
+        why = kernel_file_system(path_handle)
         if why:
             raise NotAFile("NotAFile", f"{why}; use exec for it")
         # Reopen the checked file by its descriptor: its name may lead elsewhere by now.
         if not reads:
-            return os.dup(seen)
-        return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            return os.dup(path_handle)
+        return os.open(f"/proc/self/fd/{path_handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     finally:
-        os.close(seen)
+        os.close(path_handle)
 
 
 def kernel_file_system(fd: int) -> str:

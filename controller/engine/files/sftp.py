@@ -516,7 +516,7 @@ def _long_name(name: bytes, info: os.stat_result) -> bytes:
     """Return a line as of `ls -l`, which clients show to people."""
     at = time.gmtime(_seconds(info.st_mtime))
     recent = abs(time.time() - info.st_mtime) < _HALF_YEAR_SECONDS
-    shown = time.strftime("%b %d %H:%M" if recent else "%b %d  %Y", at)
+    date = time.strftime("%b %d %H:%M" if recent else "%b %d  %Y", at)
     mode, size = stat.filemode(info.st_mode), info.st_size
-    line = f"{mode} {info.st_nlink:4d} {info.st_uid:<8d} {info.st_gid:<8d} {size:8d} {shown} "
+    line = f"{mode} {info.st_nlink:4d} {info.st_uid:<8d} {info.st_gid:<8d} {size:8d} {date} "
     return line.encode() + name

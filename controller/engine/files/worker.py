@@ -109,14 +109,18 @@ def end_with(process: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def say(words: Result) -> None:
+def say(line: Result) -> None:
     """Send one line of results."""
-    write_all(2, _json_of(words).encode() + b"\n")
+    write_all(2, _json_of(line).encode() + b"\n")
 
 
 def _json_of(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ",".join(f"{encode_basestring_ascii(key)}:{_json_of(each)}" for key, each in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{encode_basestring_ascii(key)}:{_json_of(element)}" for key, element in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ",".join(map(_json_of, value)) + "]"
     if isinstance(value, bool):
@@ -157,25 +161,25 @@ def main() -> int:
         if ask["op"] not in _TRANSFERS:
             signal.alarm(_SECONDS)  # a sandbox may add files for as long as we list or remove them
         read = frames.read if ask["op"] != "sftp" else _stdin  # its client's bytes come without frames
-        job = Job(root, ask, read, put, lambda words: say({"head": words}), draw)
+        job = Job(root, ask, read, put, lambda head: say({"head": head}), draw)
         return OPERATIONS[ask["op"]](job)
 
-    said = outcome(work)
-    if "error" in said and _has_ended(process, said):
+    report = outcome(work)
+    if "error" in report and _has_ended(process, report):
         return BOX_ENDED
     with suppress(OSError):  # the daemon has gone
-        say(said)
-    return int("error" in said)
+        say(report)
+    return int("error" in report)
 
 
-def _has_ended(process: int, said: Result) -> bool:
+def _has_ended(process: int, report: Result) -> bool:
     """Tell whether the sandbox has ended: its mounts are gone then, and the read-only root below them answers.
 
     The kernel unmounts a moment before it reports the end of the process.
     """
     poll = select.poll()
     poll.register(process, select.POLLIN)
-    return bool(poll.poll(_EXIT_MILLISECONDS if said["error"] == "ReadOnly" else 0))
+    return bool(poll.poll(_EXIT_MILLISECONDS if report["error"] == "ReadOnly" else 0))
 
 
 def _cut_off(number: int, _frame: object) -> None:

@@ -19,11 +19,11 @@ def in_force(options: Iterable[str], loaded: Path = LOADED, parser: Path = PARSE
     A profile that was unloaded is still attested: the engine loads it again for its next container. Where the kernel's
     list can't be read (in a container, for example), the engine is trusted.
     """
-    kept = tuple(options)
+    all_options = tuple(options)
     try:
-        names = {each.name.rpartition(".")[0] for each in loaded.iterdir()}
+        names = {folder.name.rpartition(".")[0] for folder in loaded.iterdir()}
     except OSError:
-        return kept
+        return all_options
     if _PROFILE in names or parser.exists():
-        return kept
-    return tuple(each for each in kept if each.split(",")[0] != _OPTION)
+        return all_options
+    return tuple(option for option in all_options if option.split(",")[0] != _OPTION)

@@ -44,16 +44,16 @@ class Folder:
 
 def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
     """Parse the cgroup mounts in the text of /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
-    found = []
+    mounts = []
     for line in mountinfo.splitlines():
-        left, dash, right = line.partition(" - ")
-        fields, source = left.split(" "), right.split(" ")
+        before_dash, dash, right = line.partition(" - ")
+        fields, source = before_dash.split(" "), right.split(" ")
         if not dash or len(fields) < 5 or source[0] not in ("cgroup", "cgroup2"):
             continue
         version = 2 if source[0] == "cgroup2" else 1
         options = source[2].split(",") if version == 1 and len(source) > 2 else ()
-        found.append(Mount(version, frozenset(options), _unescape(fields[4]), _unescape(fields[3])))
-    return tuple(found)
+        mounts.append(Mount(version, frozenset(options), _unescape(fields[4]), _unescape(fields[3])))
+    return tuple(mounts)
 
 
 def parse_paths(text: str) -> Mapping[str, str]:
@@ -61,8 +61,8 @@ def parse_paths(text: str) -> Mapping[str, str]:
     paths = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
-        for each in controllers.split(","):
-            paths[each] = path
+        for controller in controllers.split(","):
+            paths[controller] = path
     return paths
 
 
@@ -80,29 +80,31 @@ class Cgroups:
 
         A controller missing in v1 is looked up in v2. Raises Unreadable if the process is another container's.
         """
-        known = self._found.get(container_id)
-        if known is not None and known[0] == paths_text:
-            return known[1]
+        cached = self._found.get(container_id)
+        if cached is not None and cached[0] == paths_text:
+            return cached[1]
         mounts = self._known_mounts()
         paths = parse_paths(paths_text)
-        found: dict[str, Folder] = {}
+        folders: dict[str, Folder] = {}
         for controller, path in paths.items():
-            own = own_path(path, container_id)
+            own_folder = own_path(path, container_id)
             mount = _mount_for(mounts, controller)
-            if own is not None and mount is not None:
-                found[controller or "unified"] = Folder(mount.version, _join(mount, own))
-        if not found:
+            if own_folder is not None and mount is not None:
+                folders[controller or "unified"] = Folder(mount.version, _join(mount, own_folder))
+        if not folders:
             raise Unreadable(f"the process is not in a cgroup of container {container_id[:12]}")
         with self._lock:
             if len(self._found) >= _FOUND_KEPT:
                 del self._found[next(iter(self._found))]
-            self._found[container_id] = paths_text, found
-        return found
+            self._found[container_id] = paths_text, folders
+        return folders
 
     def keep_only(self, container_ids: Container[str]) -> None:
         """Drop the cached folders of all other containers."""
         with self._lock:
-            self._found = {each: found for each, found in self._found.items() if each in container_ids}
+            self._found = {
+                container_id: folders for container_id, folders in self._found.items() if container_id in container_ids
+            }
 
     def forget_mounts(self) -> None:
         """Read mountinfo again next time: a folder was missing."""
@@ -121,17 +123,17 @@ class Cgroups:
 
 def folder_of(folders: Mapping[str, Folder], controller: str) -> Folder:
     """Return the folder with a controller's files. Raises Unreadable."""
-    found = folders.get(controller) or folders.get("unified")
-    if found is None:
+    folder = folders.get(controller) or folders.get("unified")
+    if folder is None:
         raise Unreadable(f"no {controller} cgroup is mounted on this host")
-    return found
+    return folder
 
 
 def own_path(path: str, container_id: str) -> str | None:
     """Return `path` up to the part with the id (a sandbox may have sub-groups), None if no part has it."""
     parts = path.split("/")
-    for index, part in enumerate(parts):
-        if container_id and container_id in part:
+    for index, component in enumerate(parts):
+        if container_id and container_id in component:
             return "/".join(parts[: index + 1])
     return None
 
@@ -158,17 +160,17 @@ def is_outside(pid: int, container_id: str, controllers: Iterable[str], proc: Pa
     pids, state = status.get("NSpid", "").split(), status.get("State", "").strip()
     if state[:1] in ("", "Z", "X") or len(pids) < 2 or pids[-1] != "1":
         return False
-    if any(each in paths and own_path(paths[each], container_id) is None for each in controllers):
+    if any(controller in paths and own_path(paths[controller], container_id) is None for controller in controllers):
         return True
     # The v2 tree counts for what v1 lacks; but a kernel without a controller has it in neither.
-    whole = "" in paths and not all(each in paths for each in controllers)
-    return whole and not any(own_path(path, container_id) for path in paths.values())
+    counts_in_v2 = "" in paths and not all(controller in paths for controller in controllers)
+    return counts_in_v2 and not any(own_path(path, container_id) for path in paths.values())
 
 
 def _mount_for(mounts: tuple[Mount, ...], controller: str) -> Mount | None:
     if controller:
-        return next((each for each in mounts if each.version == 1 and controller in each.controllers), None)
-    return next((each for each in mounts if each.version == 2), None)
+        return next((mount for mount in mounts if mount.version == 1 and controller in mount.controllers), None)
+    return next((mount for mount in mounts if mount.version == 2), None)
 
 
 def _join(mount: Mount, path: str) -> str:
@@ -188,8 +190,8 @@ def read_at(folder: int | None, path: str) -> str:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         parts = []
-        while part := os.read(handle, _READ_BYTES):
-            parts.append(part)
+        while chunk := os.read(handle, _READ_BYTES):
+            parts.append(chunk)
         return b"".join(parts).decode(errors="surrogateescape")  # process names may be any bytes
     finally:
         os.close(handle)
@@ -211,5 +213,5 @@ def read_open(handle: int) -> bytes:
 
 def pairs(data: bytes) -> dict[bytes, bytes]:
     """Parse the `name number` lines of cpu.stat, memory.stat, memory.events ..."""
-    words = data.split()
-    return dict(zip(words[::2], words[1::2], strict=True))
+    tokens = data.split()
+    return dict(zip(tokens[::2], tokens[1::2], strict=True))

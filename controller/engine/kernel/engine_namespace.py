@@ -55,21 +55,21 @@ class EngineNamespace:
         """Return the thread; a new one if the engine's namespace has changed."""
         pid = self._engines_pid()
         try:
-            found = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise NamespaceUnreachable(
                 f"the engine's mounts can't be read ({error.strerror}); run the daemon as root"
             ) from error
         try:
-            return self._thread_in(found)
+            return self._thread_in(namespace)
         except OSError as error:
             raise NamespaceUnreachable(f"the engine's mount namespace can't be entered ({error.strerror})") from error
         finally:
-            os.close(found)
+            os.close(namespace)
 
     def _thread_in(self, namespace: int) -> ThreadPoolExecutor:
-        theirs, ours = os.fstat(namespace), os.stat("/proc/self/ns/mnt")
-        identity = (theirs.st_dev, theirs.st_ino)
+        engine_namespace, ours = os.fstat(namespace), os.stat("/proc/self/ns/mnt")
+        identity = (engine_namespace.st_dev, engine_namespace.st_ino)
         if self._thread is not None and self._of == identity:
             return self._thread
         self._drop()

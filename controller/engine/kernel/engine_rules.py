@@ -58,10 +58,10 @@ def read_engine_rules(subnets: Collection[str]) -> EngineRules:
 def translated_by(lines: Sequence[str]) -> Iterator[IPv4Network]:
     """Yield the sources whose connections are translated, of rules as iptables prints them."""
     for line in lines:
-        words = line.split()
-        if words[:1] == ["-A"] and words[-1:] and any(each in _TRANSLATING for each in _after(words, "-j")):
-            sources = list(_after(words, "-s"))
-            if not sources or words[words.index("-s") - 1] != "!":
+        tokens = line.split()
+        if tokens[:1] == ["-A"] and tokens[-1:] and any(target in _TRANSLATING for target in _after(tokens, "-j")):
+            sources = list(_after(tokens, "-s"))
+            if not sources or tokens[tokens.index("-s") - 1] != "!":
                 yield IPv4Network(sources[0]) if sources else _ANY
 
 
@@ -70,24 +70,26 @@ def forwarded_by(lines: Sequence[str]) -> tuple[set[str], bool]:
     bridges: set[str] = set()
     is_open = False
     for line in lines:
-        words = line.split()
-        if words in (["-P", "FORWARD", "ACCEPT"], ["-A", "FORWARD", "-j", "ACCEPT"]):
+        tokens = line.split()
+        if tokens in (["-P", "FORWARD", "ACCEPT"], ["-A", "FORWARD", "-j", "ACCEPT"]):
             is_open = True
-        if words[:1] == ["-A"] and "ACCEPT" in _after(words, "-j") and "-m" not in words:
-            bridges.update(each for each in _after(words, "-i") if words[words.index("-i") - 1] != "!")
+        if tokens[:1] == ["-A"] and "ACCEPT" in _after(tokens, "-j") and "-m" not in tokens:
+            bridges.update(bridge for bridge in _after(tokens, "-i") if tokens[tokens.index("-i") - 1] != "!")
     return bridges, is_open
 
 
 def translated_by_nft(listing: str) -> Iterator[IPv4Network]:
     """Yield the sources whose connections are translated, of nft's own rules (JSON)."""
-    for part in json.loads(listing)["nftables"]:
-        rule = part.get("rule", {})
-        expressions: list[dict[str, Any]] = [each for each in rule.get("expr", ()) if isinstance(each, dict)]
+    for element in json.loads(listing)["nftables"]:
+        rule = element.get("rule", {})
+        expressions: list[dict[str, Any]] = [
+            expression for expression in rule.get("expr", ()) if isinstance(expression, dict)
+        ]
         if rule.get("family") == "ip6" or not any(map(_translates, expressions)):
             continue
-        matches = [each["match"] for each in expressions if "match" in each]
-        sources = [each for each in matches if _field(each) == "saddr"]
-        if any(each["left"]["payload"].get("protocol") == "ip6" for each in sources):
+        matches = [expression["match"] for expression in expressions if "match" in expression]
+        sources = [match for match in matches if _field(match) == "saddr"]
+        if any(match["left"]["payload"].get("protocol") == "ip6" for match in sources):
             continue
         if not sources:
             yield _ANY
@@ -98,13 +100,13 @@ def translated_by_nft(listing: str) -> Iterator[IPv4Network]:
 def _translates(expression: dict[str, Any]) -> bool:
     """Return True for a translation, be it an extension (xt) of iptables that nft only names."""
     extension = expression.get("xt")
-    named = extension.get("name") if isinstance(extension, dict) else ""
-    return bool(expression.keys() & {"masquerade", "snat"}) or named in _TRANSLATING
+    extension_name = extension.get("name") if isinstance(extension, dict) else ""
+    return bool(expression.keys() & {"masquerade", "snat"}) or extension_name in _TRANSLATING
 
 
 def _field(match: dict[str, Any]) -> str:
-    left = match["left"]
-    return str(left.get("payload", {}).get("field", "")) if isinstance(left, dict) else ""
+    operand = match["left"]
+    return str(operand.get("payload", {}).get("field", "")) if isinstance(operand, dict) else ""
 
 
 def _networks(right: Any) -> Iterator[IPv4Network]:
@@ -114,8 +116,8 @@ def _networks(right: Any) -> Iterator[IPv4Network]:
         yield IPv4Network((right["prefix"]["addr"], right["prefix"]["len"]))
 
 
-def _after(words: Sequence[str], option: str) -> Iterator[str]:
-    yield from (value for name, value in pairwise(words) if name == option)
+def _after(tokens: Sequence[str], option: str) -> Iterator[str]:
+    yield from (value for name, value in pairwise(tokens) if name == option)
 
 
 def _is_legacy_loaded() -> bool:

@@ -85,7 +85,9 @@ class NftFirewall:
         except (OSError, subprocess.TimeoutExpired) as error:
             return FirewallState(f"nft failed: {error}")
         state = judged(done.stdout)
-        if not state.words and (missing := [each for each in self._resolvers() if each not in state.resolvers]):
+        if not state.words and (
+            missing := [resolver for resolver in self._resolvers() if resolver not in state.resolvers]
+        ):
             self._let_through(missing)
         return state
 
@@ -131,7 +133,7 @@ class NftFirewall:
         message = (stderr.strip() or "no message").splitlines()[0]
         done = self._run("tables")
         try:
-            tables = [] if done.returncode else [each["name"] for each in _of(_parts(done.stdout), "table")]
+            tables = [] if done.returncode else [table["name"] for table in _of(_parts(done.stdout), "table")]
         except (ValueError, KeyError, TypeError):
             done.returncode, tables = 1, []
         lost = not done.returncode and TABLE not in tables
@@ -152,66 +154,71 @@ def judged(listing: str) -> FirewallState:
 
 def _lacking_rules(parts: list[dict[str, Any]]) -> Iterator[str]:
     hooks = {chain.get("hook") for chain in _of(parts, "chain")}
-    yield from (f"the hook {each}" for each in _HOOKS if each not in hooks)
+    yield from (f"the hook {hook}" for hook in _HOOKS if hook not in hooks)
     for chain, desired in RULES.items():
-        found = [_rule(each) for each in _of(parts, "rule") if each["chain"] == chain]
+        rules = [_rule(rule) for rule in _of(parts, "rule") if rule["chain"] == chain]
         at = 0
-        for each in desired:
-            if each in found[at:]:
-                at = found.index(each, at) + 1
+        for rule in desired:
+            if rule in rules[at:]:
+                at = rules.index(rule, at) + 1
             else:
-                yield f"the rule `{each}` of {chain}"
+                yield f"the rule `{rule}` of {chain}"
 
 
 def _lacking_elements(parts: list[dict[str, Any]]) -> Iterator[str]:
-    found = {each["name"]: list(collapse_addresses(_networks(each.get("elem", ())))) for each in _of(parts, "set")}
+    networks_of_sets = {
+        set_json["name"]: list(collapse_addresses(_networks(set_json.get("elem", ()))))
+        for set_json in _of(parts, "set")
+    }
     for name, desired in SETS.items():
-        for each in desired:
-            if not any(IPv4Network(each).subnet_of(held) for held in found.get(name, ())):
-                yield f"{each} in the set {name}"
+        for network in desired:
+            if not any(IPv4Network(network).subnet_of(range_of_set) for range_of_set in networks_of_sets.get(name, ())):
+                yield f"{network} in the set {name}"
 
 
 def _addresses(parts: list[dict[str, Any]], name: str) -> Iterator[str]:
     """Yield the addresses of a set; of an operator's own ranges those of small ones."""
-    for network in _networks(one for each in _of(parts, "set") if each["name"] == name for one in each.get("elem", ())):
+    for network in _networks(
+        element for set_json in _of(parts, "set") if set_json["name"] == name for element in set_json.get("elem", ())
+    ):
         if network.num_addresses <= _MOST_ADDRESSES:
             yield from map(str, network)
 
 
 def _networks(elements: Any) -> Iterator[IPv4Network]:
-    for each in elements:
-        if isinstance(each, str):
-            yield IPv4Network(each)
-        elif "elem" in each:  # an element with a comment or a counter
-            yield from _networks([each["elem"]["val"]])
-        elif "prefix" in each:
-            yield IPv4Network((each["prefix"]["addr"], each["prefix"]["len"]))
+    for element in elements:
+        if isinstance(element, str):
+            yield IPv4Network(element)
+        elif "elem" in element:  # an element with a comment or a counter
+            yield from _networks([element["elem"]["val"]])
+        elif "prefix" in element:
+            yield IPv4Network((element["prefix"]["addr"], element["prefix"]["len"]))
         else:
-            first, last = each["range"]
+            first, last = element["range"]
             yield from summarize_address_range(IPv4Address(first), IPv4Address(last))
 
 
 def _rule(rule: Mapping[str, Any]) -> str:
     """Return a rule in short: matches, verdict and comment, without counters and logging."""
     message: list[str] = []
-    for each in rule.get("expr", ()):
-        (kind, said), *_ = each.items()
+    for expression in rule.get("expr", ()):
+        (kind, operand), *_ = expression.items()
         if kind == "match":
-            message.append(_match(said))
+            message.append(_match(operand))
         elif kind in ("accept", "drop"):
             message.append(kind)
         elif kind in ("jump", "goto"):
-            message.append(f"{kind} {said['target']}")
+            message.append(f"{kind} {operand['target']}")
     return " ".join((*message, *([rule["comment"]] if rule.get("comment") else [])))
 
 
-def _match(said: Mapping[str, Any]) -> str:
-    left, right = said["left"], said["right"]
-    if "meta" in left:
-        return f"{left['meta']['key']} {said['op']} {right}"
-    if "payload" in left:
-        return f"{left['payload'].get('field')} {said['op']} {right}"
-    return str(next(iter(left)))
+def _match(match: Mapping[str, Any]) -> str:
+    operand, right = match["left"], match["right"]
+    if "meta" in operand:
+        return f"{operand['meta']['key']} {match['op']} {right}"
+    if "payload" in operand:
+        return f"{operand['payload'].get('field')} {match['op']} {right}"
+    return str(next(iter(operand)))
 
 
 def _parts(listing: str) -> list[dict[str, Any]]:
@@ -220,4 +227,4 @@ def _parts(listing: str) -> list[dict[str, Any]]:
 
 
 def _of(parts: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
-    yield from (each[kind] for each in parts if kind in each)
+    yield from (element[kind] for element in parts if kind in element)

@@ -40,8 +40,8 @@ class GuardWatch:
         """Read it if the rules have changed. If that is unknown, a guard in force is read each time."""
         if self._firewall is None:
             return
-        found = self._firewall.generation()
-        if found != self._generation or (found is None and not self._view.now.unguarded):
+        generation = self._firewall.generation()
+        if generation != self._generation or (generation is None and not self._view.now.unguarded):
             self.read()
             self._changed()
 

@@ -8,10 +8,10 @@ from controller.kinds.runtime.user_ids import IdRange, overlapping
 _USERS, _DELEGATED = ("passwd", "group"), ("subuid", "subgid")
 
 
-def read_overlaps(own: IdRange, etc: Path = Path("/etc")) -> tuple[str, ...]:
+def read_overlaps(own_ids: IdRange, etc: Path = Path("/etc")) -> tuple[str, ...]:
     """Return the users and groups with ids in the range, as text."""
     users, delegated = ([line for name in names for line in _lines(etc / name)] for names in (_USERS, _DELEGATED))
-    return tuple(dict.fromkeys(overlapping(own, users, delegated)))
+    return tuple(dict.fromkeys(overlapping(own_ids, users, delegated)))
 
 
 def _lines(file: Path) -> Iterator[str]:

@@ -74,13 +74,13 @@ class IdMaps:
             self._spare = _Holder()
 
     def _of(self, desired: tuple[tuple[int, int], tuple[int, int]]) -> int:
-        known = self._made.pop(desired, None)
-        self._made[desired] = found = self._give(*desired) if known is None else known
+        prepared = self._made.pop(desired, None)
+        self._made[desired] = handle = self._give(*desired) if prepared is None else prepared
         if len(self._made) > self._most:
             os.close(self._made.pop(next(iter(self._made))))
-        if known is None:
+        if prepared is None:
             self._helpers.submit(self._make_spare)
-        return found
+        return handle
 
     def _give(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
         spare, self._spare = self._spare, None

@@ -30,7 +30,7 @@ def read_inside(pid: int, container_id: str, proc: Path = PROC) -> InsideState:
         return InsideState(unread=_message(error))
     try:
         paths = parse_paths(read_at(folder, "cgroup"))
-        if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
+        if pid <= 1 or not any(own_path(path, container_id) for path in paths.values()):
             return InsideState(
                 unread="its processes are not visible from here; run the daemon on the engine's own host"
             )
@@ -53,9 +53,9 @@ def _await_runtime(folder: int) -> None:
 
 
 def _read(folder: int, proc: Path) -> InsideState:
-    found = _facts(folder, proc)
+    facts = _facts(folder, proc)
     _check_alive(folder)
-    return found
+    return facts
 
 
 def _check_alive(folder: int) -> None:
@@ -73,8 +73,8 @@ def _facts(folder: int, proc: Path) -> InsideState:
     return InsideState(
         uid=_inside(int(status["Uid"].split()[1]), uids),
         gid=_inside(int(status["Gid"].split()[1]), gids),
-        groups=tuple(sorted(_inside(int(each), gids) for each in status["Groups"].split())),
-        capabilities=_or(int(status[each], 16) for each in sets),
+        groups=tuple(sorted(_inside(int(group), gids) for group in status["Groups"].split())),
+        capabilities=_or(int(status[name], 16) for name in sets),
         bounding=int(status["CapBnd"], 16),
         no_new_privileges=status["NoNewPrivs"].strip() == "1",
         seccomp=int(status["Seccomp"]),
@@ -99,10 +99,10 @@ def _label(folder: int) -> str:
 
 
 def _or(masks: Iterator[int]) -> int:
-    found = 0
-    for each in masks:
-        found |= each
-    return found
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
 
 
 def _id_map(text: str) -> list[tuple[int, int, int]]:
@@ -120,25 +120,25 @@ def _inside(outside: int, ranges: list[tuple[int, int, int]]) -> int:
 
 def parse_mounts(mountinfo: str) -> Iterator[ObservedMount]:
     """Parse the mounts of a mountinfo (see proc_pid_mountinfo(5)); of several at one path the top one."""
-    found: dict[str, ObservedMount] = {}
+    mounts: dict[str, ObservedMount] = {}
     for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        device, root, path, options = left.split(" ")[2:6]
+        before_dash, _, right = line.partition(" - ")
+        device, root, path, options = before_dash.split(" ")[2:6]
         kind, _, of_system = right.split(" ")[:3]
         flags, system = options.split(","), of_system.split(",")
         plain = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
-        found.pop(plain, None)
-        found[plain] = ObservedMount(
+        mounts.pop(plain, None)
+        mounts[plain] = ObservedMount(
             path=plain,
             kind=kind,
             writable="rw" in flags and "rw" in system,
             nosuid="nosuid" in flags,
             nodev="nodev" in flags,
             noexec="noexec" in flags,
-            size_bytes=_size(dict(each.partition("=")[::2] for each in system)) if kind == "tmpfs" else 0,
+            size_bytes=_size(dict(option.partition("=")[::2] for option in system)) if kind == "tmpfs" else 0,
             origin=f"{device} {root}",
         )
-    yield from found.values()
+    yield from mounts.values()
 
 
 def _size(options: Mapping[str, str]) -> int:

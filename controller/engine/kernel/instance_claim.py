@@ -62,7 +62,7 @@ class InstanceClaim:
 
 def _holder(handle: int) -> dict[str, object]:
     try:
-        found = json.loads(os.pread(handle, 4096, 0))
+        record = json.loads(os.pread(handle, 4096, 0))
     except ValueError:  # it is about to write
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}

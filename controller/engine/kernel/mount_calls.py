@@ -99,16 +99,16 @@ def origin_of(fd: int) -> str:
 
     Empty before Linux 6.8, which lacks statmount(2).
     """
-    found = ctypes.create_string_buffer(_STATX_BYTES)
-    if _libc.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID_UNIQUE, found) != 0:
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _libc.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID_UNIQUE, buffer) != 0:
         return ""
-    has, unique_id = struct.unpack_from("I", found, 0)[0], struct.unpack_from("Q", found, _STATX_MNT_ID_AT)[0]
+    has, unique_id = struct.unpack_from("I", buffer, 0)[0], struct.unpack_from("Q", buffer, _STATX_MNT_ID_AT)[0]
     if not has & _STATX_MNT_ID_UNIQUE:
         return ""
-    asked = struct.pack("IIQQ", 24, 0, unique_id, _STATMOUNT_SB_BASIC | _STATMOUNT_MNT_ROOT)
+    request = struct.pack("IIQQ", 24, 0, unique_id, _STATMOUNT_SB_BASIC | _STATMOUNT_MNT_ROOT)
     reported = ctypes.create_string_buffer(_STATMOUNT_BYTES)
     try:
-        _call(_STATMOUNT, asked, reported, ctypes.c_size_t(_STATMOUNT_BYTES), 0)
+        _call(_STATMOUNT, request, reported, ctypes.c_size_t(_STATMOUNT_BYTES), 0)
     except OSError:
         return ""
     major, minor = struct.unpack_from("II", reported, 16)
@@ -124,10 +124,10 @@ def enter(namespace: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    found = int(_libc.syscall(number, *arguments))
-    if found < 0:
+    answer = int(_libc.syscall(number, *arguments))
+    if answer < 0:
         _raise()
-    return found
+    return answer
 
 
 def _raise() -> None:

@@ -39,36 +39,36 @@ def socket_in(
 def _check(pid: int, container_id: str, namespace: int, proc: Path) -> None:
     try:
         paths = parse_paths((proc / str(pid) / "cgroup").read_text())
-        own, host = os.fstat(namespace), (proc / "self" / "ns" / "net").stat()
+        own_namespace, host = os.fstat(namespace), (proc / "self" / "ns" / "net").stat()
     except OSError as error:
         raise NetworkUnreachable(_message(error)) from error
-    if pid <= 1 or not any(own_path(each, container_id) for each in paths.values()):
+    if pid <= 1 or not any(own_path(path, container_id) for path in paths.values()):
         raise NetworkUnreachable(f"process {pid} no longer belongs to container {container_id[:12]}; retry")
-    if (own.st_dev, own.st_ino) == (host.st_dev, host.st_ino):
+    if (own_namespace.st_dev, own_namespace.st_ino) == (host.st_dev, host.st_ino):
         raise NetworkUnreachable(
             "the sandbox has no network of its own: 127.0.0.1 would be the host; use an exec probe"
         )
 
 
 def _made_in(namespace: int, family: socket.AddressFamily) -> socket.socket:
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     failed: list[OSError] = []
 
     def enter() -> None:
         try:
             _setns(namespace)
-            made.append(socket.socket(family, socket.SOCK_STREAM))
+            sockets.append(socket.socket(family, socket.SOCK_STREAM))
         except OSError as error:
             failed.append(error)
 
     thread = threading.Thread(target=enter, name="engine-netns", daemon=True)
     thread.start()
     thread.join()
-    if not made:
+    if not sockets:
         raise NetworkUnreachable(
             _message(failed[0]) if failed else "no socket could be created in the sandbox's network"
         )
-    return made[0]
+    return sockets[0]
 
 
 def _setns(namespace: int) -> None:

@@ -93,8 +93,8 @@ def read_registries(root: Path = _ROOT, env: Mapping[str, str] | None = None) ->
     """
     env = os.environ if env is None else env
     npm, _ = _npm_values(root, env).get("registry", ("", ""))
-    found = _pip_values(root, env)
-    pypi = next((value for (_, key), (value, _) in found.items() if key == "index-url"), "")
+    pip_values = _pip_values(root, env)
+    pypi = next((value for (_, key), (value, _) in pip_values.items() if key == "index-url"), "")
     return Registries(_address(npm), _address(pypi))
 
 
@@ -116,12 +116,12 @@ def _address(text: str) -> str:
 
 def _host(address: str) -> tuple[str, str]:
     """Return an address's host, or the reason that no sandbox can reach it; neither for a local address."""
-    scheme, _, rest = address.strip().partition("://")
+    scheme, _, location = address.strip().partition("://")
     scheme = scheme.rpartition("+")[2].lower()
-    if scheme not in _WEB_PORTS or not rest:
+    if scheme not in _WEB_PORTS or not location:
         return "", ""
     try:
-        parts = urlsplit(f"{scheme}://{rest}")
+        parts = urlsplit(f"{scheme}://{location}")
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return "", "the address is malformed"
@@ -156,7 +156,7 @@ def _text(file: Path) -> str:
 def _pip(root: Path, env: Mapping[str, str]) -> Found:
     """Yield pip's addresses."""
     for value, place in _pip_values(root, env).values():
-        yield from ((each, place) for each in value.split())
+        yield from ((address, place) for address in value.split())
 
 
 def _pip_values(root: Path, env: Mapping[str, str]) -> Mapping[tuple[str, str], tuple[str, str]]:
@@ -164,10 +164,10 @@ def _pip_values(root: Path, env: Mapping[str, str]) -> Mapping[tuple[str, str], 
 
     A later file overrides an earlier one, and a variable overrides all files, as in pip.
     """
-    home, named = _home(root, env), env.get("PIP_CONFIG_FILE", "")
+    home, stated_file = _home(root, env), env.get("PIP_CONFIG_FILE", "")
     files = [root / "etc/xdg/pip/pip.conf", root / "etc/pip.conf"]
     files += [home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
-    files = [] if named == os.devnull else [*files, *([root / named.lstrip("/")] if named else [])]
+    files = [] if stated_file == os.devnull else [*files, *([root / stated_file.lstrip("/")] if stated_file else [])]
     values: dict[tuple[str, str], tuple[str, str]] = {}
     for file in files:
         for (section, key), value in _ini(_text(file)):
@@ -176,7 +176,7 @@ def _pip_values(root: Path, env: Mapping[str, str]) -> Mapping[tuple[str, str], 
     for key in _PIP_KEYS:
         variable = "PIP_" + key.upper().replace("-", "_")
         if variable in env:
-            values = {each: found for each, found in values.items() if each[1] != key}
+            values = {place: entry for place, entry in values.items() if place[1] != key}
             values["global", key] = (env[variable], variable)
     return values
 
@@ -199,14 +199,14 @@ def _npm(root: Path, env: Mapping[str, str]) -> Found:
 
 def _npm_values(root: Path, env: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
     """Return npm's `registry` and the scopes' (`@scope:registry`), with places. The user's overrides the host's."""
-    files = [root / each for each in ("usr/etc/npmrc", "usr/local/etc/npmrc", "etc/npmrc")]
+    files = [root / path for path in ("usr/etc/npmrc", "usr/local/etc/npmrc", "etc/npmrc")]
     files.append(_home(root, env) / ".npmrc")
     values: dict[str, tuple[str, str]] = {}
     for file in files:
         for line in _text(file).splitlines():
-            key, given, value = (part.strip() for part in line.partition("="))
-            if given and (key == "registry" or (key.startswith("@") and key.endswith(":registry"))):
-                values[key] = (_VARIABLE.sub(lambda found: env.get(found[1], ""), value.strip("\"'")), str(file))
+            key, equals, value = (token.strip() for token in line.partition("="))
+            if equals and (key == "registry" or (key.startswith("@") and key.endswith(":registry"))):
+                values[key] = (_VARIABLE.sub(lambda match: env.get(match[1], ""), value.strip("\"'")), str(file))
     for name, value in env.items():
         if name.lower() == "npm_config_registry":
             values["registry"] = (value, name)
@@ -219,21 +219,21 @@ def _apt(root: Path, _env: Mapping[str, str]) -> Found:
     parts = sorted((folder / "sources.list.d").glob("*")) if (folder / "sources.list.d").is_dir() else []
     for file in (folder / "sources.list", *parts):
         if file.suffix == ".list":
-            yield from ((each, str(file)) for each in _lines(_text(file)))
+            yield from ((address, str(file)) for address in _lines(_text(file)))
         elif file.suffix == ".sources":
-            yield from ((each, str(file)) for each in _paragraphs(_text(file)))
+            yield from ((address, str(file)) for address in _paragraphs(_text(file)))
 
 
 def _lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
-        words = re.sub(r"\[[^]]*\]", " ", line.partition("#")[0]).split()
-        if len(words) > 1 and words[0] in ("deb", "deb-src"):
-            yield words[1]
+        tokens = re.sub(r"\[[^]]*\]", " ", line.partition("#")[0]).split()
+        if len(tokens) > 1 and tokens[0] in ("deb", "deb-src"):
+            yield tokens[1]
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    kept = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    for paragraph in re.split(r"\n\s*\n", kept):
+    without_comments = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for paragraph in re.split(r"\n\s*\n", without_comments):
         fields: dict[str, str] = {}
         key = ""
         for line in paragraph.splitlines():

@@ -19,13 +19,13 @@ def read_private_resolvers(root: Path = Path("/")) -> tuple[str, ...]:
         servers = _of_file(root / "etc/resolv.conf")
         if servers == _STUB:
             servers = _of_file(root / "run/systemd/resolve/resolv.conf")
-    return tuple(dict.fromkeys(each for each in servers if _is_private(each)))
+    return tuple(dict.fromkeys(server for server in servers if _is_private(server)))
 
 
 def _of_engine(file: Path) -> list[str]:
     try:
         settings = json.loads(file.read_text())
-        return [str(each) for each in settings.get("dns") or ()]
+        return [str(server) for server in settings.get("dns") or ()]
     except (OSError, ValueError, AttributeError, TypeError):
         return []
 
@@ -35,7 +35,7 @@ def _of_file(file: Path) -> list[str]:
         lines = file.read_text(errors="replace").splitlines()
     except OSError:
         return []
-    return [words[1] for line in lines if len(words := line.split()) > 1 and words[0] == "nameserver"]
+    return [tokens[1] for line in lines if len(tokens := line.split()) > 1 and tokens[0] == "nameserver"]
 
 
 def _is_private(address: str) -> bool:

@@ -42,12 +42,12 @@ def freezer(cgroups: Cgroups, container: str, pid: int) -> tuple[str, str, str]:
     """Return the file that freezes a container, what freezes it and what thaws it; ("", "", "") if there is none."""
     with contextlib.suppress(OSError, Unreadable):
         folders = cgroups.folders(Path(f"/proc/{pid}/cgroup").read_text(), container)
-        found = folders.get("freezer")
-        if found is not None and found.version == 1:
-            return f"{found.path}/freezer.state", "FROZEN", "THAWED"
-        found = folders.get("unified")
-        if found is not None:
-            return f"{found.path}/cgroup.freeze", "1", "0"
+        folder = folders.get("freezer")
+        if folder is not None and folder.version == 1:
+            return f"{folder.path}/freezer.state", "FROZEN", "THAWED"
+        folder = folders.get("unified")
+        if folder is not None:
+            return f"{folder.path}/cgroup.freeze", "1", "0"
     return "", "", ""
 
 
@@ -68,17 +68,20 @@ class Sentinel:
 
     def hold(self, deadline: float, containers: Iterable[tuple[str, int]]) -> None:
         """Let these containers (id and pid) run until `deadline`, and no longer. Raises OSError: the last counts."""
-        wanted = dict(containers)
-        if not wanted and (self._is_empty or not (self._folder / FILE).exists()):
+        pids = dict(containers)
+        if not pids and (self._is_empty or not (self._folder / FILE).exists()):
             return
-        known = self._freezers
-        self._freezers = {each: known.get(each) or freezer(self._cgroups, each, pid) for each, pid in wanted.items()}
+        known_freezers = self._freezers
+        self._freezers = {
+            container_id: known_freezers.get(container_id) or freezer(self._cgroups, container_id, pid)
+            for container_id, pid in pids.items()
+        }
         text = json.dumps({"deadline": deadline, "engine": self._engine, "containers": self._freezers})
         fresh = self._folder / f"{FILE}.new"
         fresh.write_text(text)
         fresh.replace(self._folder / FILE)
-        self._is_empty = not wanted
-        if wanted:
+        self._is_empty = not pids
+        if pids:
             self.watch()
 
     def watch(self) -> None:
@@ -136,24 +139,24 @@ class Watch:
 
     def look(self, now: float) -> bool:
         """Freeze what is held after its deadline. Return False once nothing is left to freeze or to thaw."""
-        held = self._read()
-        if held is None:
+        order = self._read()
+        if order is None:
             return False
-        if now < held.deadline:
-            self._thaw(held)
+        if now < order.deadline:
+            self._thaw(order)
             self._done.clear()
         else:
-            for each, files in held.containers.items():
-                if each not in self._done and self._freeze(held.engine, each, files):
-                    self._done.add(each)
+            for container_id, files in order.containers.items():
+                if container_id not in self._done and self._freeze(order.engine, container_id, files):
+                    self._done.add(container_id)
         # What the engine has paused stays so until a daemon says otherwise, which starts another sentinel first.
-        return bool(held.containers.keys() - self._done | self._by_cgroup.keys())
+        return bool(order.containers.keys() - self._done | self._by_cgroup.keys())
 
     def _read(self) -> Held | None:
         try:
-            found: Any = json.loads(self._file.read_text())
-            containers = {name: (str(a), str(b), str(c)) for name, (a, b, c) in found["containers"].items()}
-            return Held(float(found["deadline"]), str(found["engine"]), containers)
+            document: Any = json.loads(self._file.read_text())
+            containers = {name: (str(a), str(b), str(c)) for name, (a, b, c) in document["containers"].items()}
+            return Held(float(document["deadline"]), str(document["engine"]), containers)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -168,10 +171,10 @@ class Watch:
             return True
         return False
 
-    def _thaw(self, held: Held) -> None:
+    def _thaw(self, order: Held) -> None:
         """Thaw what the engine does not know of as frozen, if it is still its host's to run."""
-        for each in [each for each in self._by_cgroup if each in held.containers]:
-            file, _, thawed = self._by_cgroup.pop(each)
+        for container_id in [container_id for container_id in self._by_cgroup if container_id in order.containers]:
+            file, _, thawed = self._by_cgroup.pop(container_id)
             with contextlib.suppress(OSError):
                 Path(file).write_text(thawed)
 

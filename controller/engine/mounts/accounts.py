@@ -45,17 +45,18 @@ def account_files(
         return {}
     layers = layers_of(image)
     texts = (by_engine() or _BASIC) if layers is None else {name: _read(layers, name) for name in FILES}
-    known = [each.split(":") for each in texts["passwd"].splitlines()]
-    if any(each[2:3] == [str(uid)] for each in known):
+    image_users = [line_text.split(":") for line_text in texts["passwd"].splitlines()]
+    if any(image_user[2:3] == [str(uid)] for image_user in image_users):
         return {}
     otherwise = str((image.get("Config") or {}).get("WorkingDir") or "/")
-    own = next(
-        (each for each in known if each[0] == _NAME and len(each) == 7), [_NAME, "x", "", "", "", otherwise, "/bin/sh"]
+    fields = next(
+        (image_user for image_user in image_users if image_user[0] == _NAME and len(image_user) == 7),
+        [_NAME, "x", "", "", "", otherwise, "/bin/sh"],
     )
-    home = dict(config.env).get("HOME") or own[5]
-    line = ":".join([_NAME, "x", str(uid), gid, own[4], _plain(home), own[6]])
-    users = [each for each in texts["passwd"].splitlines() if each.partition(":")[0] != _NAME]
-    groups = [each for each in texts["group"].splitlines() if each.partition(":")[0] != _GROUP]
+    home = dict(config.env).get("HOME") or fields[5]
+    line = ":".join([_NAME, "x", str(uid), gid, fields[4], _plain(home), fields[6]])
+    users = [user_line for user_line in texts["passwd"].splitlines() if user_line.partition(":")[0] != _NAME]
+    groups = [group_line for group_line in texts["group"].splitlines() if group_line.partition(":")[0] != _GROUP]
     return {"passwd": "\n".join([*users, line, ""]), "group": "\n".join([*groups, f"{_GROUP}:x:{gid}:", ""])}
 
 

@@ -30,8 +30,8 @@ class Authority:
         """Return a new key and certificate for these hosts (PEM)."""
         authority, signing = self._load()
         key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-        names = x509.SubjectAlternativeName([x509.DNSName(each) for each in hosts])
-        made = (
+        names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
+        certificate = (
             _builder(key.public_key(), "egress", authority.subject, now, _CERTIFICATE_DAYS)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(names, critical=False)
@@ -39,7 +39,7 @@ class Authority:
             .add_extension(_issuer(signing), critical=False)
             .sign(signing, hashes.SHA256())
         )
-        return _pem(key) + made.public_bytes(serialization.Encoding.PEM)
+        return _pem(key) + certificate.public_bytes(serialization.Encoding.PEM)
 
     def _load(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         with self._lock:
@@ -59,14 +59,14 @@ class Authority:
             digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
             key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
         )  # fmt: skip
-        made = (
+        certificate = (
             _builder(key.public_key(), _NAME, name, now, _AUTHORITY_DAYS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
-        data = _pem(key) + made.public_bytes(serialization.Encoding.PEM)
+        data = _pem(key) + certificate.public_bytes(serialization.Encoding.PEM)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
         fresh.unlink(missing_ok=True)

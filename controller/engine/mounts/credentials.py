@@ -42,44 +42,46 @@ class CredentialFiles:
     def content(self, mount: Mount, namespace: str) -> bytes:
         """Return the content of a file. Raises NoSecret, OSError."""
         if mount.kind == "headers":
-            return (_RULES + "".join(self._line(each, namespace) for each in mount.credentials)).encode()
+            return (_RULES + "".join(self._line(credential, namespace) for credential in mount.credentials)).encode()
         if mount.kind == "certificate":
-            return self._authority().issue(sorted({each.host for each in mount.credentials}))
-        own = b"" if mount.source == "this host" else self._authority().certificate()
-        return own + host_roots()
+            return self._authority().issue(sorted({credential.host for credential in mount.credentials}))
+        own_certificate = b"" if mount.source == "this host" else self._authority().certificate()
+        return own_certificate + host_roots()
 
     def stamps(self, mount: Mount, namespace: str) -> tuple[SecretStamp, ...]:
         """Return the present states of the secrets in a file. Never raises."""
         if mount.kind != "headers":
             return ()
-        names = {(credentials_folder(namespace, each.host), each.secret) for each in mount.credentials}
-        return tuple(self._secrets.stamp(*each) for each in sorted(names))
+        names = {
+            (credentials_folder(namespace, credential.host), credential.secret) for credential in mount.credentials
+        }
+        return tuple(self._secrets.stamp(*secret_key) for secret_key in sorted(names))
 
-    def is_current(self, known: SecretStamp) -> bool:
+    def is_current(self, stamp: SecretStamp) -> bool:
         """Return True if that secret is as it was then. Never raises."""
-        return self._secrets.stamp(known.folder, known.name) == known
+        return self._secrets.stamp(stamp.folder, stamp.name) == stamp
 
-    def _line(self, asked: HostCredential, namespace: str) -> str:
+    def _line(self, credential: HostCredential, namespace: str) -> str:
         """Return the line of squid's configuration that adds a header to requests to that host."""
-        value = self._value(asked, namespace)
-        if asked.scheme == "Basic":
-            value = base64.b64encode(f"{asked.user}:{value}".encode()).decode()
-        text = value if asked.scheme == "Raw" else f"{asked.scheme} {value}"
+        value = self._value(credential, namespace)
+        if credential.scheme == "Basic":
+            value = base64.b64encode(f"{credential.user}:{value}".encode()).decode()
+        text = value if credential.scheme == "Raw" else f"{credential.scheme} {value}"
         for special in ("\\", '"'):
             text = text.replace(special, f"\\{special}")
         text = text.replace("%", "%%")
-        return f'request_header_add {asked.header} "{text}" {asked.acl}\n'
+        return f'request_header_add {credential.header} "{text}" {credential.acl}\n'
 
-    def _value(self, asked: HostCredential, namespace: str) -> str:
-        name, host = asked.secret, asked.host
+    def _value(self, credential: HostCredential, namespace: str) -> str:
+        name, host = credential.secret, credential.host
         try:
-            found = self._secrets.read(credentials_folder(namespace, host), name)
+            content = self._secrets.read(credentials_folder(namespace, host), name)
         except SecretNotFound as error:
-            words = f"there is no secret `{name}` for {host} in namespace `{namespace}`"
+            message = f"there is no secret `{name}` for {host} in namespace `{namespace}`"
             command = f"paddock secret set {name} --for {host} -n {namespace}"
-            raise SecretNotFound(f"{words}; set it on the host: {command}") from error
-        text = found.decode(errors="replace").strip()
+            raise SecretNotFound(f"{message}; set it on the host: {command}") from error
+        text = content.decode(errors="replace").strip()
         if not text or not text.isascii() or not text.isprintable() or len(text) > _MOST_BYTES:
-            words = f"it is empty, longer than {_MOST_BYTES} bytes, or has other than printable ASCII characters"
-            raise NoSecret(f"the secret `{name}` for {host} is no value of a header: {words}; set it again")
+            fault = f"it is empty, longer than {_MOST_BYTES} bytes, or has other than printable ASCII characters"
+            raise NoSecret(f"the secret `{name}` for {host} is no value of a header: {fault}; set it again")
         return text

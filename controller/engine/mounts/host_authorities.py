@@ -49,11 +49,11 @@ def own_authorities(root: Path = _ROOT, env: Mapping[str, str] | None = None) ->
     Its own ones are those in the folders of its administrator, and in files that variables of this process name.
     """
     files = list(dict.fromkeys([*_anchors(root), *_named(root, os.environ if env is None else env)]))
-    own = [text for text in map(_certificates, files) if text]
-    if not own:
+    own_texts = [text for text in map(_certificates, files) if text]
+    if not own_texts:
         return b""
     roots = host_roots(root)
-    return b"\n".join([roots, *(text for text in own if text.strip() not in roots)])
+    return b"\n".join([roots, *(text for text in own_texts if text.strip() not in roots)])
 
 
 def _anchors(root: Path) -> Iterator[Path]:
@@ -95,11 +95,11 @@ class HostAuthorities:
             text = own_authorities()
             if not text:
                 return []
-            here = self._namespace.root() / self._folder.relative_to("/")
-            here.mkdir(mode=0o755, parents=True, exist_ok=True)
-            file = here / _FILE
+            folder = self._namespace.root() / self._folder.relative_to("/")
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            file = folder / _FILE
             if not file.is_file() or file.read_bytes() != text:
-                new = here / f"{_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
+                new = folder / f"{_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
                 new.write_bytes(text)
                 new.chmod(0o644)
                 new.replace(file)

@@ -35,9 +35,9 @@ def folder_tree(mount: Mount, namespace: str, roots: Iterable[HostRoot], user: I
 
 def _open(mount: Mount, namespace: str, roots: tuple[HostRoot, ...]) -> int:
     path = mount.source
-    words, root = host_folder(path, roots), root_of(path, roots)
-    if words or root is None:
-        raise Refused(words)
+    refusal, root = host_folder(path, roots), root_of(path, roots)
+    if refusal or root is None:
+        raise Refused(refusal)
     if not is_for(root, namespace):
         raise Refused(f"{root.path} is not for namespace `{namespace}`; use a folder of another root (host_roots)")
     if root.read_only and not mount.read_only:
@@ -69,9 +69,9 @@ def _check(folder: int, path: str) -> None:
     why = kernel_file_system(folder)
     if why:
         raise Refused(f"{path}: {why}")
-    own = system_folder_of(folder)
-    if own:
-        raise Refused(f"{path} {own}")
+    system_reason = system_folder_of(folder)
+    if system_reason:
+        raise Refused(f"{path} {system_reason}")
     readable = os.open(f"/proc/self/fd/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _check_entries(readable, path)
@@ -81,29 +81,29 @@ def _check(folder: int, path: str) -> None:
 
 def system_folder_of(folder: int) -> str:
     """Return the reason to refuse a system folder of the host, under any path; "" for others."""
-    found = os.fstat(folder)
-    same = next((each for each in ("/", *SYSTEM_FOLDERS) if _same(each, found)), "")
-    return f"is {same} under another name; system folders are never mounted" if same else ""
+    status = os.fstat(folder)
+    system_folder = next((candidate for candidate in ("/", *SYSTEM_FOLDERS) if _same(candidate, status)), "")
+    return f"is {system_folder} under another name; system folders are never mounted" if system_folder else ""
 
 
 def _check_entries(folder: int, path: str) -> None:
     with os.scandir(folder) as entries:
-        for count, each in enumerate(entries):
-            if each.name in CREDENTIAL_FOLDERS:
-                raise Refused(f"{path} contains credentials ({each.name}); mount the project's folder only")
-            mode = each.stat(follow_symlinks=False).st_mode if count < _MOST_ENTRIES else 0
+        for count, entry in enumerate(entries):
+            if entry.name in CREDENTIAL_FOLDERS:
+                raise Refused(f"{path} contains credentials ({entry.name}); mount the project's folder only")
+            mode = entry.stat(follow_symlinks=False).st_mode if count < _MOST_ENTRIES else 0
             if stat.S_ISSOCK(mode):
                 raise Refused(
-                    f"{path} contains a socket ({each.name}), which gives access to its listener; move it elsewhere"
+                    f"{path} contains a socket ({entry.name}), which gives access to its listener; move it elsewhere"
                 )
 
 
-def _same(path: str, found: os.stat_result) -> bool:
+def _same(path: str, status: os.stat_result) -> bool:
     try:
-        other = Path(path).stat()
+        own_status = Path(path).stat()
     except OSError:
         return False
-    return (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino)
+    return (own_status.st_dev, own_status.st_ino) == (status.st_dev, status.st_ino)
 
 
 def _tree(folder: int, mount: Mount, user: Ids, maps: IdMaps) -> int:

@@ -156,11 +156,11 @@ class HostMounts:
 
     def outdated(self) -> frozenset[str]:
         """Return the objects with a file of secrets that were changed or deleted since it was made. Never raises."""
-        known = self._bound or {}  # None: no container was observed yet
-        if any(each.read_from for noted in known.values() for each in noted):
+        noted_mounts = self._bound or {}  # None: no container was observed yet
+        if any(bound.read_from for noted in noted_mounts.values() for bound in noted):
             with contextlib.suppress(NamespaceUnreachable, OSError):
                 self._namespace.run(self._compare)
-        return frozenset(uid for uid, noted in (self._bound or {}).items() if any(each.outdated for each in noted))
+        return frozenset(uid for uid, noted in (self._bound or {}).items() if any(bound.outdated for bound in noted))
 
     def bind(self, action: BindMounts) -> Outcome:
         """Create the mount points, and mount there. Raises Fault."""
@@ -184,8 +184,8 @@ class HostMounts:
         except OSError as error:
             return Transient("MountFailed", f"{action.name}: {error.strerror or error}")
         finally:
-            for each in trees.values():
-                os.close(each)
+            for tree in trees.values():
+                os.close(tree)
 
     def check_files(self, action: CheckFiles) -> Outcome:
         """Check that the files in memory of a sandbox can be saved."""
@@ -232,22 +232,22 @@ class HostMounts:
         except OSError as error:
             return Transient(reason, f"{name}: its files in memory can't be saved: {error.strerror or error}")
         finally:
-            for each in folders.values():
-                os.close(each)
+            for handle in folders.values():
+                os.close(handle)
 
     def _fill(self, action: BindMounts, user: "_Owner", trees: dict[str, int]) -> tuple[str, ...]:
         """Add new folders in memory to `trees` with what was saved of them; return those that stay as they are.
 
         What is in memory, and can't stay (its folder has another size or place now), is saved first.
         """
-        folders = [each for each in action.mounts if each.kind in _FOLDERS]
-        in_place, others = self._namespace.run(lambda: self._held(action))
+        folders = [mount for mount in action.mounts if mount.kind in _FOLDERS]
+        in_place, other_folders = self._namespace.run(lambda: self._held(action))
         try:
-            if others and self._saved is not None:
-                self._saved.save(action.uid, others)
+            if other_folders and self._saved is not None:
+                self._saved.save(action.uid, other_folders)
         finally:
-            for each in others.values():
-                os.close(each)
+            for handle in other_folders.values():
+                os.close(handle)
         for mount in folders:
             if mount.path in in_place:
                 continue
@@ -276,11 +276,11 @@ class HostMounts:
             if not action.container_id:
                 self._namespace.run(partial(self._clear_place, action, mount))
             # Through the sandbox's own mount of it, root could create nothing.
-            whole, owner = self._namespace.run(partial(self._volumes.tree_on_disk, mount, action.namespace))
+            tree, owner = self._namespace.run(partial(self._volumes.tree_on_disk, mount, action.namespace))
             try:
-                self._begin_with.fill(action, mount, whole, owner, is_new=is_new)
+                self._begin_with.fill(action, mount, tree, owner, is_new=is_new)
             finally:
-                os.close(whole)
+                os.close(tree)
 
     def _clear_place(self, action: BindMounts, mount: Mount) -> None:
         """Unmount a stopped sandbox's own mount of a volume."""
@@ -304,9 +304,9 @@ class HostMounts:
         numbers = {slot.path: number for number, slot in enumerate(action.slots)}
         trees: list[tuple[str, int]] = []
         try:
-            for each in mounts:
-                place = self._place(action.uid, numbers[each.path])
-                trees.append((each.path, self._namespace.run(partial(clone, place))))
+            for mount in mounts:
+                place = self._place(action.uid, numbers[mount.path])
+                trees.append((mount.path, self._namespace.run(partial(clone, place))))
             attach_inside(container.pid, container.id, trees)
         except (NamespaceUnreachable, OSError) as error:
             return str(getattr(error, "strerror", None) or error)
@@ -342,8 +342,8 @@ class HostMounts:
             return Ok()
         remove = self._volumes.remove
         try:
-            for each in action.volumes:
-                self._namespace.run(partial(remove, action.namespace, each, action.claimed_by))
+            for volume in action.volumes:
+                self._namespace.run(partial(remove, action.namespace, volume, action.claimed_by))
         except (NamespaceUnreachable, OSError) as error:
             return Transient("VolumeStays", f"{action}: {getattr(error, 'strerror', None) or error}")
         return Ok()
@@ -370,10 +370,14 @@ class HostMounts:
         A grace period protects a container that is about to be created or started. Everything is mounted again then.
         Files that are kept stay in memory until they are saved.
         """
-        now, known = self._ticks(), self._known()
-        keeping = {uid for uid, bound in known.items() if any(each.keeps_files for each in bound)}
-        self._strays = {uid: self._strays.get(uid, now) for uid in {*known, *self._unrecorded} if uid not in uids}
-        resting = {uid for uid, bound in known.items() if uid not in alive and any(each.in_memory for each in bound)}
+        now, bound_mounts = self._ticks(), self._known()
+        keeping = {uid for uid, bound in bound_mounts.items() if any(mount.keeps_files for mount in bound)}
+        self._strays = {
+            uid: self._strays.get(uid, now) for uid in {*bound_mounts, *self._unrecorded} if uid not in uids
+        }
+        resting = {
+            uid for uid, bound in bound_mounts.items() if uid not in alive and any(mount.in_memory for mount in bound)
+        }
         resting -= keeping
         self._resting = {uid: self._resting.get(uid, now) for uid in resting}
         for uid, since in list(self._strays.items()):
@@ -395,8 +399,8 @@ class HostMounts:
         return self._bound or {}
 
     def _note(self, uid: str, bound: tuple[BoundMount, ...] | None) -> None:
-        others = {each: noted for each, noted in (self._bound or {}).items() if each != uid}
-        self._bound = others if bound is None else {**others, uid: bound}
+        other_objects = {other_uid: noted for other_uid, noted in (self._bound or {}).items() if other_uid != uid}
+        self._bound = other_objects if bound is None else {**other_objects, uid: bound}
 
     def _user(self, action: BindMounts) -> "_Owner":
         """Return the ids of the sandbox's user, as this host has them. Raises Fault, Refused."""
@@ -406,9 +410,9 @@ class HostMounts:
             return _Owner(Ids(*root), is_number=uid.isdigit())
         if uid.isdigit() and gid.isdigit():
             return _Owner(Ids(root[0] + int(uid), root[1] + int(gid)))
-        if uid.isdigit() and all(each.kind in (_PUBLIC, "tmpfs") for each in action.mounts):
+        if uid.isdigit() and all(mount.kind in (_PUBLIC, "tmpfs") for mount in action.mounts):
             return _Owner(Ids(root[0] + int(uid), root[1]))
-        if all(each.kind in (_PUBLIC, "tmpfs") for each in action.mounts):
+        if all(mount.kind in (_PUBLIC, "tmpfs") for mount in action.mounts):
             return _Owner(Ids(*root), is_number=False)
         raise Refused(f"the sandbox's user `{user}` has no known ids; set spec.template.user to `uid:gid`")
 
@@ -426,30 +430,30 @@ class HostMounts:
         elif action.uid not in (self._bound or {}):
             self._unrecorded |= {action.uid}
         self._make_places(action)
-        known = {each.path: each for each in self._noted(action.uid)}
+        noted = {noted_mount.path: noted_mount for noted_mount in self._noted(action.uid)}
         for mount in action.mounts:
-            if mount.path in known and resized(known[mount.path], mount) and self._volumes is not None:
+            if mount.path in noted and resized(noted[mount.path], mount) and self._volumes is not None:
                 self._volumes.resize(mount, action.namespace)
-                known[mount.path] = replace(known[mount.path], mount=str(mount), size_bytes=mount.size_bytes)
-                self._write(action.uid, tuple(known.values()))
+                noted[mount.path] = replace(noted[mount.path], mount=str(mount), size_bytes=mount.size_bytes)
+                self._write(action.uid, tuple(noted.values()))
                 continue
             number = next(n for n, slot in enumerate(action.slots) if slot.path == mount.path)
-            if _is_there(self._place(action.uid, number), known.get(mount.path), mount):
-                if known[mount.path].keeps_files == _keeps(action, mount):
+            if _is_there(self._place(action.uid, number), noted.get(mount.path), mount):
+                if noted[mount.path].keeps_files == _keeps(action, mount):
                     continue  # mounted anew, what is only in memory would be lost
-                known[mount.path] = replace(known[mount.path], keeps_files=_keeps(action, mount))
+                noted[mount.path] = replace(noted[mount.path], keeps_files=_keeps(action, mount))
             else:
                 tree = trees.pop(mount.path, -1)
-                known[mount.path] = self._put(action, mount, number, user, tree)
-            self._write(action.uid, tuple(known.values()))
-        if not action.container_id and any(each.keeps_files for each in known.values()):
-            self._write(action.uid, tuple(self._measured(action, each) for each in known.values()))
+                noted[mount.path] = self._put(action, mount, number, user, tree)
+            self._write(action.uid, tuple(noted.values()))
+        if not action.container_id and any(noted_mount.keeps_files for noted_mount in noted.values()):
+            self._write(action.uid, tuple(self._measured(action, noted_mount) for noted_mount in noted.values()))
         return Ok(action.container_id)
 
     def _open_mount(self, action: BindMounts, mount: Mount, user: Ids) -> int | None:
         number = next(number for number, slot in enumerate(action.slots) if slot.path == mount.path)
         place = self._place(action.uid, number)
-        bound = {each.path: each for each in self._noted(action.uid)}.get(mount.path)
+        bound = {noted_mount.path: noted_mount for noted_mount in self._noted(action.uid)}.get(mount.path)
         if place.is_dir() and bound is not None and bound.mount == str(mount) and not _is_empty(place):
             return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if mount.kind != "volume" or self._volumes is None or not self._volumes.exists(action.namespace, mount.source):
@@ -473,7 +477,7 @@ class HostMounts:
         self._make_folder()
         (self._folder / action.uid).mkdir(mode=0o755, exist_ok=True)
         lacking = [n for n in range(len(action.slots)) if not _is_mounted(self._place(action.uid, n))]
-        folders = {each.path for each in action.mounts if each.kind in _FOLDERS}
+        folders = {mount.path for mount in action.mounts if mount.kind in _FOLDERS}
         if not all(action.slots[number].file or action.slots[number].path in folders for number in lacking):
             self._maps.prepare()
         for number in lacking:
@@ -494,31 +498,39 @@ class HostMounts:
         read_from = self._credentials.stamps(mount, action.namespace) if self._credentials else ()
         tree = self._tree(action, mount, user) if tree < 0 else tree
         place = self._place(action.uid, number)
-        begun = replace(_begun(mount), read_from=read_from, keeps_files=_keeps(action, mount))
+        new_mount = replace(_begun(mount), read_from=read_from, keeps_files=_keeps(action, mount))
         try:
             while not _is_empty(place) and len(_mounted_at(place)) > 1:
                 mount_calls.detach(str(place))
             # Recorded first, so that attestation never finds an unknown mount.
-            self._write(action.uid, (*(each for each in self._noted(action.uid) if each.path != mount.path), begun))
+            self._write(
+                action.uid,
+                (
+                    *(noted_mount for noted_mount in self._noted(action.uid) if noted_mount.path != mount.path),
+                    new_mount,
+                ),
+            )
         except OSError:
             os.close(tree)
             raise
         _attach(tree, place)
-        return replace(begun, origin=_origin(place), identity=_identity(place))
+        return replace(new_mount, origin=_origin(place), identity=_identity(place))
 
     def _follow(self, uid: str) -> None:
         """Record the current origins of an object's mounts, each identified by its inode."""
-        places = [each for each in (self._folder / uid).iterdir() if each.name.isdigit()]
-        origins = {_identity(each): _origin(each) for each in places}
-        known = self._noted(uid)
-        followed = tuple(replace(each, origin=origins.get(each.identity, each.origin)) for each in known)
-        if followed != known:
+        places = [place for place in (self._folder / uid).iterdir() if place.name.isdigit()]
+        origins = {_identity(place): _origin(place) for place in places}
+        noted = self._noted(uid)
+        followed = tuple(
+            replace(noted_mount, origin=origins.get(noted_mount.identity, noted_mount.origin)) for noted_mount in noted
+        )
+        if followed != noted:
             self._write(uid, followed)
 
     def _compare(self) -> None:
         """Record which files are outdated. Here, as the secrets were read here."""
         for uid, noted in list((self._bound or {}).items()):
-            compared = tuple(replace(each, outdated=not self._is_current(each)) for each in noted)
+            compared = tuple(replace(noted_mount, outdated=not self._is_current(noted_mount)) for noted_mount in noted)
             if compared != noted:
                 self._write(uid, compared)
 
@@ -549,38 +561,42 @@ class HostMounts:
 
     def _held(self, action: BindMounts) -> tuple[tuple[str, ...], dict[str, int]]:
         """Return the folders in memory that stay where they are, and the others that are there, opened."""
-        mounts = {each.path: each for each in action.mounts}
+        mounts = {mount.path: mount for mount in action.mounts}
         in_place: list[str] = []
-        others: dict[str, int] = {}
+        other_folders: dict[str, int] = {}
         for number, slot in enumerate(action.slots):
-            bound = next((each for each in self._kept_folders(action.uid) if each.path == slot.path), None)
+            bound = next(
+                (noted_mount for noted_mount in self._kept_folders(action.uid) if noted_mount.path == slot.path), None
+            )
             place, mount = self._place(action.uid, number), mounts.get(slot.path)
             if bound is not None and mount is not None and place.is_dir() and _is_there(place, bound, mount):
                 flags = os.statvfs(place).f_flag
-                same = mount.kind == bound.kind and bool(flags & os.ST_NOEXEC) == mount.noexec
-                if same and not self._begins(action, mount):
+                is_same_mount = mount.kind == bound.kind and bool(flags & os.ST_NOEXEC) == mount.noexec
+                if is_same_mount and not self._begins(action, mount):
                     in_place.append(slot.path)
         for path, opened in self._open_folders(action.uid).items():
             if path in in_place:
                 os.close(opened)
             else:
-                others[path] = opened
-        return tuple(in_place), others
+                other_folders[path] = opened
+        return tuple(in_place), other_folders
 
     def _kept_folders(self, uid: str) -> tuple[BoundMount, ...]:
-        return tuple(each for each in self._noted(uid) if each.keeps_files and each.identity)
+        return tuple(
+            noted_mount for noted_mount in self._noted(uid) if noted_mount.keeps_files and noted_mount.identity
+        )
 
     def _open_folders(self, uid: str) -> dict[str, int]:
         """Return descriptors of the folders in memory whose files are kept, by path; to be closed by the caller."""
         folder, opened = self._folder / uid, dict[str, int]()
-        kept = {each.identity: each.path for each in self._kept_folders(uid)}
+        paths = {noted_mount.identity: noted_mount.path for noted_mount in self._kept_folders(uid)}
         try:
-            for place in folder.iterdir() if kept and folder.is_dir() else ():
-                if place.name.isdigit() and (path := kept.get(_identity(place))):
+            for place in folder.iterdir() if paths and folder.is_dir() else ():
+                if place.name.isdigit() and (path := paths.get(_identity(place))):
                     opened[path] = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            for each in opened.values():
-                os.close(each)
+            for handle in opened.values():
+                os.close(handle)
             raise
         return opened
 
@@ -591,10 +607,10 @@ class HostMounts:
         _attach(mount_calls.tmpfs(_PLAIN, size=str(size_bytes), mode="0700"), folder)
         try:
             path = folder / "value"
-            written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-            with os.fdopen(written, "wb") as file:
-                os.fchmod(written, mode)
-                os.fchown(written, user.uid, user.gid)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(handle, mode)
+                os.fchown(handle, user.uid, user.gid)
                 file.write(content)
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
@@ -610,17 +626,17 @@ class HostMounts:
     def _clear(self, uid: str, in_place: Collection[str] = ()) -> None:
         """Remove the mounts of an object, but for the folders in memory at these paths."""
         folder = self._folder / uid
-        kept = tuple(each for each in self._kept_folders(uid) if each.path in in_place)
-        stay = {each.identity for each in kept}
-        if kept:
-            self._write(uid, kept)
+        kept_folders = tuple(noted_mount for noted_mount in self._kept_folders(uid) if noted_mount.path in in_place)
+        stay = {noted_mount.identity for noted_mount in kept_folders}
+        if kept_folders:
+            self._write(uid, kept_folders)
         for place in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if kept and (place.name == _NOTES or _identity(place) in stay):
+            if kept_folders and (place.name == _NOTES or _identity(place) in stay):
                 continue
             for _ in _mounted_at(place):
                 mount_calls.detach(str(place))
             place.rmdir() if place.is_dir() else place.unlink()
-        if kept:
+        if kept_folders:
             return
         with contextlib.suppress(FileNotFoundError):
             folder.rmdir()
@@ -639,12 +655,12 @@ class HostMounts:
         """Unmount an object's in-memory mounts."""
         if not (self._folder / uid).is_dir():
             return
-        kept = [each for each in self._noted(uid) if not each.in_memory]
+        remaining = [noted_mount for noted_mount in self._noted(uid) if not noted_mount.in_memory]
         for place in (self._folder / uid).iterdir():
             origins = _mounted_at(place)
-            if len(origins) > 1 and origins[-1] not in {each.origin for each in kept}:
+            if len(origins) > 1 and origins[-1] not in {noted_mount.origin for noted_mount in remaining}:
                 mount_calls.detach(str(place))
-        self._write(uid, tuple(kept))
+        self._write(uid, tuple(remaining))
 
     def _drop_folder(self) -> None:
         for _ in _mounted_at(self._folder):
@@ -674,7 +690,7 @@ class HostMounts:
             return
         notes = self._folder / uid / _NOTES
         new = notes.with_suffix(".new")
-        new.write_text(json.dumps([asdict(each) for each in bound]))
+        new.write_text(json.dumps([asdict(noted_mount) for noted_mount in bound]))
         new.replace(notes)
         self._note(uid, bound)
 
@@ -685,28 +701,31 @@ class HostMounts:
         """Load the records of the earlier daemon."""
         if self._bound is not None:
             return
-        found: dict[str, tuple[BoundMount, ...]] = {}
+        records: dict[str, tuple[BoundMount, ...]] = {}
         lost = set()
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
             try:
-                noted = tuple(_noted(each) for each in json.loads((folder / _NOTES).read_text()))
-                found[folder.name] = _identified(folder, noted)
+                noted = tuple(_noted(record) for record in json.loads((folder / _NOTES).read_text()))
+                records[folder.name] = _identified(folder, noted)
             except (OSError, ValueError, TypeError):
                 lost.add(folder.name)
-        self._bound, self._unrecorded = found, frozenset(lost)
+        self._bound, self._unrecorded = records, frozenset(lost)
 
 
 def _noted(stored: dict[str, Any]) -> BoundMount:
-    read_from = tuple(SecretStamp(**each) for each in stored.pop("read_from", ()))
+    read_from = tuple(SecretStamp(**stamp) for stamp in stored.pop("read_from", ()))
     return BoundMount(**stored, read_from=read_from)
 
 
 def _identified(folder: Path, noted: tuple[BoundMount, ...]) -> tuple[BoundMount, ...]:
     """Return the records with the identities that an older Paddock did not store."""
-    if all(each.identity or not each.origin for each in noted):
+    if all(noted_mount.identity or not noted_mount.origin for noted_mount in noted):
         return noted
-    known = {_origin(each): _identity(each) for each in folder.iterdir() if each.name.isdigit()}
-    return tuple(replace(each, identity=each.identity or known.get(each.origin, "")) for each in noted)
+    identities = {_origin(place): _identity(place) for place in folder.iterdir() if place.name.isdigit()}
+    return tuple(
+        replace(noted_mount, identity=noted_mount.identity or identities.get(noted_mount.origin, ""))
+        for noted_mount in noted
+    )
 
 
 def _is_there(place: Path, bound: BoundMount | None, mount: Mount) -> bool:
@@ -753,10 +772,10 @@ def _is_empty(place: Path) -> bool:
     """Tell whether a mount point's initial empty mount is on top. Asks statvfs, as mountinfo is slow."""
     opened = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.fstatvfs(opened)
+        status = os.fstatvfs(opened)
     finally:
         os.close(opened)
-    return bool(found.f_flag & os.ST_RDONLY) and found.f_blocks * found.f_frsize == EMPTY_BYTES
+    return bool(status.f_flag & os.ST_RDONLY) and status.f_blocks * status.f_frsize == EMPTY_BYTES
 
 
 def _origin(place: Path) -> str:
@@ -770,8 +789,8 @@ def _origin(place: Path) -> str:
 
 def _identity(place: Path) -> str:
     """Return the device and inode of the top mount at a path."""
-    found = place.stat(follow_symlinks=False)
-    return f"{found.st_dev}:{found.st_ino}"
+    status = place.stat(follow_symlinks=False)
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _mounted_at(place: Path) -> list[str]:

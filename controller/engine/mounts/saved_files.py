@@ -168,15 +168,15 @@ class SavedFolders:
 
     def remove(self, uid: str) -> None:
         """Remove what is saved of an object: at once, whatever ends this process meanwhile."""
-        place, gone = self._folder / uid, self._folder / f"{uid}{_GONE}"
+        place, trash = self._folder / uid, self._folder / f"{uid}{_GONE}"
         with self._lock:
             if not self._folder.is_dir():
                 return
-            for name in (f"{uid}{_NEW}", f"{uid}{_OLD}", gone.name):
+            for name in (f"{uid}{_NEW}", f"{uid}{_OLD}", trash.name):
                 shutil.rmtree(self._folder / name, ignore_errors=True)
             with suppress(FileNotFoundError):
-                place.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+                place.rename(trash)
+            shutil.rmtree(trash, ignore_errors=True)
 
     def _index(self, uid: str) -> dict[str, Any] | None:
         with self._lock:
@@ -184,18 +184,18 @@ class SavedFolders:
             if old.is_dir() and not place.is_dir():  # a crash between two renames
                 old.rename(place)
         try:
-            found: dict[str, Any] = json.loads((place / _INDEX).read_bytes())
+            index: dict[str, Any] = json.loads((place / _INDEX).read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise DamagedArchive(f"the saved files can't be read back: {error}; {_REMEDY}") from error
-        return found
+        return index
 
     def _create(self, path: Path) -> BinaryIO:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
     def _free_bytes(self) -> int:
-        folder = next(each for each in (self._folder, *self._folder.parents) if each.is_dir())
+        folder = next(ancestor for ancestor in (self._folder, *self._folder.parents) if ancestor.is_dir())
         usage = os.statvfs(folder)
         return usage.f_bavail * usage.f_frsize
 

@@ -53,11 +53,11 @@ class SecretFolder:
     def stamp(self, namespace: str, name: str) -> SecretStamp:
         """Return the present state of a secret's file. Never raises."""
         try:
-            found = (self._folder / namespace / name).stat(follow_symlinks=False)
+            status = (self._folder / namespace / name).stat(follow_symlinks=False)
         except OSError:
             return SecretStamp(namespace, name, "")
         # Another owner or mode may make it one that is refused: the time of that change tells.
-        return SecretStamp(namespace, name, f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_ctime_ns}")
+        return SecretStamp(namespace, name, f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_ctime_ns}")
 
     def _read(self, outer: int, namespace: str, name: str, path: Path) -> bytes:
         inner = mount_calls.open_beneath(outer, namespace, os.O_RDONLY | os.O_DIRECTORY)
@@ -70,8 +70,8 @@ class SecretFolder:
         finally:
             os.close(inner)
         with os.fdopen(file, "rb") as opened_file:
-            found = os.fstat(opened_file.fileno())
-            _check(found, path)
+            status = os.fstat(opened_file.fileno())
+            _check(status, path)
             value = opened_file.read(MOST_BYTES + 1)
         if len(value) > MOST_BYTES:
             raise NoSecret(f"{path}: larger than {MOST_BYTES} bytes, the limit of a secret")
@@ -87,7 +87,7 @@ class SecretFolder:
     def bind(self, namespace: str, name: str, hosts: Sequence[str]) -> None:
         """Name the hosts that a provider's key may be sent to; none: it is sent to none. Raises NoSecret; OSError."""
         path = self._path(namespace, name)
-        self._write(path.with_name(hosts_file(name)), "".join(f"{each}\n" for each in hosts).encode())
+        self._write(path.with_name(hosts_file(name)), "".join(f"{host}\n" for host in hosts).encode())
 
     def hosts(self, namespace: str, name: str) -> tuple[str, ...] | None:
         """Return the hosts of a provider's key; None: it was set without any. Raises NoSecret; OSError."""
@@ -114,16 +114,16 @@ class SecretFolder:
     def names(self, namespace: str) -> list[tuple[str, float]]:
         """Return the names of a namespace's secrets, with the times of their last change (Unix seconds)."""
         try:
-            found = list((self._folder / namespace).iterdir())
+            files = list((self._folder / namespace).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        names = (each for each in found if not each.name.startswith(".") and each.suffix != _HOSTS)
-        return sorted((each.name, each.stat().st_mtime) for each in names)
+        names = (file for file in files if not file.name.startswith(".") and file.suffix != _HOSTS)
+        return sorted((file.name, file.stat().st_mtime) for file in names)
 
     def namespaces(self) -> list[str]:
         """Return the names of all folders of secrets."""
         try:
-            return sorted(each.name for each in self._folder.iterdir() if each.is_dir())
+            return sorted(folder.name for folder in self._folder.iterdir() if folder.is_dir())
         except FileNotFoundError:
             return []
 
@@ -143,17 +143,17 @@ class SecretFolder:
         return self._folder / namespace / name
 
 
-def _check(found: os.stat_result, path: Path) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise NoSecret(f"{path}: not a regular file")
-    if not _trusted(found, _OTHERS):
+    if not _trusted(status, _OTHERS):
         raise NoSecret(f"{path}: accessible for others than root; chown root, and chmod 600")
-    if found.st_nlink != 1:
+    if status.st_nlink != 1:
         raise NoSecret(f"{path}: has another hard link; write the file again")
 
 
-def _trusted(found: os.stat_result, bits: int) -> bool:
-    return found.st_uid in (0, os.geteuid()) and not found.st_mode & bits
+def _trusted(status: os.stat_result, bits: int) -> bool:
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & bits
 
 
 def _missing(path: Path, error: OSError) -> NoSecret:

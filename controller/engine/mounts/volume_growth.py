@@ -42,9 +42,10 @@ def extend(image: Path, size_bytes: int) -> None:
     except OSError as error:
         _mark(image).unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            more = format_bytes(size_bytes - before)
+            growth = format_bytes(size_bytes - before)
             raise Refused(
-                f"volume `{image.stem}`: no space on this host's disk for {more} more; free some, or use a smaller size"
+                f"volume `{image.stem}`: no space on this host's disk for {growth} more; free some, or use a smaller"
+                " size"
             ) from error
         raise
 
@@ -96,8 +97,8 @@ def _run(name: str, *arguments: str, fine: tuple[int, ...] = (0,)) -> None:
     except subprocess.TimeoutExpired as error:
         raise Refused(f"{name} took longer than {_SECONDS:g} s; retrying") from error
     if done.returncode not in fine:
-        words = " ".join((done.stderr or done.stdout).split())
-        raise Refused(f"the volume can't grow: {name}: {words}")
+        output = " ".join((done.stderr or done.stdout).split())
+        raise Refused(f"the volume can't grow: {name}: {output}")
 
 
 def _online(image: Path, device: str) -> None:

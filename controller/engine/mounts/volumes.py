@@ -112,22 +112,22 @@ class Volumes:
 
     def kept(self, namespace: str | None = None) -> Sequence[HostVolume]:
         """Return the volumes of a namespace (None: of all), sorted, without their usage. Raises OSError."""
-        images = (each for each in self._folder.glob("*/*.img") if namespace in (None, each.parent.name))
-        found = sorted(images, key=lambda each: (each.parent.name, each.stem))
-        attached = _backing_files() if found else {}
-        return [each for path in found if (each := _kept(path, attached)) is not None]
+        images = (image for image in self._folder.glob("*/*.img") if namespace in (None, image.parent.name))
+        sorted_images = sorted(images, key=lambda image: (image.parent.name, image.stem))
+        attached = _backing_files() if sorted_images else {}
+        return [volume for path in sorted_images if (volume := _kept(path, attached)) is not None]
 
     def used_bytes(self) -> Mapping[tuple[str, str], int]:
         """Return the used bytes of the mounted volumes that this thread can see, by namespace and name."""
         mounted = _mount_points()
-        used = {}
+        sizes = {}
         for image, device in _backing_files().items():
             path = Path(image)
             number = device.removeprefix("/dev/loop")
             if path.parent.parent == self._folder.resolve() and (at := mounted.get(f"7:{number}")):
-                found = os.statvfs(at)
-                used[path.parent.name, path.stem] = (found.f_blocks - found.f_bfree) * found.f_frsize
-        return used
+                usage = os.statvfs(at)
+                sizes[path.parent.name, path.stem] = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        return sizes
 
     def _image(self, namespace: str, name: str) -> Path:
         return self._folder / namespace / f"{name}.img"
@@ -140,25 +140,26 @@ class Volumes:
             _make(image, mount.size_bytes)
             return
         _check_claim(image, mount.claimed_by)
-        found = image.stat().st_size
-        if found > mount.size_bytes:
+        current_bytes = image.stat().st_size
+        if current_bytes > mount.size_bytes:
             raise Refused(
-                f"volume `{mount.source}`: has {format_bytes(found)}, more than {format_bytes(mount.size_bytes)}, and "
-                "volumes never shrink; request its size or more, or another volume"
+                f"volume `{mount.source}`: has {format_bytes(current_bytes)}, more than "
+                f"{format_bytes(mount.size_bytes)}, and volumes never shrink; request its size or more, or another "
+                "volume"
             )
-        if found < mount.size_bytes:
-            self._check_room(image, mount.size_bytes - found)
+        if current_bytes < mount.size_bytes:
+            self._check_room(image, mount.size_bytes - current_bytes)
             volume_growth.extend(image, mount.size_bytes)
         if volume_growth.unfinished(image):
             with _held(image) as device:
                 volume_growth.finish(image, device)
 
     def _check_room(self, image: Path, more_bytes: int) -> None:
-        held = sum(each.stat().st_size for each in image.parent.glob("*.img"))
-        if held + more_bytes > self._most_bytes:
+        used_bytes = sum(image_file.stat().st_size for image_file in image.parent.glob("*.img"))
+        if used_bytes + more_bytes > self._most_bytes:
             raise Refused(
                 f"volume `{image.stem}`: {format_bytes(more_bytes)} more exceed the limit; the volumes of namespace "
-                f"`{image.parent.name}` use {format_bytes(held)} of {format_bytes(self._most_bytes)} "
+                f"`{image.parent.name}` use {format_bytes(used_bytes)} of {format_bytes(self._most_bytes)} "
                 "(volumes_per_namespace_bytes)"
             )
 
@@ -176,13 +177,15 @@ class KeptVolumes:
         if self._volumes is None:
             return ()
         try:
-            found = self._volumes.kept(namespace)
+            volumes = self._volumes.kept(namespace)
         except OSError as error:
             raise VolumesUnreachable(f"the volumes can't be read: {error.strerror or error}") from error
-        used: Mapping[tuple[str, str], int] = {}
+        sizes: Mapping[tuple[str, str], int] = {}
         with contextlib.suppress(NamespaceUnreachable, OSError):  # unknown then
-            used = self._namespace.run(self._volumes.used_bytes) if any(each.mounted for each in found) else used
-        return [replace(each, used_bytes=used.get((each.namespace, each.name))) for each in found]
+            sizes = (
+                self._namespace.run(self._volumes.used_bytes) if any(volume.mounted for volume in volumes) else sizes
+            )
+        return [replace(volume, used_bytes=sizes.get((volume.namespace, volume.name))) for volume in volumes]
 
     def is_mounted(self, namespace: str, name: str) -> bool:
         deadline, pause = time.monotonic() + _LETTING_GO_SECONDS, threading.Event()
@@ -224,9 +227,9 @@ def _mark_claim(image: Path, sandbox: str) -> None:
 
 def _check_claim(image: Path, sandbox: str) -> None:
     """Refuse a claim on a volume of another sandbox, or on a shared one. Raises Refused."""
-    other = _claimed_by(image)
-    if sandbox and other != sandbox:
-        whose = f"belongs to sandbox `{other}`" if other else "is a shared volume"
+    claimant = _claimed_by(image)
+    if sandbox and claimant != sandbox:
+        whose = f"belongs to sandbox `{claimant}`" if claimant else "is a shared volume"
         raise Refused(
             f"volume `{image.stem}` {whose}; rename the volumeClaimTemplate of `{sandbox}`, or delete the volume "
             f"(`paddock delete volume {image.stem} -n {image.parent.name}`)"
@@ -271,8 +274,8 @@ def _make(image: Path, size_bytes: int) -> None:
         volume_growth.fill_holes(new)
         new.rename(image)
     except subprocess.SubprocessError as error:
-        words = str(getattr(error, "stderr", "") or error).strip()
-        raise Refused(f"a file system of {format_bytes(size_bytes)} can't be created: {words}") from error
+        output = str(getattr(error, "stderr", "") or error).strip()
+        raise Refused(f"a file system of {format_bytes(size_bytes)} can't be created: {output}") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise Refused(
@@ -287,9 +290,9 @@ def _make(image: Path, size_bytes: int) -> None:
 def _device(image: Path) -> Iterator[str]:
     """Yield a loop device of the file: its present one, or a new one, which is detached with its last user."""
     with contextlib.ExitStack() as opened:
-        found = opened.enter_context(_held(image))
-        if found:
-            yield found
+        loop_device = opened.enter_context(_held(image))
+        if loop_device:
+            yield loop_device
             return
 
         def hold(path: Path | str) -> int:
@@ -313,11 +316,11 @@ def _device(image: Path) -> Iterator[str]:
 def _held(image: Path) -> Iterator[str]:
     """Yield the file's loop device, "" for none. It is held open, so that it is not reused for another file."""
     with contextlib.ExitStack() as opened:
-        while found := _attached(image):
-            opened.callback(os.close, os.open(found, os.O_RDONLY | os.O_CLOEXEC))
-            if _attached(image) == found:
+        while loop_device := _attached(image):
+            opened.callback(os.close, os.open(loop_device, os.O_RDONLY | os.O_CLOEXEC))
+            if _attached(image) == loop_device:
                 break
-        yield found
+        yield loop_device
 
 
 def _attached(image: Path) -> str:
@@ -327,11 +330,11 @@ def _attached(image: Path) -> str:
 
 def _backing_files() -> dict[str, str]:
     """Return the loop devices of this host, by their files."""
-    found = {}
-    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+    devices = {}
+    for backing_file in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):  # gone meanwhile
-            found[each.read_text().strip()] = f"/dev/{each.parents[1].name}"
-    return found
+            devices[backing_file.read_text().strip()] = f"/dev/{backing_file.parents[1].name}"
+    return devices
 
 
 def _mount_points() -> dict[str, str]:

@@ -36,7 +36,7 @@ _SECONDS = 1.0
 _MOST_ADDRESSES, _MOST_SUBNETS = 16, 32
 _LOCAL, _ROUTES, _RESOLVERS = Path("/proc/self/net/fib_trie"), Path("/proc/self/net/route"), Path("/etc/resolv.conf")
 # Ports to try on hosts of the local network; a refused connection is an answer, too.
-_PRIVATE = tuple(IPv4Network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+_PRIVATE = tuple(IPv4Network(network) for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 _PRIVATE_PORTS = (80, 443)
 _MOST_PRIVATE = 4
 
@@ -47,8 +47,8 @@ class DockerCanary:
     def __init__(self, instance_id: str, client: Client) -> None:
         self._instance_id, self._client = instance_id, client
         self._lock = threading.Lock()
-        short = instance_id.replace("-", "")[:8]
-        self._open, self._sealed = f"pdp-c-{short}", f"pdx-c-{short}"
+        short_id = instance_id.replace("-", "")[:8]
+        self._open, self._sealed = f"pdp-c-{short_id}", f"pdx-c-{short_id}"
 
     def observe_now(self, config: ContainerConfig, range_: str) -> CanaryTry:
         """Run with containers like `config`, on networks of that range (CIDR). Never raises; takes some seconds."""
@@ -78,8 +78,8 @@ class DockerCanary:
 
     def _networks(self) -> list[Any]:
         label = {"label": [f"{LABEL}={self._instance_id}"]}
-        found: list[Any] = self._client.call("networks.list", lambda api: api.networks(filters=label))
-        return found
+        networks: list[Any] = self._client.call("networks.list", lambda api: api.networks(filters=label))
+        return networks
 
     def _drop(self, operation: str, do: Any) -> None:
         try:
@@ -90,33 +90,33 @@ class DockerCanary:
 
     def _tried(self, config: ContainerConfig, range_: str) -> CanaryTry:
         labels = {LABEL: self._instance_id}
-        with ExitStack() as held:
-            boxes, there = [], {each["Name"] for each in self._networks()}
+        with ExitStack() as sockets:
+            boxes, existing_names = [], {network["Name"] for network in self._networks()}
             for name in (self._open, self._sealed):
-                if name not in there:
+                if name not in existing_names:
                     self._make_network(name, range_, labels, sealed=name == self._sealed)
                 boxes.append(self._start(name, replace(config, network_mode=name), labels))
-            aims = [*_host(held, range_), (*METADATA, "the metadata service"), *_local_network(range_)]
-            own = [_listener(held, each) for each in boxes]
+            aims = [*_host(sockets, range_), (*METADATA, "the metadata service"), *_local_network(range_)]
+            listeners = [_listener(sockets, box) for box in boxes]
             attempts = []
-            for box, mine in zip(boxes, own, strict=True):
-                siblings = ((*each, "another sandbox's network") for each in own if each != mine)
+            for box, mine in zip(boxes, listeners, strict=True):
+                siblings = ((*listener, "another sandbox's network") for listener in listeners if listener != mine)
                 attempts += [(box, address, port, what) for address, port, what in (*aims, *siblings)]
-            controls = [(box, *mine, "") for box, mine in zip(boxes, own, strict=True)]
+            controls = [(box, *mine, "") for box, mine in zip(boxes, listeners, strict=True)]
             with ThreadPoolExecutor(32, thread_name_prefix="canary") as pool:
-                answered = list(pool.map(lambda each: _answers(*each[:3]), [*attempts, *controls]))
+                answered = list(pool.map(lambda attempt: _answers(*attempt[:3]), [*attempts, *controls]))
         if not all(answered[len(attempts) :]):
             return CanaryTry(trouble="the canary can't even reach itself, so its result means nothing")
-        seen = [each for each, open_ in zip(attempts, answered, strict=False) if open_]
-        return CanaryTry(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in seen))
+        reached = [attempt for attempt, open_ in zip(attempts, answered, strict=False) if open_]
+        return CanaryTry(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in reached))
 
     def _make_network(self, name: str, range_: str, labels: Mapping[str, str], *, sealed: bool) -> None:
         """Create a network on the last free subnet of the range; sandboxes' subnets may be anywhere in it."""
         fault: Fault | None = None
         for subnet in _last_subnets(range_):
-            made = body(NetworkConfig(name, subnet, sealed=sealed), labels)
+            network_body = body(NetworkConfig(name, subnet, sealed=sealed), labels)
             try:
-                self._client.call("networks.create", _creating(made))
+                self._client.call("networks.create", _creating(network_body))
             except Fault as refused:
                 if "overlap" not in refused.message.lower():
                     raise
@@ -130,13 +130,13 @@ class DockerCanary:
     def _start(self, network: str, config: ContainerConfig, labels: Mapping[str, str]) -> "_Canary":
         seccomp = profile(config.seccomp) if config.seccomp else ""
         # Its shell waits on an open stdin without input.
-        made = {**create_body(config, labels, config.image, seccomp), "OpenStdin": True}
+        container_body = {**create_body(config, labels, config.image, seccomp), "OpenStdin": True}
         name = f"{config.name}-{network}"
-        id_ = self._client.post("containers.create", f"/containers/create?name={name}", made)["Id"]
+        id_ = self._client.post("containers.create", f"/containers/create?name={name}", container_body)["Id"]
         self._client.call("containers.start", lambda api: api.start(id_))
-        found = self._client.call("containers.inspect", lambda api: api.inspect_container(id_))
-        address = found["NetworkSettings"]["Networks"][network]["IPAddress"]
-        return _Canary(str(id_), int(found["State"]["Pid"]), network, str(address))
+        answer = self._client.call("containers.inspect", lambda api: api.inspect_container(id_))
+        address = answer["NetworkSettings"]["Networks"][network]["IPAddress"]
+        return _Canary(str(id_), int(answer["State"]["Pid"]), network, str(address))
 
 
 class _Canary:
@@ -150,23 +150,23 @@ class _Canary:
         return socket_in(self.pid, self.id)
 
 
-def _creating(made: Mapping[str, Any]) -> Callable[[Any], Any]:
-    return lambda api: api.create_network(**made)
+def _creating(network_body: Mapping[str, Any]) -> Callable[[Any], Any]:
+    return lambda api: api.create_network(**network_body)
 
 
-def _listener(held: ExitStack, box: _Canary) -> tuple[str, int]:
+def _listener(sockets: ExitStack, box: _Canary) -> tuple[str, int]:
     """Listen in its network; return address and port."""
-    link = held.enter_context(box.socket())
+    link = sockets.enter_context(box.socket())
     link.bind((box.address, 0))
     link.listen(8)
     return box.address, link.getsockname()[1]
 
 
-def _host(held: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
+def _host(sockets: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
     """Listen on this host's addresses, up to a limit; yield the targets."""
     for address in _addresses(_LOCAL.read_text(), range_)[:_MOST_ADDRESSES]:
         with suppress(OSError):  # the address may be gone by now
-            link = held.enter_context(socket.socket())
+            link = sockets.enter_context(socket.socket())
             link.bind((address, 0))
             link.listen(8)
             yield address, link.getsockname()[1], "this host"
@@ -174,45 +174,47 @@ def _host(held: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
 
 def _addresses(fib_trie: str, range_: str) -> list[str]:
     """Return the host's addresses except loopback, from the kernel's routing table; sandboxes' bridges last."""
-    found: list[str] = []
+    addresses: list[str] = []
     last = ""
     for line in fib_trie.splitlines():
-        words = line.split()
-        if "LOCAL" in words and "/32" in words and not last.startswith("127.") and last not in found:
-            found.append(last)
-        if words and words[0] == "|--":
-            last = words[1]
-    return sorted(found, key=lambda each: IPv4Address(each) in IPv4Network(range_))
+        tokens = line.split()
+        if "LOCAL" in tokens and "/32" in tokens and not last.startswith("127.") and last not in addresses:
+            addresses.append(last)
+        if tokens and tokens[0] == "|--":
+            last = tokens[1]
+    return sorted(addresses, key=lambda address: IPv4Address(address) in IPv4Network(range_))
 
 
 def _local_network(range_: str) -> Iterator[tuple[str, int, str]]:
     """Yield targets on known private hosts: this host's routers and name servers."""
-    own = (*_addresses(_LOCAL.read_text(), range_), "127.0.0.1")
+    own_addresses = (*_addresses(_LOCAL.read_text(), range_), "127.0.0.1")
     resolvers = _RESOLVERS.read_text() if _RESOLVERS.exists() else ""
-    for address in _private_hosts(_ROUTES.read_text(), resolvers, own, range_)[:_MOST_PRIVATE]:
+    for address in _private_hosts(_ROUTES.read_text(), resolvers, own_addresses, range_)[:_MOST_PRIVATE]:
         yield from ((address, port, "the local network") for port in _PRIVATE_PORTS)
 
 
-def _private_hosts(routes: str, resolvers: str, own: Collection[str], range_: str) -> list[str]:
+def _private_hosts(routes: str, resolvers: str, own_addresses: Collection[str], range_: str) -> list[str]:
     """Return private gateways of /proc/net/route and private name servers of resolv.conf, except this host."""
     rows = [line.split() for line in routes.splitlines()[1:]]
     gateways = [str(IPv4Address(socket.ntohl(int(row[2], 16)))) for row in rows if len(row) > 2 and int(row[2], 16)]
-    named = [words[1] for line in resolvers.splitlines() if len(words := line.split()) > 1 and words[0] == "nameserver"]
-    found = [each for each in (*gateways, *named) if each not in own and _is_private(each)]
-    return [each for each in dict.fromkeys(found) if IPv4Address(each) not in IPv4Network(range_)]
+    name_servers = [
+        tokens[1] for line in resolvers.splitlines() if len(tokens := line.split()) > 1 and tokens[0] == "nameserver"
+    ]
+    hosts = [host for host in (*gateways, *name_servers) if host not in own_addresses and _is_private(host)]
+    return [host for host in dict.fromkeys(hosts) if IPv4Address(host) not in IPv4Network(range_)]
 
 
 def _is_private(address: str) -> bool:
     try:
-        return any(IPv4Address(address) in each for each in _PRIVATE)
+        return any(IPv4Address(address) in private_network for private_network in _PRIVATE)
     except AddressValueError:
         return False
 
 
 def _last_subnets(range_: str) -> Iterator[str]:
-    whole = IPv4Network(range_)
-    for number in range(1, min(_MOST_SUBNETS, whole.num_addresses // 16) + 1):
-        yield f"{whole.broadcast_address + 1 - 16 * number}/28"
+    network = IPv4Network(range_)
+    for number in range(1, min(_MOST_SUBNETS, network.num_addresses // 16) + 1):
+        yield f"{network.broadcast_address + 1 - 16 * number}/28"
 
 
 def _answers(box: _Canary, address: str, port: int) -> bool:

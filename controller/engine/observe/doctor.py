@@ -71,29 +71,31 @@ def read_engine_facts(address: str, clock: Clock, *, timeout_seconds: float, loc
 def _shared_users(client: Client) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the users of more than one running sandbox, with the sandboxes' names. Raises Fault."""
     of_ours = {"label": [own.INSTANCE, f"{own.ROLE}=sandbox"]}
-    found: dict[str, list[str]] = {}
+    sandboxes_of_users: dict[str, list[str]] = {}
     for row in client.call("containers.list", lambda api: api.containers(filters=of_ours))[:_MOST_SANDBOXES]:
         with contextlib.suppress(Fault):  # gone meanwhile, or it hangs
-            shown = container_of(client.inspect(str(row["Id"]), timeout_seconds=client.timeout_seconds))[0]
-            found.setdefault(shown.user.partition(":")[0] or "0", []).append(f"{shown.namespace}/{shown.object_name}")
-    yield from ((user, tuple(sorted(names))) for user, names in sorted(found.items()) if len(names) > 1)
+            container = container_of(client.inspect(str(row["Id"]), timeout_seconds=client.timeout_seconds))[0]
+            sandboxes_of_users.setdefault(container.user.partition(":")[0] or "0", []).append(
+                f"{container.namespace}/{container.object_name}"
+            )
+    yield from ((user, tuple(sorted(names))) for user, names in sorted(sandboxes_of_users.items()) if len(names) > 1)
 
 
 def runc_version(version: Mapping[str, Any]) -> str:
     """Return the version of runc in the engine's answer to /version; "" if it has none."""
-    parts = (each for each in version.get("Components") or () if each.get("Name") == "runc")
-    return next((str(each.get("Version") or "") for each in parts), "")
+    parts = (component for component in version.get("Components") or () if component.get("Name") == "runc")
+    return next((str(component.get("Version") or "") for component in parts), "")
 
 
 def _package(name: str) -> str:
     """Return the version of a package installed by dpkg; "" if there is none, or no dpkg."""
     command = ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_PACKAGE_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PACKAGE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    status, _, version = said.stdout.partition(" ")
-    return version.strip() if said.returncode == 0 and status == "installed" else ""
+    status, _, version = done.stdout.partition(" ")
+    return version.strip() if done.returncode == 0 and status == "installed" else ""
 
 
 def read_kernel_facts(
@@ -112,18 +114,20 @@ def read_kernel_facts(
     gauge = HostGauge(clock, proc=root / "proc")
     state = gauge.read(str(_existing(state_dir)))
     net = root / "sys/class/net"
-    known = resolvable(names)
+    resolved_names = resolvable(names)
     guard, resolvers = (firewall or NftFirewall()).guard(), read_private_resolvers(root)
     return KernelFacts(
         root=os.geteuid() == 0,
         controllers=frozenset(_controllers(root)),
-        bridges=tuple(sorted(each.parent.name for each in net.glob("*/bridge"))),
+        bridges=tuple(sorted(bridge.parent.name for bridge in net.glob("*/bridge"))),
         forwarding=_flag(root / "proc/sys/net/ipv4/ip_forward"),
         unguarded=guard.words,
         resolvers=resolvers,
-        dropped_resolvers=tuple(each for each in resolvers if each not in guard.resolvers and not guard.words),
-        resolved=tuple(name for name in names if name in known),
-        unresolved=tuple(name for name in names if name not in known),
+        dropped_resolvers=tuple(
+            resolver for resolver in resolvers if resolver not in guard.resolvers and not guard.words
+        ),
+        resolved=tuple(name for name in names if name in resolved_names),
+        unresolved=tuple(name for name in names if name not in resolved_names),
         clock_synchronised=_synchronised(),
         use=gauge.read(root_dir),
         state_disk=state.disk,
@@ -134,12 +138,12 @@ def read_kernel_facts(
 
 def resolvable(names: Sequence[str]) -> frozenset[str]:
     """Return those of the names that have an address, as this host's name servers say within some seconds."""
-    known: set[str] = set()
+    resolved_names: set[str] = set()
 
     def look_up(name: str) -> None:
         with contextlib.suppress(OSError, UnicodeError):
             if socket.getaddrinfo(name, None):
-                known.add(name)
+                resolved_names.add(name)
 
     threads = [threading.Thread(target=look_up, args=(name,), daemon=True) for name in names]
     deadline = time.monotonic() + _NAMES_SECONDS
@@ -147,20 +151,20 @@ def resolvable(names: Sequence[str]) -> frozenset[str]:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return frozenset(known)
+    return frozenset(resolved_names)
 
 
 def read_socket_facts(path: str) -> SocketFacts:
     """Read a socket file's owner and permissions."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return SocketFacts(path)
     except OSError as error:
         return SocketFacts(path, trouble=error.strerror or str(error))
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(status.st_mode):
         return SocketFacts(path, trouble="it is not a socket")
-    return SocketFacts(path, stat.S_IMODE(found.st_mode), _user(found.st_uid), _group(found.st_gid))
+    return SocketFacts(path, stat.S_IMODE(status.st_mode), _user(status.st_uid), _group(status.st_gid))
 
 
 def group_exists(name: str) -> bool:
@@ -178,16 +182,16 @@ def mount_of(path: str, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> tu
         lines = mountinfo.read_text().splitlines()
     except OSError:
         return "", ()
-    best, found = "", ("", tuple[str, ...]())
+    best, type_and_options = "", ("", tuple[str, ...]())
     for line in lines:
-        own, _, rest = line.partition(" - ")
-        fields, more = own.split(), rest.split()
-        if len(fields) < 6 or len(more) < 3:
+        before_dash, _, after_dash = line.partition(" - ")
+        fields, system_fields = before_dash.split(), after_dash.split()
+        if len(fields) < 6 or len(system_fields) < 3:
             continue
         point = fields[4]
         if _holds(point, path) and len(point) >= len(best):  # of two at one path the later one is on top
-            best, found = point, (more[0], tuple(more[2].split(",")))
-    return found
+            best, type_and_options = point, (system_fields[0], tuple(system_fields[2].split(",")))
+    return type_and_options
 
 
 def _holds(point: str, path: str) -> bool:
@@ -230,7 +234,7 @@ def _skew_seconds(reported: str, now: float) -> float | None:
 
 def _existing(path: Path) -> Path:
     """Return the folder, or its closest existing parent."""
-    return next((each for each in (path, *path.parents) if each.exists()), path)
+    return next((candidate for candidate in (path, *path.parents) if candidate.exists()), path)
 
 
 def _user(number: int) -> str:
@@ -256,16 +260,16 @@ def read_folder_facts(path: str, *, maps: bool = False) -> FolderFacts:
     except OSError as error:
         return FolderFacts(path, trouble=_message(error))
     try:
-        found = os.fstat(opened)
+        status = os.fstat(opened)
         return FolderFacts(
             path,
-            mode=stat.S_IMODE(found.st_mode),
-            owner=_user(found.st_uid),
-            group=_group(found.st_gid),
-            roots=found.st_uid == 0,
+            mode=stat.S_IMODE(status.st_mode),
+            owner=_user(status.st_uid),
+            group=_group(status.st_gid),
+            roots=status.st_uid == 0,
             file_system=mount_of(os.path.realpath(path))[0],
             hosts_own=system_folder_of(opened),
-            maps_ids=_maps_ids(opened, found) if maps else None,
+            maps_ids=_maps_ids(opened, status) if maps else None,
         )
     except OSError as error:
         return FolderFacts(path, trouble=_message(error))
@@ -276,9 +280,9 @@ def read_folder_facts(path: str, *, maps: bool = False) -> FolderFacts:
 def read_volume_facts(folder: Path, most_bytes: int) -> VolumeFacts:
     """Read the host's requirements for volumes, and the existing volumes."""
     sizes = []
-    for each in folder.glob("*/*.img") if os.access(folder, os.R_OK | os.X_OK) else ():
+    for image in folder.glob("*/*.img") if os.access(folder, os.R_OK | os.X_OK) else ():
         try:
-            sizes.append(each.stat().st_size)
+            sizes.append(image.stat().st_size)
         except OSError:
             continue  # gone meanwhile
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -292,13 +296,13 @@ def read_volume_facts(folder: Path, most_bytes: int) -> VolumeFacts:
     )
 
 
-def _maps_ids(folder: int, found: os.stat_result) -> bool | None:
+def _maps_ids(folder: int, status: os.stat_result) -> bool | None:
     """Try id maps on a detached mount; None if that can't be known."""
     maps = IdMaps()
     try:
         tree = mount_calls.tree_of(folder)
         try:
-            namespace = maps.of(Ids(found.st_uid, found.st_gid), _SANDBOX_IDS)
+            namespace = maps.of(Ids(status.st_uid, status.st_gid), _SANDBOX_IDS)
             mount_calls.change(tree, propagation=mount_calls.PRIVATE, user_namespace=namespace)
         finally:
             os.close(tree)

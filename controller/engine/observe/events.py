@@ -98,8 +98,8 @@ class Inspector:
         with self._changed:
             self._changed.wait_for(lambda: self._dirty.keys() - self._busy or self._stopping)
             due = {id_: at_ns for id_, at_ns in self._dirty.items() if id_ not in self._busy}
-            for each in due:
-                del self._dirty[each]
+            for container_id in due:
+                del self._dirty[container_id]
             self._busy.update(due)
             return None if self._stopping else due
 
@@ -134,15 +134,15 @@ class Inspector:
 
     def _hangs(self, container_id: str) -> bool:
         """Tell whether the engine did not answer for it before; only the background observer retries then."""
-        seen = self._view.seen(container_id)
-        return seen is not None and seen.container.state is State.UNKNOWN
+        view_entry = self._view.seen(container_id)
+        return view_entry is not None and view_entry.container.state is State.UNKNOWN
 
     def _known_since(self, container_id: str, at_ns: int) -> bool:
         """Tell whether the container was inspected after the event, by the host's clock."""
-        seen = self._view.seen(container_id)
-        if seen is None or seen.drift_ns is None or not self._same_clock:
+        view_entry = self._view.seen(container_id)
+        if view_entry is None or view_entry.drift_ns is None or not self._same_clock:
             return False
-        return seen.at_ns > at_ns and abs(clock_drift_ns() - seen.drift_ns) < _DRIFT_NS
+        return view_entry.at_ns > at_ns and abs(clock_drift_ns() - view_entry.drift_ns) < _DRIFT_NS
 
 
 class EventStream:
@@ -198,22 +198,22 @@ class EventStream:
     def _run(self) -> None:
         pause = self._first_pause
         while not self._stopping.is_set():
-            began = time.monotonic()
+            started = time.monotonic()
             guarded(self._watch)
             self._meter.gauge("paddock_docker_event_stream_connected", 0)
             if self._stopping.is_set():
                 return
             # Either the engine is unreachable, which this records, or events were missed: the next connect resyncs.
             self._background.request()
-            pause = self._first_pause if time.monotonic() - began > self._longest_pause else pause
+            pause = self._first_pause if time.monotonic() - started > self._longest_pause else pause
             self._rest(pause)
             pause = min(pause * 2, self._longest_pause)
 
     def _rest(self, seconds: float) -> None:
         """Wait before the next attempt, or until an engine that was down listens again."""
         until, away = time.monotonic() + seconds, not listens(self._client.base_url)
-        while (left := until - time.monotonic()) > 0:
-            if self._stopping.wait(min(left, _LISTENING_SECONDS) if away else left):
+        while (seconds_left := until - time.monotonic()) > 0:
+            if self._stopping.wait(min(seconds_left, _LISTENING_SECONDS) if away else seconds_left):
                 return
             if away and listens(self._client.base_url):
                 return
@@ -284,9 +284,9 @@ class EventStream:
             if attributes.get("name") in self._view.now.networks:
                 self._background.request()
             return
-        seen = self._view.seen(str(attributes.get("container", "")))
-        if seen is not None:
-            self._inspector.mark(seen.container.id, seen.container.name, int(event.get("timeNano") or 0))
+        view_entry = self._view.seen(str(attributes.get("container", "")))
+        if view_entry is not None:
+            self._inspector.mark(view_entry.container.id, view_entry.container.name, int(event.get("timeNano") or 0))
 
 
 def container_events(instance_id: str) -> Mapping[str, list[str]]:
@@ -303,9 +303,9 @@ NETWORK_EVENTS: Mapping[str, list[str]] = {
 
 
 def _read_lines(wire: HttpStream, take: Callable[[bytes], None]) -> None:
-    rest = b""
+    remainder = b""
     while piece := wire.read():
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, remainder = (remainder + piece).split(b"\n")
         for line in lines:
             if line.strip():
                 take(line)

@@ -102,37 +102,41 @@ class Observer:
 
     def read(self, reference: str) -> Seen:
         """Inspect one container, by id or name, into the view. Raises Fault (404: gone, and recorded), Foreign."""
-        seen = self._inspected(reference)
-        self._view.put(seen)
-        return seen
+        view_entry = self._inspected(reference)
+        self._view.put(view_entry)
+        return view_entry
 
     def known(self, container_id: str) -> Container:
         """Return a container as last observed; inspect it if it never was. Raises Fault, Foreign."""
-        seen = self._view.seen(container_id)
-        return (seen or self.read(container_id)).container
+        view_entry = self._view.seen(container_id)
+        return (view_entry or self.read(container_id)).container
 
     def inside(self, container_id: str) -> Container:
         """Return a container attested now; the engine is called only if its inside can't be read.
 
         Raises Fault, Foreign.
         """
-        seen = self._view.seen(container_id)
-        shown = self._attested(seen.container) if seen is not None and seen.container.state in _LIVE else None
-        if seen is None or shown is None or shown.inside is None or shown.inside.unread:
+        view_entry = self._view.seen(container_id)
+        attested = (
+            self._attested(view_entry.container)
+            if view_entry is not None and view_entry.container.state in _LIVE
+            else None
+        )
+        if view_entry is None or attested is None or attested.inside is None or attested.inside.unread:
             return self.read(container_id).container
-        self._view.put(replace(seen, container=shown))  # its other data may have been updated meanwhile
-        return shown
+        self._view.put(replace(view_entry, container=attested))  # its other data may have been updated meanwhile
+        return attested
 
     def paused(self, container_id: str) -> None:
         """Watch a paused container for a stuck exec, before calls time out."""
         self._stuck_execs.soon(container_id, self._hangs)
 
-    def beginning(self, container_id: str, begun: Callable[[], bool]) -> None:
-        """Watch a starting command until it has `begun`, so that the engine does not wait for it for ever.
+    def beginning(self, container_id: str, has_begun: Callable[[], bool]) -> None:
+        """Watch a starting command until it `has_begun`, so that the engine does not wait for it for ever.
 
         A container that hangs meanwhile becomes Unknown.
         """
-        self._stuck_execs.soon(container_id, self._hangs, begun)
+        self._stuck_execs.soon(container_id, self._hangs, has_begun)
 
     def free(self, container_id: str) -> bool:
         """Kill a stuck exec of that container; return whether there was one."""
@@ -146,8 +150,8 @@ class Observer:
 
     def _hangs(self, container_id: str) -> bool:
         """Tell whether the container hangs; then it becomes Unknown."""
-        seen = self._view.seen(container_id)
-        if seen is not None and seen.container.state is State.UNKNOWN:
+        view_entry = self._view.seen(container_id)
+        if view_entry is not None and view_entry.container.state is State.UNKNOWN:
             return True
         try:
             self._client.inspect(container_id, timeout_seconds=_SOON_SECONDS)
@@ -176,8 +180,8 @@ class Observer:
         measured = self._measured(container, configured)
         if measured is None and container.state in _LIVE and self._same_host:
             container = replace(container, limits=None)  # what was configured may be in force or not
-        shown = self._attested(measured or container)
-        return Seen(shown, configured, ticket, at_ns, drift_ns, measured=measured is not None)
+        attested = self._attested(measured or container)
+        return Seen(attested, configured, ticket, at_ns, drift_ns, measured=measured is not None)
 
     def observe_now(self, *, full: bool = False) -> bool:
         """Observe everything once; return False if the engine is unreachable (the view is blind then).
@@ -185,7 +189,7 @@ class Observer:
         After a blind period it is always a full resync: events were missed.
         """
         with self._one_at_a_time:
-            full, began = full or bool(self._view.now.blind), time.perf_counter()
+            full, started = full or bool(self._view.now.blind), time.perf_counter()
             ticket = self._view.ticket()
             engine_run = engine_run_of(self._client.base_url)
             self._read_guard()
@@ -194,19 +198,23 @@ class Observer:
                 rows = self._client.call("containers.list", self._list)
                 ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
                 hanging = {id_: row for id_, row in ours.items() if self._known_to_hang(id_)}
-                found = self._look_at_all((ours[id_] for id_ in ours.keys() - hanging.keys()), full=full)
+                changes = self._look_at_all((ours[id_] for id_ in ours.keys() - hanging.keys()), full=full)
             except Fault as fault:
                 self._view.blind(fault.message)
                 return False
-            self._view.settle(ticket, found, frozenset(ours), engine_run=engine_run)
+            self._view.settle(ticket, changes, frozenset(ours), engine_run=engine_run)
             self._try_again(hanging.values())
             self._cgroups.keep_only(ours.keys())
-            self._mount_tables = {id_: each for id_, each in self._mount_tables.items() if id_ in ours}
+            self._mount_tables = {id_: table for id_, table in self._mount_tables.items() if id_ in ours}
             if self._mounts:
-                held = self._view.now.containers.items()
-                alive = {uid for uid, own in held if any(each.state in _LIVE for each in own)}
-                self._mounts.sweep({uid for uid, _ in held}, alive)
-            self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - began)
+                containers_by_uid = self._view.now.containers.items()
+                alive = {
+                    uid
+                    for uid, containers in containers_by_uid
+                    if any(container.state in _LIVE for container in containers)
+                }
+                self._mounts.sweep({uid for uid, _ in containers_by_uid}, alive)
+            self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - started)
             return True
 
     def _list(self, api: Any) -> list[dict[str, Any]]:
@@ -216,42 +224,42 @@ class Observer:
         return listed
 
     def _known_to_hang(self, container_id: str) -> bool:
-        known = self._view.seen(container_id)
-        return known is not None and known.container.state is State.UNKNOWN
+        view_entry = self._view.seen(container_id)
+        return view_entry is not None and view_entry.container.state is State.UNKNOWN
 
     def _try_again(self, hanging: Iterable[Mapping[str, Any]]) -> None:
         """Retry containers that were Unknown, the longest ago first, and only as many as one wait allows."""
 
         def looked_at(row: Mapping[str, Any]) -> int:
-            known = self._view.seen(str(row["Id"]))
-            return known.ticket if known else 0
+            view_entry = self._view.seen(str(row["Id"]))
+            return view_entry.ticket if view_entry else 0
 
         try:
-            for seen in self._inspect_all(sorted(hanging, key=looked_at)[:_AT_A_TIME]):
-                self._view.put(seen)
+            for view_entry in self._inspect_all(sorted(hanging, key=looked_at)[:_AT_A_TIME]):
+                self._view.put(view_entry)
         except Fault as fault:
             self._view.blind(fault.message)
 
     def _look_at_all(self, rows: Iterable[Mapping[str, Any]], *, full: bool) -> list[Seen]:
         """Return the changes of these containers. Raises Fault if the engine becomes unreachable."""
-        asked, found = [], []
+        rows_to_inspect, changes = [], []
         for row in rows:
-            known = self._view.seen(str(row["Id"]))
-            if full or known is None or not _same(known.container, row):
-                asked.append(row)
-            elif known.container.state in _LIVE:
+            view_entry = self._view.seen(str(row["Id"]))
+            if full or view_entry is None or not _same(view_entry.container, row):
+                rows_to_inspect.append(row)
+            elif view_entry.container.state in _LIVE:
                 ticket = self._view.ticket()
-                measured = self._measured(known.container, known.configured)
-                if measured is None or (measured.cgroups_lost and not known.container.cgroups_lost):
+                measured = self._measured(view_entry.container, view_entry.configured)
+                if measured is None or (measured.cgroups_lost and not view_entry.container.cgroups_lost):
                     # If the cgroups were readable before, the process has changed or moved; else the host hides them.
-                    asked += [row] if known.measured else []
+                    rows_to_inspect += [row] if view_entry.measured else []
                     continue
-                shown = self._attested(measured) if self._mounts_moved(measured) else measured
-                if shown.inside is not None and shown.inside.unread and shown is not measured:
-                    asked.append(row)  # it may have ended: the engine knows
-                elif shown != known.container:
-                    found.append(replace(known, container=shown, ticket=ticket, measured=True))
-        return [*found, *self._inspect_all(asked)]
+                current = self._attested(measured) if self._mounts_moved(measured) else measured
+                if current.inside is not None and current.inside.unread and current is not measured:
+                    rows_to_inspect.append(row)  # it may have ended: the engine knows
+                elif current != view_entry.container:
+                    changes.append(replace(view_entry, container=current, ticket=ticket, measured=True))
+        return [*changes, *self._inspect_all(rows_to_inspect)]
 
     def _mounts_moved(self, container: Container) -> bool:
         """Tell whether anything was mounted or unmounted inside since the last call. Costs a fifth of attesting."""
@@ -269,18 +277,18 @@ class Observer:
         Raises Fault if the whole engine does not answer.
         """
         if len(rows) < 2:
-            found = [self._inspect(row) for row in rows]
+            answers = [self._inspect(row) for row in rows]
         else:
             with ThreadPoolExecutor(min(_AT_A_TIME, len(rows)), thread_name_prefix="engine-look") as pool:
-                found = list(pool.map(self._inspect, rows))
-        late = [each for each in found if isinstance(each, Fault) and each.kind == "timeout"]
+                answers = list(pool.map(self._inspect, rows))
+        late = [answer for answer in answers if isinstance(answer, Fault) and answer.kind == "timeout"]
         if late and not self._client.answers(self._observe_seconds):
             raise late[0]
-        seen = (
-            self._unreadable(row, each) if isinstance(each, Fault) else each
-            for row, each in zip(rows, found, strict=True)
+        entries = (
+            self._unreadable(row, answer) if isinstance(answer, Fault) else answer
+            for row, answer in zip(rows, answers, strict=True)
         )
-        return [each for each in seen if each is not None]
+        return [entry for entry in entries if entry is not None]
 
     def _inspect(self, row: Mapping[str, Any]) -> Seen | Fault | None:
         """Inspect a row's container; None if it is gone or foreign. Raises Fault if the engine is unreachable."""
@@ -296,13 +304,13 @@ class Observer:
 
     def _unreadable(self, row: Mapping[str, Any], fault: Fault) -> Seen | None:
         """Return a listed container as Unknown; None if another call waits for it already."""
-        known = self._view.seen(str(row["Id"]))
-        if fault.kind == "busy" and known is not None:
+        view_entry = self._view.seen(str(row["Id"]))
+        if fault.kind == "busy" and view_entry is not None:
             return None
-        if known is None or known.container.state is not State.UNKNOWN:
+        if view_entry is None or view_entry.container.state is not State.UNKNOWN:
             log.warning("container unreadable: %s: %s", name_of(row), fault.message)
         ticket = self._view.ticket()
-        return unknown(known, ticket) if known else Seen(unreadable_container(row), _NO_LIMITS, ticket)
+        return unknown(view_entry, ticket) if view_entry else Seen(unreadable_container(row), _NO_LIMITS, ticket)
 
     def _attested(self, container: Container) -> Container:
         """Return a container with its mounts, and a live one with its attested inside."""
@@ -335,8 +343,8 @@ class Observer:
             frozen = read_frozen_memory(self._cgroups, container.id, container.pid)
         # The engine's swap setting applies from the next start on, even if the kernel's differs now.
         limits, swap_bytes = in_force(configured, reading), reading.swap_bytes or container.out_of_band.swap_bytes
-        known = (container.limits, container.out_of_band.swap_bytes, container.frozen_memory)
-        if (limits, swap_bytes, frozen) == known:
+        former = (container.limits, container.out_of_band.swap_bytes, container.frozen_memory)
+        if (limits, swap_bytes, frozen) == former:
             return container
         out_of_band = replace(container.out_of_band, swap_bytes=swap_bytes)
         return replace(container, limits=limits, cgroups_lost=False, out_of_band=out_of_band, frozen_memory=frozen)
@@ -394,8 +402,8 @@ class BackgroundObserver:
     def _run(self) -> None:
         pause = self._first_pause
         retry = False
-        while (asked := self._next(pause if retry else None)) is not None:
-            guarded(self._observer.observe_now, full=asked)
+        while (is_full := self._next(pause if retry else None)) is not None:
+            guarded(self._observer.observe_now, full=is_full)
             retry = bool(self._view.now.blind) or self._any_unknown()
             pause = min(pause * 2, self._longest_pause) if retry else self._first_pause
 
@@ -407,8 +415,8 @@ class BackgroundObserver:
             return None if self._stopping else full
 
     def _any_unknown(self) -> bool:
-        seen = self._view.now.containers.values()
-        return any(each.state is State.UNKNOWN for group in seen for each in group)
+        groups = self._view.now.containers.values()
+        return any(container.state is State.UNKNOWN for group in groups for container in group)
 
 
 def guarded(do: Callable[..., object], /, **options: Any) -> None:

@@ -41,17 +41,17 @@ class DockerProbes:
             return ProbeResult("unknown", str(error))
 
     def _exec(self, watch: Watch, action: ExecAction) -> ProbeResult:
-        timeout, begun = watch.probe.timeout_seconds, time.monotonic()
+        timeout, started = watch.probe.timeout_seconds, time.monotonic()
         try:
             # Closing the stream kills a command that still runs.
             with contextlib.closing(
                 self._streams.exec(watch.run[0], action.command, timeout_seconds=timeout)
             ) as stream:
-                said, size = b"", 0
+                output, size = b"", 0
                 for chunk in stream:
                     if chunk.stream == "exit":
-                        return _exit(int(chunk.data), said, timeout, time.monotonic() - begun)
-                    said, size = said + chunk.data[: _MESSAGE_BYTES - len(said)], size + len(chunk.data)
+                        return _exit(int(chunk.data), output, timeout, time.monotonic() - started)
+                    output, size = output + chunk.data[: _MESSAGE_BYTES - len(output)], size + len(chunk.data)
                     if size > _OUTPUT_BYTES:
                         return ProbeResult("failure", f"the command wrote more than {_OUTPUT_BYTES >> 10} KiB")
         except StreamError as error:
@@ -59,13 +59,13 @@ class DockerProbes:
         return ProbeResult("unknown", "the command's exit code is unknown")
 
 
-def _exit(code: int, said: bytes, timeout: int, took: float) -> ProbeResult:
+def _exit(code: int, output: bytes, timeout: int, took: float) -> ProbeResult:
     if code == 0:
         return _PASSED
     if code == TIMED_OUT and took >= timeout:
         return ProbeResult("failure", f"no answer within {timeout} s; the command was killed")
-    words = _plain(said)
-    return ProbeResult("failure", f"exit code {code}" + (f": {words}" if words else ""))
+    message = _plain(output)
+    return ProbeResult("failure", f"exit code {code}" + (f": {message}" if message else ""))
 
 
 def _network(sock: socket.socket, watch: Watch, deadline: float) -> ProbeResult:
@@ -84,10 +84,10 @@ def _network(sock: socket.socket, watch: Watch, deadline: float) -> ProbeResult:
 def _http(sock: socket.socket, action: HttpGetAction, deadline: float) -> ProbeResult:
     """Send a request, and read the status line only. Raises OSError."""
     host = action.host or f"localhost:{action.port}"
-    asked = f"GET {action.path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: paddock-probe\r\nAccept: */*\r\n"
+    request = f"GET {action.path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: paddock-probe\r\nAccept: */*\r\n"
     with _tls(sock, deadline) if action.scheme == "HTTPS" else contextlib.nullcontext(sock) as way:
         _until(way, deadline)
-        way.sendall(f"{asked}Connection: close\r\n\r\n".encode("ascii"))
+        way.sendall(f"{request}Connection: close\r\n\r\n".encode("ascii"))
         line = b""
         while b"\n" not in line and len(line) < _STATUS_LINE_BYTES:
             _until(way, deadline)
@@ -99,8 +99,8 @@ def _http(sock: socket.socket, action: HttpGetAction, deadline: float) -> ProbeR
 
 
 def _status(line: bytes, action: HttpGetAction) -> ProbeResult:
-    version, _, rest = line.strip().partition(b" ")
-    code = rest[:3]
+    version, _, status_text = line.strip().partition(b" ")
+    code = status_text[:3]
     if not version.startswith(b"HTTP/") or len(code) != 3 or not code.isdigit():
         return ProbeResult("failure", f"port {action.port}: the answer is not HTTP: {_plain(line) or 'nothing'}")
     if 200 <= int(code) < 400:
@@ -118,13 +118,13 @@ def _tls(sock: socket.socket, deadline: float) -> ssl.SSLSocket:
 
 def _until(sock: socket.socket, deadline: float) -> None:
     """Set the time-out of the next call to the deadline. Raises TimeoutError."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds_left = deadline - time.monotonic()
+    if seconds_left <= 0:
         raise TimeoutError
-    sock.settimeout(left)
+    sock.settimeout(seconds_left)
 
 
 def _plain(data: bytes) -> str:
     """Return a sandbox's output on one line, without control characters."""
     text = data[:_MESSAGE_BYTES].decode(errors="replace")
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

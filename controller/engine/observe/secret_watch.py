@@ -24,11 +24,11 @@ class SecretWatch:
     def follow(self) -> None:
         """Read the containers again of which the view does not say yet that their files are outdated."""
         for uid in self._mounts.outdated():
-            for each in self._view.now.containers.get(uid, ()):
-                if any(mount.outdated for mount in each.bound):
+            for container in self._view.now.containers.get(uid, ()):
+                if any(mount.outdated for mount in container.bound):
                     continue
                 try:
-                    self._observer.read(each.id)
+                    self._observer.read(container.id)
                 except (Fault, Foreign):
                     continue  # gone, or tried again at the next poll
 

@@ -79,46 +79,46 @@ class View:
 
     def by_name(self, uid: str, name: str) -> Container | None:
         """Return the container of that object and name, if observed."""
-        return next((each for each in self._now.containers.get(uid, ()) if each.name == name), None)
+        return next((container for container in self._now.containers.get(uid, ()) if container.name == name), None)
 
-    def put(self, seen: Seen) -> None:
+    def put(self, entry: Seen) -> None:
         """Record an inspected container."""
-        self._change(found=(seen,))
+        self._change(entries=(entry,))
 
     def doubt(self, container_id: str) -> None:
         """Mark a container that can't be inspected as Unknown."""
-        known = self._seen.get(container_id)
-        if known is not None:
-            self.put(unknown(known, self.ticket()))
+        entry = self._seen.get(container_id)
+        if entry is not None:
+            self.put(unknown(entry, self.ticket()))
 
     def gone(self, container_id: str) -> None:
         """Record the certain removal of a container."""
-        self._change(gone=(container_id,))
+        self._change(removed_ids=(container_id,))
 
     def not_found(self, container_id: str, ticket: int) -> None:
         """Record a 404 of an inspect. It means removal only for a container that was inspected before.
 
         The engine lists a container during its creation, some time before it can be inspected.
         """
-        known = self._seen.get(container_id)
-        if known is not None and known.ticket < ticket:
+        entry = self._seen.get(container_id)
+        if entry is not None and entry.ticket < ticket:
             self.gone(container_id)
 
     def settle(
-        self, ticket: int, found: Iterable[Seen], listed: frozenset[str], *, engine_run: EngineRun | None = None
+        self, ticket: int, entries: Iterable[Seen], listed: frozenset[str], *, engine_run: EngineRun | None = None
     ) -> None:
-        """Record a complete observation: `found` was read in it, `listed` is every id of ours that the engine listed.
+        """Record a complete observation: `entries` were read in it, `listed` is every id that the engine listed.
 
         A container observed before the list and not listed is gone. `engine_run` is the engine's at that time.
         """
         now = self._clock.now()
         lost = self._lost(engine_run, now)
         self._engine_run = engine_run or self._engine_run
-        self._change(found=found, listed=listed, ticket=ticket, blind="", at=now, lost=lost)
+        self._change(entries=entries, listed=listed, ticket=ticket, blind="", at=now, lost=lost)
 
     def _lost(self, engine_run: EngineRun | None, now: float) -> tuple[float, float]:
         """Return the engine's latest downtime. With live-restore no container ends with the engine."""
-        before, known = self._now, self._engine_run
+        before, last_run = self._now, self._engine_run
         if before.facts.live_restore:
             return before.lost
         if not before.at:  # our first observation: only the engine's start tells about the time before
@@ -126,7 +126,7 @@ class View:
                 return before.lost
             # Later exits are not due to the engine's start, however recent.
             return engine_run.began_at - _STOPPING_SECONDS, min(engine_run.began_at + _STARTING_SECONDS, now)
-        again = not engine_run.same(known) if engine_run and known else bool(before.blind)
+        again = not engine_run.same(last_run) if engine_run and last_run else bool(before.blind)
         return (before.at - _SHUTDOWN_SECONDS, now) if again else before.lost
 
     def died(self, container_id: str, exit_code: int, at: float) -> None:
@@ -137,21 +137,21 @@ class View:
             while len(self._died) > _ENDS_KEPT:
                 del self._died[next(iter(self._died))]
         if container_id in self._gone:
-            self._change(gone=(container_id,))
+            self._change(removed_ids=(container_id,))
 
-    def blind(self, words: str) -> None:
+    def blind(self, reason: str) -> None:
         """Record that the engine is unreachable. Containers stay as last observed."""
-        self._change(blind=words)
+        self._change(blind=reason)
 
     def networks(self, networks: Mapping[str, Network]) -> None:
         """Record all our bridges, as just listed."""
         if networks != self._now.networks:
             self._change(networks=networks)
 
-    def guard(self, found: FirewallState) -> None:
+    def guard(self, state: FirewallState) -> None:
         """Record the host's guard of networks."""
-        if (found.words, found.lost) != (self._now.unguarded, self._now.guard_lost):
-            self._change(unguarded=found.words, guard_lost=found.lost)
+        if (state.words, state.lost) != (self._now.unguarded, self._now.guard_lost):
+            self._change(unguarded=state.words, guard_lost=state.lost)
 
     def facts(self, facts: HostFacts) -> None:
         """Record the engine's facts."""
@@ -159,15 +159,15 @@ class View:
 
     def agent(self, image: str) -> None:
         """Record the id of the agent's image; "" if it is not on this host."""
-        known = self._now.facts
-        if known.engine_version and known.agent != image:
-            self._change(facts=replace(known, agent=image))
+        facts = self._now.facts
+        if facts.engine_version and facts.agent != image:
+            self._change(facts=replace(facts, agent=image))
 
     def _change(
         self,
         *,
-        found: Iterable[Seen] = (),
-        gone: Iterable[str] = (),
+        entries: Iterable[Seen] = (),
+        removed_ids: Iterable[str] = (),
         listed: frozenset[str] | None = None,
         ticket: int = 0,
         **fields: Any,
@@ -175,64 +175,68 @@ class View:
         with self._lock:
             by_uid = dict(self._now.containers)
             missing = () if listed is None else self._missing(ticket, listed)
-            self._mark_gone(by_uid, (*gone, *missing))
-            self._merge(by_uid, found)
+            self._mark_gone(by_uid, (*removed_ids, *missing))
+            self._merge(by_uid, entries)
             before = self._now
-            ends = self._ends_of(before.ends, (*gone, *missing))
+            ends = self._ends_of(before.ends, (*removed_ids, *missing))
             after = replace(before, **{"containers": MappingProxyType(by_uid), "ends": ends, **fields})
-            moved = replace(after, at=before.at) != before
+            has_changed = replace(after, at=before.at) != before
             # An observation without changes updates the time only, and wakes nobody.
             # A blind view keeps the time of its last complete observation.
-            at = self._clock.now() if moved and not after.blind else after.at
-            self._now = replace(after, revision=before.revision + moved, at=at)
-        if moved:
+            at = self._clock.now() if has_changed and not after.blind else after.at
+            self._now = replace(after, revision=before.revision + has_changed, at=at)
+        if has_changed:
             self._wake()
 
-    def _ends_of(self, before: Mapping[str, End], gone: Iterable[str]) -> Mapping[str, End]:
+    def _ends_of(self, before: Mapping[str, End], removed_ids: Iterable[str]) -> Mapping[str, End]:
         """Return the exits of removed containers, the newest last."""
-        fresh = {id_: self._died[id_] for id_ in gone if id_ in self._died}
+        fresh = {id_: self._died[id_] for id_ in removed_ids if id_ in self._died}
         if all(before.get(id_) == end for id_, end in fresh.items()):
             return before
-        kept = {**before, **fresh}
-        return MappingProxyType(dict(list(kept.items())[-_ENDS_KEPT:]))
+        ends = {**before, **fresh}
+        return MappingProxyType(dict(list(ends.items())[-_ENDS_KEPT:]))
 
     def _missing(self, ticket: int, listed: frozenset[str]) -> tuple[str, ...]:
-        return tuple(id_ for id_, known in self._seen.items() if id_ not in listed and known.ticket < ticket)
+        return tuple(id_ for id_, entry in self._seen.items() if id_ not in listed and entry.ticket < ticket)
 
-    def _merge(self, by_uid: dict[str, tuple[Container, ...]], found: Iterable[Seen]) -> None:
-        for each in found:
-            id_ = each.container.id
-            known = self._seen.get(id_)
-            if id_ in self._gone or (known is not None and known.ticket > each.ticket):
+    def _merge(self, by_uid: dict[str, tuple[Container, ...]], entries: Iterable[Seen]) -> None:
+        for entry in entries:
+            id_ = entry.container.id
+            former = self._seen.get(id_)
+            if id_ in self._gone or (former is not None and former.ticket > entry.ticket):
                 continue
-            self._seen[id_] = each
-            if known is None or known.container != each.container:
-                _replace_in(by_uid, each.container)
+            self._seen[id_] = entry
+            if former is None or former.container != entry.container:
+                _replace_in(by_uid, entry.container)
 
     def _mark_gone(self, by_uid: dict[str, tuple[Container, ...]], ids: Iterable[str]) -> None:
         for id_ in ids:
             self._gone[id_] = None
-            known = self._seen.pop(id_, None)
-            if known is not None:
-                _drop_from(by_uid, known.container)
+            entry = self._seen.pop(id_, None)
+            if entry is not None:
+                _drop_from(by_uid, entry.container)
         while len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
 
 
-def unknown(known: Seen, ticket: int) -> Seen:
+def unknown(entry: Seen, ticket: int) -> Seen:
     """Return the same container as Unknown."""
-    return Seen(replace(known.container, state=State.UNKNOWN), known.configured, ticket)
+    return Seen(replace(entry.container, state=State.UNKNOWN), entry.configured, ticket)
 
 
 def _replace_in(by_uid: dict[str, tuple[Container, ...]], container: Container) -> None:
-    others = [each for each in by_uid.get(container.uid, ()) if each.id != container.id]
-    by_uid[container.uid] = tuple(sorted([*others, container], key=lambda each: (each.created_at, each.id)))
+    other_containers = [
+        other_container for other_container in by_uid.get(container.uid, ()) if other_container.id != container.id
+    ]
+    by_uid[container.uid] = tuple(
+        sorted([*other_containers, container], key=lambda listed: (listed.created_at, listed.id))
+    )
 
 
 def _drop_from(by_uid: dict[str, tuple[Container, ...]], container: Container) -> None:
-    left = tuple(each for each in by_uid.get(container.uid, ()) if each.id != container.id)
-    if left:
-        by_uid[container.uid] = left
+    remaining = tuple(listed for listed in by_uid.get(container.uid, ()) if listed.id != container.id)
+    if remaining:
+        by_uid[container.uid] = remaining
     else:
         by_uid.pop(container.uid, None)
 

@@ -187,8 +187,8 @@ class Capturer:
         """
         if request.writable:
             if not container.layer_path:
-                words = "this engine's image store gives no access to its root layer; use a level or template with a"
-                raise SnapshotError("Unsupported", f"{words} read-only root file system, or the overlay2 driver")
+                message = "this engine's image store gives no access to its root layer; use a level or template with a"
+                raise SnapshotError("Unsupported", f"{message} read-only root file system, or the overlay2 driver")
             yield "root", "/", "", os.open(container.layer_path, _READ)
         for path in request.tmpfs:
             opened = _open_inside(container, path)

@@ -97,13 +97,13 @@ def take_in(
             load(image)
             image.unlink()
     except (TarError, Unsafe, KeyError, TypeError, ValueError, RecursionError) as error:
-        words = str(error) if isinstance(error, TarError | Unsafe) else "its description can't be read"
-        raise SnapshotError("Damaged", f"the archive is no snapshot of Paddock, or damaged: {words}") from error
+        reason = str(error) if isinstance(error, TarError | Unsafe) else "its description can't be read"
+        raise SnapshotError("Damaged", f"the archive is no snapshot of Paddock, or damaged: {reason}") from error
     except BoundExceeded as error:
         raise SnapshotError("TooLarge", f"the archive: {error}") from error
-    kept = {part.file for part in content.parts}
+    part_files = {part.file for part in content.parts}
     for path in place.iterdir():
-        if path.name not in kept and path.name != "capture.json":
+        if path.name not in part_files and path.name != "capture.json":
             path.unlink()
     content = replace(content, uid=uid, namespace=namespace, name=name, imported=True)
     folder.finish(content)
@@ -140,16 +140,16 @@ def _blob_name(described: Mapping[str, Any]) -> str:
 
 def _reading(pieces: Iterator[bytes]) -> Callable[[int], bytes]:
     """Return a reader of at most n bytes over pieces of any size."""
-    rest = b""
+    remainder = b""
 
     def read(count: int) -> bytes:
-        nonlocal rest
-        while not rest:
+        nonlocal remainder
+        while not remainder:
             piece = next(pieces, None)
             if piece is None:
                 return b""
-            rest = piece
-        data, rest = rest[:count], rest[count:]
+            remainder = piece
+        data, remainder = remainder[:count], remainder[count:]
         return data
 
     return read
@@ -196,15 +196,17 @@ def _store(reader: Reader, path: Path) -> str:
 def _content(texts: Mapping[str, bytes], place: Path) -> tuple[SnapshotContent, Path | None]:
     """Return the snapshot's description with the files of its parts, and its image. Raises KeyError, ValueError ..."""
     index = json.loads(texts["index.json"])
-    (listed,) = (each for each in index["manifests"] if each.get("artifactType") == ARTIFACT)
+    (listed,) = (
+        manifest_entry for manifest_entry in index["manifests"] if manifest_entry.get("artifactType") == ARTIFACT
+    )
     manifest = json.loads(_text(place, listed))
     stored = json.loads(_text(place, manifest["config"]))
     content = content_of({**stored, "uid": "", "imported": True})
     if content.architecture != platform.machine():
-        words = f"it was taken on {content.architecture}, and this host is {platform.machine()}"
-        raise SnapshotError("Foreign", f"the archive does not fit: {words}")
-    layers = [_path(place, each) for each in manifest["layers"] if each["mediaType"] != _IMAGE]
-    images = [_path(place, each) for each in manifest["layers"] if each["mediaType"] == _IMAGE]
+        difference = f"it was taken on {content.architecture}, and this host is {platform.machine()}"
+        raise SnapshotError("Foreign", f"the archive does not fit: {difference}")
+    layers = [_path(place, layer) for layer in manifest["layers"] if layer["mediaType"] != _IMAGE]
+    images = [_path(place, layer) for layer in manifest["layers"] if layer["mediaType"] == _IMAGE]
     if len(layers) != len(content.parts) or not all(path.is_file() for path in (*layers, *images)):
         raise TarError("a part is missing")
     parts = tuple(

@@ -71,10 +71,10 @@ class SnapshotFolder:
         path = self.path(uid) / CONTENT
         try:
             written_at = path.stat().st_mtime_ns
-            known = self._known.get(uid)
-            if known is None or known[0] != written_at:
-                known = self._known[uid] = written_at, content_of(json.loads(path.read_text()))
-            return known[1]
+            cached = self._known.get(uid)
+            if cached is None or cached[0] != written_at:
+                cached = self._known[uid] = written_at, content_of(json.loads(path.read_text()))
+            return cached[1]
         except FileNotFoundError:
             self._known.pop(uid, None)
             return None
@@ -89,8 +89,10 @@ class SnapshotFolder:
 
     def by_name(self, namespace: str, name: str) -> SnapshotContent | None:
         """Return the newest snapshot of that name. Raises OSError."""
-        named = [each for each in self.contents().values() if (each.namespace, each.name) == (namespace, name)]
-        return max(named, key=lambda content: content.captured_at, default=None)
+        matches = [
+            content for content in self.contents().values() if (content.namespace, content.name) == (namespace, name)
+        ]
+        return max(matches, key=lambda content: content.captured_at, default=None)
 
     def remove(self, uid: str) -> None:
         """Remove a snapshot's files; nothing if there are none. Raises OSError."""

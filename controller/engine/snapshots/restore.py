@@ -55,12 +55,12 @@ class Restorer:
             return Terminal(SNAPSHOT_DIFFERS, f"snapshot `{content.name}` does not fit: {differing}")
         if container.started_at:
             return Ok(container.id)  # its root layer has newer files
-        part = next((each for each in content.parts if each.kind == "root"), None)
+        part = next((candidate for candidate in content.parts if candidate.kind == "root"), None)
         if part is None:
             return Ok(container.id)
         if not container.layer_path:
-            words = "this engine's image store gives no access to a root layer"
-            return Terminal("Unsupported", f"{words}; use the overlay2 driver, or a snapshot without a root layer")
+            message = "this engine's image store gives no access to a root layer"
+            return Terminal("Unsupported", f"{message}; use the overlay2 driver, or a snapshot without a root layer")
         target = os.open(container.layer_path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             points = [path.lstrip("/") for path in action.slots]
@@ -85,7 +85,9 @@ class Restorer:
         content = self.content(action.namespace, action.restore_from)
         if content is None:
             raise Refused(missing_message(action.restore_from))
-        part = next((each for each in content.parts if (each.kind, each.path) == (kind, mount.path)), None)
+        part = next(
+            (candidate for candidate in content.parts if (candidate.kind, candidate.path) == (kind, mount.path)), None
+        )
         replaces = is_new or state == _BEGUN or kind == "tmpfs" or mount.source in action.replaces
         if part is None or not replaces:
             self.folder.mark(action.uid, action.restore_from, mount.path, _DONE)
@@ -105,18 +107,18 @@ class Restorer:
         self, content: SnapshotContent, part: SnapshotPart, target: int, user: tuple[int, int], points: Sequence[str]
     ) -> None:
         source = os.open(self.folder.path(content.uid) / part.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        own = not content.imported
+        is_own = not content.imported
         ask: dict[str, Any] = {
             "operation": "restore",
-            "modes": _ALL_MODES if own else _NO_SETUID,
+            "modes": _ALL_MODES if is_own else _NO_SETUID,
             "owners": {
                 "from_uid": content.user_id if user[0] >= 0 else -1,
                 "to_uid": user[0],
                 "from_gid": content.group_id if user[1] >= 0 else -1,
                 "to_gid": user[1],
                 "base": self._client.first_ids[0],
-                "uids": part.uids if own else (),
-                "gids": part.gids if own else (),
+                "uids": part.uids if is_own else (),
+                "gids": part.gids if is_own else (),
             },
             "bounds": {"seconds": _SECONDS, "bytes": _BYTES},
             "parts": [
@@ -131,8 +133,8 @@ class Restorer:
 
 def missing_message(key: str) -> str:
     """Return what is wrong without the snapshot of a key."""
-    words = "is not on this host, or not captured yet"
-    return f"snapshot `{snapshot_name(key)}` {words}; wait for it, import it, or change spec.restoreFrom"
+    message = "is not on this host, or not captured yet"
+    return f"snapshot `{snapshot_name(key)}` {message}; wait for it, import it, or change spec.restoreFrom"
 
 
 def remove_content(folder: int) -> None:

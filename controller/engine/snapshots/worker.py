@@ -79,17 +79,17 @@ def save_all(request: dict[str, Any]) -> dict[str, Any]:
     limits, reports = request["bounds"], []
     remaining = int(limits["bytes"])
     freezer: Freezer | None = tuple(request["freezer"]) if request["freezer"] else None
-    begun = time.monotonic()
+    started = time.monotonic()
     with _frozen(freezer):
         for part in request["parts"]:
-            seconds = max(0.0, float(limits["seconds"]) - (time.monotonic() - begun))
+            seconds = max(0.0, float(limits["seconds"]) - (time.monotonic() - started))
             bounds = Bounds(entries=int(limits["entries"]), bytes=remaining, seconds=seconds)
             content = Content(bool(part["deletions"]), frozenset(os.fsencode(path) for path in part["mount_points"]))
             write = partial(_write_all, int(part["output"]))
             report = save(part["folder"], write, bounds, content)
             remaining -= report.bytes
             reports.append(_report(report))
-    return {"frozen": time.monotonic() - begun if freezer else 0.0, "reports": reports}
+    return {"frozen": time.monotonic() - started if freezer else 0.0, "reports": reports}
 
 
 def restore_all(request: dict[str, Any]) -> dict[str, Any]:
@@ -125,9 +125,9 @@ class Owners:
             self._mapped(gid, self._gids, self._gids_expected),
         )
 
-    def _mapped(self, number: int, known: dict[int, int], expected: frozenset[int]) -> int:
-        if number in known:
-            return known[number]
+    def _mapped(self, number: int, mapping: dict[int, int], expected: frozenset[int]) -> int:
+        if number in mapping:
+            return mapping[number]
         if self._base <= number < self._base + _IMAGE_IDS or number in expected or number == NOBODY:
             return number
         raise Unsafe(f"an owner {number}, which is neither the source's user nor the image's")

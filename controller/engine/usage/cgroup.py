@@ -46,9 +46,9 @@ class Held:
     files: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def close(self) -> None:
-        for each in {self.process, *self.folders.values(), *self.files.values()}:
+        for handle in {self.process, *self.folders.values(), *self.files.values()}:
             with contextlib.suppress(OSError):
-                os.close(each)
+                os.close(handle)
 
     @property
     def handles(self) -> int:
@@ -96,24 +96,24 @@ class CgroupUsage:
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
         """Return the usage of running containers by id. A container that can't be read completely is left out."""
         with self._lock:
-            live = [each for each in containers if each.state in _LIVE and each.pid]
-            self._forget_all_but({_key(each) for each in live})
-            self._handles = sum(each.handles for each in self._held.values())
-            found = {}
+            live = [container for container in containers if container.state in _LIVE and container.pid]
+            self._forget_all_but({_key(container) for container in live})
+            self._handles = sum(handles.handles for handles in self._held.values())
+            usages = {}
             for container in live:
                 with contextlib.suppress(Unreadable):
-                    found[container.id] = self._read(container)
-            return found
+                    usages[container.id] = self._read(container)
+            return usages
 
     def cpu_seconds(self, containers: Iterable[Container]) -> Mapping[str, float]:
         """Return the CPU time of running containers by id, from one file each; nothing is kept for the next reading."""
-        found = {}
-        for each in containers:
+        seconds = {}
+        for container in containers:
             with contextlib.suppress(Unreadable):
-                if each.state in _LIVE and each.pid:
-                    found[each.id] = _cpu_seconds(self._cgroups, each)
+                if container.state in _LIVE and container.pid:
+                    seconds[container.id] = _cpu_seconds(self._cgroups, container)
         self._cgroups.keep_only(())
-        return found
+        return seconds
 
     def close(self) -> None:
         """Close every file."""
@@ -122,29 +122,29 @@ class CgroupUsage:
 
     def _read(self, container: Container) -> Usage:
         key = _key(container)
-        held = self._held.get(key)
-        if held is not None:
+        handles = self._held.get(key)
+        if handles is not None:
             try:
-                return _usage_of(held, container)
+                return _usage_of(handles, container)
             except Unreadable:  # the cgroup was removed, or is another one since
                 self._held.pop(key).close()
-        held = open_folders(self._cgroups, container.id, container.pid, stalls=self._stalls)
+        handles = open_folders(self._cgroups, container.id, container.pid, stalls=self._stalls)
         keep = False
         try:
-            usage = _usage_of(held, container)
-            keep = self._hold and self._handles + held.handles <= _most_handles()
+            usage = _usage_of(handles, container)
+            keep = self._hold and self._handles + handles.handles <= _most_handles()
         finally:
             if keep:
-                self._held[key] = held
-                self._handles += held.handles
+                self._held[key] = handles
+                self._handles += handles.handles
             else:
-                held.close()
+                handles.close()
         return usage
 
-    def _forget_all_but(self, kept: set[tuple[str, float]]) -> None:
-        for key in [each for each in self._held if each not in kept]:
+    def _forget_all_but(self, kept_keys: set[tuple[str, float]]) -> None:
+        for key in [key_of_container for key_of_container in self._held if key_of_container not in kept_keys]:
             self._held.pop(key).close()
-        self._cgroups.keep_only({container_id for container_id, _ in kept})
+        self._cgroups.keep_only({container_id for container_id, _ in kept_keys})
 
 
 def _most_handles() -> float:
@@ -156,37 +156,37 @@ def _key(container: Container) -> tuple[str, float]:
     return container.id, container.started_at
 
 
-def _usage_of(held: Held, container: Container) -> Usage:
+def _usage_of(handles: Held, container: Container) -> Usage:
     """Read all values of one container. Raises Unreadable."""
     try:
-        return usage_of(held, with_network=container.networks not in _NO_OWN_NETWORK, log_path=container.log_path)
+        return usage_of(handles, with_network=container.networks not in _NO_OWN_NETWORK, log_path=container.log_path)
     except (OSError, ValueError, KeyError) as error:
         raise Unreadable(f"the usage of {container.name} can't be read: {error}") from error
 
 
 def _cpu_seconds(cgroups: Cgroups, container: Container) -> float:
     """Return the CPU time of one container in seconds. Raises Unreadable."""
-    held = open_folders(cgroups, container.id, container.pid, ("cpuacct",))
+    handles = open_folders(cgroups, container.id, container.pid, ("cpuacct",))
     try:
-        if held.versions["cpuacct"] == 1:
-            return _cpu_time1(held)
-        return _cpu_time2(held.pairs("cpuacct", "cpu.stat"))
+        if handles.versions["cpuacct"] == 1:
+            return _cpu_time1(handles)
+        return _cpu_time2(handles.pairs("cpuacct", "cpu.stat"))
     except (OSError, ValueError, KeyError) as error:
         raise Unreadable(f"the CPU time of {container.name} can't be read: {error}") from error
     finally:
-        held.close()
+        handles.close()
 
 
 def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
     """Return the memory in use without the inactive file cache. Raises Unreadable."""
-    held = open_folders(cgroups, container_id, pid)
+    handles = open_folders(cgroups, container_id, pid)
     try:
-        memory = _memory1(held) if held.versions["memory"] == 1 else _memory2(held)
+        memory = _memory1(handles) if handles.versions["memory"] == 1 else _memory2(handles)
         return int(memory["memory_working_set_bytes"] or 0)
     except (OSError, ValueError, KeyError) as error:
         raise Unreadable(f"the memory of container {container_id[:12]} can't be read: {error}") from error
     finally:
-        held.close()
+        handles.close()
 
 
 def open_folders(
@@ -198,15 +198,15 @@ def open_folders(
         handles["/"] = _open_folder(str(cgroups.proc / str(pid)))
         # Below the held /proc folder: fails if the pid was reused.
         folders = cgroups.folders(read_at(handles["/"], "cgroup"), container_id)
-        chosen = {each: folder_of(folders, each) for each in controllers}
+        chosen = {controller: folder_of(folders, controller) for controller in controllers}
         if stalls and _STALLS in folders:
             chosen[_STALLS] = folders[_STALLS]
         for folder in set(chosen.values()):
             handles[folder.path] = _open_folder(folder.path)
         return _held(handles, chosen)
     except (OSError, ValueError, Unreadable) as error:
-        for each in handles.values():
-            os.close(each)
+        for handle in handles.values():
+            os.close(handle)
         if isinstance(error, Unreadable):
             raise
         cgroups.forget_mounts()
@@ -225,19 +225,19 @@ def _open_folder(path: str) -> int:
     return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def usage_of(held: Held, *, with_network: bool, log_path: str = "") -> Usage:
+def usage_of(handles: Held, *, with_network: bool, log_path: str = "") -> Usage:
     """Read all values of one container. Raises OSError, ValueError or KeyError if one can't be read."""
-    versions = held.versions
+    versions = handles.versions
     values: dict[str, Any] = {  # of each group of files the fields that it fills
         "source": "cgroup1" if versions["memory"] == 1 else "cgroup2",
         "log_bytes": log_bytes(log_path),
-        "network": parse_net_dev(read_at(held.process, "net/dev")) if with_network else None,
-        **(_cpu1(held) if versions["cpuacct"] == 1 else _cpu2(held)),
-        **(_quota1(held) if versions["cpu"] == 1 else _quota2(held)),
-        **(_memory1(held) if versions["memory"] == 1 else _memory2(held)),
-        **(_disk1(held) if versions["blkio"] == 1 else _disk2(held)),
-        **_pids(held),
-        **(read_stalls(lambda name: held.data(_STALLS, name).decode()) if _STALLS in held.folders else {}),
+        "network": parse_net_dev(read_at(handles.process, "net/dev")) if with_network else None,
+        **(_cpu1(handles) if versions["cpuacct"] == 1 else _cpu2(handles)),
+        **(_quota1(handles) if versions["cpu"] == 1 else _quota2(handles)),
+        **(_memory1(handles) if versions["memory"] == 1 else _memory2(handles)),
+        **(_disk1(handles) if versions["blkio"] == 1 else _disk2(handles)),
+        **_pids(handles),
+        **(read_stalls(lambda name: handles.data(_STALLS, name).decode()) if _STALLS in handles.folders else {}),
     }
     return Usage(**values)
 
@@ -245,26 +245,26 @@ def usage_of(held: Held, *, with_network: bool, log_path: str = "") -> Usage:
 Figures = dict[str, float | None]
 
 
-def _cpu_time1(held: Held) -> float:
-    return held.number("cpuacct", "cpuacct.usage") / 1e9
+def _cpu_time1(handles: Held) -> float:
+    return handles.number("cpuacct", "cpuacct.usage") / 1e9
 
 
 def _cpu_time2(stat: Mapping[bytes, bytes]) -> float:
     return int(stat[b"usage_usec"]) / 1e6
 
 
-def _cpu1(held: Held) -> Figures:
+def _cpu1(handles: Held) -> Figures:
     # cpuacct.usage_user counts double on some kernels; cpuacct.stat is coarse (10 ms) but right.
-    ticks = held.pairs("cpuacct", "cpuacct.stat")
+    ticks = handles.pairs("cpuacct", "cpuacct.stat")
     return {
-        "cpu_usage_seconds": _cpu_time1(held),
+        "cpu_usage_seconds": _cpu_time1(handles),
         "cpu_user_seconds": int(ticks[b"user"]) / _TICKS_A_SECOND,
         "cpu_system_seconds": int(ticks[b"system"]) / _TICKS_A_SECOND,
     }
 
 
-def _cpu2(held: Held) -> Figures:
-    stat = held.pairs("cpuacct", "cpu.stat")
+def _cpu2(handles: Held) -> Figures:
+    stat = handles.pairs("cpuacct", "cpu.stat")
     return {
         "cpu_usage_seconds": _cpu_time2(stat),
         "cpu_user_seconds": int(stat[b"user_usec"]) / 1e6,
@@ -272,22 +272,22 @@ def _cpu2(held: Held) -> Figures:
     }
 
 
-def _quota1(held: Held) -> Figures:
-    quota, period = held.number("cpu", "cpu.cfs_quota_us"), held.number("cpu", "cpu.cfs_period_us")
+def _quota1(handles: Held) -> Figures:
+    quota, period = handles.number("cpu", "cpu.cfs_quota_us"), handles.number("cpu", "cpu.cfs_period_us")
     if quota <= 0:
         return {}
-    stat = held.pairs("cpu", "cpu.stat")
+    stat = handles.pairs("cpu", "cpu.stat")
     return _throttling(stat) | {
         "cpu_throttled_seconds": int(stat[b"throttled_time"]) / 1e9,
         "cpu_limit_cores": quota / period,
     }
 
 
-def _quota2(held: Held) -> Figures:
-    quota, period = parse_cpu_max(held.data("cpu", "cpu.max").decode())
+def _quota2(handles: Held) -> Figures:
+    quota, period = parse_cpu_max(handles.data("cpu", "cpu.max").decode())
     if quota is None:
         return {}
-    stat = held.pairs("cpu", "cpu.stat")
+    stat = handles.pairs("cpu", "cpu.stat")
     return _throttling(stat) | {
         "cpu_throttled_seconds": int(stat[b"throttled_usec"]) / 1e6,
         "cpu_limit_cores": quota / period,
@@ -298,66 +298,66 @@ def _throttling(stat: Mapping[bytes, bytes]) -> Figures:
     return {"cpu_periods": int(stat[b"nr_periods"]), "cpu_throttled_periods": int(stat[b"nr_throttled"])}
 
 
-def _memory1(held: Held) -> Figures:
-    stat = held.pairs("memory", "memory.stat")
-    usage = held.number("memory", "memory.usage_in_bytes")
-    limit = held.limit("memory", "memory.limit_in_bytes")
-    both = _optional_limit(held, "memory.memsw.limit_in_bytes")
-    failed_both = _number(held.optional("memory", "memory.memsw.failcnt")) or 0
+def _memory1(handles: Held) -> Figures:
+    stat = handles.pairs("memory", "memory.stat")
+    usage = handles.number("memory", "memory.usage_in_bytes")
+    limit = handles.limit("memory", "memory.limit_in_bytes")
+    both = _optional_limit(handles, "memory.memsw.limit_in_bytes")
+    failed_both = _number(handles.optional("memory", "memory.memsw.failcnt")) or 0
     return {
         "memory_usage_bytes": usage,
         "memory_working_set_bytes": max(0, usage - int(stat[b"total_inactive_file"])),
         "memory_rss_bytes": int(stat[b"total_rss"]),
         "memory_cache_bytes": int(stat[b"total_cache"]),
-        "memory_kernel_bytes": _number(held.optional("memory", "memory.kmem.usage_in_bytes")),
+        "memory_kernel_bytes": _number(handles.optional("memory", "memory.kmem.usage_in_bytes")),
         "memory_swap_bytes": _number(stat.get(b"total_swap")),
-        "memory_peak_bytes": held.number("memory", "memory.max_usage_in_bytes"),
+        "memory_peak_bytes": handles.number("memory", "memory.max_usage_in_bytes"),
         "memory_major_faults": int(stat[b"total_pgmajfault"]),
-        "memory_limit_hits": held.number("memory", "memory.failcnt") + failed_both,
-        "oom_kills": _number(held.pairs("memory", "memory.oom_control").get(b"oom_kill")),
+        "memory_limit_hits": handles.number("memory", "memory.failcnt") + failed_both,
+        "oom_kills": _number(handles.pairs("memory", "memory.oom_control").get(b"oom_kill")),
         "memory_limit_bytes": limit,
         "memory_swap_limit_bytes": None if both is None or limit is None else max(0, both - limit),
     }
 
 
-def _memory2(held: Held) -> Figures:
-    stat, events = held.pairs("memory", "memory.stat"), held.pairs("memory", "memory.events")
-    usage = held.number("memory", "memory.current")
+def _memory2(handles: Held) -> Figures:
+    stat, events = handles.pairs("memory", "memory.stat"), handles.pairs("memory", "memory.events")
+    usage = handles.number("memory", "memory.current")
     return {
         "memory_usage_bytes": usage,
         "memory_working_set_bytes": max(0, usage - int(stat[b"inactive_file"])),
         "memory_rss_bytes": int(stat[b"anon"]),
         "memory_cache_bytes": int(stat[b"file"]),
         "memory_kernel_bytes": _number(stat.get(b"kernel")),
-        "memory_swap_bytes": _number(held.optional("memory", "memory.swap.current")),
-        "memory_peak_bytes": _number(held.optional("memory", "memory.peak")),
+        "memory_swap_bytes": _number(handles.optional("memory", "memory.swap.current")),
+        "memory_peak_bytes": _number(handles.optional("memory", "memory.peak")),
         "memory_major_faults": int(stat[b"pgmajfault"]),
         "memory_limit_hits": int(events[b"max"]),
         "oom_kills": int(events[b"oom_kill"]),
-        "memory_limit_bytes": held.limit("memory", "memory.max"),
-        "memory_swap_limit_bytes": _optional_limit(held, "memory.swap.max"),
+        "memory_limit_bytes": handles.limit("memory", "memory.max"),
+        "memory_swap_limit_bytes": _optional_limit(handles, "memory.swap.max"),
     }
 
 
-def _optional_limit(held: Held, name: str) -> int | None:
-    data = held.optional("memory", name)
+def _optional_limit(handles: Held, name: str) -> int | None:
+    data = handles.optional("memory", name)
     return None if data is None else limit_of(data.decode())
 
 
-def _disk1(held: Held) -> Figures:
+def _disk1(handles: Held) -> Figures:
     """Return the disk values; cgroup v1 does not count buffered writes."""
-    moved = _by_word(held.optional("blkio", "blkio.throttle.io_service_bytes_recursive"))
-    calls = _by_word(held.optional("blkio", "blkio.throttle.io_serviced_recursive"))
+    transfers = _by_word(handles.optional("blkio", "blkio.throttle.io_service_bytes_recursive"))
+    calls = _by_word(handles.optional("blkio", "blkio.throttle.io_serviced_recursive"))
     return {
-        "fs_read_bytes": moved.get("read"),
-        "fs_write_bytes": moved.get("write"),
+        "fs_read_bytes": transfers.get("read"),
+        "fs_write_bytes": transfers.get("write"),
         "fs_reads": calls.get("read"),
         "fs_writes": calls.get("write"),
     }
 
 
-def _disk2(held: Held) -> Figures:
-    stat = _by_key(held.optional("blkio", "io.stat"))
+def _disk2(handles: Held) -> Figures:
+    stat = _by_key(handles.optional("blkio", "io.stat"))
     return {
         "fs_read_bytes": stat.get("rbytes"),
         "fs_write_bytes": stat.get("wbytes"),
@@ -385,19 +385,19 @@ def _by_key(data: bytes | None) -> Mapping[str, int]:
     if data is None:
         return {}
     sums = {"rbytes": 0, "wbytes": 0, "rios": 0, "wios": 0}
-    for each in data.decode().split():
-        name, equals, value = each.partition("=")
+    for token in data.decode().split():
+        name, equals, value = token.partition("=")
         if equals and name in sums:
             sums[name] += int(value)
     return sums
 
 
-def _pids(held: Held) -> Figures:
-    events = pairs(held.optional("pids", "pids.events") or b"")
+def _pids(handles: Held) -> Figures:
+    events = pairs(handles.optional("pids", "pids.events") or b"")
     return {
-        "pids": held.number("pids", "pids.current"),
-        "pids_peak": _number(held.optional("pids", "pids.peak")),
-        "pids_limit": held.limit("pids", "pids.max"),
+        "pids": handles.number("pids", "pids.current"),
+        "pids_peak": _number(handles.optional("pids", "pids.peak")),
+        "pids_limit": handles.limit("pids", "pids.max"),
         "pids_limit_hits": _number(events.get(b"max")),
     }
 

@@ -23,17 +23,17 @@ class HostGauge:
     def _memory(self) -> Supply:
         try:
             lines = (self._proc / "meminfo").read_text().splitlines()
-            found = {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines if line.endswith(" kB")}
-            return Supply(found["MemAvailable"], found["MemTotal"])
+            figures = {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines if line.endswith(" kB")}
+            return Supply(figures["MemAvailable"], figures["MemTotal"])
         except (OSError, KeyError, ValueError, IndexError):
             return _UNKNOWN
 
     def _pids(self) -> Supply:
         """Read the free pids; each thread uses one."""
         try:
-            used = int((self._proc / "loadavg").read_text().split()[3].split("/")[1])
-            bounds = [int((self._proc / "sys/kernel" / each).read_text()) for each in ("pid_max", "threads-max")]
-            return Supply(max(0, min(bounds) - used), min(bounds))
+            used_count = int((self._proc / "loadavg").read_text().split()[3].split("/")[1])
+            bounds = [int((self._proc / "sys/kernel" / name).read_text()) for name in ("pid_max", "threads-max")]
+            return Supply(max(0, min(bounds) - used_count), min(bounds))
         except (OSError, ValueError, IndexError):
             return _UNKNOWN
 
@@ -42,11 +42,11 @@ def _file_system(path: str) -> tuple[Supply, Supply]:
     if not path:
         return _UNKNOWN, _UNKNOWN
     try:
-        found = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError:
         return _UNKNOWN, _UNKNOWN
-    bytes_ = Supply(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
-    return bytes_, Supply(found.f_favail, found.f_files)
+    bytes_ = Supply(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
+    return bytes_, Supply(status.f_favail, status.f_files)
 
 
 def disk_share(root_dir: str) -> float | None:
@@ -54,8 +54,8 @@ def disk_share(root_dir: str) -> float | None:
     if not root_dir:
         return None
     try:
-        found = os.statvfs(root_dir)
+        status = os.statvfs(root_dir)
     except OSError:
         return None
-    most = found.f_blocks - found.f_bfree + found.f_bavail
-    return 1 - found.f_bavail / most if most else None
+    most = status.f_blocks - status.f_bfree + status.f_bavail
+    return 1 - status.f_bavail / most if most else None

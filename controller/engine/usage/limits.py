@@ -61,12 +61,12 @@ def _swap(memory: Folder, memory_bytes: int | None) -> int | None:
     """Return the swap limit: v2 has one, v1 limits memory and swap together."""
     name = "memory.memsw.limit_in_bytes" if memory.version == 1 else "memory.swap.max"
     try:
-        found = limit_of(_read(memory, name))
+        limit = limit_of(_read(memory, name))
     except FileNotFoundError:
         return None
-    if found is None or memory.version == 2:
-        return -1 if found is None else found
-    return found - (memory_bytes or found)
+    if limit is None or memory.version == 2:
+        return -1 if limit is None else limit
+    return limit - (memory_bytes or limit)
 
 
 def _cpu_quota(cpu: Folder) -> tuple[int | None, int]:
@@ -113,10 +113,10 @@ def _millicores(reading: Reading) -> int:
     return round(reading.cpu_quota_us * 1000 / reading.cpu_period_us)
 
 
-def _memory(configured: int, found: int | None) -> int:
-    if found is None:
+def _memory(configured: int, limit: int | None) -> int:
+    if limit is None:
         return 0
-    return configured if configured & _PAGE_MASK == found else found
+    return configured if configured & _PAGE_MASK == limit else limit
 
 
 def _shares(configured: int, reading: Reading) -> int:

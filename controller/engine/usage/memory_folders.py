@@ -26,12 +26,12 @@ def read_memory_folders(container: Container, proc: Path = PROC) -> tuple[Folder
         return ()
     try:
         paths = parse_paths(read_at(folder, "cgroup"))
-        if not any(own_path(each, container.id) for each in paths.values()):  # another process has this pid by now
+        if not any(own_path(path, container.id) for path in paths.values()):  # another process has this pid by now
             return ()
-        mounts = [each for each in parse_mounts(read_at(folder, "mountinfo")) if _is_measured(each)]
+        mounts = [mount for mount in parse_mounts(read_at(folder, "mountinfo")) if _is_measured(mount)]
         root = os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
-            return tuple(use for each in mounts for use in _use(root, each))
+            return tuple(use for mount in mounts for use in _use(root, mount))
         finally:
             os.close(root)
     except (OSError, ValueError, KeyError, IndexError):
@@ -46,18 +46,18 @@ def _is_measured(mount: ObservedMount) -> bool:
 
 def _use(root: int, mount: ObservedMount) -> Iterator[FolderUse]:
     try:
-        found = open_path(root, os.fsencode(mount.path), os.O_PATH)
+        handle = open_path(root, os.fsencode(mount.path), os.O_PATH)
     except OSError:
         return
     try:
-        device = os.fstat(found).st_dev
+        device = os.fstat(handle).st_dev
         if f"{os.major(device)}:{os.minor(device)}" != mount.origin.partition(" ")[0]:
             return
-        use = os.fstatvfs(found)
+        use = os.fstatvfs(handle)
     except OSError:
         return
     finally:
-        os.close(found)
+        os.close(handle)
     size, free = use.f_blocks * use.f_frsize, use.f_bfree * use.f_frsize
     files = (use.f_files - use.f_ffree) / use.f_files if use.f_files else 0.0
     yield FolderUse(mount.path, size - free, size, files)

@@ -17,7 +17,7 @@ _NOT_REPORTED = (errno.ENOENT, errno.EOPNOTSUPP)
 
 def read_stalls(text_of: Callable[[str], str]) -> dict[str, float | None]:
     """Return the fields of a Usage from these files. Raises OSError, ValueError, except for missing PSI."""
-    found: dict[str, float | None] = {}
+    fields: dict[str, float | None] = {}
     for name, (some, full) in _FIELDS.items():
         try:
             totals = parse_pressure(text_of(name))
@@ -25,14 +25,14 @@ def read_stalls(text_of: Callable[[str], str]) -> dict[str, float | None]:
             if error.errno not in _NOT_REPORTED:
                 raise
             continue
-        found |= {some: totals.get("some"), full: totals.get("full")}
-    return found
+        fields |= {some: totals.get("some"), full: totals.get("full")}
+    return fields
 
 
 def parse_pressure(text: str) -> dict[str, float]:
     """Parse `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (microseconds): seconds by the first word."""
     totals = {}
     for line in text.splitlines():
-        word, _, rest = line.partition(" ")
-        totals[word] = int(rest.rpartition("total=")[2]) / 1e6
+        word, _, figures = line.partition(" ")
+        totals[word] = int(figures.rpartition("total=")[2]) / 1e6
     return totals

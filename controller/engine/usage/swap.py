@@ -48,9 +48,9 @@ class SwapGauge:
         return "the memory controller of cgroup v2 is not in use on this host"
 
     def _device(self, line: str) -> SwapDevice:
-        path, kind, size, used, *_ = line.split()
+        path, kind, size, used_kib, *_ = line.split()
         path = path.replace("\\040", " ")
-        return SwapDevice(path, self._kind(path, kind), int(size) << 10, int(used) << 10)
+        return SwapDevice(path, self._kind(path, kind), int(size) << 10, int(used_kib) << 10)
 
     def _kind(self, path: str, kind: str) -> SwapKind:
         if kind == "file":

@@ -63,24 +63,26 @@ class WritableLayers:
 
     def now(self) -> Mapping[str, LayerUsage]:
         """Return the sizes by container id, and why those are unknown that could not be measured."""
-        return {id_: each.layer for id_, each in self._known.items()}
+        return {id_: measurement.layer for id_, measurement in self._known.items()}
 
     def measure(self) -> None:
         """Measure running containers that are due; forget stopped ones."""
         with self._lock:
-            live = [each for each in self._containers() if each.state in _LIVE]
-            kept = {each.id: self._known[each.id] for each in live if each.id in self._known}
-            for each in live:
-                known = kept.get(each.id)
-                if known is None or self._clock.now() >= known.due:
-                    measured = self._one(each)
+            live = [container for container in self._containers() if container.state in _LIVE]
+            measurements = {
+                container.id: self._known[container.id] for container in live if container.id in self._known
+            }
+            for container in live:
+                measurement = measurements.get(container.id)
+                if measurement is None or self._clock.now() >= measurement.due:
+                    measured = self._one(container)
                     if measured is not None:
-                        kept[each.id] = measured
-            self._known = kept
+                        measurements[container.id] = measured
+            self._known = measurements
 
     def _one(self, container: Container) -> _Measured | None:
         """Return the size of one; None for a container that is gone."""
-        began, at = self._ticks(), self._clock.now()
+        started, at = self._ticks(), self._clock.now()
         try:
             layer = LayerUsage(self._bytes(container), at)
         except TooMuch as error:
@@ -92,7 +94,7 @@ class WritableLayers:
             layer = LayerUsage(None, at, slow if fault.kind == "timeout" else fault.message)
         if layer.trouble:
             _log.info("writable layer not measured", container=container.name, reason=layer.trouble)
-        return _Measured(layer, at + max(MEASURE_SECONDS, (self._ticks() - began) / _SHARE))
+        return _Measured(layer, at + max(MEASURE_SECONDS, (self._ticks() - started) / _SHARE))
 
     def _bytes(self, container: Container) -> int:
         """Return its size. Raises TooMuch, Fault."""
@@ -147,12 +149,12 @@ class _Walk:
         if self._entries > _MOST_ENTRIES:
             raise TooMuch(f"it has more than {_MOST_ENTRIES} files")
         try:
-            found = entry.stat(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             return
-        if found.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
-            key = (found.st_dev, found.st_ino)
+        if status.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
+            key = (status.st_dev, status.st_ino)
             if key in self._linked:
                 return
             self._linked.add(key)
-        self.blocks += found.st_blocks
+        self.blocks += status.st_blocks
