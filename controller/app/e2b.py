@@ -130,9 +130,12 @@ async def _pass_on(
         await ProxiedResponse(request, opened)(scope, receive, send)
 
 
-def _limited(services: Services, load: LoadLimits, budget: ByteBudget, app: ASGIApp) -> ASGIApp:
+def _limited(
+    services: Services, load: LoadLimits, budget: ByteBudget, app: ASGIApp, *, streams: bool = False
+) -> ASGIApp:
     """Return the application with the limits of the API's listeners, for the caller of a request."""
-    return TokenExpiry(LoadLimit(_Bodies(app, budget, load.share), load), services.token_expirations)
+    bounded = app if streams else _Bodies(app, budget, load.share)
+    return TokenExpiry(LoadLimit(bounded, load), services.token_expirations)
 
 
 class _Bodies:

@@ -59,8 +59,8 @@ from controller.service.errors import (
 )
 from controller.service.parsing import SMALL_BYTES, Parsing
 
-# In the state of a request: its caller and sandbox, and the queue of large texts.
-_TARGET, _PARSING = "paddock.e2b", "paddock.e2b.parsing"
+# In the state of a request: its caller and sandbox, the queue of large texts, and the port (0: the control plane).
+_TARGET, _PARSING, _PORT = "paddock.e2b", "paddock.e2b.parsing", "paddock.e2b.port"
 _STREAM_TYPE, _UNARY_TYPE = "application/connect+json", "application/json"
 _KEEPALIVE_SECONDS = 90.0
 _MOST_SECONDS = 1e7
@@ -68,13 +68,13 @@ _NOT_FOR_CALLERS = (AGENT_PORT, MODELS_PORT)
 _log = structlog.get_logger("paddock.e2b")
 Handler = Callable[[Request], Awaitable[Response]]
 Ports = Callable[[int, StoredObject, Scope, Receive, Send], Awaitable[None]]
-Wrap = Callable[[ASGIApp], ASGIApp]
+Wrap = Callable[..., ASGIApp]  # of an application; `streams`: its bodies are passed on piece by piece
 
 
 class E2BApp:
     """Identifies the caller of each request, and passes it on to the control plane, envd or the interpreter."""
 
-    def __init__(self, parts: Parts, ports: Ports, wrap: Wrap = lambda app: app) -> None:
+    def __init__(self, parts: Parts, ports: Ports, wrap: Wrap = lambda app, **_: app) -> None:
         """`ports` passes a request on to a program; `wrap` adds the limits of the other listeners, for the caller."""
         self._parts, self._ports = parts, ports
         directory = Directory(parts.services.objects)
@@ -95,6 +95,7 @@ class E2BApp:
             ENVD_PORT: wrap(self._router("envd")),
             INTERPRETER_PORT: wrap(self._router("interpreter")),
         }
+        self._programs = wrap(self._program, streams=True)
 
     def _router(self, place: str) -> ASGIApp:
         routes = [Route(call.path, self._guarded(call), methods=[call.method]) for call in CALLS if call.place == place]
@@ -114,9 +115,10 @@ class E2BApp:
                 await on_thread(self._parts.services.recorder.unknown, source, str(error))
             await refuse(error, scope, receive, send)
             return
-        scope.setdefault("state", {}).update({_TARGET: target, _PARSING: self._parts.services.parsing})
         port = destination.port if destination else 0
-        app = self._by_port.get(port) or partial(self._program, port)
+        state = {_TARGET: target, _PARSING: self._parts.services.parsing, _PORT: port}
+        scope.setdefault("state", {}).update(state)
+        app = self._by_port.get(port, self._programs)
         if scope["type"] == "websocket" and port in self._by_port:
             app = _no_websocket
         with acting(caller) as refusals:
@@ -134,9 +136,10 @@ class E2BApp:
         target = await on_thread(partial(self._identity.target, scope, headers, destination, source))
         return target.caller, target
 
-    async def _program(self, port: int, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _program(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to a program in the sandbox."""
         target: Target = scope["state"][_TARGET]
+        port: int = scope["state"][_PORT]
         place, use = target.obj, partial(self._parts.use, target.obj.namespace, target.obj.name, "proxy", port=port)
         try:
             if port in _NOT_FOR_CALLERS:

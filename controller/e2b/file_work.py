@@ -47,7 +47,8 @@ class FileWork:
             use("get" if reads else "use")
             return self.files.begin(SANDBOX, place.namespace, place.name, request)
 
-        return await self.run(begin)
+        # Not abandoned by a client that leaves: nobody would close the work, and its slot were lost for good.
+        return await anyio.to_thread.run_sync(begin, limiter=self._limiter)
 
     async def result(self, place: Workplace, request: FileRequest) -> dict[str, Any]:
         """Return the result of an operation without data. Raises ServiceError."""

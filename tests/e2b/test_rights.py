@@ -1,0 +1,91 @@
+"""Rights of requests: which limits they have, and what is left of them."""
+
+import asyncio
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp
+
+from controller.e2b.app import E2BApp
+from controller.e2b.file_work import FileWork
+from controller.e2b.metadata import LABEL
+from controller.e2b.parts import Parts, Rules, load_key
+from controller.e2b.signature import Access, AccessTokens
+from controller.kinds.access.access import Grant, Token
+from controller.kinds.meta import StoredObject
+from controller.kinds.runtime.files import FileRequest
+from tests.conftest import HandClock
+
+_UID = "0a1b2c3d-0000-4000-8000-000000000001"
+_TOKEN = Token("0123456789ab", "ci", "", Grant(role="user"), 0.0, "root")
+_OBJECT = StoredObject("Sandbox", "default", "sb", _UID, {}, labels={LABEL: "true"})
+
+
+def _parts(folder: Path, **more: Any) -> Parts:
+    limits = SimpleNamespace(total=4)
+    services: Any = SimpleNamespace(
+        objects=SimpleNamespace(list=lambda *_, **__: SimpleNamespace(objects=[_OBJECT]), get=lambda *_: _OBJECT),
+        files=SimpleNamespace(limits=limits),
+        sandbox_streams=SimpleNamespace(rules=SimpleNamespace(pause_seconds=1.0)),
+        parsing=None,
+        **more,
+    )
+    tokens: Any = SimpleNamespace(by_id=lambda _: _TOKEN)
+    identify: Any = None
+    return Parts(services, identify, tokens, HandClock(), Rules("e2b.localhost", {}, folder))
+
+
+def test_requests_to_programs_have_the_limits_of_calls(tmp_path: Path) -> None:
+    def wrap(_app: ASGIApp, **_: bool) -> ASGIApp:
+        return PlainTextResponse("limited")
+
+    async def ports(*_: Any) -> None:
+        raise AssertionError("without a limit")
+
+    app = E2BApp(_parts(tmp_path), ports, wrap)
+    token = AccessTokens(load_key(tmp_path)).issue(Access(_UID, _TOKEN.id))
+    headers = [(b"host", b"8080-sb.e2b.localhost"), (b"x-access-token", token.encode())]
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def request() -> None:
+        await app(scope, receive, send)
+
+    asyncio.run(request())
+    assert sent[-1]["body"] == b"limited"
+
+
+def test_work_of_a_client_that_leaves_is_closed(tmp_path: Path) -> None:
+    begun, proceed, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def begin(*_: Any) -> Any:
+        begun.set()
+        proceed.wait(10)
+        return SimpleNamespace(close=closed.set, result=dict)
+
+    parts = _parts(tmp_path)
+    parts.services.files.begin = begin  # type: ignore[method-assign]
+    files = FileWork(parts)
+    files._parts = SimpleNamespace(use=lambda *_, **__: None)  # type: ignore[assignment]
+    place: Any = SimpleNamespace(namespace="default", name="sb")
+
+    async def leave() -> None:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(files.result, place, FileRequest("stat", "/"))
+                await anyio.to_thread.run_sync(begun.wait, 10)
+                scope.cancel()
+                proceed.set()
+
+    anyio.run(leave)
+    assert closed.wait(10)
