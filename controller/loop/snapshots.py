@@ -5,7 +5,7 @@ Captures run on a few threads; everything else is done by the keeper's own. Wher
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from controller.kinds.meta import Condition, Event, StoredObject
-from controller.kinds.planning.plan import Deletion, StatusWrite, Writes
+from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
 from controller.plan.common.status_json import dated
@@ -116,10 +116,17 @@ class SnapshotKeeper:
         return None if decided.next_wake is None else max(0.0, decided.next_wake - now)
 
     def _carry_out(self, decided: SnapshotPlan, now: float) -> None:
-        for uid in decided.strays:
+        for uid in self._confirmed(decided.strays):
             self._snapshots.remove(uid)
         for each in decided.steps:
             self._do(each, now)
+
+    def _confirmed(self, strays: Collection[str]) -> list[str]:
+        """Return those that the store has no object of, either: an import may be newer than the last pass."""
+        if not strays:
+            return []
+        uids = {obj.uid for obj in self._store.list(KIND.name, lean=True)[0]}
+        return [uid for uid in strays if uid not in uids]
 
     def _do(self, step: Step, now: float) -> None:
         match step:
@@ -157,13 +164,17 @@ class SnapshotKeeper:
             self._woken.set()
 
     def _request_deletion(self, obj: StoredObject, reason: str, now: float) -> None:
-        """Request the deletion of a snapshot, unless something begins from it."""
-        for reference in KIND.referenced_by:
-            users, _ = self._store.list(reference.kind, obj.namespace, lean=True)
-            if any(reference.names(each) == obj.name for each in users):
+        """Request the deletion of a snapshot, unless something begins from it, also as of this moment."""
+        with self._store.transaction() as transaction:
+            for reference in KIND.referenced_by:
+                users = transaction.list(reference.kind, obj.namespace)
+                if any(reference.names(user) == obj.name for user in users):
+                    return
+            current = transaction.get(KIND.name, obj.namespace, obj.name)
+            if current is None or current.uid != obj.uid or current.deleted_at is not None:
                 return
+            transaction.put(replace(current, deleted_at=now))
         _log.info("snapshot to be deleted", snapshot=obj.name, namespace=obj.namespace, reason=reason)
-        self._store.record(Writes(deletions=(Deletion(obj.ref, obj.generation, now),)))
 
     def _create(self, sandbox: StoredObject, name: str, now: float) -> None:
         obj = StoredObject(

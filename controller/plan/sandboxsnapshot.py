@@ -4,7 +4,7 @@ Level-triggered: an object without files is captured, files without an object ar
 never taken again. The keeper (loop/snapshots.py) carries the steps out.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -242,7 +242,7 @@ def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[St
             (obj for obj in view.objects.values() if obj.labels.get(PERIODIC_LABEL) == box.obj.uid),
             key=lambda obj: obj.created_at,
         )
-        for obj in taken[: -rule.keep_last]:
+        for obj in _superseded(taken, rule.keep_last):
             if obj.deleted_at is None:
                 yield Request(obj, f"{rule.keep_last} newer ones are kept")
         running = any(each.state is State.RUNNING for each in snapshot.observed.containers.get(box.obj.uid, ()))
@@ -254,6 +254,16 @@ def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[St
             yield Create(box.obj, f"{box.obj.name[:36]}-{int(snapshot.now):x}")
             due = snapshot.now + rule.every_seconds
         wakes.append(due)
+
+
+def _superseded(taken: Sequence[StoredObject], keep_last: int) -> Iterator[StoredObject]:
+    """Yield what newer snapshots replace: only captured ones do, so that failures never push out the last good ones.
+
+    Of those without files the newest stays, as it says why.
+    """
+    captured = [obj for obj in taken if is_captured(obj)]
+    kept = {obj.uid for obj in (*captured[-keep_last:], *taken[-1:])}
+    yield from (obj for obj in taken if obj.uid not in kept)
 
 
 def status_fields(content: SnapshotContent, host: str) -> Mapping[str, Any]:

@@ -44,6 +44,18 @@ class Snapshots(Protocol):
         """Return a snapshot as one archive, with its image on request. Raises SnapshotError."""
         ...
 
-    def take_in(self, uid: str, namespace: str, name: str, pieces: Iterator[bytes], bytes_max: int) -> SnapshotContent:
-        """Store an exported snapshot as that object's. Raises SnapshotError: then nothing of it stays."""
+    def take_in(
+        self,
+        uid: str,
+        namespace: str,
+        name: str,
+        pieces: Iterator[bytes],
+        bytes_max: int,
+        *,
+        may_load_image: bool,
+    ) -> SnapshotContent:
+        """Store an exported snapshot as that object's. Raises SnapshotError: then nothing of it stays.
+
+        `may_load_image`: an image in the archive is given to the engine; else such an archive is refused.
+        """
         ...

@@ -14,6 +14,7 @@ class FakeSnapshots:
         self.stored: dict[str, SnapshotContent] = {}
         self.requests: list[CaptureRequest] = []
         self.failures: list[SnapshotError] = []
+        self.imports: list[tuple[int, bool]] = []  # bytes, and whether an image may be loaded
         self.swept: list[frozenset[str]] = []
 
     def recover(self) -> None:
@@ -49,7 +50,17 @@ class FakeSnapshots:
     def export(self, uid: str, image: bool) -> Iterator[bytes]:
         yield f"{uid} {image}".encode()
 
-    def take_in(self, uid: str, namespace: str, name: str, pieces: Iterator[bytes], bytes_max: int) -> SnapshotContent:
+    def take_in(
+        self,
+        uid: str,
+        namespace: str,
+        name: str,
+        pieces: Iterator[bytes],
+        bytes_max: int,
+        *,
+        may_load_image: bool,
+    ) -> SnapshotContent:
+        self.imports.append((bytes_max, may_load_image))
         if b"".join(pieces) != b"good":
             raise SnapshotError("Damaged", "the archive is damaged")
         self.stored[uid] = SnapshotContent(

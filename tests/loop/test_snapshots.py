@@ -140,10 +140,58 @@ def test_periodic_snapshots_keep_the_last_ones(house: SnapshotHarness) -> None:
     house.settle()
     for _ in range(5):
         house.clock.advance(61)
-        house.keep()
+        house.keep(5)
     found, _ = house.store.list("SandboxSnapshot")
     assert len(found) == 2
     assert len(house.snapshots.requests) == 5
+
+
+def test_failed_periodic_snapshots_push_out_no_good_ones(house: SnapshotHarness) -> None:
+    house.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
+    house.settle()
+    for number in range(6):
+        if number >= 2:
+            house.snapshots.failures = [SnapshotError("TooLarge", "large")]
+        house.clock.advance(61)
+        house.keep(5)
+    found, _ = house.store.list("SandboxSnapshot")
+    states = sorted(str(stored_condition(obj, "Captured").get("status")) for obj in found)
+    assert states == ["False", "True", "True"]
+    assert len(house.snapshots.stored) == 2
+
+
+def test_an_import_newer_than_the_last_pass_stays(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.snapshot("first")
+    house.keep()
+    document = {
+        "apiVersion": "paddock/v1alpha1",
+        "kind": "SandboxSnapshot",
+        "metadata": {"name": "moved"},
+        "spec": {"imported": True},
+    }
+    house.services.apply.apply([Source("test", json.dumps(document))])
+    moved = house.stored("moved")
+    assert moved is not None
+    house.snapshots.take_in(moved.uid, "default", "moved", iter([b"good"]), 1, may_load_image=False)
+    house.snapshots.take_in("nobodys", "default", "stray", iter([b"good"]), 1, may_load_image=False)
+    house.keeper.step()
+    assert moved.uid in house.snapshots.stored
+    assert "nobodys" not in house.snapshots.stored
+
+
+def test_one_newer_user_than_the_last_pass_keeps_it(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.snapshot("first", ttlSeconds=60)
+    house.keep()
+    house.clock.advance(100)
+    house.apply("b", restoreFrom={"snapshotRef": {"name": "first"}})
+    house.keeper.step()
+    found = house.stored("first")
+    assert found is not None
+    assert found.deleted_at is None
 
 
 def test_a_sandbox_begins_from_its_snapshot_before_its_start(house: SnapshotHarness) -> None:

@@ -80,6 +80,10 @@ class BeginWith(Protocol):
         """Tell whether a mount is still to get its files."""
         ...
 
+    def begin(self, action: BindMounts, mount: Mount) -> None:
+        """Record that a mount is about to be created, and gets its files whatever ends the first try."""
+        ...
+
     def fill(self, action: BindMounts, mount: Mount, tree: int, user: Ids, *, is_new: bool) -> None:
         """Fill a mount, unless it keeps what it has."""
         ...
@@ -273,6 +277,8 @@ class HostMounts:
                 continue
             assert self._begin_with is not None
             is_new = not self._volumes.exists(action.namespace, mount.source)
+            if is_new:
+                self._begin_with.begin(action, mount)
             if not action.container_id:
                 self._namespace.run(partial(self._clear_place, action, mount))
             # Through the sandbox's own mount of it, root could create nothing.

@@ -27,7 +27,7 @@ from controller.engine.mounts.host_folders import Refused
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import DamagedArchive
 from controller.engine.observe.observer import Foreign, Observer
-from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
 from controller.engine.snapshots.work import WorkFailed, close_all, run_worker
 from controller.engine.snapshots.worker import freeze
 from controller.kinds.observed.observed import Container, State
@@ -40,7 +40,6 @@ _CAPTURED = (State.RUNNING, State.PAUSED, State.EXITED, State.CREATED)
 _ENGINE_PATHS = ("dev", "proc", "sys", "etc/hosts", "etc/hostname", "etc/resolv.conf", ".dockerenv", "sbin/docker-init")
 _OMITTED = 100
 _PIECE_BYTES = 1 << 20
-_RESERVE_BYTES = 256 << 20  # that stay free on the disk of the state folder
 
 
 class Capturer:
@@ -77,7 +76,8 @@ class Capturer:
             return self._capture(request, folder)
         except WorkFailed as error:
             folder.abandon(request.uid)
-            raise SnapshotError(error.reason, _with_advice(error.reason, str(error))) from error
+            message = _with_advice(error.reason, str(error))
+            raise SnapshotError(error.reason, message, retry=error.reason == "Thawed") from error
         except (Refused, NamespaceUnreachable, NotAFile, Foreign, DamagedArchive) as error:
             folder.abandon(request.uid)
             raise SnapshotError("Failed", str(error)) from error
@@ -96,7 +96,7 @@ class Capturer:
             raise SnapshotError("NotCapturable", f"its container is {container.state.value}; it is retried", retry=True)
         stops = self._freezer(container)
         folder = files.begin(request.uid, stops)
-        room = max(0, shutil.disk_usage(folder).free - _RESERVE_BYTES)
+        room = max(0, shutil.disk_usage(folder).free - RESERVE_BYTES)
         request = replace(request, bytes_max=min(request.bytes_max, room))
         sources: list[tuple[PartKind, str, str, int]] = []
         omitted = list(self._omitted(request))

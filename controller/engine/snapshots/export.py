@@ -6,22 +6,27 @@ end before they are stored, and setuid bits and owners that the source did not h
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
+import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controller.archive.names import Unsafe
-from controller.archive.state.bounds import BoundExceeded, Bounds
+from pydantic import TypeAdapter, ValidationError
+
+from controller.archive.names import Unsafe, parts_of
+from controller.archive.state.bounds import BoundExceeded, Bounds, Report
 from controller.archive.state.restore import Rules, verify
 from controller.archive.tar import END, Entry, Reader, TarError, header, padding
-from controller.engine.snapshots.folder import SnapshotFolder, content_of
+from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
 from controller.engine.snapshots.worker import Owners
-from controller.kinds.runtime.snapshot import SnapshotContent, SnapshotPart
+from controller.kinds.runtime.snapshot import VERSION, SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 
 ARTIFACT = "application/vnd.paddock.snapshot.v1"
@@ -31,12 +36,16 @@ _CONFIG = ARTIFACT + "+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _LAYOUT = b'{"imageLayoutVersion": "1.0.0"}'
 _PIECE_BYTES = 1 << 20
-_TEXT_BYTES = 8 << 20  # of a manifest, and of the description of a snapshot
+_TEXT_BYTES = 1 << 20  # of a manifest, and of the description of a snapshot
 _BLOBS = 256
 _BLOB = re.compile(r"blobs/sha256/([0-9a-f]{64})\Z")
 _NO_SETUID = 0o1777
 _VERIFY_SECONDS = 600.0
 _LAYERS = {"root": "root", "tmpfs": "tmpfs", "volume": "volume"}
+_LETTERS, _PATH_LETTERS, _OMITTED, _ID_MAX, _COUNT_MAX = 1024, 4096, 100, (1 << 32) - 2, 1 << 40
+_CONTENT: TypeAdapter[SnapshotContent] = TypeAdapter(SnapshotContent)
+# Where an image's archive names images, by which the engine would replace others of this host.
+_NAMING = (b"manifest.json", b"repositories", b"index.json")
 
 
 def export(folder: SnapshotFolder, content: SnapshotContent, image: Path | None) -> Iterator[bytes]:
@@ -81,9 +90,11 @@ def take_in(
     name: str,
     pieces: Iterator[bytes],
     bytes_max: int,
-    load: Callable[[Path], None],
+    load: Callable[[str, str, Path | None], None],
 ) -> SnapshotContent:
-    """Store an exported snapshot as another object's. `load` gives an image to the engine.
+    """Store an exported snapshot as another object's.
+
+    `load` gets the name and id of its image, and the image's archive if there is one; it refuses one that may not be.
 
     Raises SnapshotError, OSError: the caller removes what was stored.
     """
@@ -91,11 +102,10 @@ def take_in(
     try:
         texts = _stored_blobs(Reader(_reading(pieces)), place, bytes_max)
         content, image = _content(texts, place)
-        for part in content.parts:
-            _verify(place / part.file, content, part)
+        reports = [_verify(place / part.file, content, part) for part in content.parts]
         if image is not None:
-            load(image)
-            image.unlink()
+            check_image(image)
+        load(content.image, content.image_id, image)
     except (TarError, Unsafe, KeyError, TypeError, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, TarError | Unsafe) else "its description can't be read"
         raise SnapshotError("Damaged", f"the archive is no snapshot of Paddock, or damaged: {reason}") from error
@@ -105,7 +115,11 @@ def take_in(
     for path in place.iterdir():
         if path.name not in part_files and path.name != "capture.json":
             path.unlink()
-    content = replace(content, uid=uid, namespace=namespace, name=name, imported=True)
+    parts = tuple(
+        replace(part, entries=report.entries - 1, data_bytes=report.bytes)
+        for part, report in zip(content.parts, reports, strict=True)
+    )
+    content = replace(content, uid=uid, namespace=namespace, name=name, imported=True, parts=parts)
     folder.finish(content)
     return content
 
@@ -185,7 +199,9 @@ def _store(reader: Reader, path: Path) -> str:
     digest = hashlib.sha256()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as output:
-        for piece in reader.pieces():
+        for count, piece in enumerate(reader.pieces()):
+            if not count & 63:
+                check_room(path.parent)
             digest.update(piece)
             output.write(piece)
         output.flush()
@@ -200,8 +216,7 @@ def _content(texts: Mapping[str, bytes], place: Path) -> tuple[SnapshotContent, 
         manifest_entry for manifest_entry in index["manifests"] if manifest_entry.get("artifactType") == ARTIFACT
     )
     manifest = json.loads(_text(place, listed))
-    stored = json.loads(_text(place, manifest["config"]))
-    content = content_of({**stored, "uid": "", "imported": True})
+    content = _described_content(_text(place, manifest["config"]))
     if content.architecture != platform.machine():
         difference = f"it was taken on {content.architecture}, and this host is {platform.machine()}"
         raise SnapshotError("Foreign", f"the archive does not fit: {difference}")
@@ -219,6 +234,68 @@ def _content(texts: Mapping[str, bytes], place: Path) -> tuple[SnapshotContent, 
     return replace(content, parts=parts), images[0] if images else None
 
 
+def _described_content(text: bytes) -> SnapshotContent:
+    """Return a description that others wrote, bounded: its values come into the object's status. Raises ValueError."""
+    try:
+        content = _CONTENT.validate_json(text, strict=True)
+    except ValidationError as error:
+        raise ValueError("a field has another type") from error
+    omitted = content.omitted[:_OMITTED]
+    texts = (content.source_name, content.image, content.image_id, content.level, content.parent)
+    paths = [text for part in content.parts for text in (part.path, part.source)]
+    paths += [text for omission in omitted for text in (omission.name, omission.reason)]
+    counts = (content.omitted_count, content.user_id + 1, content.group_id + 1)
+    maxima = (_COUNT_MAX, _ID_MAX, _ID_MAX)
+    if (
+        content.version != VERSION
+        or any(len(text) > _LETTERS for text in texts)
+        or any(len(text) > _PATH_LETTERS for text in paths)
+        or not all(math.isfinite(number) for number in (content.captured_at, content.frozen_seconds))
+        or not 0 <= content.frozen_seconds <= _COUNT_MAX
+        or content.captured_at < 0
+        or not all(0 <= count <= most for count, most in zip(counts, maxima, strict=True))
+    ):
+        raise ValueError("a field is out of range")
+    captured_at = min(content.captured_at, time.time())
+    return replace(content, uid="", source_uid="", imported=True, omitted=omitted, captured_at=captured_at)
+
+
+def check_room(place: Path) -> None:
+    """Refuse to write more where the disk is nearly full. Raises SnapshotError."""
+    if shutil.disk_usage(place).free < RESERVE_BYTES:
+        raise SnapshotError("DiskFull", "the disk of the state folder is nearly full; free some of it, and try again")
+
+
+def check_image(path: Path) -> None:
+    """Refuse an image's archive that names images: loaded, it would replace those of this host. Raises Unsafe ..."""
+    names: set[bytes] = set()
+    with path.open("rb") as file:
+        reader = Reader(file.read)
+        for entry in reader:
+            if entry.type == "note":
+                continue
+            parts = parts_of(entry.name)
+            name = parts[-1] if parts else b""
+            if name not in _NAMING:
+                continue
+            # One plain file each, so that the engine reads just what is judged here.
+            if len(parts) != 1 or entry.type != "file" or name in names or entry.size > _TEXT_BYTES:
+                raise Unsafe("its image is no export of Paddock")
+            names.add(name)
+            if _has_names(name, json.loads(b"".join(reader.pieces()))):
+                raise Unsafe("its image has a name, which could replace another one; export it with Paddock")
+
+
+def _has_names(file: bytes, value: Any) -> bool:
+    """Tell if one of an image's lists names an image."""
+    if file == b"repositories":
+        return bool(value)
+    if file == b"manifest.json":
+        return any(image.get("RepoTags") for image in value)
+    keys = {str(key) for manifest in value.get("manifests", ()) for key in manifest.get("annotations") or {}}
+    return any(key.endswith((".ref.name", ".image.name")) for key in keys)
+
+
 def _path(place: Path, described: Mapping[str, Any]) -> Path:
     digest = str(described["digest"])
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
@@ -233,8 +310,8 @@ def _text(place: Path, described: Mapping[str, Any]) -> bytes:
     return path.read_bytes()
 
 
-def _verify(path: Path, content: SnapshotContent, part: SnapshotPart) -> None:
-    """Read a part to its end. Raises Unsafe, TarError, BoundExceeded."""
+def _verify(path: Path, content: SnapshotContent, part: SnapshotPart) -> Report:
+    """Read a part to its end; return what is in it. Raises Unsafe, TarError, BoundExceeded."""
     owners = Owners(
         {
             "from_uid": content.user_id,
@@ -248,7 +325,7 @@ def _verify(path: Path, content: SnapshotContent, part: SnapshotPart) -> None:
     )
     rules = Rules(owner=owners.of, deletions=part.kind == "root", modes=_NO_SETUID)
     with path.open("rb", buffering=0) as file:
-        verify(partial(_read, file.fileno()), Bounds(seconds=_VERIFY_SECONDS, bytes=1 << 44), rules)
+        return verify(partial(_read, file.fileno()), Bounds(seconds=_VERIFY_SECONDS, bytes=1 << 44), rules)
 
 
 def _read(file: int, count: int) -> bytes:

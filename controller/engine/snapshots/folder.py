@@ -23,6 +23,7 @@ from controller.engine.snapshots.worker import thaw
 from controller.kinds.runtime.snapshot import VERSION, Omitted, SnapshotContent, SnapshotPart
 
 CONTENT, CAPTURE, _MARKS = "content.json", "capture.json", "restored"
+RESERVE_BYTES = 256 << 20  # that stay free on the disk of the state folder
 _UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}\Z")
 _log = logging.getLogger(__name__)
 

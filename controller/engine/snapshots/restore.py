@@ -75,6 +75,10 @@ class Restorer:
         """Tell whether a mount is still to get its files. Raises OSError."""
         return self.folder.marks(action.uid, action.restore_from).get(mount.path) != _DONE
 
+    def begin(self, action: BindMounts, mount: Mount) -> None:
+        """Record a mount before it is created: after a failure it exists, and still gets its files. Raises OSError."""
+        self.folder.mark(action.uid, action.restore_from, mount.path, _BEGUN)
+
     def fill(self, action: BindMounts, mount: Mount, tree: int, user: Ids, *, is_new: bool) -> None:
         """Fill a mount before it is bound. Raises Refused, OSError.
 

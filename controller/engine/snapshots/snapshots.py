@@ -8,7 +8,7 @@ from pathlib import Path
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.snapshots.capture import Capturer
-from controller.engine.snapshots.export import export, take_in
+from controller.engine.snapshots.export import check_room, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
 from controller.ports.snapshots import SnapshotError
@@ -63,9 +63,19 @@ class DockerSnapshots:
                     raise SnapshotError("ImageMissing", f"image {content.image}: {fault.message}") from fault
             yield from export(self._folder, content, saved)
 
-    def take_in(self, uid: str, namespace: str, name: str, pieces: Iterator[bytes], bytes_max: int) -> SnapshotContent:
+    def take_in(
+        self,
+        uid: str,
+        namespace: str,
+        name: str,
+        pieces: Iterator[bytes],
+        bytes_max: int,
+        *,
+        may_load_image: bool,
+    ) -> SnapshotContent:
+        load = self._load_image if may_load_image else self._check_image
         try:
-            content = take_in(self._folder, uid, namespace, name, pieces, bytes_max, self._load_image)
+            content = take_in(self._folder, uid, namespace, name, pieces, bytes_max, load)
         except (SnapshotError, Fault) as error:
             self._folder.abandon(uid)
             if isinstance(error, Fault):
@@ -89,12 +99,36 @@ class DockerSnapshots:
     def _save_image(self, image_id: str, path: Path) -> None:
         stream = self._client.call("images.save", lambda api: api.get_image(image_id))
         with path.open("wb") as file:
-            for piece in stream:
+            for count, piece in enumerate(stream):
+                if not count & 15:
+                    check_room(path.parent)
                 file.write(piece)
 
-    def _load_image(self, path: Path) -> None:
+    def _load_image(self, name: str, image_id: str, path: Path | None) -> None:
+        """Give an image to the engine, or check that it has it. Raises SnapshotError, Fault, OSError."""
+        if path is None:
+            self._check_image(name, image_id, None)
+            return
         with path.open("rb") as file:
             self._client.call("images.load", lambda api: list(api.load_image(file)))
+
+    def _check_image(self, name: str, image_id: str, path: Path | None) -> None:
+        """Check that the host's own image of that name is the one of the archive, whose word for it does not count.
+
+        Raises SnapshotError, Fault.
+        """
+        if path is not None:
+            words = "it has an image, which only an admin may bring to a host"
+            raise SnapshotError("ImageRefused", f"{words}; export it without its image, and pull that here")
+        try:
+            here = self._client.call("images.inspect", lambda api: api.inspect_image(name))
+        except Fault as fault:
+            if not fault.gone:
+                raise
+            here = {}
+        if here.get("Id") != image_id:
+            words = f"this host has no image {name} with the id {image_id}"
+            raise SnapshotError("ImageMissing", f"{words}; pull or build it, or import the archive with its image")
 
     def _keep_image(self, content: SnapshotContent) -> None:
         """Give the source's image a name, so that pruning keeps it."""

@@ -13,7 +13,10 @@ _GRACE_SECONDS = 30.0  # beyond its own time limit
 
 
 class WorkFailed(Exception):
-    """A worker that could not do its work. `reason` is one word: TooLarge, Damaged, Unsupported, NotFrozen, Failed."""
+    """A worker that could not do its work.
+
+    `reason` is one word: TooLarge, Damaged, Unsupported, NotFrozen, Thawed, Failed.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -23,7 +26,7 @@ class WorkFailed(Exception):
 def run_worker(request: dict[str, Any], files: Sequence[int]) -> dict[str, Any]:
     """Run a worker with these open files, under their own numbers; return its result. Raises WorkFailed.
 
-    It has a session of its own: it finishes, and thaws what it froze, also without the daemon.
+    It has a session of its own: it thaws what it froze, also without the daemon, and ends then.
     """
     seconds = float(request["bounds"]["seconds"]) + _GRACE_SECONDS
     process = subprocess.Popen(

@@ -1,10 +1,11 @@
 """Worker process of one capture or restore: it copies folders that the daemon has opened for it.
 
-It outlives the daemon: a sandbox that it has frozen is thawed by it in any case, at the latest after its time limit. A
-request (JSON) comes on stdin, the result goes to stdout.
+It ends just after the daemon: a sandbox that it has frozen is thawed by it in any case, at the latest after its time
+limit. A request (JSON) comes on stdin, the result goes to stdout.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -23,12 +24,17 @@ from controller.archive.tar import TarError
 _FREEZE_SECONDS, _POLL_SECONDS = 10.0, 0.001
 _IMAGE_IDS = 10_000  # owners below are the image's: they stay
 NOBODY = 65534
+_PR_SET_PDEATHSIG = 1
 
 Freezer = tuple[str, str, str]
 
 
 class NotFrozen(Exception):
     """The sandbox can't be frozen."""
+
+
+class Thawed(Exception):
+    """The sandbox did not stand still to the end."""
 
 
 def freeze(freezer: Freezer) -> None:
@@ -70,6 +76,8 @@ def _frozen(freezer: Freezer | None) -> Iterator[None]:
     try:
         freeze(freezer)
         yield
+        if not _is_frozen(freezer[0]):  # by whom it was thawed, and since when, nobody knows: the files may be torn
+            raise Thawed("somebody thawed it during the capture; it is retried")
     finally:
         thaw(freezer)
 
@@ -155,6 +163,7 @@ def main() -> int:
     """Carry out the request on stdin; return 0 unless it failed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
+    _end_with_the_daemon()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("500")
     request = json.load(sys.stdin)
@@ -168,11 +177,18 @@ def main() -> int:
         result = {"error": "Unsupported", "message": str(error)}
     except NotFrozen as error:
         result = {"error": "NotFrozen", "message": str(error)}
+    except Thawed as error:
+        result = {"error": "Thawed", "message": str(error)}
     except OSError as error:
         name = shown(os.fsencode(error.filename)) if isinstance(error.filename, str | bytes) else ""
         result = {"error": "Failed", "message": f"{name}: {error.strerror}" if name else str(error.strerror or error)}
     print(json.dumps(result), flush=True)  # noqa: T201 - the daemon reads it
     return int("error" in result)
+
+
+def _end_with_the_daemon() -> None:
+    """Have the kernel send SIGTERM when the daemon ends: the next one may freeze the same sandbox."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _end(_number: int, _frame: object) -> None:

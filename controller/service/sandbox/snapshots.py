@@ -14,8 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from controller.kinds.access.access import AccessRequest
 from controller.kinds.meta import StoredObject, stored_condition
-from controller.kinds.quota import amount_of
+from controller.kinds.quota import KIND as QUOTA
+from controller.kinds.quota import QuotaSpec, amount_of
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -27,6 +29,7 @@ from controller.policy.levels.profiles import default_limits
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.ports.snapshots import SnapshotError, Snapshots
 from controller.service import errors
+from controller.service.access import access
 from controller.service.objects.admission import profiles_in
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
@@ -87,6 +90,8 @@ class NoSnapshots:
         name: str,
         pieces: Iterator[bytes],  # noqa: ARG002
         bytes_max: int,  # noqa: ARG002
+        *,
+        may_load_image: bool,  # noqa: ARG002
     ) -> SnapshotContent:
         raise SnapshotError("Unsupported", f"{namespace}/{name}: this daemon takes no snapshots")
 
@@ -166,9 +171,13 @@ class SandboxSnapshots:
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"imported": True},
         }
+        room = self._room(namespace)
         obj = self._write.create(SNAPSHOT, namespace, json.dumps(document), written_by=written_by)
         try:
-            self._snapshots.take_in(obj.uid, namespace, name, pieces, _IMPORT_BYTES)
+            self._snapshots.take_in(
+                *(obj.uid, namespace, name, pieces, min(_IMPORT_BYTES, room)),
+                may_load_image=access.decision(AccessRequest("admin", sub="images/build")).allowed,
+            )
         except SnapshotError as error:
             self._delete(SNAPSHOT, obj, written_by)
             raise _service_error(error) from error
@@ -177,6 +186,20 @@ class SandboxSnapshots:
             raise
         self._pipeline.wake()
         return self.wait(obj)
+
+    def _room(self, namespace: str) -> int:
+        """Return the bytes that the quotas of a namespace leave for a snapshot. Raises Conflict for none."""
+        with self._pipeline.transaction() as writing:
+            quotas = writing.transaction.list(QUOTA.name, namespace)
+        specs = [QuotaSpec.model_validate(quota.spec).hard.snapshot_storage for quota in quotas]
+        limits = [int(limit) for limit in specs if limit is not None]
+        if not limits:
+            return _IMPORT_BYTES
+        stored = self._snapshots.contents().values()
+        room = min(limits) - sum(content.total_bytes for content in stored if content.namespace == namespace)
+        if room <= 0:
+            raise errors.Conflict("the snapshots of its namespace have all the size that a Quota allows; delete some")
+        return room
 
     def _take(self, source: StoredObject, why: str, written_by: str) -> StoredObject:
         """Create a snapshot of a sandbox, and wait for it. Raises Conflict with the reason if it fails."""

@@ -1,0 +1,220 @@
+"""Files of snapshots without an engine: hostile archives, and steps that fail in between."""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import tarfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.archive.names import Unsafe
+from controller.archive.state.save import save
+from controller.engine.docker.client import Client
+from controller.engine.kernel.idmap import Ids
+from controller.engine.mounts.host_folders import Refused
+from controller.engine.snapshots.export import check_image, export, take_in
+from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.restore import Restorer
+from controller.engine.snapshots.worker import Thawed, save_all
+from controller.kinds.runtime.mount import BindMounts, Mount
+from controller.kinds.runtime.snapshot import SnapshotContent, SnapshotPart
+from controller.ports.snapshots import SnapshotError
+
+
+class EngineWithIds(Client):
+    """Client of no engine: only the ids of its root are asked for."""
+
+    def __init__(self) -> None:
+        """Connect to nothing."""
+
+    @property
+    def first_ids(self) -> tuple[int, int]:
+        return 0, 0
+
+
+def content(folder: SnapshotFolder, source: Path, uid: str = "s1", **fields: Any) -> SnapshotContent:
+    """Store a snapshot of one volume."""
+    place = folder.begin(uid, None)
+    opened = os.open(source, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with (place / "0.tar").open("wb") as file:
+            report = save(opened, file.write)
+    finally:
+        os.close(opened)
+    part = SnapshotPart("volume", "/data", "0.tar", report.entries, report.bytes, report.archive_bytes, source="data")
+    owner = os.stat(source)
+    made = SnapshotContent(
+        *(uid, "default", "first", "a", "source"),
+        captured_at=1.0,
+        image="tiny",
+        image_id="sha256:1",
+        level="development",
+        architecture=platform.machine(),
+        parts=(part,),
+        user_id=owner.st_uid,
+        group_id=owner.st_gid,
+        **fields,
+    )
+    folder.finish(made)
+    return made
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "file").write_text("text")
+    return folder
+
+
+@pytest.fixture
+def snapshots(tmp_path: Path) -> SnapshotFolder:
+    return SnapshotFolder(tmp_path / "snapshots")
+
+
+def _accept(_name: str, _id: str, _archive: Path | None) -> None:
+    """Accept any image."""
+
+
+def changed(archive: bytes, fields: Mapping[str, Any]) -> bytes:
+    """Return an export with other values in its description, and right hashes."""
+    blobs = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as old:
+        for member in old:
+            file = old.extractfile(member)
+            assert file is not None
+            blobs[member.name] = file.read()
+
+    def renamed(data: bytes) -> tuple[str, str]:
+        digest = hashlib.sha256(data).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = data
+        return f"sha256:{digest}", f"blobs/sha256/{digest}"
+
+    index = json.loads(blobs["index.json"])
+    manifest = json.loads(blobs["blobs/sha256/" + index["manifests"][0]["digest"].removeprefix("sha256:")])
+    config = json.loads(blobs["blobs/sha256/" + manifest["config"]["digest"].removeprefix("sha256:")])
+    manifest["config"]["digest"], _ = renamed(json.dumps({**config, **fields}).encode())
+    index["manifests"][0]["digest"], _ = renamed(json.dumps(manifest).encode())
+    blobs["index.json"] = json.dumps(index).encode()
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w") as new:
+        for name, data in blobs.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            new.addfile(member, io.BytesIO(data))
+    return output.getvalue()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"captured_at": "soon"},
+        {"captured_at": float("nan")},
+        {"frozen_seconds": float("inf")},
+        {"omitted_count": -1},
+        {"omitted": [{"name": 1, "reason": "r"}]},
+        {"image": "i" * 2000},
+        {"parts": [{"kind": "volume", "path": "/data", "file": "0.tar", "entries": "x"}]},
+        {"user_id": 1 << 40},
+    ],
+    ids=lambda fields: "-".join(fields),
+)
+def test_an_import_with_a_hostile_description_is_refused(
+    fields: dict[str, Any], snapshots: SnapshotFolder, source: Path
+) -> None:
+    made = content(snapshots, source)
+    archive = b"".join(export(snapshots, made, None))
+    take_in(snapshots, "s2", "default", "good", iter([changed(archive, {"captured_at": 1e30})]), 1 << 30, _accept)
+    taken = snapshots.content("s2")
+    assert taken is not None
+    assert taken.captured_at <= time.time()
+    assert (taken.parts[0].entries, taken.parts[0].data_bytes) == (made.parts[0].entries, 4)
+    with pytest.raises(SnapshotError, match="no snapshot of Paddock"):
+        take_in(snapshots, "s3", "default", "bad", iter([changed(archive, fields)]), 1 << 30, _accept)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"manifest.json": [{"Config": "c.json", "RepoTags": ["paddock/egress:1"]}]},
+        {"manifest.json": [{"RepoTags": None}], "repositories": {"paddock/egress": {"1": "x"}}},
+        {"index.json": {"manifests": [{"annotations": {"io.containerd.image.name": "paddock/egress:1"}}]}},
+        {"./a/../manifest.json": []},
+        {"a/manifest.json": []},
+    ],
+)
+def test_an_image_that_replaces_others_is_refused(files: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+
+    def write(contents: Mapping[str, Any]) -> None:
+        with tarfile.open(path, "w") as archive:
+            for name, value in contents.items():
+                data = json.dumps(value).encode()
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+
+    write({"manifest.json": [{"Config": "c.json", "RepoTags": None}], "index.json": {"manifests": [{"digest": "d"}]}})
+    check_image(path)
+    write(files)
+    with pytest.raises(Unsafe):
+        check_image(path)
+
+
+def test_a_volume_gets_its_files_after_a_failed_try(snapshots: SnapshotFolder, source: Path, tmp_path: Path) -> None:
+    restorer = Restorer(snapshots, EngineWithIds())
+    mount = Mount("/data", "volume", "data")
+    action = BindMounts("b", "b", "default", "tiny", "", (), (mount,), "why", restore_from="first")
+    target = tmp_path / "target"
+    target.mkdir()
+    tree = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
+    owner = os.stat(source)
+    user = Ids(owner.st_uid, owner.st_gid)
+    try:
+        restorer.begin(action, mount)
+        with pytest.raises(Refused, match="not captured yet"):
+            restorer.fill(action, mount, tree, user, is_new=True)
+        content(snapshots, source)
+        restorer.fill(action, mount, tree, user, is_new=False)
+        assert (target / "file").read_text() == "text"
+        (target / "file").write_text("newer")
+        restorer.fill(action, mount, tree, user, is_new=False)
+    finally:
+        os.close(tree)
+    assert (target / "file").read_text() == "newer"
+
+
+def test_a_capture_that_somebody_thawed_is_none(source: Path, tmp_path: Path) -> None:
+    freezer = tmp_path / "freezer.state"
+    freezer.write_text("THAWED")
+    folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY)
+    reading, writing = os.pipe()
+
+    def thaw_meanwhile() -> None:
+        os.read(reading, 1)
+        freezer.write_text("THAWED")
+        while os.read(reading, 1 << 16):
+            pass
+
+    (source / "large").write_bytes(os.urandom(4 << 20))
+    thread = threading.Thread(target=thaw_meanwhile)
+    thread.start()
+    part = {"folder": folder, "output": writing, "deletions": False, "mount_points": []}
+    bounds = {"entries": 100, "bytes": 1 << 30, "seconds": 60}
+    request = {"freezer": (str(freezer), "FROZEN", "THAWED"), "bounds": bounds, "parts": [part]}
+    try:
+        with pytest.raises(Thawed, match="thawed it"):
+            save_all(request)
+    finally:
+        os.close(writing)
+        thread.join()
+        os.close(reading)
+        os.close(folder)
+    assert freezer.read_text() == "THAWED"
