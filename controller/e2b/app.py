@@ -126,7 +126,7 @@ class E2BApp:
                 await app(scope, receive, send)
             finally:
                 for ask, why in refusals:
-                    await on_thread(self._parts.services.recorder.refused, ask, why)
+                    await on_thread(self._parts.services.recorder.record_refusal, ask, why)
 
     async def _identified(
         self, scope: Scope, headers: Headers, destination: Destination | None, source: str

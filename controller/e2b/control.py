@@ -337,7 +337,7 @@ class Control:
         obj = await on_thread(self.get, name)
         self._parts.require("get", obj.namespace, obj.name, "metrics")
         try:
-            reading = await on_thread(self._parts.services.usages.one, SANDBOX, obj.namespace, obj.name)
+            reading = await on_thread(self._parts.services.usages.of_sandbox, SANDBOX, obj.namespace, obj.name)
         except Conflict:
             return []
         sandbox, usage, at = self._listed(obj), reading.sample.usage, reading.sample.at

@@ -76,9 +76,9 @@ class InterpreterCalls:
             await lines.begin()  # a refusal has a status of its own
         except BaseException:
             relay.stop()
-            contexts.ended(request, stream)
+            contexts.record_end(request, stream)
             raise
-        return Execute(lines, stream, lambda: contexts.ended(request, stream))
+        return Execute(lines, stream, lambda: contexts.record_end(request, stream))
 
     async def list_contexts(self, place: Workplace) -> list[Mapping[str, Any]]:
         """Return the contexts of the sandbox."""

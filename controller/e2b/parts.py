@@ -54,7 +54,7 @@ class Parts:
     def use(self, namespace: str, name: str, sub: str, verb: Verb = "use", **detail: object) -> None:
         """Require the right to work in a sandbox, and record the use before it begins. May block."""
         self.require(verb, namespace, name, sub)
-        self.services.recorder.used(AccessRequest(verb, SANDBOX.name, namespace, name, sub), detail)
+        self.services.recorder.record_use(AccessRequest(verb, SANDBOX.name, namespace, name, sub), detail)
 
 
 async def on_thread(do: Callable[..., T], *arguments: object) -> T:

@@ -42,7 +42,7 @@ def workplace(parts: Parts, obj: StoredObject) -> Workplace:
     finished = stored_condition(obj, "Finished")
     if obj.deleted_at is not None or finished.get("status") == "True":
         raise SandboxGone(obj.name, "it has ended")
-    container = parts.services.sandbox_streams.seen(obj)
+    container = parts.services.sandbox_streams.observed_container(obj)
     if container is None:
         return Workplace(obj, "/", "")
     return Workplace(obj, container.working_dir or "/", container.home)

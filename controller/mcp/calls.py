@@ -86,7 +86,7 @@ class Calls:
                 self._meter.count("paddock_mcp_tool_calls_total", tool=tool.name, outcome=outcome)
                 detail = {"arguments": shape(raw_arguments), "result": outcome, "seconds": round(seconds, 3)}
                 is_allowed = outcome != "refused"
-                self._services.recorder.called(tool.name, options.namespace, detail, allowed=is_allowed)
+                self._services.recorder.record_call(tool.name, options.namespace, detail, allowed=is_allowed)
         return answer
 
     async def _answer(

@@ -64,7 +64,7 @@ class Content:
 
 async def _metrics(call: Call, arguments: SandboxArguments) -> dict[str, Any]:
     call.require("get", SANDBOX, arguments.namespace, arguments.id, "metrics")
-    return as_json(await call.thread(call.services.usages.one, SANDBOX, arguments.namespace, arguments.id))
+    return as_json(await call.thread(call.services.usages.of_sandbox, SANDBOX, arguments.namespace, arguments.id))
 
 
 METRICS = Tool(

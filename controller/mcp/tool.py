@@ -108,7 +108,7 @@ class Call:
         """Require the right to work in a sandbox. Return what records the use: call it on a thread before it starts."""
         self.require(verb, SANDBOX, namespace, name, sub)
         ask = AccessRequest(verb, SANDBOX.name, namespace, name, sub)
-        return partial(self.services.recorder.used, ask, detail)
+        return partial(self.services.recorder.record_use, ask, detail)
 
     async def wait(
         self, namespace: str, name: str, done: Callable[[StoredObject | None], str | None], seconds: float

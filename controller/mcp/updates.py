@@ -90,7 +90,7 @@ class Updates:
         for _, target in _polled_targets(uris):
             ask = AccessRequest("get", SANDBOX.name, target.namespace, target.name, target.subresource)
             if is_work(ask):
-                self._services.recorder.used(ask, {"tool": tool_of(target).name, "subscription": True})
+                self._services.recorder.record_use(ask, {"tool": tool_of(target).name, "subscription": True})
         return uris
 
     def _has_left(self, target: Target) -> bool:
@@ -157,7 +157,7 @@ class Updates:
         try:
             watch = await anyio.to_thread.run_sync(self._open, opened, wake)
             watching.set()
-            while not watch.ended:
+            while not watch.end_state:
                 await changed.wait()
                 changed.clear()
                 while events := watch.take():
@@ -168,14 +168,14 @@ class Updates:
     def _open(self, opened: "_Opened", wake: Callable[[], None]) -> Watch:
         revision = self._services.objects.list(SANDBOX, None).revision
         watch = opened.add(self._services.watches.open(SANDBOX, None, since=revision, wake=wake))
-        while not watch.ended and self._services.watches.earlier(watch) is not None:
+        while not watch.end_state and self._services.watches.earlier(watch) is not None:
             pass
         return watch
 
     async def _publish(self, events: Sequence[WatchEvent]) -> None:
         for event in events:
-            if event.shown is not None:
-                obj = event.shown.obj
+            if event.serialized is not None:
+                obj = event.serialized.obj
                 await self._bus.publish(ResourceUpdated(f"sandbox://{obj.namespace}/{obj.name}"))
         if any(event.type in ("ADDED", "DELETED") for event in events):
             await self._bus.publish(ResourcesListChanged())
@@ -219,7 +219,7 @@ class Updates:
                 lines = services.sandbox_streams.logs(*where, tail=1, timestamps=True)()
                 return hashlib.sha256(b"".join(line.data for line in lines)).hexdigest()
             if target.subresource == "metrics":
-                return str(services.usages.one(*where).sample.at)
+                return str(services.usages.of_sandbox(*where).sample.at)
             info = services.files.peek(*where, target.path)
             if info is None:
                 return None

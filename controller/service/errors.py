@@ -138,10 +138,10 @@ def cause(problem: Problem) -> dict[str, Any]:
 def invalid(problems: Sequence[Problem]) -> Invalid:
     """Return one error with every problem."""
     count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
-    return refused(Invalid, f"{count}; nothing was changed", problems)
+    return refusal_of(Invalid, f"{count}; nothing was changed", problems)
 
 
-def refused(error: type[_Error], message: str, problems: Sequence[Problem]) -> _Error:
+def refusal_of(error: type[_Error], message: str, problems: Sequence[Problem]) -> _Error:
     """Return an error of that class, with a message and these problems; of many only the first."""
     listed_problems = bounded(problems)
     return error(

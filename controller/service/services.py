@@ -339,7 +339,13 @@ def make_sandbox(
         usages=Usages(objects, host.samples, "" if loop.place.alone else loop.place.host),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=_make_why(
-            pipeline, objects, loop, policy, host, lambda o: calls.health(o, sandbox_streams.seen(o)), contexts
+            pipeline,
+            objects,
+            loop,
+            policy,
+            host,
+            lambda o: calls.health(o, sandbox_streams.observed_container(o)),
+            contexts,
         ),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),

@@ -123,7 +123,7 @@ class Opener:
                         run(connection, channel, message, answer)
                     finally:
                         for ask, why in refusals:
-                            self._work.recorder.refused(ask, why)
+                            self._work.recorder.record_refusal(ask, why)
             except (errors.ServiceError, StreamError, OSError) as error:
                 answer({"message": refusal_text(error)}, ())
             except Exception:
@@ -138,7 +138,7 @@ class Opener:
         access.require(ask, self._work.registry)
         if self._work.objects.get(SANDBOX, login.namespace, login.name).uid != login.uid:
             raise errors.Conflict(f"sandbox `{login.name}` was deleted and created anew; connect again")
-        self._work.recorder.used(ask, {"via": "ssh"})
+        self._work.recorder.record_use(ask, {"via": "ssh"})
 
     def _command(self, connection: Connection, channel: Channel, message: Mapping[str, Any], answer: Answer) -> None:
         login, terminal = connection.login, message.get("terminal")

@@ -55,7 +55,7 @@ class Gate:
                 access.require(ask, self.registry)
                 uid = self.objects.get(SANDBOX, namespace, name).uid
                 if not message["asks"]:
-                    self.recorder.used(ask, {"via": "ssh", **({"key": fingerprint} if fingerprint else {})})
+                    self.recorder.record_use(ask, {"via": "ssh", **({"key": fingerprint} if fingerprint else {})})
         except errors.ServiceUnavailable:
             raise
         except errors.ServiceError as error:

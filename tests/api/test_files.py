@@ -36,7 +36,7 @@ class Files:
         return self.http.request(method, f"{BASE}{at}", params={"path": path, **query}, content=content, timeout=30)
 
     def freed(self) -> None:
-        wait_for("all is freed", lambda: not self.world.services.files.slots.taken and not self.world.files.open)
+        wait_for("all is freed", lambda: not self.world.services.files.slots.used_count and not self.world.files.open)
 
     def raw(self) -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

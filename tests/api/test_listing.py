@@ -62,7 +62,7 @@ def test_nothing_is_lost_between_the_pieces(store: SqlStore, kind: Kind, count: 
     stored = [event_object(each) for each in fill(store, count)]
     found = objects_of(store).list(kind)
     read: dict[str, Any] = json.loads(list_of(kind, found).body)
-    assert read == {**serialize.list_head("Event", 0), "items": [serialize.shown(kind, each) for each in stored]}
+    assert read == {**serialize.list_head("Event", 0), "items": [serialize.object_json(kind, each) for each in stored]}
     assert json.loads(table_of(kind, found, AT).body) == table.table(kind, stored, AT)
 
 

@@ -82,7 +82,7 @@ def connect(world: World, port: int = 80) -> ClientConnection:
 
 
 def freed(world: World) -> None:
-    wait_for("all is freed", lambda: not world.services.forward.slots.taken)
+    wait_for("all is freed", lambda: not world.services.forward.slots.used_count)
 
 
 def test_forwarded_bytes_and_half_close(box: World) -> None:

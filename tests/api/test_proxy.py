@@ -137,7 +137,7 @@ def headers(found: Any) -> dict[str, str]:
 
 
 def freed(world: World) -> None:
-    wait_for("all is freed", lambda: not world.services.forward.slots.taken, 60)
+    wait_for("all is freed", lambda: not world.services.forward.slots.used_count, 60)
 
 
 def test_request_and_answer_pass_without_the_token(box: World) -> None:

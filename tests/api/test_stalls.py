@@ -85,10 +85,13 @@ def commands(world: World) -> bool:
 HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
     "logs": (f"{BOX}/logs?follow=true", lambda world: not world.streams.closed.is_set()),
     "exec": (f"{BOX}/exec?command=yes", lambda world: commands(world) or not world.streams.closed.is_set()),
-    "file": (f"{BOX}/files?path=/tmp/much", lambda world: world.services.files.slots.taken or world.files.open),
-    "archive": (f"{BOX}/files/archive?path=/tmp", lambda world: world.services.files.slots.taken or world.files.open),
-    "port": (f"{BOX}/portforward?port=80", lambda world: world.services.forward.slots.taken),
-    "raw port": (f"{BOX}/portforward?port=80&as=raw", lambda world: world.services.forward.slots.taken),
+    "file": (f"{BOX}/files?path=/tmp/much", lambda world: world.services.files.slots.used_count or world.files.open),
+    "archive": (
+        f"{BOX}/files/archive?path=/tmp",
+        lambda world: world.services.files.slots.used_count or world.files.open,
+    ),
+    "port": (f"{BOX}/portforward?port=80", lambda world: world.services.forward.slots.used_count),
+    "raw port": (f"{BOX}/portforward?port=80&as=raw", lambda world: world.services.forward.slots.used_count),
     "watch": (f"{SANDBOXES}?watch=1", lambda world: world.services.watches.count),
 }
 

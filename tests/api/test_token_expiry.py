@@ -109,7 +109,7 @@ def test_a_forwarded_port_is_closed(box: World) -> None:
                 with pytest.raises(ConnectionClosed, match="1008"):
                     link.recv(timeout=30)
                 assert inside.recv(1) == b"", "the box's side is closed, too"
-    wait_for("all is freed", lambda: not box.services.forward.slots.taken)
+    wait_for("all is freed", lambda: not box.services.forward.slots.used_count)
 
 
 def test_a_forwarded_port_without_frames_is_closed(box: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_forwarded_port_without_frames_is_closed(box: World, monkeypatch: pyte
                 with pytest.raises(ClientError, match="broke"):
                     link.receive()
                 assert inside.recv(1) == b"", "the box's side is closed, too"
-    wait_for("all is freed", lambda: not box.services.forward.slots.taken)
+    wait_for("all is freed", lambda: not box.services.forward.slots.used_count)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
@@ -139,7 +139,7 @@ def test_transfer_is_cut_off(box: World, method: str) -> None:
         link.sendall(f"{head}Authorization: Bearer {token(box, 'user', name='ci')}\r\n\r\n".encode())
         wait_for("it has begun", lambda: box.files.open)
         revoke(box)
-        wait_for("all is freed", lambda: not box.services.files.slots.taken and not box.files.open)
+        wait_for("all is freed", lambda: not box.services.files.slots.used_count and not box.files.open)
         link.settimeout(30)
         told = link.recv(100) if method == "PUT" else b"".join(iter(lambda: link.recv(1 << 20), b""))
     assert b" 401 " in told if method == "PUT" else len(told) < 32 << 20

@@ -119,11 +119,11 @@ def test_watch_refreshes_until_interrupted(served: World) -> None:
 def fleet(measured: None, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same two, of which `second` runs on host b; host c gave no answer."""
 
-    every = world.services.usages.every
+    every = world.services.usages.of_all
 
     def own(*words: object, **options: object) -> UsageList:
         found = every(*words, **options)  # type: ignore[arg-type]
-        return UsageList(found.at, [replace(each, host="a") for each in found.used if each.obj.name == "quickstart"])
+        return UsageList(found.at, [replace(each, host="a") for each in found.usages if each.obj.name == "quickstart"])
 
     found = every(SANDBOX, None)
     there = [each for each in found.items if each["metadata"]["name"] == "second"]

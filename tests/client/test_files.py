@@ -320,7 +320,7 @@ def echoing(box: Box) -> Iterator[None]:
 
 
 def freed(box: Box) -> None:
-    wait_for("all is freed", lambda: not box.world.services.forward.slots.taken)
+    wait_for("all is freed", lambda: not box.world.services.forward.slots.used_count)
 
 
 @pytest.mark.usefixtures("echoing")

@@ -81,7 +81,7 @@ class RunHarness(LoopHarness):
         # A killed daemon's threads end with it; those of this process can only be waited for. Some died in their work.
         deadline = time.monotonic() + 3
         stages = getattr(self, "stages", None)
-        while stages is not None and stages.busy > self.hanging and time.monotonic() < deadline:
+        while stages is not None and stages.running_count > self.hanging and time.monotonic() < deadline:
             time.sleep(0.002)
         self._release()
         super().daemon()
@@ -108,7 +108,7 @@ class RunHarness(LoopHarness):
         self.run_pass()
         self.runs.step()
         deadline = time.monotonic() + 60
-        while self.stages.busy > self.hanging:
+        while self.stages.running_count > self.hanging:
             assert time.monotonic() < deadline, "a stage never ends"
             time.sleep(0.002)
 

@@ -79,7 +79,7 @@ class Daemon:
         found = {each.name: each for each in self.source.list(None, parse("", KIND), 0)}
         assert list(found) == sorted(found)
         for each in found.values():
-            object_model(KIND).model_validate(serialize.shown(KIND, each))
+            object_model(KIND).model_validate(serialize.object_json(KIND, each))
             assert self.source.get("", each.name) == each
         return found
 

@@ -245,7 +245,7 @@ def test_run_whose_sandbox_begins_anew_elsewhere_fails(hosts: Hosts, host: str) 
     hosts.away = set()
     hosts.two.hanging = 0
     hosts.finish()
-    assert (hosts.two.stages.busy, hosts.one.names()) == (0, [])
+    assert (hosts.two.stages.running_count, hosts.one.names()) == (0, [])
     assert hosts.two.commands() == ["echo a", "sleep 1000"]
 
 

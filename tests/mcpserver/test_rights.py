@@ -176,7 +176,7 @@ def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: World) -> None
 
 def test_an_audit_entry_of_a_call_is_bounded(world: World) -> None:
     given = {f"{number:03}{'k' * 200}": dict.fromkeys(map(str, range(99)), "v") for number in range(99)}
-    world.services.recorder.called("server." + "x" * 100_000, "default", {"arguments": shape(given)}, allowed=True)
+    world.services.recorder.record_call("server." + "x" * 100_000, "default", {"arguments": shape(given)}, allowed=True)
     world.services.recorder.flush()
     [found] = calls_of(world)
     assert len(found.name) == 253

@@ -75,7 +75,7 @@ def used(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         made[host] = {obj.uid: UsageSample(running, USAGE, world.clock.now(), 0.25, 5.0)}
     usages = {host: Usages(world.services.objects, lambda host=host: made[host], host) for host in made}
     world.services = replace(world.services, usages=usages["a"])
-    there = {"kind": "SandboxMetricsList", "items": usages["b"].every(SANDBOX, None).items}
+    there = {"kind": "SandboxMetricsList", "items": usages["b"].of_all(SANDBOX, None).items}
     answers = Collected({"b": there}, [Missing("c", "no answer in time")])
     monkeypatch.setattr(usage, "collect", lambda _request: answers)
     return world

@@ -116,12 +116,12 @@ def test_entries_and_write_failures_are_counted(world: World) -> None:
         transaction.put(StoredObject(kind="Quota", namespace="default", name="all", uid="u", spec={}))
     recorder = Recorder(world.store.audit, world.clock, meter)
     sandbox_streams = AccessRequest("use", "Sandbox", "default", "box", "exec")
-    recorder.used(sandbox_streams, {})
-    recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
+    recorder.record_use(sandbox_streams, {})
+    recorder.record_refusal(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     world.store.close()
-    recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
+    recorder.record_refusal(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     with pytest.raises(errors.ServiceUnavailable):
-        recorder.used(sandbox_streams, {})
+        recorder.record_use(sandbox_streams, {})
     world.store.open()
     counted = {
         each: registry.get_sample_value("paddock_audit_events_total", {"category": each})
@@ -145,9 +145,9 @@ def test_ends_of_uses_are_written_together(world: World, monkeypatch: pytest.Mon
     recorder = Recorder(cast("Audit", Counting()), world.clock, meter)
     with access.acting(ANN):
         for seconds in (1, 2):
-            recorder.ended(AccessRequest("use", "Sandbox", "default", "box", "mcp"), {"durationSeconds": seconds})
-        recorder.called("sandbox.get", "default", {}, allowed=True)
-        recorder.called("sandbox.get", "default", {}, allowed=False)
+            recorder.record_end(AccessRequest("use", "Sandbox", "default", "box", "mcp"), {"durationSeconds": seconds})
+        recorder.record_call("sandbox.get", "default", {}, allowed=True)
+        recorder.record_call("sandbox.get", "default", {}, allowed=False)
     assert written == []
     for _ in range(2):
         recorder.flush()
@@ -157,7 +157,7 @@ def test_ends_of_uses_are_written_together(world: World, monkeypatch: pytest.Mon
     assert told(world) == [*ends, *((ann, "call", "sandbox.get", each) for each in ("allowed", "refused"))]
     assert registry.get_sample_value("paddock_audit_events_total", {"category": "use"}) == 3
     world.store.close()
-    recorder.called("sandbox.get", "default", {}, allowed=True)
+    recorder.record_call("sandbox.get", "default", {}, allowed=True)
     recorder.flush()
     assert registry.get_sample_value("paddock_audit_write_failures_total") == 1
 
@@ -165,7 +165,7 @@ def test_ends_of_uses_are_written_together(world: World, monkeypatch: pytest.Mon
 def test_reading_the_log_shows_what_has_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_LATER_SECONDS", 3600)
     with opened(world), client(world, token(world, "admin", "*", name="root")) as root:
-        world.services.recorder.called("sandbox.get", "default", {}, allowed=True)
+        world.services.recorder.record_call("sandbox.get", "default", {}, allowed=True)
         items = root.get(f"{API}/audit").json()["items"]
     assert [each["verb"] for each in items if each["object"]["name"] == "sandbox.get"] == ["call"]
 
@@ -252,7 +252,7 @@ def test_whoever_knocks_all_night_does_not_fill_the_log(world: World) -> None:
         recorder.unknown("tcp 192.0.2.7", "no")
     recorder.unknown("tcp 192.0.2.8", "no")
     with access.acting(ANN):
-        recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
+        recorder.record_refusal(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     assert len(told(world)) == 62
     assert "not recorded" in str(world.store.audit.entries()[59].detail)
     world.clock.advance(61)
@@ -265,7 +265,7 @@ def test_nor_does_whoever_knocks_from_everywhere(world: World) -> None:
     for number in range(3000):
         recorder.unknown(f"tcp 2001:db8::{number:x}", "no")
     with access.acting(ANN):
-        recorder.refused(AccessRequest("delete", "Sandbox", "default", "box"), "no")
+        recorder.record_refusal(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     entries = world.store.audit.entries(limit=5000)
     assert len(entries) == 121, "and who is known has a place of their own"
     assert "not recorded" in str(entries[119].detail)

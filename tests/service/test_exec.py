@@ -50,7 +50,7 @@ def test_memory_is_bounded_by_the_kept_output() -> None:
     capped = Capped(1000)
     for _ in range(10_000):
         capped.add(b"x" * 1000)
-    assert len(capped.whole()) < 1100
+    assert len(capped.content()) < 1100
     assert capped.omitted_bytes == 10_000_000 - 1000
 
 

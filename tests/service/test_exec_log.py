@@ -22,7 +22,7 @@ def test_the_log_keeps_what_a_collected_result_keeps(pieces: list[bytes], limit:
             assert held <= limit - limit // 2 + 2 * (limit // 2)
         again = ExecLog(Path(folder), limit)
         for found in (log, again):
-            assert (found.whole(), found.omitted_bytes) == (capped.whole(), capped.omitted_bytes)
+            assert (found.content(), found.omitted_bytes) == (capped.content(), capped.omitted_bytes)
         log.close()
 
 
@@ -31,7 +31,7 @@ def test_a_full_disk_ends_the_log_with_a_reason(tmp_path: Path) -> None:
     log.add(b"x")
     log.add(b"y")
     assert "could not be kept: no such file or directory" in log.trouble
-    assert (log.whole(), log.omitted_bytes) == (b"", 0)
+    assert (log.content(), log.omitted_bytes) == (b"", 0)
 
 
 @pytest.mark.parametrize("name", ["log.x", "record.json"])
@@ -40,4 +40,4 @@ def test_other_files_are_passed_over(tmp_path: Path, name: str) -> None:
     log = ExecLog(tmp_path, 100)
     log.add(b"x")
     log.close()
-    assert log.whole() == b"x"
+    assert log.content() == b"x"

@@ -232,7 +232,7 @@ def test_fetched_files_are_built_as_they_come(world: World, images: FakeImages) 
     task = made.build_fetched(tag, f"FROM {BASE}\nCOPY server /opt/server\n", pieces, "mark")
     done(task)
     assert task.image is not None
-    assert made.found()[tag] == task.image.id
+    assert made.ids_by_name()[tag] == task.image.id
     assert [each.id for each in images.ours() or ()] == [task.image.id]
     with pytest.raises(errors.Invalid, match="allows no commands in builds"):
         made.build_fetched(tag, f"FROM {BASE}\nRUN x\n", iter(()), "mark")
@@ -252,4 +252,4 @@ def test_bad_files_end_their_build(
     made = service(world, images)
     with pytest.raises(error, match=says):
         done(made.build_fetched("paddock/mcp/a:1", f"FROM {BASE}\nCOPY a /a\n", iter([archive]), "mark"))
-    assert "paddock/mcp/a:1" not in made.found()
+    assert "paddock/mcp/a:1" not in made.ids_by_name()

@@ -82,8 +82,8 @@ def test_an_older_version_does_not_displace_a_newer() -> None:
     old = replace(new, resource_version=5, labels={"at": "5"})
     held = texts.json(new)
     assert json.loads(texts.json(old))["metadata"]["labels"] == {"at": "5"}
-    assert texts.known(new.uid, 7) is held
-    assert texts.known(new.uid, 5) is None
+    assert texts.cached(new.uid, 7) is held
+    assert texts.cached(new.uid, 5) is None
 
 
 def test_the_oldest_texts_go_first_within_the_bound() -> None:
@@ -95,28 +95,28 @@ def test_the_oldest_texts_go_first_within_the_bound() -> None:
     texts.json(made[0])
     for each in made[3:]:
         texts.json(each)
-    kept = [texts.known(each.uid, each.resource_version) is not None for each in made]
+    kept = [texts.cached(each.uid, each.resource_version) is not None for each in made]
     assert kept == [True, False, False, True, True]
 
 
 def test_objects_that_are_not_stored_are_not_held() -> None:
     texts, computed = ObjectTexts(), box("b")
     assert texts.json(computed) == texts.json(replace(computed))
-    assert texts.known(computed.uid, 0) is None
+    assert texts.cached(computed.uid, 0) is None
 
 
 def test_a_list_is_held_until_the_next_write() -> None:
     texts, ours, every = ObjectTexts(), WholeList("Sandbox", "default"), WholeList("Sandbox", None)
     texts.keep_list(ours, 7, b"of seven")
-    assert texts.known_list(ours, 7) == b"of seven"
-    assert texts.known_list(ours, 8) is None
-    assert texts.known_list(every, 7) is None
+    assert texts.cached_list(ours, 7) == b"of seven"
+    assert texts.cached_list(ours, 8) is None
+    assert texts.cached_list(every, 7) is None
     texts.keep_list(ours, 8, b"x" * (2 << 20))  # too long to be held
-    assert (texts.known_list(ours, 7), texts.known_list(ours, 8)) == (None, None)
+    assert (texts.cached_list(ours, 7), texts.cached_list(ours, 8)) == (None, None)
 
 
 def test_the_oldest_list_goes_first() -> None:
     texts, made = ObjectTexts(), [WholeList("Sandbox", f"n-{number}") for number in range(6)]
     for each in made:
         texts.keep_list(each, 7, b"[]")
-    assert [texts.known_list(each, 7) is not None for each in made] == [False, False, True, True, True, True]
+    assert [texts.cached_list(each, 7) is not None for each in made] == [False, False, True, True, True, True]

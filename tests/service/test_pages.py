@@ -46,7 +46,7 @@ def pages(objects: Objects, limit: int, **asked: str | None) -> Iterator[Found]:
     while True:
         found = objects.page(kind(), asked.get("namespace"), labels=asked.get("labels") or "", limit=limit, token=token)
         yield found
-        if not (token := found.rest):
+        if not (token := found.continue_token):
             return
 
 
@@ -75,7 +75,7 @@ def test_the_revision_is_the_first_pages_so_that_a_watch_from_it_misses_nothing(
     with store.transaction() as transaction:
         transaction.put(replace(made[0], labels={"late": "yes"}))  # on the page that was read
         transaction.remove(made[2])  # on the one that was not
-    rest = objects.page(kind(), "watched", limit=2, token=first.rest)
+    rest = objects.page(kind(), "watched", limit=2, token=first.continue_token)
     assert [each.name for each in rest.objects] == ["w-3"]
     assert rest.revision == first.revision
     known: dict[str, StoredObject] = {each.uid: each for each in (*first.objects, *rest.objects)}

@@ -50,8 +50,8 @@ def shown(house: LoopHarness, kind: str, **asked: Any) -> list[dict[str, Any]]:
     """The objects as clients get them, each held against the description of its kind."""
     found = house.services.objects.list(kind_of(kind), **asked).objects
     for each in found:
-        object_model(kind_of(kind)).model_validate(serialize.shown(kind_of(kind), each))
-    return [serialize.shown(kind_of(kind), each) for each in found]
+        object_model(kind_of(kind)).model_validate(serialize.object_json(kind_of(kind), each))
+    return [serialize.object_json(kind_of(kind), each) for each in found]
 
 
 def test_an_instance_shows_its_record_and_container(house: LoopHarness) -> None:
@@ -131,7 +131,7 @@ def test_events_are_objects_with_a_name_that_stays(house: LoopHarness) -> None:
     (told,) = [each for each in house.store.events(name="web") if each.reason == "Started"]
     with house.store.transaction() as transaction:
         transaction.add_event(replace(told, at=told.at + 60, first_at=0.0))
-    again = serialize.shown(kind_of("Event"), house.services.objects.get(kind_of("Event"), "default", name))
+    again = serialize.object_json(kind_of("Event"), house.services.objects.get(kind_of("Event"), "default", name))
     assert again["metadata"]["uid"] == started["metadata"]["uid"]
     assert (again["count"], again["firstTimestamp"]) == (2, started["firstTimestamp"])
     assert again["lastTimestamp"] > again["firstTimestamp"]
@@ -188,7 +188,7 @@ class BrokenStore:
 def test_the_host_answers_without_store_or_observation() -> None:
     host = HostSource(BrokenStore(), Observation).get("", "host")  # type: ignore[arg-type]  # what it uses of a store
     assert host is not None
-    as_client = serialize.shown(kind_of("Host"), host)
+    as_client = serialize.object_json(kind_of("Host"), host)
     object_model(kind_of("Host")).model_validate(as_client)
     found = conditions(as_client)
     assert (found["EngineReachable"], found["StoreWritable"]) == ("Unknown NotLookedYet", "False NotWritable")
@@ -232,7 +232,7 @@ def test_a_built_in_profiles_spec_can_be_applied() -> None:
     for each in ProfileSource().list(None, None, 0):  # type: ignore[arg-type]  # all of them
         spec = SecurityProfileSpec.model_validate(each.spec)
         assert refusals(spec, Policy()) == ()
-        as_client = serialize.shown(kind_of("SecurityProfile"), each)
+        as_client = serialize.object_json(kind_of("SecurityProfile"), each)
         object_model(kind_of("SecurityProfile")).model_validate(as_client)
 
 

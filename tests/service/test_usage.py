@@ -47,39 +47,39 @@ def usages(world: World, readings: Readings) -> Usages:
 
 
 def test_lists_of_an_age_share_a_reading(world: World, readings: Readings, usages: Usages) -> None:
-    first = usages.every(KIND, None, max_age_seconds=5.0)
+    first = usages.of_all(KIND, None, max_age_seconds=5.0)
     world.clock.advance(4.9)
-    assert usages.every(KIND, None, max_age_seconds=5.0) is first
+    assert usages.of_all(KIND, None, max_age_seconds=5.0) is first
     assert readings.count == 1
     world.clock.advance(0.2)
-    assert usages.every(KIND, None, max_age_seconds=5.0) is not first
+    assert usages.of_all(KIND, None, max_age_seconds=5.0) is not first
     assert readings.count == 2
 
 
 def test_lists_are_new_by_default(readings: Readings, usages: Usages) -> None:
-    usages.every(KIND, None, max_age_seconds=5.0)
-    usages.every(KIND, None)
+    usages.of_all(KIND, None, max_age_seconds=5.0)
+    usages.of_all(KIND, None)
     assert readings.count == 2
 
 
 def test_namespaces_share_no_list(world: World, usages: Usages) -> None:
     world.apply(QUICKSTART.replace("name: quickstart", "name: other\n  namespace: elsewhere"))
     names = [
-        [each.obj.name for each in usages.every(KIND, namespace, max_age_seconds=5.0).used]
+        [each.obj.name for each in usages.of_all(KIND, namespace, max_age_seconds=5.0).usages]
         for namespace in (None, "default", "elsewhere")
     ]
     assert names == [["quickstart", "other"], ["quickstart"], ["other"]]
 
 
 def test_clock_set_back_ends_sharing(world: World, readings: Readings, usages: Usages) -> None:
-    usages.every(KIND, None, max_age_seconds=5.0)
+    usages.of_all(KIND, None, max_age_seconds=5.0)
     world.clock.advance(-3600.0)
-    usages.every(KIND, None, max_age_seconds=5.0)
+    usages.of_all(KIND, None, max_age_seconds=5.0)
     assert readings.count == 2
 
 
 def test_list_is_what_the_api_shows(usages: Usages) -> None:
-    shown = json.loads(usages.every(KIND, "default").json)
+    shown = json.loads(usages.of_all(KIND, "default").json)
     assert shown["kind"] == "SandboxMetricsList"
     (item,) = shown["items"]
     assert item["metadata"]["name"] == "quickstart"

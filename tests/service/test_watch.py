@@ -43,7 +43,7 @@ class Reader:
         def there() -> bool:
             self._woken.wait(0.05)
             self._woken.clear()
-            ended = bool(self.watch.ended)
+            ended = bool(self.watch.end_state)
             self.events += self.watch.take()
             return ended or until is None or until(self.told())
 
@@ -51,7 +51,9 @@ class Reader:
         return self.told()
 
     def told(self) -> list[tuple[str, str]]:
-        return [(each.type, each.shown.obj.name if each.shown else str(each.revision)) for each in self.events]
+        return [
+            (each.type, each.serialized.obj.name if each.serialized else str(each.revision)) for each in self.events
+        ]
 
 
 def sandbox_kind() -> Kind:
@@ -184,10 +186,10 @@ def test_only_a_lagging_watch_is_ended(store: SqlStore, watches: Watches) -> Non
     for number in range(15):
         insert(store, box(f"box-{number:02}"))
         quick.read(count(number + 1))
-    wait_for("the slow one is cut", lambda: slow.watch.ended)
-    assert isinstance(slow.watch.ended, errors.Gone)
+    wait_for("the slow one is cut", lambda: slow.watch.end_state)
+    assert isinstance(slow.watch.end_state, errors.Gone)
     assert slow.read() == []
-    assert (quick.watch.ended, watches.count) == (False, 1)
+    assert (quick.watch.end_state, watches.count) == (False, 1)
 
 
 def test_a_commit_larger_than_the_buffer_still_comes_whole(store: SqlStore, watches: Watches) -> None:
@@ -207,7 +209,7 @@ def test_watches_are_limited_and_closing_frees_one(watches: Watches) -> None:
 def test_closing_ends_all_watches_and_refuses_others(watches: Watches) -> None:
     reader = Reader(watches)
     watches.close()
-    assert (reader.read(), reader.watch.ended) == ([], True)
+    assert (reader.read(), reader.watch.end_state) == ([], True)
     with pytest.raises(errors.ServiceUnavailable, match="stopping"):
         Reader(watches)
 

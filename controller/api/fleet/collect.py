@@ -62,7 +62,7 @@ def collect(connection: HTTPConnection, target: bytes = b"", only: str = "") -> 
     forwarding: Forwarding | None = connection.app.state.forwarding
     if forwarding is None or identity_of(connection.scope) is not None:
         return None
-    hosts = [host for host in forwarding.locations.others() if only in ("", host.name)]
+    hosts = [host for host in forwarding.locations.other_hosts() if only in ("", host.name)]
     if not hosts:
         return None
     scheme = "https" if connection.scope["scheme"] == "https" else "http"

@@ -181,7 +181,9 @@ def to_host(connection: HTTPConnection, host: str, what: str) -> None:
     if host == own_name:
         return
     other_hosts = (
-        {other_host.name: other_host for other_host in forwarding.locations.others()} if forwarding is not None else {}
+        {other_host.name: other_host for other_host in forwarding.locations.other_hosts()}
+        if forwarding is not None
+        else {}
     )
     if forwarding is None or host not in other_hosts:
         raise NotFound(

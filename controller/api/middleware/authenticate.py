@@ -80,7 +80,7 @@ class Authenticate:
                 await self._app(scope, receive, send)
             finally:
                 for ask, why in refusals:
-                    await run_in_threadpool(self._recorder.refused, ask, why)
+                    await run_in_threadpool(self._recorder.record_refusal, ask, why)
 
     async def _caller(self, scope: Scope) -> Caller | None:
         if (forwarded := identity_of(scope)) is not None:

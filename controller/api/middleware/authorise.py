@@ -101,7 +101,7 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
             connection.state.record = _nothing
             return
         services: Services = connection.app.state.services
-        write_record = partial(services.recorder.used, access_request, await _details(connection, access_request))
+        write_record = partial(services.recorder.record_use, access_request, await _details(connection, access_request))
         template = connection.scope["route"].path
         if template in _RECORDED_AT_START and isinstance(connection, Request) and elsewhere is None:
             connection.state.record = write_record

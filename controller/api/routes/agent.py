@@ -259,4 +259,4 @@ def _plain(headers: Mapping[str, str]) -> dict[str, str]:
 def _record_end(services: Services, opened: Sequence[AgentStream], namespace: str, name: str, sub: str) -> None:
     """Record the end of a call."""
     if opened:
-        services.agent.ended(AccessRequest("use", SANDBOX.name, namespace, name, sub), opened[0])
+        services.agent.record_end(AccessRequest("use", SANDBOX.name, namespace, name, sub), opened[0])

@@ -192,7 +192,7 @@ class KindHandlers:
         whole_list, is_plain = WholeList(self._kind.name, namespace), query == ListQuery() and not version
 
         def known_body() -> bytes | None:
-            return texts.known_list(whole_list, objects.revision()) if is_plain else None
+            return texts.cached_list(whole_list, objects.revision()) if is_plain else None
 
         def keep(revision: int, body: bytes) -> None:
             if is_plain:

@@ -70,7 +70,7 @@ class ReadOnlyHandlers:
         if version := as_table(accept):
             kind = hosted.with_column(self._kind, request)
             return JSONResponse(table(kind, [stored], services.objects.now(), stored.resource_version, version))
-        return JSONResponse(serialize.shown(self._kind, stored))
+        return JSONResponse(serialize.object_json(self._kind, stored))
 
     def delete(
         self,
@@ -85,7 +85,7 @@ class ReadOnlyHandlers:
         if self._kind.by_host:
             hosted.send_on(self._kind, request, services, namespace or "", name)
         deleted = services.objects.delete(self._kind, namespace or "", name, deleted_by=agent)
-        return JSONResponse(serialize.shown(self._kind, deleted))
+        return JSONResponse(serialize.object_json(self._kind, deleted))
 
     def refuse(self) -> JSONResponse:
         """Refuse a write."""

@@ -100,11 +100,11 @@ def everywhere(request: Request, services: UseCases, max_age: MaxAge = 0) -> Res
 )
 def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """Current CPU, memory, network, disk, processes and uptime."""
-    return JSONResponse(as_json(services.usages.one(SANDBOX, namespace, name)))
+    return JSONResponse(as_json(services.usages.of_sandbox(SANDBOX, namespace, name)))
 
 
 def _list(request: Request, services: Services, namespace: str | None, max_age: float) -> Response:
-    usages = services.usages.every(SANDBOX, namespace, max_age_seconds=max_age)
+    usages = services.usages.of_all(SANDBOX, namespace, max_age_seconds=max_age)
     collected = collect(request)
     if collected is None:
         return Response(usages.json, media_type="application/json")

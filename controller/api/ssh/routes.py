@@ -237,4 +237,4 @@ async def _out(websocket: WebSocket, sock: socket.socket) -> None:
 
 def _record_end(services: Services, login: SshLogin, seconds: float) -> None:
     ask = AccessRequest("use", SANDBOX.name, login.namespace, login.name, "ssh")
-    services.recorder.ended(ask, {"ended": True, "seconds": round(seconds, 1)})
+    services.recorder.record_end(ask, {"ended": True, "seconds": round(seconds, 1)})

@@ -76,7 +76,7 @@ class Parts:
                 token=self._token,
             )
             page_items = list(self._items(page))
-            self.revision, self._token = page.revision, page.rest
+            self.revision, self._token = page.revision, page.continue_token
             self.is_whole &= bool(page.versions) or not page_items
             self._left -= len(page_items)
             items += page_items
@@ -98,9 +98,9 @@ class Parts:
         if self._version:
             return map(as_text, table.rows(self._kind, page.objects, self._objects.now(), self._version))
         if page.versions and not self._kind.flat:
-            known_texts = ((self._texts.known(*version), at) for at, version in enumerate(page.versions))
+            known_texts = ((self._texts.cached(*version), at) for at, version in enumerate(page.versions))
             return (text or self._texts.json(page.objects[at]) for text, at in known_texts)
-        return (as_text(serialize.shown(self._kind, stored)) for stored in page.objects)
+        return (as_text(serialize.object_json(self._kind, stored)) for stored in page.objects)
 
 
 async def answer(parts: Parts, counted: Answer, known_body: Callable[[], bytes | None], keep: Keep) -> Response:

@@ -78,7 +78,7 @@ class _Signal:
     def _set(self) -> None:
         self._is_due = False  # before the events are taken: what comes from now on wakes it again
         self.ready.set()
-        if self.watch is not None and self.watch.ended:
+        if self.watch is not None and self.watch.end_state:
             self.cut.set()
 
 
@@ -112,7 +112,7 @@ class _Lines:
 
     async def _lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of all events in order. Raises the ServiceError that ends the watch."""
-        while not self._watch.ended and (lines := self._encode_all(await self._earlier())) is not None:
+        while not self._watch.end_state and (lines := self._encode_all(await self._earlier())) is not None:
             if lines:
                 yield lines
         while True:
@@ -120,7 +120,7 @@ class _Lines:
             over = time.monotonic() >= self._deadline
             if over:
                 self._bookmark()
-            watch_end = self._watch.ended  # read first: buffered events are sent before the end
+            watch_end = self._watch.end_state  # read first: buffered events are sent before the end
             while lines := self._encode_all(self._watch.take()):
                 yield lines
             if isinstance(watch_end, ServiceError):
@@ -164,14 +164,14 @@ def as_objects(kind: Kind) -> Encode:
     """Encode events with whole objects."""
 
     def encode(event: WatchEvent) -> bytes:
-        if event.shown is None:
+        if event.serialized is None:
             bookmark = {
                 "apiVersion": API_VERSION,
                 "kind": kind.name,
                 "metadata": {"resourceVersion": str(event.revision)},
             }
             return _line(event.type, bookmark)
-        return _OPEN % event.type.encode() + event.shown.json + b"}\n"
+        return _OPEN % event.type.encode() + event.serialized.json + b"}\n"
 
     return encode
 
@@ -180,9 +180,9 @@ def as_tables(kind: Kind, now: Callable[[], float], version: str) -> Encode:
     """Encode events with a Table of one row and that version, none for a bookmark."""
 
     def encode(event: WatchEvent) -> bytes:
-        if event.shown is None:
+        if event.serialized is None:
             return _line(event.type, table(kind, [], now(), event.revision, version))
-        return _OPEN % event.type.encode() + event.shown.table(kind, event.revision, now(), version) + b"}\n"
+        return _OPEN % event.type.encode() + event.serialized.table(kind, event.revision, now(), version) + b"}\n"
 
     return encode
 

@@ -294,7 +294,7 @@ class Gateway:
             self._meter.observe("paddock_mcp_server_call_duration_seconds", seconds, **place)
             detail = {"arguments": shape(arguments), "result": outcome, "seconds": round(seconds, 3)}
             tool = f"{server.obj.name}.{audited_name(name)}"
-            self._services.recorder.called(tool, server.obj.namespace, detail, allowed=is_allowed)
+            self._services.recorder.record_call(tool, server.obj.namespace, detail, allowed=is_allowed)
         return result
 
     async def _read_resource(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
@@ -511,7 +511,7 @@ class Gateway:
 
     async def _record_use(self, server: Server, detail: Mapping[str, Any]) -> None:
         """Record work before it starts. Raises ServiceUnavailable if that fails."""
-        await anyio.to_thread.run_sync(self._services.recorder.used, use_of(server), detail)
+        await anyio.to_thread.run_sync(self._services.recorder.record_use, use_of(server), detail)
 
     async def _record_asked(self, server: Server, detail: Mapping[str, Any]) -> None:
         """Record it. Raises MCPError if that fails."""

@@ -208,7 +208,7 @@ class Sessions:
 
     def sweep(self) -> None:
         """End sessions that are idle, dead, or whose server was changed, disabled or deleted."""
-        servers = self._servers.kept()
+        servers = self._servers.managed_servers()
         current = {server.key: server for server in servers}
         now = self._clock()
 

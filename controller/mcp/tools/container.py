@@ -322,7 +322,7 @@ async def logs(call: Call, arguments: LogArguments) -> LogOutput:
         return previous_log.open()
 
     capped = await call.read(start, _ends_of)
-    text = decode(capped.whole())
+    text = decode(capped.content())
     excerpt = head_and_tail(text, options.maxOutputBytes, capped.total_bytes)
     is_cut = excerpt != text
     return LogOutput(

@@ -99,4 +99,4 @@ async def run_in_context(
     finally:
         if opened:
             asked = AccessRequest("use", SANDBOX.name, namespace, name, "contexts/execute")
-            call.services.contexts.ended(asked, opened[0])
+            call.services.contexts.record_end(asked, opened[0])

@@ -120,7 +120,7 @@ def require_documents(documents: Iterable[Document], *, verb: Verb = "update") -
                 document.problem(("metadata", "namespace" if document.kind.namespaced else "name"), verdict.reason)
             )
     if problems:
-        raise errors.refused(errors.Forbidden, "nothing was changed", problems)
+        raise errors.refusal_of(errors.Forbidden, "nothing was changed", problems)
 
 
 def require_objects(objects: Iterable[StoredObject], verb: Verb) -> None:

@@ -154,17 +154,17 @@ class Recorder:
         self._timer: threading.Timer | None = None
         self._waiting: list[tuple[AuditEntry, str]] = []
 
-    def used(self, ask: AccessRequest, detail: Mapping[str, Any]) -> None:
+    def record_use(self, ask: AccessRequest, detail: Mapping[str, Any]) -> None:
         """Record use of a sandbox before it starts. Raises ServiceUnavailable if that fails: it must not start then."""
         with errors.translate_store_errors():
             self._append([self._of(ask, ask.sub or ask.verb, "allowed", detail)])
         self._meter.count("paddock_audit_events_total", category="use")
 
-    def ended(self, ask: AccessRequest, detail: Mapping[str, Any]) -> None:
-        """Record the end of a use that `used` has recorded, a moment later and without blocking."""
+    def record_end(self, ask: AccessRequest, detail: Mapping[str, Any]) -> None:
+        """Record the end of a use that `record_use` has recorded, a moment later and without blocking."""
         self._later(self._of(ask, ask.sub or ask.verb, "allowed", detail), "use")
 
-    def called(self, tool: str, namespace: str, detail: Mapping[str, Any], *, allowed: bool) -> None:
+    def record_call(self, tool: str, namespace: str, detail: Mapping[str, Any], *, allowed: bool) -> None:
         """Record an ended call of an MCP tool, a moment later and without blocking. A refusal counts as one."""
         outcome: Outcome = "allowed" if allowed else "refused"
         audit_entry = entry(
@@ -200,7 +200,7 @@ class Recorder:
                 self._timer.daemon = True
                 self._timer.start()
 
-    def refused(self, ask: AccessRequest, why: str) -> None:
+    def record_refusal(self, ask: AccessRequest, why: str) -> None:
         """Record a refusal, up to a limit a minute. A failing store is only logged."""
         self._refuse(self._of(ask, ask.sub or ask.verb, "refused", {"reason": why[:_MOST_REASON_LETTERS]}))
 

@@ -92,7 +92,7 @@ class Contexts:
     def list(self, kind: Kind, namespace: str, name: str) -> tuple[Context, ...]:
         """Return the contexts of a sandbox; none of one that does not run. Wakes no sandbox."""
         obj = self._streams.object(kind, namespace, name)
-        container = self._streams.seen(obj)
+        container = self._streams.observed_container(obj)
         port = self._calls.port(obj, container)
         if port is None:
             raise _no_agent(obj)
@@ -120,7 +120,7 @@ class Contexts:
 
     def facts(self, obj: StoredObject) -> tuple[tuple[str, str], ...]:
         """Return what `why` says of the contexts: how many there are, and the one that uses the most memory."""
-        container = self._streams.seen(obj)
+        container = self._streams.observed_container(obj)
         if container is None or container.state is not State.RUNNING or self._calls.port(obj, container) is None:
             return ()
         try:
@@ -180,17 +180,17 @@ class Contexts:
             message = f"code: has {len(execution.code)} characters; at most {CODE_CHARACTERS} are taken: use a file"
             raise errors.TooLarge(message)
         obj = self._streams.usable(kind, namespace, name)
-        if self._calls.port(obj, self._streams.seen(obj)) is None:
+        if self._calls.port(obj, self._streams.observed_container(obj)) is None:
             raise _no_agent(obj)
         limit = self._streams.time_limit(obj, execution.timeout_seconds, tty=False)
         return ContextStream(self, obj, execution, limit, lambda: self._occupied(kind, namespace, name))
 
-    def ended(self, ask: AccessRequest, stream: "ContextStream") -> None:
+    def record_end(self, ask: AccessRequest, stream: "ContextStream") -> None:
         """Count an execution that has ended, and record its outcome and duration. Does not block."""
         seconds = time.monotonic() - stream.began
         self._count(stream.language, stream.outcome, seconds)
         detail = {"context": stream.context, "ended": stream.outcome, "durationSeconds": round(seconds, 3)}
-        self._recorder.ended(ask, detail)
+        self._recorder.record_end(ask, detail)
 
     def _count(self, language: str, outcome: Outcome, seconds: float) -> None:
         self._meter.count("paddock_context_executions_total", language=language, outcome=outcome)
@@ -256,7 +256,7 @@ class Contexts:
     def _occupied(self, kind: Kind, namespace: str, name: str) -> "_Occupied":
         """Return the sandbox with a place of its commands; it is started if it was suspended as idle."""
         obj = self._streams.usable(kind, namespace, name)
-        if self._calls.port(obj, self._streams.seen(obj)) is None:
+        if self._calls.port(obj, self._streams.observed_container(obj)) is None:
             raise _no_agent(obj)
 
         def enter() -> tuple[Container, Callable[[], None]]:
@@ -267,7 +267,7 @@ class Contexts:
     def _running(self, kind: Kind, namespace: str, name: str) -> "_Occupied":
         """Return the sandbox if it runs; it takes no place: this must work where all are taken."""
         obj = self._streams.object(kind, namespace, name)
-        container = self._streams.seen(obj)
+        container = self._streams.observed_container(obj)
         if self._calls.port(obj, container) is None:
             raise _no_agent(obj)
         if container is None or container.state is not State.RUNNING:

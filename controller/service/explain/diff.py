@@ -31,13 +31,13 @@ from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.explain.diff_snapshot import (
     changed_profiles,
-    claimed,
     pools_after,
     pools_of,
     profile_of,
     profiles_after,
     sandboxes_of,
     template_of,
+    with_claims,
 )
 from controller.service.objects.apply import Applied, Apply, Source
 from controller.service.objects.apply_set import NO_SET, ApplySet
@@ -181,7 +181,7 @@ class Diff:
             for difference in found
             if difference.after is not None and difference.result == "created"
         }
-        world, claims = claimed(before, [sandbox for uid, sandbox in desired.items() if uid in created], policy)
+        world, claims = with_claims(before, [sandbox for uid, sandbox in desired.items() if uid in created], policy)
         desired = {sandbox.obj.uid: sandbox for sandbox in (claims.get(uid, box) for uid, box in desired.items())}
         found = [_with_uid(difference, _uid_of(difference, claims)) for difference in found]
         forecasts, after = forecast_all(world, desired.keys() | pools.keys(), policy)

@@ -45,7 +45,7 @@ def template_of(obj: StoredObject | None) -> Template | None:
         return None
 
 
-def claimed(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
+def with_claims(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tuple[Snapshot, Mapping[str, Sandbox]]:
     """Return the snapshot with these new sandboxes, and each of them by its uid in the diff.
 
     A sandbox claims a ready member, as in the transaction that would create it.
@@ -53,7 +53,7 @@ def claimed(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tupl
     claims, instances = {}, dict(world.instances)
     for sandbox in desired:
         snapshot = replace(world, instances=MappingProxyType(instances))
-        row = _taken(snapshot, sandbox, policy)
+        row = _claimed_member(snapshot, sandbox, policy)
         obj = sandbox.obj if row is None else replace(sandbox.obj, uid=row.uid)
         if row is not None:
             instances[row.uid] = row
@@ -63,7 +63,7 @@ def claimed(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> tupl
     return replace(world, sandboxes=boxes, instances=MappingProxyType(instances)), claims
 
 
-def _taken(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
+def _claimed_member(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
     """Return the row of the member that it would claim, as it would be then."""
     if box.spec is None or shortages.waits_behind_shortage(world, box.obj, box.spec):
         return None

@@ -84,12 +84,12 @@ class Why:
         obj, now = self._objects.get(kind, namespace, name), self._clock.now()
         host = host_of(obj, self._place.default)
         is_local = self._place.alone or host == self._place.host
-        explanation = self._decided(obj, now) if is_local else explain_stored(obj, host)
+        explanation = self._explain(obj, now) if is_local else explain_stored(obj, host)
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
         return Reasons(obj, now, explanation, [event_object(event) for event in events])
 
-    def _decided(self, obj: StoredObject, now: float) -> Explanation:
+    def _explain(self, obj: StoredObject, now: float) -> Explanation:
         last = self._snapshot()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")

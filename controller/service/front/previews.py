@@ -132,7 +132,7 @@ class Previews:
             self._used.add(token.mac)
             ask = AccessRequest("use", SANDBOX.name, target.namespace, target.name, "preview")
             with contextlib.suppress(StoreError):
-                self._recorder.ended(ask, {"via": "preview", "port": target.port})
+                self._recorder.record_end(ask, {"via": "preview", "port": target.port})
         with self._lock:
             state = self._state()
             is_first = not state.get(uid, {}).get("used", False)

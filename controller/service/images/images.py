@@ -191,7 +191,7 @@ class ImageService:
             names = tuple(
                 name
                 for name in image.names
-                if not self._refused(name) and (asking is None or may_use_image(asking, name))
+                if not self._image_refusals(name) and (asking is None or may_use_image(asking, name))
             )
             if names:
                 usable_images.append(HostImage(image.id, names, image.digests, image.size_bytes, image.created_at))
@@ -200,14 +200,14 @@ class ImageService:
     def pulling(self) -> Sequence[ImagePull]:
         """Return the pulls in progress, for sandboxes, of images that the caller may use. It never waits."""
         asking = access.caller()
-        pulls = (pull for pull in self._images.pulling() if not self._refused(pull.image))
+        pulls = (pull for pull in self._images.pulling() if not self._image_refusals(pull.image))
         return sorted(
             (pull for pull in pulls if asking is None or may_use_image(asking, pull.image)), key=lambda one: one.image
         )
 
     def pull(self, name: str) -> ImageTask:
         """Start a pull. Raises Invalid for an image beyond the operator's patterns, Forbidden beyond the caller's."""
-        problems = self._refused(name)
+        problems = self._image_refusals(name)
         if problems:
             raise errors.invalid([Problem("", 0, 0, "image", message) for message in problems])
         if rules.is_own(name):
@@ -229,7 +229,7 @@ class ImageService:
             task.image = self._images.find(name)
 
         detailed = asking is None or may_use_image(asking, name, role="operator")
-        return self._started(ask, ImageTask(steps, errors.ServiceUnavailable, detailed=detailed))
+        return self._start_task(ask, ImageTask(steps, errors.ServiceUnavailable, detailed=detailed))
 
     def build(self, request: BuildRequest) -> ImageTask:
         """Start a build, for admins. Raises Invalid with every problem of the Dockerfile and its position."""
@@ -258,7 +258,7 @@ class ImageService:
             seconds=self._work.build_seconds,
         )
         task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
-        return self._started(ask, task)
+        return self._start_task(ask, task)
 
     def build_fetched(self, tag: str, dockerfile: str, files: Iterator[bytes], mark: str) -> ImageTask:
         """Start the build of an image of files that Paddock fetched itself: it copies them, and runs nothing.
@@ -276,9 +276,9 @@ class ImageService:
             seconds=self._work.build_seconds,
         )
         task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
-        return self._started(AccessRequest("admin", name=tag, sub="images/build"), task)
+        return self._start_task(AccessRequest("admin", name=tag, sub="images/build"), task)
 
-    def found(self) -> Mapping[str, str]:
+    def ids_by_name(self) -> Mapping[str, str]:
         """Return the ids of the host's images by name. Raises ServiceUnavailable."""
         try:
             return {name: image.id for image in self._images.all() for name in image.names}
@@ -329,9 +329,9 @@ class ImageService:
             yield from task.run(lambda: self._images.push(with_tag(name), seconds=PULL_SECONDS))
             task.image = self._images.find(name)
 
-        return self._started(ask, ImageTask(steps, errors.ServiceUnavailable))
+        return self._start_task(ask, ImageTask(steps, errors.ServiceUnavailable))
 
-    def _refused(self, name: str) -> Sequence[str]:
+    def _image_refusals(self, name: str) -> Sequence[str]:
         """Return every reason why nobody may use this image."""
         try:
             _NAME.validate_python(name)
@@ -339,20 +339,20 @@ class ImageService:
             return (f"`{name[:200]}` is not an image's name; write it with its tag, such as paddock/python:1",)
         return tuple(rules.image_refusals(name, self._allowed))
 
-    def _started(self, ask: AccessRequest, task: ImageTask) -> ImageTask:
+    def _start_task(self, ask: AccessRequest, task: ImageTask) -> ImageTask:
         with self._lock:
             if self._open >= AT_ONCE:
                 message = f"{AT_ONCE} pulls, builds and pushes are under way, which is the limit"
                 raise errors.TooManyRequests(f"{message}; try again when one has ended")
             self._open += 1
         try:
-            self._recorder.used(ask, {})
+            self._recorder.record_use(ask, {})
         except BaseException:
-            self._ended()
+            self._finish()
             raise
         _log.info("image work started", operation=ask.sub, image=ask.name)
-        return task.holding(self._ended)
+        return task.holding(self._finish)
 
-    def _ended(self) -> None:
+    def _finish(self) -> None:
         with self._lock:
             self._open -= 1

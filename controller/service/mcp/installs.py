@@ -184,7 +184,7 @@ class Installs:
 
     def tick(self) -> None:
         """Begin the installs that are wanted, record those that are here, and end those that nobody wants."""
-        desired_jobs = self._wanted()
+        desired_jobs = self._desired_jobs()
         for key, job in list(self._jobs.items()):
             if key in desired_jobs:
                 job.servers = desired_jobs[key].servers
@@ -207,7 +207,7 @@ class Installs:
         if failed is not None and now < failed.not_before:
             self._report_all(job, "InstallFailed", failed.message)
             return
-        image_ids = self._images.found() if recorded else {}
+        image_ids = self._images.ids_by_name() if recorded else {}
         ready = next((record for record in recorded if image_ids.get(str(record["image"])) == record["digest"]), None)
         if ready is None:
             self._begin(key, job)
@@ -225,7 +225,7 @@ class Installs:
             except Exception:  # the thread must not end
                 _log.exception("mcp installs not looked at")
 
-    def _wanted(self) -> dict[str, _Job]:
+    def _desired_jobs(self) -> dict[str, _Job]:
         jobs: dict[str, _Job] = {}
         for obj in self._objects.list(KIND, None).objects if self._servers.are_kept() else ():
             if obj.deleted_at is not None or not obj.spec.get("enabled", True):
@@ -306,7 +306,7 @@ class Installs:
 
     def _check(self, plan: InstallPlan) -> None:
         """Raise _Failed for what is missing on this host."""
-        image_ids = self._images.found()
+        image_ids = self._images.ids_by_name()
         for image in dict.fromkeys((plan.fetching, plan.running)):
             # The sandbox's image is built by the host if it can be; a base that is not Paddock's own is pulled.
             if image not in image_ids and is_own(image) and not (image == plan.fetching and has_recipe(image)):
@@ -354,7 +354,7 @@ class Installs:
         options: dict[str, Any] = {"env": dict(job.plan.env), "timeout_seconds": limit}
         stream = self._streams.exec(SANDBOX, NAMESPACE, sandbox.name, command, **options)()
         collector = Collector(_OUTPUT_BYTES)
-        with self._held(job, stream):
+        with self._hold(job, stream):
             done = collector.collect(stream)
         self._go_on(job)
         if done is None:
@@ -386,9 +386,9 @@ class Installs:
         self._go_on(job)
         ask = FileRequest("pack", FETCHED, top=FOLDER)
         work = self._files.begin(SANDBOX, NAMESPACE, self._sandbox(job).name, ask)
-        with self._held(job, work):
+        with self._hold(job, work):
             task = self._images.build_fetched(tag, job.plan.dockerfile, iter(work.receive, b""), job.plan.key)
-            with self._held(job, task):
+            with self._hold(job, task):
                 for _ in task:
                     if self._clock() >= job.deadline:
                         raise _Failed("the image was not built in time (setting package_install_seconds)")
@@ -399,7 +399,7 @@ class Installs:
         return tag, task.image.id
 
     @contextmanager
-    def _held(self, job: _Job, work: _Closable) -> Iterator[None]:
+    def _hold(self, job: _Job, work: _Closable) -> Iterator[None]:
         """Let `close` end this work."""
         before, job.current = job.current, work
         try:

@@ -29,7 +29,7 @@ class WarmPools:
         is_there = server.obj.deleted_at is None and not not_installed(server.spec)
         documents = pool_documents(server.obj.name, server.spec) if is_there else ()
         with access.acting(None):
-            stored = {kind.name: self._found(kind, place, name) for kind in (POOL, TEMPLATE)}
+            stored = {kind.name: self._get(kind, place, name) for kind in (POOL, TEMPLATE)}
             if documents:
                 for obj in stored.values():
                     if obj is not None and not _is_owned(obj, server):
@@ -49,13 +49,13 @@ class WarmPools:
         """Return True if a session's sandbox may be of the pool's template: it is the server's own, and as it asks."""
         if not server.spec.warm_replicas:
             return False
-        template = self._found(TEMPLATE, server.obj.namespace, pool_name(server.obj.name))
+        template = self._get(TEMPLATE, server.obj.namespace, pool_name(server.obj.name))
         if template is None or template.deleted_at is not None or not _is_owned(template, server):
             return False
         desired = SandboxTemplateSpec.model_validate(session_template(server.spec))
         return SandboxTemplateSpec.model_validate(template.spec) == desired
 
-    def _found(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
+    def _get(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
         try:
             return self._objects.get(kind, namespace, name)
         except errors.NotFound:

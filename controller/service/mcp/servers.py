@@ -57,17 +57,17 @@ class McpServers:
     def get(self, namespace: str, name: str) -> Server:
         """Return a server. Raises NotFound; Conflict if its stored spec can't be read."""
         obj = self._objects.get(KIND, namespace, name)
-        parsed = _parsed(obj)
+        parsed = _parse(obj)
         if parsed is None:
             raise errors.Conflict(f"mcpserver `{name}`: this version can't read its spec; apply it again")
         return parsed
 
     def list(self, namespace: str | None = None) -> Sequence[Server]:
         """Return the servers of a namespace (None: of all) that are not being deleted."""
-        servers = (_parsed(obj) for obj in self._objects.list(KIND, namespace).objects if obj.deleted_at is None)
+        servers = (_parse(obj) for obj in self._objects.list(KIND, namespace).objects if obj.deleted_at is None)
         return [server for server in servers if server is not None]
 
-    def kept(self) -> Sequence[Server]:
+    def managed_servers(self) -> Sequence[Server]:
         """Return the servers of all namespaces that this daemon keeps: all, or none if another host's does."""
         return self.list() if self.are_kept() else ()
 
@@ -222,7 +222,7 @@ class McpServers:
             _log.warning("status write failed", object=str(server.obj.ref), error=str(error))
 
 
-def _parsed(obj: StoredObject) -> Server | None:
+def _parse(obj: StoredObject) -> Server | None:
     try:
         return Server(obj, runnable(MCPServerSpec.model_validate(obj.spec), obj.status))
     except ValidationError:

@@ -30,6 +30,6 @@ class ModelCallers:
         decision = decide(caller, ask)
         if not decision.allowed:
             with access.acting(caller):
-                self._recorder.refused(ask, decision.reason)
+                self._recorder.record_refusal(ask, decision.reason)
             raise errors.Forbidden(decision.reason)
         return caller.name

@@ -136,7 +136,7 @@ class ModelServers:
             try:
                 return self._streams.enter(SANDBOX, namespace, box, lambda container: container)
             except (errors.NotFound, errors.Conflict) as error:
-                obj = self._found(namespace, box)
+                obj = self._get(namespace, box)
                 if obj is not None and (host := host_of(obj, self._place.host)) not in (UNBOUND, self._place.host):
                     message = f"sandbox `{box}` is on host `{host}`: only sandboxes of that host can use its model"
                     raise errors.ServiceUnavailable(message) from error
@@ -157,7 +157,7 @@ class ModelServers:
                 raise errors.ServiceUnavailable(message)
             self._in_use.wait(passes, _WAIT_SECONDS)
 
-    def _found(self, namespace: str, box: str) -> StoredObject | None:
+    def _get(self, namespace: str, box: str) -> StoredObject | None:
         try:
             return self._objects.get(SANDBOX, namespace, box)
         except errors.NotFound:

@@ -68,7 +68,7 @@ class ModelUse:
         """Return the use of each source of a namespace (None: of all), by kind, namespace and name."""
         now, budgets = self._objects.now(), self.budgets()
         sources = [source for kind in SOURCES for source in self._objects.list(kind, namespace).objects]
-        naming_sandboxes = _named(self._snapshot()) if sources else {}
+        naming_sandboxes = _sandboxes_by_source(self._snapshot()) if sources else {}
         with self._lock:
             self._forget(now)
             return [self._of(source, budgets.get(source.uid, {}), naming_sandboxes, now) for source in sources]
@@ -121,7 +121,7 @@ class _CountingAudit:
         return getattr(self._audit, name)
 
 
-def _named(snapshot: Snapshot | None) -> _Named:
+def _sandboxes_by_source(snapshot: Snapshot | None) -> _Named:
     """Return the sandboxes that name each source, with the reason of their condition."""
     naming_sandboxes: defaultdict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
     for sandbox in snapshot.sandboxes.values() if snapshot is not None else ():

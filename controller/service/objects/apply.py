@@ -188,7 +188,7 @@ class Apply:
                 obj = as_set.member(_laid_over(writing, document, current, spec, replaces=replaces))
                 problems += _annotated(document, current, obj)
                 pending.append(PendingWrite(document, current, obj))
-        pending, wrong = writing.owned(pending, merge=True)
+        pending, wrong = writing.resolve_owners(pending, merge=True)
         problems += wrong
         if not problems and not conflicts:
             problems += writing.quota_problems(pending)
@@ -235,7 +235,7 @@ def _applied(pending: PendingWrite, answer_object: StoredObject) -> Applied:
 
 
 def _conflict(problems: Sequence[Problem]) -> errors.Conflict:
-    return errors.refused(errors.Conflict, "nothing was changed", problems)
+    return errors.refusal_of(errors.Conflict, "nothing was changed", problems)
 
 
 def _section(last_applied: Mapping[str, Any] | None, *names: str) -> Mapping[str, Any]:

@@ -96,7 +96,7 @@ class ApplySet:
         if not self.prune:
             return [], []
         cascade = Cascade(transaction, registry, now)
-        doomed = cascade.closure(list(self._leaving(transaction, registry, kept_documents.keys())))
+        doomed = cascade.closure(list(self._objects_to_prune(transaction, registry, kept_documents.keys())))
         doomed.sort(key=_key)
         require_objects(doomed, "delete")
         problems = [Problem("", 0, 0, "", f"can't be pruned: {text}") for text in cascade.refusals(doomed)]
@@ -114,7 +114,7 @@ class ApplySet:
         marked = cascade.mark(doomed)
         return [marked[obj.uid] for obj in doomed], []
 
-    def _leaving(
+    def _objects_to_prune(
         self, transaction: Transaction, registry: Registry, kept_keys: Iterable[Key]
     ) -> Iterable[StoredObject]:
         stay = set(kept_keys)

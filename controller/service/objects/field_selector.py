@@ -27,7 +27,7 @@ class FieldSelector:
 
     def matches(self, obj: StoredObject) -> bool:
         """Return True if all terms match. An absent field counts as empty."""
-        as_json = serialize.shown(self.kind, obj) if self.terms else {}
+        as_json = serialize.object_json(self.kind, obj) if self.terms else {}
         return all((_value(as_json, field) == value) == is_equal for field, is_equal, value in self.terms)
 
 

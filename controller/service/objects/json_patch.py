@@ -100,7 +100,7 @@ def _carry_out(document: dict[str, Any], operation: Mapping[str, Any]) -> None:
     else:
         source = _pointer(operation, "from")
         if path[: len(source)] == source and path != source:
-            raise BadPatch(f"{_shown(source)} can't be moved into itself")
+            raise BadPatch(f"{_pointer_text(source)} can't be moved into itself")
         value = _remove(document, source)
         _check_target(document, path)
         _apply(document, op="add", path=_text(path), value=value)
@@ -113,7 +113,7 @@ def _apply(document: dict[str, Any], **operation: Any) -> None:
 def _replace(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     holder = _find(document, path[:-1])
     if isinstance(holder, dict) and path[-1] not in holder:
-        raise BadPatch(f"there is nothing at {_shown(path)}; use `add`")
+        raise BadPatch(f"there is nothing at {_pointer_text(path)}; use `add`")
     _check_target(document, path)
     _find(document, path)
     _apply(document, op="replace", path=_text(path), value=value)
@@ -134,7 +134,7 @@ def _test(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     except BadPatch as error:
         raise Mismatch(str(error)) from error
     if not _equal(current, value):
-        raise Mismatch(f"{_shown(path)} does not have the tested value")
+        raise Mismatch(f"{_pointer_text(path)} does not have the tested value")
 
 
 def _pointer(operation: Mapping[str, Any], name: str) -> list[str]:
@@ -149,7 +149,7 @@ def _text(steps: Sequence[str]) -> str:
     return "/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
-def _shown(steps: Sequence[str]) -> str:
+def _pointer_text(steps: Sequence[str]) -> str:
     """Return the pointer as its sender writes it."""
     return _text(steps[1:])
 
@@ -162,10 +162,10 @@ def _find(document: Any, steps: Sequence[str]) -> Any:
             node = node[step]
         elif isinstance(node, list):
             if not _INDEX.fullmatch(step) or int(step) >= len(node):
-                raise BadPatch(f"there is no item {_shown(steps[:at])}; the list has {len(node)}")
+                raise BadPatch(f"there is no item {_pointer_text(steps[:at])}; the list has {len(node)}")
             node = node[int(step)]
         else:
-            raise BadPatch(f"there is nothing at {_shown(steps[:at])}")
+            raise BadPatch(f"there is nothing at {_pointer_text(steps[:at])}")
     return node
 
 
@@ -173,9 +173,9 @@ def _check_target(document: Any, steps: Sequence[str]) -> None:
     """Raise BadPatch unless a value can be put there: a field of a mapping, an item of a list, or its end."""
     holder, last = _find(document, steps[:-1]), steps[-1]
     if not isinstance(holder, dict | list):
-        raise BadPatch(f"{_shown(steps[:-1])} is neither a mapping nor a list")
+        raise BadPatch(f"{_pointer_text(steps[:-1])} is neither a mapping nor a list")
     if isinstance(holder, list) and last != "-" and not (_INDEX.fullmatch(last) and int(last) <= len(holder)):
-        raise BadPatch(f"there is no item {_shown(steps)}; the list has {len(holder)}")
+        raise BadPatch(f"there is no item {_pointer_text(steps)}; the list has {len(holder)}")
 
 
 def _copied_bytes(document: Any, operation: Mapping[str, Any]) -> int:

@@ -21,17 +21,17 @@ class KnownHosts:
         """Yield (field, message) if a spec begins to name a host that there is not; an unchanged one may stay."""
         host_name = obj.spec.get("host")
         if obj.kind in BOUND_KINDS and (current is None or current.spec.get("host") != host_name):
-            yield from self.refused(host_name)
+            yield from self.host_refusals(host_name)
 
-    def refused(self, host_name: str | None) -> Iterator[tuple[str, str]]:
+    def host_refusals(self, host_name: str | None) -> Iterator[tuple[str, str]]:
         """Yield (field, message) if that is no host; None: a host is not asked for."""
         if self._place.alone or not host_name:
             return
         if host_name == self._place.host or self._transaction.get(HOST.name, "", host_name) is not None:
             return
-        yield from ((refusal.field, refusal.message) for refusal in unknown(host_name, self._known()))
+        yield from ((refusal.field, refusal.message) for refusal in unknown(host_name, self._host_names()))
 
-    def _known(self) -> set[str]:
+    def _host_names(self) -> set[str]:
         stored = {host.name for host in self._transaction.list(HOST.name, "")}
         this_host = {self._place.host} if self._place.keeps_sandboxes else set()
         return (

@@ -36,7 +36,7 @@ def normalise(kind: Kind, spec: Mapping[str, Any]) -> Normal:
     return _dump(kind.spec.model_validate(known_fields, by_alias=True, by_name=False), aside)
 
 
-def same(kind: Kind, stored: Mapping[str, Any], desired: Normal) -> bool:
+def is_same_spec(kind: Kind, stored: Mapping[str, Any], desired: Normal) -> bool:
     """Return True if a stored spec equals this one, though its defaults may be those of another version."""
     if stored == desired.stored:
         return True

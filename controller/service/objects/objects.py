@@ -34,7 +34,7 @@ class Found:
 
     objects: Sequence[StoredObject]
     revision: int
-    rest: str = ""
+    continue_token: str = ""
     versions: Sequence[tuple[str, int]] = ()
 
 

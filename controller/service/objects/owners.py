@@ -51,16 +51,20 @@ class Owners:
 
     def merged(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
         """Return the object with its document's references merged into those that others added."""
-        last = _named((current.last_applied or {}).get("metadata", {}).get("ownerReferences", ())) if current else {}
-        sent = _named(document.owner_references)
-        stored = _named(current.owner_references) if current else {}
+        last = (
+            _by_kind_and_name((current.last_applied or {}).get("metadata", {}).get("ownerReferences", ()))
+            if current
+            else {}
+        )
+        sent = _by_kind_and_name(document.owner_references)
+        stored = _by_kind_and_name(current.owner_references) if current else {}
         remaining = {key: reference for key, reference in stored.items() if key in sent or key not in last}
         return self._with(document, remaining)
 
     def replaced(self, document: WriteTarget, current: StoredObject | None) -> StoredObject:
         """Return the object with its document's references only."""
-        sent = _named(document.owner_references)
-        stored = _named(current.owner_references) if current else {}
+        sent = _by_kind_and_name(document.owner_references)
+        stored = _by_kind_and_name(current.owner_references) if current else {}
         return self._with(document, {key: reference for key, reference in stored.items() if key in sent})
 
     def _with(
@@ -155,7 +159,7 @@ class Owners:
         self.problems.append(document.problem(_PATH if at is None else (*_PATH, at), message))
 
 
-def _named(references: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+def _by_kind_and_name(references: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
     return {(str(reference.get("kind")), str(reference.get("name"))): reference for reference in references}
 
 

@@ -35,7 +35,7 @@ from controller.service.access import access
 from controller.service.objects.admission import Admit, Profiles, profiles_in
 from controller.service.objects.claims import Claims
 from controller.service.objects.known_hosts import KnownHosts
-from controller.service.objects.normalize import Normal, normalise, same
+from controller.service.objects.normalize import Normal, is_same_spec, normalise
 from controller.service.objects.owners import Owners, WriteTarget
 from controller.service.objects.quota import Facts, Fitting, Most
 from controller.service.objects.run_start import RunStart
@@ -158,7 +158,9 @@ class WriteTransaction:
         is_own_work = not place.alone and document.kind.name in BOUND_KINDS and access.caller() is None
         return {"host": host or place.host} if is_own_work and RUN_LABEL not in document.labels else {}
 
-    def owned(self, pending: Sequence[PendingWrite], *, merge: bool) -> tuple[list[PendingWrite], list[Problem]]:
+    def resolve_owners(
+        self, pending: Sequence[PendingWrite], *, merge: bool
+    ) -> tuple[list[PendingWrite], list[Problem]]:
         """Resolve the owners, and return every problem with them.
 
         `merge` keeps the references that others added; without it the target's references replace all.
@@ -198,7 +200,7 @@ class WriteTransaction:
 
         def admit_sandbox(spec: SandboxSpec, namespace: str, name: str) -> Iterator[tuple[str, str]]:
             yield from admit(SANDBOX, spec, namespace, name, profiles)
-            yield from hosts.refused(spec.host)
+            yield from hosts.host_refusals(spec.host)
 
         return RunStart(self.transaction, objects, admit_sandbox)
 
@@ -209,7 +211,7 @@ class WriteTransaction:
         """Return a single write with its owners resolved. Raises Invalid for its owners or its quotas."""
         problems: list[Problem] = []
         if resolve_owners:
-            (pending,), problems = self.owned([pending], merge=False)
+            (pending,), problems = self.resolve_owners([pending], merge=False)
         problems = problems or self.quota_problems([pending])
         if problems:
             raise errors.invalid(problems)
@@ -238,6 +240,6 @@ def with_spec(kind: Kind, current: StoredObject, spec: Normal, **parts: Any) -> 
 
     An equal spec keeps its stored form and its generation.
     """
-    unmoved = same(kind, current.spec, spec)
+    unmoved = is_same_spec(kind, current.spec, spec)
     parts["spec"] = current.spec if unmoved else spec.stored
     return replace(current, generation=current.generation + (not unmoved), **parts)

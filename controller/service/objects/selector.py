@@ -17,15 +17,15 @@ _VALUES = re.compile(rf"{_VALUE}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term. `values` None: the label exists. `wanted` False negates the term."""
+    """One term. `values` None: the label exists. `must_match` False negates the term."""
 
     key: str
     values: frozenset[str] | None
-    wanted: bool
+    must_match: bool
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         has = self.key in labels and (self.values is None or labels[self.key] in self.values)
-        return has == self.wanted
+        return has == self.must_match
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def _phase(stored: StoredObject) -> Json:
     return {"phase": status_word(stored)} if stored.kind == SANDBOX.name else {}
 
 
-def shown(kind: Kind, stored: StoredObject) -> Json:
+def object_json(kind: Kind, stored: StoredObject) -> Json:
     """Return an object in its kind's format: a flat kind has its spec fields at the top level."""
     if not kind.flat:
         return obj(stored)

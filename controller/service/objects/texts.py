@@ -38,7 +38,7 @@ class ObjectTexts:
         self._lists: OrderedDict[WholeList, _Text] = OrderedDict()
         self._lock = threading.Lock()
 
-    def known(self, uid: str, version: int) -> bytes | None:
+    def cached(self, uid: str, version: int) -> bytes | None:
         """Return the JSON of that version of an object, if it is held."""
         with self._lock:
             text = self._texts.get(uid)
@@ -49,7 +49,7 @@ class ObjectTexts:
 
     def json(self, obj: StoredObject) -> bytes:
         """Return the object's JSON."""
-        cached = self.known(obj.uid, obj.resource_version) if obj.resource_version else None
+        cached = self.cached(obj.uid, obj.resource_version) if obj.resource_version else None
         if cached is not None:
             return cached
         text = json.dumps(
@@ -59,7 +59,7 @@ class ObjectTexts:
             self._keep(obj.uid, _Text(obj.resource_version, text))
         return text
 
-    def known_list(self, key: WholeList, revision: int) -> bytes | None:
+    def cached_list(self, key: WholeList, revision: int) -> bytes | None:
         """Return the JSON of a list, if nothing was written since it was read."""
         with self._lock:
             text = self._lists.get(key)

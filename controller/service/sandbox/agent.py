@@ -86,17 +86,17 @@ class SandboxAgent:
         stream.outcome = "ok" if tool_result.success else "failed"
         return tool_result
 
-    def ended(self, ask: AccessRequest, stream: "AgentStream") -> None:
+    def record_end(self, ask: AccessRequest, stream: "AgentStream") -> None:
         """Count a call that has ended, and record its outcome and duration. Does not block."""
         seconds = time.monotonic() - stream.began
         self._calls.counted(stream.call.tool, stream.outcome, seconds)
         detail = {"tool": stream.call.tool, "ended": stream.outcome, "durationSeconds": round(seconds, 3)}
-        self._recorder.ended(ask, detail)
+        self._recorder.record_end(ask, detail)
 
     def _open(self, kind: Kind, namespace: str, name: str, call: AgentCall, body: Any) -> "AgentStream":
         streams = self._sandbox_streams
         obj = streams.usable(kind, namespace, name)
-        if self._calls.port(obj, streams.seen(obj)) is None:
+        if self._calls.port(obj, streams.observed_container(obj)) is None:
             raise errors.Conflict(_no_agent(obj))
         limit = None
         if agent_call.runs_commands(call.uses):

@@ -43,7 +43,7 @@ class Capped:
         self._held -= dropped_bytes
         self.omitted_bytes += dropped_bytes
 
-    def whole(self) -> bytes:
+    def content(self) -> bytes:
         """Return head and tail, with a line between them that counts the omitted bytes."""
         mark = _MARK % self.omitted_bytes if self.omitted_bytes else b""
         return b"".join((*self._head, mark, *self._tail))
@@ -94,8 +94,8 @@ class Collector:
         out, err = self._streams["stdout"], self._streams["stderr"]
         return Collected(
             self._exit_code,
-            out.whole(),
-            err.whole(),
+            out.content(),
+            err.content(),
             out.omitted_bytes,
             err.omitted_bytes,
             self._timed_out,

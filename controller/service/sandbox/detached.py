@@ -159,7 +159,7 @@ class Detached:
         """Return a command's output by its id alone; b"" if it is unknown."""
         with self._lock:
             entry = self._entries.get(id_)
-        return b"" if entry is None else entry.log.whole() + (_GAP if entry.resumed else b"")
+        return b"" if entry is None else entry.log.content() + (_GAP if entry.resumed else b"")
 
     def end(self, id_: str) -> None:
         """Kill a command by its id alone, if it runs."""
@@ -235,7 +235,7 @@ class Detached:
     def log(self, kind: Kind, namespace: str, name: str, id_: str) -> bytes:
         """Return its output so far, both streams in order; head and tail of a long one. Raises NotFound."""
         entry = self._entry(kind, namespace, name, id_)
-        return entry.log.whole() + (_GAP if entry.resumed else b"")
+        return entry.log.content() + (_GAP if entry.resumed else b"")
 
     def kill(self, kind: Kind, namespace: str, name: str, id_: str) -> DetachedExec:
         """Kill all its processes, if it runs. Its record and its log stay. Raises NotFound."""

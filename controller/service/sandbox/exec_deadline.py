@@ -32,12 +32,12 @@ class ExecDeadlines:
         """Return seconds; None: no limit. Raises BadRequest for a request above the limit."""
         rules = self._rules
         try:
-            of_template, level = self._own(obj)
+            of_template, level = self._template_bounds(obj)
             return time_limit(requested, of_template, level, rules.most_seconds, rules.timeout_seconds, tty=tty) or None
         except ValueError as error:
             raise errors.BadRequest(f"a command in {obj.kind.lower()} `{obj.name}` {error}") from error
 
-    def _own(self, obj: StoredObject) -> tuple[float | None, tuple[int, int]]:
+    def _template_bounds(self, obj: StoredObject) -> tuple[float | None, tuple[int, int]]:
         template = template_of(self._store, obj)
         seconds = (template or {}).get("execDeadlineSeconds")
         level = obj.spec.get("securityLevel") or (template or {}).get("securityLevel", "")

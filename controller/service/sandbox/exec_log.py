@@ -48,7 +48,7 @@ class ExecLog:
         with self._lock:
             return self._read()[1]
 
-    def whole(self) -> bytes:
+    def content(self) -> bytes:
         """Return head and tail, with a line between them that counts the omitted bytes."""
         with self._lock:
             head_and_tail, omitted = self._read()

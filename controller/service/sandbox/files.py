@@ -110,7 +110,7 @@ class SandboxFiles:
 
         try:
             work, end_use = self._sandbox_streams.enter(
-                kind, namespace, name, lambda box: self._begun(box, ask, subject), frozen=ask.op in READ_OPERATIONS
+                kind, namespace, name, lambda box: self._begin_in(box, ask, subject), frozen=ask.op in READ_OPERATIONS
             )
         except FileError as error:
             release()
@@ -120,7 +120,7 @@ class SandboxFiles:
             raise
         return Work(subject, ask.path, work, over)
 
-    def _begun(self, container: Container, ask: FileRequest, subject: str) -> FileWork:
+    def _begin_in(self, container: Container, ask: FileRequest, subject: str) -> FileWork:
         """Begin it in the container. Raises FileError; NotNow if that does not run any more."""
         try:
             return self._files.begin(container, ask)

@@ -36,7 +36,7 @@ class Inspections:
     def inspect(self, kind: Kind, namespace: str, name: str) -> Inspection:
         """Return the container and its record. Raises NotFound; ServiceUnavailable if the engine does not answer."""
         obj = self._objects.get(kind, namespace, name)
-        observed = self._sandbox_streams.seen(obj)
+        observed = self._sandbox_streams.observed_container(obj)
         try:
             container = None if observed is None else without_values(self._streams.inspect(observed.id))
         except StreamError as error:

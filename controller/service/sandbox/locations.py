@@ -84,7 +84,7 @@ class Locations:
         location = self.of(SANDBOX.name, namespace, name)
         return location is None or location.host in (UNBOUND, self.host)
 
-    def others(self) -> Sequence[OtherHost]:
+    def other_hosts(self) -> Sequence[OtherHost]:
         """Return the other hosts in order of their names. Raises ServiceUnavailable if the store fails."""
         with errors.translate_store_errors():
             other_hosts = [host for host in self._store.list(HOST.name)[0] if host.name != self.host]

@@ -47,7 +47,7 @@ class PreviousLogs:
     ) -> PreviousLog:
         """Return the log of the last ended run. `since` is Unix seconds. Raises NotFound, Conflict."""
         obj = self._objects.get(kind, namespace, name)
-        end, container = self._end(obj), self._sandbox_streams.seen(obj)
+        end, container = self._end(obj), self._sandbox_streams.observed_container(obj)
         if end is None:
             raise errors.Conflict(
                 f"sandbox `{name}` has no previous run: none has ended so far; leave -p out for the current log"

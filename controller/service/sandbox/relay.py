@@ -48,7 +48,7 @@ class Relay:
         """Yield the chunks that are there by now, in order."""
         while True:
             chunks: list[Chunk] = []
-            for item in await self._taken():
+            for item in await self._take_items():
                 if isinstance(item, Chunk):
                     chunks.append(item)
                     continue
@@ -87,7 +87,7 @@ class Relay:
         if close is not None and not inspect.isgenerator(self._source):
             threading.Thread(target=close, name="stream-close", daemon=True).start()
 
-    async def _taken(self) -> list[_Item]:
+    async def _take_items(self) -> list[_Item]:
         """Wait for items, and take all that are there."""
         await self._filled()
         with self._changed:

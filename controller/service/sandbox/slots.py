@@ -17,7 +17,7 @@ class Slots:
         self._taken: Counter[str] = Counter()
 
     @property
-    def taken(self) -> int:
+    def used_count(self) -> int:
         """Return the number of slots in use."""
         return self._taken.total()
 

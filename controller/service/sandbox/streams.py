@@ -120,7 +120,7 @@ class SandboxStreams:
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
         options: dict[str, Any] = {"env": self.variables(obj, env or {}), "working_dir": working_dir}
         options["timeout_seconds"] = limit
-        whole_input = _whole(stdin) if not (tty or user or prepared or hangs_up) else None
+        whole_input = _complete_input(stdin) if not (tty or user or prepared or hangs_up) else None
         wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
         forget_record: Callable[[], None] = lambda: None  # noqa: E731
         if prepared is None and self._attached is not None and not hangs_up:
@@ -182,7 +182,7 @@ class SandboxStreams:
             if container.state is not State.RUNNING and not is_behind(obj):
                 raise self.refusal(obj, f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
         else:
-            self.seen(obj)
+            self.observed_container(obj)
         self._exec_slots.check(obj.uid, _subject(obj))
         return obj
 
@@ -196,9 +196,9 @@ class SandboxStreams:
         with ExitStack() as lease:
             lease.callback(self._activity.begin(obj.uid))
             lease.callback(self._exec_slots.take(obj.uid, _subject(obj)))
-            container = self._found(obj) if fresh else None
+            container = self._container_of(obj) if fresh else None
             if container is None or not self._activity.may_use(obj, container):
-                container = self._activity.running(partial(self._same, kind, obj), wait_seconds)
+                container = self._activity.running(partial(self._current, kind, obj), wait_seconds)
             return container, lease.pop_all().close
 
     def environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
@@ -266,13 +266,13 @@ class SandboxStreams:
                 raise self.refusal(obj, f"{_subject(obj)} is not running ({container.state}){state_message(obj)}")
         end_use = self._activity.begin(obj.uid)
         try:
-            current = self._found(obj)
+            current = self._container_of(obj)
             if not frozen or current is None or current.state is not State.PAUSED:
-                current = self._activity.running(partial(self._same, kind, obj), WAIT_SECONDS)
+                current = self._activity.running(partial(self._current, kind, obj), WAIT_SECONDS)
             return do(current), end_use
         except StreamError as error:
             end_use()
-            still = self._found(obj)
+            still = self._container_of(obj)
             if isinstance(error, NotNow) or still is None or still.state not in states:
                 raise self.refusal(obj, str(error)) from error
             raise errors.Conflict(str(error)) from error
@@ -282,25 +282,25 @@ class SandboxStreams:
 
     def awake(self, kind: Kind, namespace: str, name: str) -> Container | None:
         """Return the container if it runs now; None otherwise. Wakes no sandbox, and is no use. Raises ServiceError."""
-        container = self._found(self._objects.get(kind, namespace, name))
+        container = self._container_of(self._objects.get(kind, namespace, name))
         return container if container is not None and container.state in (State.RUNNING, State.PAUSED) else None
 
     def refusal(self, obj: StoredObject, message: str) -> errors.ServiceError:
         """Return the error for a sandbox that can't be used now: unavailable where asking again may help."""
-        if is_expected(obj, self._found(obj)) or self._engine.observe().blind:
+        if is_expected(obj, self._container_of(obj)) or self._engine.observe().blind:
             return errors.ServiceUnavailable(message, retry_after_seconds=errors.SOON)
         return errors.Conflict(message)
 
-    def seen(self, obj: StoredObject) -> Container | None:
+    def observed_container(self, obj: StoredObject) -> Container | None:
         """Return the sandbox's current container, running or not. Raises ServiceUnavailable if that is unknown."""
-        container = self._found(obj)
+        container = self._container_of(obj)
         if container is None and self._engine.observe().blind:
             return self._container(obj)
         return container
 
     def _container(self, obj: StoredObject) -> Container:
         """Return the sandbox's current container. Raises ServiceUnavailable or Conflict if there is none."""
-        container = self._found(obj)
+        container = self._container_of(obj)
         if container is not None:
             return container
         blind = self._engine.observe().blind
@@ -309,7 +309,7 @@ class SandboxStreams:
             raise errors.ServiceUnavailable(message, retry_after_seconds=errors.SOON)
         raise self.refusal(obj, f"{_subject(obj)} has no container{state_message(obj)}")
 
-    def _found(self, obj: StoredObject) -> Container | None:
+    def _container_of(self, obj: StoredObject) -> Container | None:
         """Return the container of the derived name, or of the status.
 
         Others may have its labels: `docker commit` copies them to an image, and so to its containers.
@@ -324,15 +324,15 @@ class SandboxStreams:
             own_containers, key=lambda container: (container.state is State.RUNNING, container.created_at), default=None
         )
 
-    def _same(self, kind: Kind, before: StoredObject) -> tuple[StoredObject, Container | None]:
+    def _current(self, kind: Kind, before: StoredObject) -> tuple[StoredObject, Container | None]:
         """Return the current object and its container. Raises Conflict if the object was recreated."""
         now = self._objects.get(kind, before.namespace, before.name)
         if now.uid != before.uid:
             raise errors.Conflict(f"{_subject(before)} was deleted and recreated meanwhile; try again")
-        return now, self._found(now)
+        return now, self._container_of(now)
 
 
-def _whole(stdin: Iterable[bytes] | None) -> Sequence[bytes] | None:
+def _complete_input(stdin: Iterable[bytes] | None) -> Sequence[bytes] | None:
     """Return the input if all of it is known already; None: it will stream."""
     if stdin is None:
         return ()

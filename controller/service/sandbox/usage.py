@@ -33,12 +33,12 @@ class UsageList:
     """Usage of the running sandboxes, in order of namespace and name, taken at `at` (Unix seconds)."""
 
     at: float
-    used: Sequence[SandboxUsage]
+    usages: Sequence[SandboxUsage]
 
     @cached_property
     def items(self) -> Sequence[serialize.Json]:
         """The items as the API shows them, made once for all who share the list."""
-        return [as_json(usage) for usage in self.used]
+        return [as_json(usage) for usage in self.usages]
 
     @cached_property
     def json(self) -> bytes:
@@ -55,7 +55,7 @@ class Usages:
         self._lock = threading.Lock()
         self._lists: dict[tuple[str, str | None], UsageList] = {}
 
-    def one(self, kind: Kind, namespace: str, name: str) -> SandboxUsage:
+    def of_sandbox(self, kind: Kind, namespace: str, name: str) -> SandboxUsage:
         """Return one sandbox's usage. Raises NotFound; Conflict while it does not run, or its cgroup is unreadable."""
         obj = self._objects.get(kind, namespace, name)
         sample = self._samples().get(obj.uid)
@@ -66,7 +66,7 @@ class Usages:
             )
         return SandboxUsage(obj, sample, self._host)
 
-    def every(self, kind: Kind, namespace: str | None, *, max_age_seconds: float = 0.0) -> UsageList:
+    def of_all(self, kind: Kind, namespace: str | None, *, max_age_seconds: float = 0.0) -> UsageList:
         """Return the usage of all running ones. `namespace` None: all namespaces.
 
         A list of at most `max_age_seconds` is given again: many who ask cost one reading of the host.

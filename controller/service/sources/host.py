@@ -61,16 +61,16 @@ class HostSource:
 
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         if name == self._place.host and self._place.keeps_sandboxes:
-            return self._own()
+            return self._own_host()
         stored = None if self._place.alone else self._store.get("Host", "", name)
-        return None if stored is None else self._other(stored, self._leases())
+        return None if stored is None else self._other_host(stored, self._leases())
 
     def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
         if self._place.alone:
-            return [self._own()]
+            return [self._own_host()]
         leases, stored = self._leases(), self._store.list("Host")[0]
-        other_hosts = [self._other(host, leases) for host in stored if host.name != self._place.host]
-        own_hosts = [self._own()] if self._place.keeps_sandboxes else []
+        other_hosts = [self._other_host(host, leases) for host in stored if host.name != self._place.host]
+        own_hosts = [self._own_host()] if self._place.keeps_sandboxes else []
         return sorted([*own_hosts, *other_hosts], key=lambda host: host.name)
 
     def unpatched(self, name: str) -> StoredObject | None:
@@ -96,18 +96,18 @@ class HostSource:
         if host is None:
             return None
         if name == self._place.host:
-            raise _kept(name, "it is the host of the daemon that you ask; only one that is gone can be removed")
+            raise _undeletable(name, "it is the host of the daemon that you ask; only one that is gone can be removed")
         lease = self._leases().get(lease_of(name))
         if lease is not None and lease.seconds_left > 0:
             message = f"its daemon is running ({lease.holder}); stop it first: `systemctl stop paddock` on that host"
-            raise _kept(name, message)
+            raise _undeletable(name, message)
         bound = [obj for kind in BOUND_KINDS for obj in self._bound(kind, name)]
         if staying := [str(obj.ref) for obj in bound if obj.deleted_at is None]:
             more_text = f" and {len(staying) - _SHOWN} more" if len(staying) > _SHOWN else ""
             verb, them = ("is", "it") if len(staying) == 1 else ("are", "them")
             subject = f"{', '.join(staying[:_SHOWN])}{more_text} {verb} bound to it"
             message = f"{subject}; start its daemon again, or delete {them} first"
-            raise _kept(name, f"{message} (`paddock delete --no-wait`), and then this host: that releases them")
+            raise _undeletable(name, f"{message} (`paddock delete --no-wait`), and then this host: that releases them")
         self._store.record(Writes(finalized=tuple((obj.ref, FINALIZER) for obj in bound)))
         with self._store.transaction() as transaction:
             stored = transaction.get("Host", "", name)
@@ -119,7 +119,7 @@ class HostSource:
         objects = self._store.list(kind, lean=kind == "Sandbox")[0]
         return (obj for obj in objects if host_of(obj, self._place.default) == name)
 
-    def _own(self) -> StoredObject:
+    def _own_host(self) -> StoredObject:
         status, stored = self._status(self._observe(), self._store.ping()), self._stored()
         with suppress(StoreError):  # an unreadable store is reported as a condition
             status |= self._counts(self._place.host)
@@ -127,7 +127,10 @@ class HostSource:
             status["lastSeen"] = serialize.timestamp(self._now())
             if (listed := stored.status.get("images")) is not None:
                 status["images"] = listed
-            status["conditions"] = [*_shown([Condition(REACHABLE, "True", "LeaseHeld")]), *status["conditions"]]
+            status["conditions"] = [
+                *_conditions_json([Condition(REACHABLE, "True", "LeaseHeld")]),
+                *status["conditions"],
+            ]
         return replace(stored, status=status)
 
     def _status(self, observed: Observation, trouble: str) -> dict[str, Any]:
@@ -143,7 +146,7 @@ class HostSource:
         checked.append(network_guard(observed, self._guarded()))
         checked += [disk_quota_enforceable(observed), hibernation_available(self._hibernation())]
         checked += pressures(self._pressure())
-        return {**status, "conditions": _shown(checked)}
+        return {**status, "conditions": _conditions_json(checked)}
 
     def _counts(self, name: str) -> dict[str, Any]:
         scope = host_scope(name)
@@ -151,7 +154,7 @@ class HostSource:
         reserved = self._store.reservations(scope)[scope]
         return {"instances": instances, "sandboxes": reserved.sandboxes, "reserved": _reserved(reserved)}
 
-    def _other(self, stored: StoredObject, leases: Mapping[str, LeaseState]) -> StoredObject:
+    def _other_host(self, stored: StoredObject, leases: Mapping[str, LeaseState]) -> StoredObject:
         """Return another host: as it was stored, and Unknown if its daemon does not hold its lease."""
         now, lease = self._now(), leases.get(lease_of(stored.name))
         status = {**stored.status, **self._counts(stored.name)}
@@ -163,7 +166,7 @@ class HostSource:
             reported = [_outdated(condition) for condition in reported]
             if lease is not None and reachable.reason != STOPPED:
                 status["lastSeen"] = serialize.timestamp(now + lease.seconds_left)
-        return replace(stored, status={**status, "conditions": [*_shown([reachable]), *reported]})
+        return replace(stored, status={**status, "conditions": [*_conditions_json([reachable]), *reported]})
 
     def _leases(self) -> Mapping[str, LeaseState]:
         """Return the leases by their names."""
@@ -202,14 +205,14 @@ def _outdated(condition: dict[str, Any]) -> dict[str, Any]:
     return {**condition, "status": "Unknown", "reason": "DaemonAway", "message": message}
 
 
-def _shown(conditions: Sequence[Condition]) -> Sequence[dict[str, Any]]:
+def _conditions_json(conditions: Sequence[Condition]) -> Sequence[dict[str, Any]]:
     return [
         {"type": condition.type, "status": condition.status, "reason": condition.reason, "message": condition.message}
         for condition in conditions
     ]
 
 
-def _kept(name: str, message: str) -> errors.Conflict:
+def _undeletable(name: str, message: str) -> errors.Conflict:
     return errors.Conflict(f"host `{name}`: {message}", kind="hosts", name=name)
 
 

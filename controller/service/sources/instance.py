@@ -28,7 +28,9 @@ class InstanceSource:
     def get(self, namespace: str, name: str) -> StoredObject | None:
         instance = self._store.instance(name)
         return (
-            self._shown(instance, self._observe()) if instance is not None and instance.namespace == namespace else None
+            self._object(instance, self._observe())
+            if instance is not None and instance.namespace == namespace
+            else None
         )
 
     def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
@@ -38,11 +40,11 @@ class InstanceSource:
         ]
         observed = self._observe()
         return [
-            self._shown(instance, observed)
+            self._object(instance, observed)
             for instance in sorted(instances, key=lambda instance: (instance.namespace, instance.name))
         ]
 
-    def _shown(self, instance: Instance, observed: Observation) -> StoredObject:
+    def _object(self, instance: Instance, observed: Observation) -> StoredObject:
         if self._place.alone:
             return instance_object(instance, observed)
         return instance_object(instance, None if instance.host != self._place.host else observed, instance.host)

@@ -41,7 +41,7 @@ class VolumeSource:
         self._store, self._volumes, self._clock, self._place = store, volumes, clock, place
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
-        volume = self._found(namespace, name)
+        volume = self._volume_of(namespace, name)
         return None if volume is None else self._object(volume, self._users([namespace])[namespace].of(volume))
 
     def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
@@ -52,7 +52,7 @@ class VolumeSource:
 
     def delete(self, namespace: str, name: str) -> StoredObject | None:
         """Delete the volume; return it as it was, or None. Raises Conflict with its users."""
-        volume = self._found(namespace, name)
+        volume = self._volume_of(namespace, name)
         if volume is None:
             return None
         unused = not self._users([namespace])[namespace].of(volume)
@@ -78,7 +78,7 @@ class VolumeSource:
                 raise _mounted(volume) from error
         return self._object(volume, ())
 
-    def _found(self, namespace: str, name: str) -> HostVolume | None:
+    def _volume_of(self, namespace: str, name: str) -> HostVolume | None:
         with _errors_translated():
             return next((volume for volume in self._volumes.list(namespace) if volume.name == name), None)
 

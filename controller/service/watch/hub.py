@@ -223,7 +223,7 @@ class Watches:
                     history.note(change)
             for watch in list(self._open):
                 watch.offer(fresh)
-                if watch.ended:
+                if watch.end_state:
                     self._open.discard(watch)
             self._at = max(self._at, changes[-1][0].revision)
 

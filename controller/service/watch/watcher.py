@@ -52,7 +52,7 @@ class WatchEvent:
 
     type: str
     revision: int
-    shown: SerializedObject | None = None
+    serialized: SerializedObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Watch:
                 return events
 
     @property
-    def ended(self) -> errors.ServiceError | bool:
+    def end_state(self) -> errors.ServiceError | bool:
         """Return True after the last event; the error, if that ended it."""
         with self._lock:
             return self._ended

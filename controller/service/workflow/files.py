@@ -93,7 +93,7 @@ class RunFiles:
         data = {field.name: getattr(end, field.name) for field in dataclasses.fields(end)} | {
             "outputs": dict(end.outputs)
         }
-        self._write(self._made(run) / f"{stage}.{attempt}.end.json", json.dumps(data).encode())
+        self._write(self._make_folder(run) / f"{stage}.{attempt}.end.json", json.dumps(data).encode())
 
     def transcript(self, run: RunKey, stage: str, attempt: int) -> list[dict[str, Any]]:
         """Return the messages of an agent's attempt. A last line that was not written whole is left out."""
@@ -105,7 +105,7 @@ class RunFiles:
 
     def add_to_transcript(self, run: RunKey, stage: str, attempt: int, messages: Sequence[Mapping[str, Any]]) -> None:
         """Append messages to a transcript."""
-        path = self._made(run) / f"{stage}.{attempt}.jsonl"
+        path = self._make_folder(run) / f"{stage}.{attempt}.jsonl"
         text = b"".join(json.dumps(message).encode() + b"\n" for message in messages)
         with path.open("ab+") as file:
             _cut_after_last_line(file)
@@ -113,7 +113,7 @@ class RunFiles:
 
     def keep(self, run: RunKey, stage: str, name: str, read: Callable[[], bytes]) -> Artifact:
         """Store a tar stream as an artifact, whole or not at all. Raises ArtifactRefused."""
-        folder = self._made(run) / "artifacts"
+        folder = self._make_folder(run) / "artifacts"
         folder.mkdir(exist_ok=True)
         spare = folder / f"{name}.part"
         reserved = _Held(self, run.namespace)
@@ -145,14 +145,14 @@ class RunFiles:
             if folder.name not in existing:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def used(self, namespace: str) -> int:
+    def used_bytes(self, namespace: str) -> int:
         """Return the bytes of a namespace's artifacts."""
         return sum(path.stat().st_size for path in (self._folder / namespace).glob("*/artifacts/*.tar"))
 
     def reserve(self, namespace: str, count: int) -> None:
         with self._lock:
             total = self._writing.get(namespace, 0) + count
-            if total + self.used(namespace) > self._namespace_bytes:
+            if total + self.used_bytes(namespace) > self._namespace_bytes:
                 raise ArtifactRefused(
                     f"namespace `{namespace}` may keep {self._namespace_bytes} bytes of artifacts "
                     "as tar archives (artifacts_per_namespace_bytes); "
@@ -167,7 +167,7 @@ class RunFiles:
     def _of(self, run: RunKey) -> Path:
         return self._folder / run.namespace / run.uid
 
-    def _made(self, run: RunKey) -> Path:
+    def _make_folder(self, run: RunKey) -> Path:
         folder = self._of(run)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder

@@ -47,7 +47,7 @@ class SandboxMeter:
         usage = self._reader.read([container]).get(container.id) if container is not None else None
         return Reading(container, usage) if container is not None and usage is not None else None
 
-    def used(self, run: Run, before: Reading | None) -> tuple[float | None, int | None]:
+    def usage_since(self, run: Run, before: Reading | None) -> tuple[float | None, int | None]:
         """Return CPU seconds since that reading, and the sandbox's highest memory in bytes; None: not known."""
         after = self.read(run) if before is not None else None
         if before is None or after is None:

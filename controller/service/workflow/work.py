@@ -50,7 +50,7 @@ class RunStages:
         self._closing = False
 
     @property
-    def busy(self) -> int:
+    def running_count(self) -> int:
         """Return the number of attempts under way here."""
         return len(self._attempts)
 
@@ -177,7 +177,7 @@ class RunStages:
             with access.acting(None):
                 before = self._meter.read(attempt.run) if self._is_measured(attempt) else None
                 end = self._worker(attempt.stage).work(attempt)
-                cpu, peak = self._meter.used(attempt.run, before)
+                cpu, peak = self._meter.usage_since(attempt.run, before)
             end = replace(end, cpu_seconds=cpu, memory_peak_bytes=peak)
             self._save(attempt.key, attempt.stage.name, attempt.number, end)
         except Released:

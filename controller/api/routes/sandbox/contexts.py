@@ -248,7 +248,9 @@ async def _execute(services: Services, request: Request, namespace: str, name: s
 
     def over() -> None:
         if opened:
-            services.contexts.ended(AccessRequest("use", SANDBOX.name, namespace, name, "contexts/execute"), opened[0])
+            services.contexts.record_end(
+                AccessRequest("use", SANDBOX.name, namespace, name, "contexts/execute"), opened[0]
+            )
 
     try:
         first = await read(request, open_, _first, keep=True)
