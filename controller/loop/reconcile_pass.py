@@ -260,7 +260,7 @@ class ReconcilePass:
         """Return what other hosts reserve, by namespace; read only where there are other hosts."""
         if self._place.alone:
             return {}
-        own_amounts = index_of(instances).held
+        own_amounts = index_of(instances).reserved
         namespaces = {quota.obj.namespace for quota in self._desired.quotas.now.values()} - {HOST}
         stored = self._store.reservations(*sorted(namespaces)) if namespaces else {}
         return {name: amount - own_amounts.get(name, Amount()) for name, amount in stored.items()}
@@ -286,7 +286,7 @@ class ReconcilePass:
             return {}
         index = index_of(instances)
         own_amounts = {
-            **index.held,
+            **index.reserved,
             **{replicas_scope(uid): Amount(sandboxes=index.of_pools.get(uid, 0)) for uid in most},
         }
         stored = self._store.reservations(*sorted(quotas), *map(replicas_scope, sorted(most)))

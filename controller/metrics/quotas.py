@@ -10,7 +10,7 @@ from controller.kinds.quota import Amount
 from controller.metrics.catalogue import QUOTAS
 from controller.metrics.families import empty, filled
 from controller.metrics.render import Labels
-from controller.plan.capacity.reservations import held
+from controller.plan.capacity.reservations import reserved_amounts
 from controller.policy.quota_ledger import HOST, QuotaBound, bounds
 
 
@@ -52,7 +52,7 @@ class QuotaCollector:
             {HOST} if not snapshot.leads else None
         )  # a namespace is counted over all hosts, by the one that leads
         of = bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
-        amounts = held(snapshot.instances.values())
+        amounts = reserved_amounts(snapshot.instances.values())
         amounts |= {scope: amounts.get(scope, Amount()) + elsewhere for scope, elsewhere in snapshot.elsewhere.items()}
         scope_names = own_scopes or of.keys() | amounts.keys()
         scopes = [(_labels(scope), of.get(scope, ()), amounts.get(scope, Amount())) for scope in sorted(scope_names)]

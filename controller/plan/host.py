@@ -72,14 +72,14 @@ class Decider(NamedTuple):
 
 
 def _pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
-    asked = pending.claim
-    message = pressure.pauses(builder.snapshot.pressure, asked.base, asked.whole)
+    requested_claim = pending.claim
+    message = pressure.pauses(builder.snapshot.pressure, requested_claim.base, requested_claim.total)
     return Withheld(pressure.REASON, message) if message else None
 
 
 def _cordon(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
-    asked = pending.claim
-    message = cordon.pauses(builder.snapshot, asked.base, asked.whole)
+    requested_claim = pending.claim
+    message = cordon.pauses(builder.snapshot, requested_claim.base, requested_claim.total)
     return Withheld(cordon.REASON, message) if message else None
 
 
@@ -136,10 +136,10 @@ DECIDERS = (
     Decider("image builds", complete=builds.build_missing),  # an egress container's image is built, too
 )
 
-_PROPOSE = tuple(each.propose for each in DECIDERS if each.propose is not None)
-_AMEND = tuple(each.amend for each in DECIDERS if each.amend is not None)
-_WITHHOLD = tuple(each.withhold for each in DECIDERS if each.withhold is not None)
-_COMPLETE = tuple(each.complete for each in DECIDERS if each.complete is not None)
+_PROPOSE = tuple(decider.propose for decider in DECIDERS if decider.propose is not None)
+_AMEND = tuple(decider.amend for decider in DECIDERS if decider.amend is not None)
+_WITHHOLD = tuple(decider.withhold for decider in DECIDERS if decider.withhold is not None)
+_COMPLETE = tuple(decider.complete for decider in DECIDERS if decider.complete is not None)
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -164,7 +164,7 @@ def decide(context: ReconcileContext) -> Decision:
 
 
 def _first(answers: Iterable[_T | None]) -> _T | None:
-    return next((each for each in answers if each is not None), None)
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def _reconcile_sandboxes(builder: PlanBuilder) -> None:
@@ -212,30 +212,30 @@ def _unsettled(
     memo.forget_networks(observed.networks)
     models = snapshot.gateway.sandboxes
     unmeasured = disk_limit.unmeasured(snapshot)
-    moved = snapshot.results.keys() | disk_limit.over_limit(snapshot) | changed_keys(memo.unmeasured, unmeasured)
-    moved = moved | changed_keys(memo.unresolved, snapshot.unresolved)
+    changed_uids = snapshot.results.keys() | disk_limit.over_limit(snapshot) | changed_keys(memo.unmeasured, unmeasured)
+    changed_uids = changed_uids | changed_keys(memo.unresolved, snapshot.unresolved)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
     seen_now = Seen(snapshot.sandboxes, members, containers, instances, probed, activity, models, host, in_flight)
-    candidates = memo.candidates(seen_now, moved)
+    candidates = memo.candidates(seen_now, changed_uids)
     candidates |= _due(memo, candidates, seen_now, now, wakes)
     for uid in seen_now.in_order(candidates):
-        each = seen_now.planned(uid)
-        if uid in in_flight or each is None:
+        planned = seen_now.planned(uid)
+        if uid in in_flight or planned is None:
             continue
-        seen, held, used = containers.get(uid), instances.get(uid), activity.get(uid)
+        observed_containers, instance, use = containers.get(uid), instances.get(uid), activity.get(uid)
         beside = containers.get(egress_uid(uid)) if observed.networks else None
-        known = settled.get(uid)
+        former = settled.get(uid)
         if (
-            known is not None
-            and known.sandbox is each
-            and known.containers is seen
-            and known.instance is held
-            and known.host == host
-            and known.probed is probed.get(uid)
-            and known.activity is used
-            and known.egress is beside
-            and known.models is models.get(uid)
-            and uid not in moved
+            former is not None
+            and former.sandbox is planned
+            and former.containers is observed_containers
+            and former.instance is instance
+            and former.host == host
+            and former.probed is probed.get(uid)
+            and former.activity is use
+            and former.egress is beside
+            and former.models is models.get(uid)
+            and uid not in changed_uids
         ):
             timer = timers.get(uid)
             if timer is None:
@@ -244,22 +244,25 @@ def _unsettled(
                 wakes.append(timer.due)
                 continue
         memo.unsettle(uid)  # until it is concluded: its start may have to wait
-        yield each, Settled(each, seen, held, host, probed.get(uid), used, beside, models.get(uid))
+        yield (
+            planned,
+            Settled(planned, observed_containers, instance, host, probed.get(uid), use, beside, models.get(uid)),
+        )
     memo.unmeasured, memo.unresolved = unmeasured, snapshot.unresolved
-    memo.seen = seen_now  # not earlier: after a failure, the next pass compares with the one before
+    memo.last_pass = seen_now  # not earlier: after a failure, the next pass compares with the one before
 
 
-def _due(memo: Memo, candidates: Set[str], seen: Seen, now: float, wakes: list[float]) -> set[str]:
+def _due(memo: Memo, candidates: Set[str], this_pass: Seen, now: float, wakes: list[float]) -> set[str]:
     """Return the objects beside the candidates whose timers are due. The others' timers go into `wakes`."""
-    found = set()
+    due_uids = set()
     for uid, timer in memo.timers.items():
-        if uid in candidates or uid in seen.in_flight or seen.planned(uid) is None:
+        if uid in candidates or uid in this_pass.in_flight or this_pass.planned(uid) is None:
             continue
         if timer.since <= now < timer.due:
             wakes.append(timer.due)
         else:
-            found.add(uid)
-    return found
+            due_uids.add(uid)
+    return due_uids
 
 
 def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None:
@@ -283,7 +286,7 @@ def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None
         builder.pending.append(pending)
         return
     decision = replace_if_changed(decision, scheduled=scheduled(context, decision, pending.claim))
-    reserves = pending.claim.whole if pending.claim.seated else None
+    reserves = pending.claim.total if pending.claim.seated else None
     conclude(builder, pending, _completed(builder, context, decision), reserves)
 
 
@@ -309,20 +312,20 @@ def _admit_pending(builder: PlanBuilder) -> None:
     if not builder.pending:
         return
     builder.ledger = _ledger(builder)
-    for each in sorted(builder.pending, key=_order):
-        withheld = _first(withhold(builder, each) for withhold in _WITHHOLD)
+    for pending in sorted(builder.pending, key=_order):
+        withheld = _first(withhold(builder, pending) for withhold in _WITHHOLD)
         if withheld is None:
-            conclude(builder, each, _completed(builder, each.context, each.decision), each.claim.whole)
+            conclude(builder, pending, _completed(builder, pending.context, pending.decision), pending.claim.total)
             continue
-        if each.context.obj.kind != "Sandbox":
-            builder.short[each.context.obj.uid] = withheld.message
-        if refusal.refuses(builder, each, withheld.reason, withheld.message):
+        if pending.context.obj.kind != "Sandbox":
+            builder.shortages[pending.context.obj.uid] = withheld.message
+        if refusal.refuses(builder, pending, withheld.reason, withheld.message):
             continue
-        decision = without_room(each.context, each.claim, withheld.message, decide, withheld.reason)
+        decision = without_room(pending.context, pending.claim, withheld.message, decide, withheld.reason)
         # Never settled: decided in every pass, since anything may free capacity.
-        reserves = each.claim.base if each.claim.seated else None
-        waiting = replace(each, quiet=False, claim=each.claim.refused())
-        conclude(builder, waiting, _completed(builder, each.context, decision), reserves)
+        reserves = pending.claim.base if pending.claim.seated else None
+        waiting = replace(pending, quiet=False, claim=pending.claim.without_capacity())
+        conclude(builder, waiting, _completed(builder, pending.context, decision), reserves)
 
 
 def _order(pending: PendingAdmission) -> tuple[bool, bool, int, float, str, str, str]:
@@ -331,19 +334,23 @@ def _order(pending: PendingAdmission) -> tuple[bool, bool, int, float, str, str,
 
 def _ledger(builder: PlanBuilder) -> CapacityLedger:
     """Return the capacity ledger, with what each pending object holds whether it is admitted or not."""
-    snapshot, gone = builder.snapshot, {ref.uid for ref in builder.finalized}
-    pending = [_held(each) for each in builder.pending]
-    moved: dict[str, Instance | None] = {each.uid: each for each in (*builder.instances, *filter(None, pending))}
-    moved |= dict.fromkeys(own for uid in gone for own in (uid, egress_uid(uid)))
-    moved = {uid: None if each is None or each.parent_uid in gone else each for uid, each in moved.items()}
-    changes = ((snapshot.instances.get(uid), each) for uid, each in moved.items())
-    used = moved_sums(index_of(snapshot.instances).held, changes)
+    snapshot, removed = builder.snapshot, {ref.uid for ref in builder.finalized}
+    records = [_record_without_request(admission) for admission in builder.pending]
+    new_records: dict[str, Instance | None] = {
+        record.uid: record for record in (*builder.instances, *filter(None, records))
+    }
+    new_records |= dict.fromkeys(removed_uid for uid in removed for removed_uid in (uid, egress_uid(uid)))
+    new_records = {
+        uid: None if record is None or record.parent_uid in removed else record for uid, record in new_records.items()
+    }
+    changes = ((snapshot.instances.get(uid), record) for uid, record in new_records.items())
+    usage = moved_sums(index_of(snapshot.instances).reserved, changes)
     for scope, amount in (*snapshot.elsewhere.items(), *snapshot.pools_elsewhere.items()):
-        used[scope] = used.get(scope, Amount()) + amount
-    return CapacityLedger(used, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.host)
+        usage[scope] = usage.get(scope, Amount()) + amount
+    return CapacityLedger(usage, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.host)
 
 
-def _held(pending: PendingAdmission) -> Instance | None:
+def _record_without_request(pending: PendingAdmission) -> Instance | None:
     """Return the record of a pending object, without what it asks for."""
     base = pending.claim.base if pending.claim.seated else None
     return record_of(pending.context, pending.decision, pending.instance, base)
@@ -354,14 +361,14 @@ def _reconcile_quotas(builder: PlanBuilder) -> None:
     snapshot, memo = builder.snapshot, builder.memo
     sizes = (len(snapshot.instances), snapshot.elsewhere)
     key = QuotasKey(snapshot.quotas, snapshot.observed.facts, sizes, snapshot.objects)
-    moved = bool(builder.instances or builder.finalized)
-    if not snapshot.quotas or (not moved and memo.quotas == key):
+    has_changes = bool(builder.instances or builder.finalized)
+    if not snapshot.quotas or (not has_changes and memo.quotas == key):
         return
     ledger = builder.ledger or _ledger(builder)
-    made = quota_statuses(ledger, snapshot)
-    written = [StatusWrite(each.obj.ref, status) for each, status in made]
-    builder.statuses += written
-    memo.quotas = None if moved or written else key
+    statuses = quota_statuses(ledger, snapshot)
+    writes = [StatusWrite(quota.obj.ref, status) for quota, status in statuses]
+    builder.statuses += writes
+    memo.quotas = None if has_changes or writes else key
 
 
 def _sweep(builder: PlanBuilder) -> None:
@@ -370,7 +377,7 @@ def _sweep(builder: PlanBuilder) -> None:
     builder.groups += swept.groups
     builder.deferrals += swept.deferrals
     builder.events += swept.events
-    builder.wakes += [each.until for each in swept.deferrals if each.until is not None]
+    builder.wakes += [deferral.until for deferral in swept.deferrals if deferral.until is not None]
     stray_networks.sweep(builder, builder.snapshot, builder.memo)
 
 
@@ -417,7 +424,7 @@ def _finish(builder: PlanBuilder) -> Plan:
         next_wake=min(builder.wakes, default=None),
         probes=tuple(builder.probes),
         drift=MappingProxyType(builder.drift),
-        orphans=builder.orphans.seen,
+        orphans=builder.orphans.stray_count,
         orphans_removed=builder.orphans.removed,
         samples=tuple(builder.samples),
         holds=MappingProxyType(builder.holds),

@@ -21,49 +21,49 @@ def reconcile_model_servers(builder: PlanBuilder) -> None:
     if not snapshot.model_servers:
         return
     owned = owned_sandboxes(snapshot, builder.memo.owned)
-    builder.memo.owned = {uid: each.obj.uid for uid, each in owned.items()}
-    for uid, each in snapshot.model_servers.items():
-        made = _status(each, owned.get(uid), snapshot)
-        if made != each.obj.status:
-            builder.statuses.append(StatusWrite(each.obj.ref, made))
+    builder.memo.owned = {uid: sandbox.obj.uid for uid, sandbox in owned.items()}
+    for uid, server in snapshot.model_servers.items():
+        new_status = _status(server, owned.get(uid), snapshot)
+        if new_status != server.obj.status:
+            builder.statuses.append(StatusWrite(server.obj.ref, new_status))
 
 
-def owned_sandboxes(snapshot: Snapshot, known: Mapping[str, str] | None = None) -> dict[str, Sandbox]:
-    """Return the sandbox of each server, by the server's uid. `known` are those found before: they are looked at first.
+def owned_sandboxes(snapshot: Snapshot, known_sandboxes: Mapping[str, str] | None = None) -> dict[str, Sandbox]:
+    """Return the sandbox of each server, by the server's uid. `known_sandboxes` of earlier passes are looked at first.
 
     Servers without one are left out.
     """
-    found = {
+    by_server = {
         server: snapshot.sandboxes[uid]
-        for server, uid in (known or {}).items()
+        for server, uid in (known_sandboxes or {}).items()
         if server in snapshot.model_servers and uid in snapshot.sandboxes
     }
     missing = {
-        (each.obj.namespace, sandbox_name(each.obj.name)): uid
-        for uid, each in snapshot.model_servers.items()
-        if uid not in found
+        (stored_server.obj.namespace, sandbox_name(stored_server.obj.name)): uid
+        for uid, stored_server in snapshot.model_servers.items()
+        if uid not in by_server
     }
     if missing:
-        for each in snapshot.sandboxes.values():
-            server = missing.get((each.obj.namespace, each.obj.name))
-            if server is not None and server in owner_uids(each.obj):
-                found[server] = each
-    return found
+        for sandbox in snapshot.sandboxes.values():
+            server = missing.get((sandbox.obj.namespace, sandbox.obj.name))
+            if server is not None and server in owner_uids(sandbox.obj):
+                by_server[server] = sandbox
+    return by_server
 
 
 def _status(server: StoredModelServer, box: Sandbox | None, snapshot: Snapshot) -> dict[str, Any]:
     obj = server.obj
-    made = {"observedGeneration": obj.generation}
+    fields = {"observedGeneration": obj.generation}
     ready = dated(_ready(server, box, snapshot), condition_of(obj) or None, obj.generation, snapshot.now)
-    return {**made, **({"sandbox": box.obj.name} if box else {}), "conditions": [ready]}
+    return {**fields, **({"sandbox": box.obj.name} if box else {}), "conditions": [ready]}
 
 
 def _ready(server: StoredModelServer, box: Sandbox | None, snapshot: Snapshot) -> Condition:
     if server.spec is None:
         return Condition(READY, "False", "Unreadable", "this version can't read its spec; apply it again")
-    refused = snapshot.gateway.servers.get(server.obj.uid)
-    if refused is not None:
-        return Condition(READY, "False", refused.reason, refused.message)
+    refusal = snapshot.gateway.servers.get(server.obj.uid)
+    if refusal is not None:
+        return Condition(READY, "False", refusal.reason, refusal.message)
     if box is None:
         return Condition(READY, "False", "Creating", "its sandbox is being created")
     ready = condition_of(box.obj)

@@ -26,23 +26,25 @@ def plan_plugin(obj: StoredObject) -> PluginPlan:
     try:
         spec = PluginSpec.model_validate(obj.spec)
     except ValidationError as error:
-        words = f"this version can't read its spec ({error.error_count()} errors); apply it again"
-        return PluginPlan(Condition("Accepted", "False", "Refused", words))
+        message = f"this version can't read its spec ({error.error_count()} errors); apply it again"
+        return PluginPlan(Condition("Accepted", "False", "Refused", message))
     needs = tuple(sorted(needed(spec)))
     if missing := not_granted(spec):
-        words = f"not granted: {', '.join(missing)}; `paddock plugin config {obj.name} --grant` grants what it declares"
-        return PluginPlan(Condition("Accepted", "False", "PermissionsNotGranted", words), needed=needs)
-    documents = tuple(_owned(each, obj) for each in rendered(spec))
+        message = (
+            f"not granted: {', '.join(missing)}; `paddock plugin config {obj.name} --grant` grants what it declares"
+        )
+        return PluginPlan(Condition("Accepted", "False", "PermissionsNotGranted", message), needed=needs)
+    documents = tuple(_owned(document, obj) for document in rendered(spec))
     return PluginPlan(Condition("Accepted", "True", "Admitted"), documents, needs)
 
 
-def ready_condition(plan: PluginPlan, failure: str, taken: Sequence[str]) -> Condition:
-    """Return the condition Ready. `taken` are objects of its names that belong to others."""
+def ready_condition(plan: PluginPlan, failure: str, foreign_names: Sequence[str]) -> Condition:
+    """Return the condition Ready. `foreign_names` are objects of its names that belong to others."""
     if plan.documents is None:
         return Condition("Ready", "False", "NotAccepted", "its objects stay as they were")
-    if taken:
-        words = f"{', '.join(taken)}: not this plugin's; delete it, or have the plugin use another name"
-        return Condition("Ready", "False", "ObjectTaken", words)
+    if foreign_names:
+        message = f"{', '.join(foreign_names)}: not this plugin's; delete it, or have the plugin use another name"
+        return Condition("Ready", "False", "ObjectTaken", message)
     if failure:
         return Condition("Ready", "False", "ApplyFailed", failure)
     return Condition("Ready", "True", "Applied", f"{len(plan.documents)} objects")

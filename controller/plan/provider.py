@@ -18,32 +18,32 @@ def reconcile_providers(builder: PlanBuilder) -> None:
     key = ProvidersKey(snapshot.providers, snapshot.gateway.providers)
     if not snapshot.providers or memo.providers == key:
         return
-    written = []
-    for uid, each in snapshot.providers.items():
-        found = snapshot.gateway.providers.get(uid) if each.spec is not None else _UNREADABLE
-        made = _status(each, found, snapshot.now) if found is not None else each.obj.status
-        if made == each.obj.status:
+    writes = []
+    for uid, provider in snapshot.providers.items():
+        state = snapshot.gateway.providers.get(uid) if provider.spec is not None else _UNREADABLE
+        new_status = _status(provider, state, snapshot.now) if state is not None else provider.obj.status
+        if new_status == provider.obj.status:
             continue
-        written.append(StatusWrite(each.obj.ref, made))
-        prior, ready = condition_of(each.obj), made["conditions"][0]
+        writes.append(StatusWrite(provider.obj.ref, new_status))
+        prior, ready = condition_of(provider.obj), new_status["conditions"][0]
         if ready["status"] == "False" and prior.get("reason") != ready["reason"]:
-            builder.events.append(Event(each.obj.ref, "Warning", ready["reason"], ready["message"], snapshot.now))
-    builder.statuses += written
-    memo.providers = None if written else key
+            builder.events.append(Event(provider.obj.ref, "Warning", ready["reason"], ready["message"], snapshot.now))
+    builder.statuses += writes
+    memo.providers = None if writes else key
 
 
-def ready_condition(found: ModelsState) -> Condition:
+def ready_condition(state: ModelsState) -> Condition:
     """Return the Ready condition of a source of models in this state."""
-    if found.reason == ANSWERING:
-        return Condition(READY, "True", ANSWERING, found.message)
-    if found.reason == NOT_TRIED:
-        return Condition(READY, "Unknown", NOT_TRIED, found.message)
-    return Condition(READY, "False", found.reason, found.message)
+    if state.reason == ANSWERING:
+        return Condition(READY, "True", ANSWERING, state.message)
+    if state.reason == NOT_TRIED:
+        return Condition(READY, "Unknown", NOT_TRIED, state.message)
+    return Condition(READY, "False", state.reason, state.message)
 
 
-def _status(provider: StoredProvider, found: ModelsState, now: float) -> dict[str, Any]:
+def _status(provider: StoredProvider, state: ModelsState, now: float) -> dict[str, Any]:
     generation, prior = provider.obj.generation, condition_of(provider.obj)
     return {
         "observedGeneration": generation,
-        "conditions": [dated(ready_condition(found), prior or None, generation, now)],
+        "conditions": [dated(ready_condition(state), prior or None, generation, now)],
     }

@@ -92,7 +92,7 @@ class View:
     objects: Mapping[str, StoredObject]
     contents: Mapping[str, SnapshotContent]
     failures: Mapping[str, Failed]
-    busy: Collection[str]
+    busy_uids: Collection[str]
 
 
 def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPlan:
@@ -101,11 +101,11 @@ def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPl
     wakes: list[float] = []
     sandboxes = {(box.obj.namespace, box.obj.name): box for box in snapshot.sandboxes.values()}
     for obj in view.objects.values():
-        if obj.uid in view.busy or not _is_here(obj, view, sandboxes, snapshot):
+        if obj.uid in view.busy_uids or not _is_here(obj, view, sandboxes, snapshot):
             continue
         steps += _steps(obj, view, snapshot, sandboxes, policy, wakes)
     steps += _periodic(view, snapshot, wakes)
-    strays = tuple(uid for uid in view.contents if uid not in view.objects and uid not in view.busy)
+    strays = tuple(uid for uid in view.contents if uid not in view.objects and uid not in view.busy_uids)
     return SnapshotPlan(tuple(steps), strays, min(wakes, default=None))
 
 
@@ -153,8 +153,8 @@ def _steps(
         yield from _changed(obj, Condition(CAPTURED, "Unknown", "Importing", "waits for its archive"))
         return
     box = sandboxes.get((obj.namespace, _sandbox_name(obj)))
-    used = sum(each.total_bytes for each in view.contents.values() if each.namespace == obj.namespace)
-    waits, request = _request(obj, box, snapshot, policy, used)
+    used_bytes = sum(content.total_bytes for content in view.contents.values() if content.namespace == obj.namespace)
+    waits, request = _request(obj, box, snapshot, policy, used_bytes)
     if request is None:
         yield from _changed(obj, waits)
         return
@@ -163,7 +163,7 @@ def _steps(
 
 
 def _request(
-    obj: StoredObject, box: Sandbox | None, snapshot: Snapshot, policy: Policy, used: int
+    obj: StoredObject, box: Sandbox | None, snapshot: Snapshot, policy: Policy, used_bytes: int
 ) -> tuple[Condition, CaptureRequest | None]:
     """Return what is waited for, and the request once nothing is."""
     name = _sandbox_name(obj)
@@ -178,7 +178,7 @@ def _request(
         return Condition(CAPTURED, "Unknown", "EngineUnreachable", context.blind), None
     if container is None or container.state not in _READY or _is_starting(container):
         return Condition(CAPTURED, "Unknown", "SandboxStarting", f"waits for sandbox `{name}` to have started"), None
-    room = _room(obj, snapshot, used)
+    room = _room(obj, snapshot, used_bytes)
     if room is not None and room <= 0:
         message = "the snapshots of its namespace have all the size that a Quota allows; delete some"
         return Condition(CAPTURED, "False", "QuotaExceeded", message), None
@@ -204,14 +204,14 @@ def _request(
     return Condition(CAPTURED, "Unknown", "Capturing", ""), request
 
 
-def _room(obj: StoredObject, snapshot: Snapshot, used: int) -> int | None:
+def _room(obj: StoredObject, snapshot: Snapshot, used_bytes: int) -> int | None:
     """Return the bytes that the quotas leave for the files of a snapshot; None: no quota bounds them."""
     limits = [
         quota.spec.hard.snapshot_storage
         for quota in snapshot.quotas.values()
         if quota.obj.namespace == obj.namespace and quota.spec is not None and isinstance(quota.spec.hard, HardQuota)
     ]
-    return min((int(limit) - used for limit in limits if limit is not None), default=None)
+    return min((int(limit) - used_bytes for limit in limits if limit is not None), default=None)
 
 
 def _is_starting(container: Container) -> bool:
@@ -238,15 +238,17 @@ def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[St
         rule = box.spec.lifecycle.snapshots if box.spec is not None else None
         if rule is None or box.obj.deleted_at is not None:
             continue
-        taken = sorted(
+        periodic = sorted(
             (obj for obj in view.objects.values() if obj.labels.get(PERIODIC_LABEL) == box.obj.uid),
             key=lambda obj: obj.created_at,
         )
-        for obj in _superseded(taken, rule.keep_last):
+        for obj in _superseded(periodic, rule.keep_last):
             if obj.deleted_at is None:
                 yield Request(obj, f"{rule.keep_last} newer ones are kept")
-        running = any(each.state is State.RUNNING for each in snapshot.observed.containers.get(box.obj.uid, ()))
-        last = taken[-1].created_at if taken else box.obj.created_at
+        running = any(
+            container.state is State.RUNNING for container in snapshot.observed.containers.get(box.obj.uid, ())
+        )
+        last = periodic[-1].created_at if periodic else box.obj.created_at
         due = last + rule.every_seconds
         if not running:
             continue
@@ -278,7 +280,7 @@ def status_fields(content: SnapshotContent, host: str) -> Mapping[str, Any]:
             "tmpfs": content.size_bytes("tmpfs"),
             "volumes": content.size_bytes("volume"),
         },
-        "files": sum(part.entries for part in content.parts),
+        "files": sum(piece.entries for piece in content.parts),
         "image": content.image,
         "imageID": content.image_id,
         "securityLevel": content.level,
@@ -314,4 +316,4 @@ def _plain(template: Template) -> Mapping[str, Any]:
 
 def without(view: View, uids: Iterable[str]) -> View:
     """Return the view with these captures under way, too."""
-    return replace(view, busy=frozenset((*view.busy, *uids)))
+    return replace(view, busy_uids=frozenset((*view.busy_uids, *uids)))

@@ -25,14 +25,14 @@ def reconcile_profiles(builder: PlanBuilder) -> None:
     key = ProfilesKey(snapshot.profiles, memo.policy)
     if not snapshot.profiles or memo.profiles == key:
         return
-    written = []
-    for each in snapshot.profiles.values():
-        level = policy.levels.get(each.obj.name)
-        made = _status(each, level, policy, snapshot.now) if level is not None else each.obj.status
-        if made != each.obj.status:
-            written.append(StatusWrite(each.obj.ref, made))
-    builder.statuses += written
-    memo.profiles = None if written else key
+    writes = []
+    for profile in snapshot.profiles.values():
+        level = policy.levels.get(profile.obj.name)
+        new_status = _status(profile, level, policy, snapshot.now) if level is not None else profile.obj.status
+        if new_status != profile.obj.status:
+            writes.append(StatusWrite(profile.obj.ref, new_status))
+    builder.statuses += writes
+    memo.profiles = None if writes else key
 
 
 def effective(level: Level, policy: Policy) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def settings_of(level: Level) -> dict[str, Any]:
     config = bare(level)
     return {
         "capabilities": list(config.capabilities),
-        "noNewPrivileges": any(each.startswith("no-new-privileges") for each in config.security_options),
+        "noNewPrivileges": any(option.startswith("no-new-privileges") for option in config.security_options),
         "readOnlyRootFilesystem": config.read_only_root,
         "readOnlyHostFolders": level.host_folders == "read-only",
         "defaultUser": config.user,
@@ -63,8 +63,8 @@ def settings_of(level: Level) -> dict[str, Any]:
         "network": _reach(level),
         "seccompProfile": name_of(config.seccomp),
         "tmpfs": [
-            {"mountPath": each.path, "size": format_bytes(each.size_bytes), "noexec": each.noexec}
-            for each in config.tmpfs
+            {"mountPath": folder.path, "size": format_bytes(folder.size_bytes), "noexec": folder.noexec}
+            for folder in config.tmpfs
         ],
         "defaultLimits": limits_to_json(config.limits),
         **({"execDeadlineSeconds": level.exec_seconds} if level.exec_seconds else {}),
@@ -91,23 +91,23 @@ def _reach(level: Level) -> dict[str, Any]:
 
 def _network(level: Level, policy: Policy) -> dict[str, Any]:
     """Return the network access of a level, with the operator's policy applied."""
-    made = _reach(level)
-    if "peers" in made:
-        made["peers"] = level.peers and policy.peers
+    fields = _reach(level)
+    if "peers" in fields:
+        fields["peers"] = level.peers and policy.peers
     if level.allowed_hosts is not None:
-        made["version"] = version_of(level.allowed_hosts)
+        fields["version"] = version_of(level.allowed_hosts)
     if BUILD in (level.name, level.base) and policy.packages_left_out:
-        made["leftOut"] = list(policy.packages_left_out)
-    return made | ({"localNetwork": policy.local_network} if level.network == "public" else {})
+        fields["leftOut"] = list(policy.packages_left_out)
+    return fields | ({"localNetwork": policy.local_network} if level.network == "public" else {})
 
 
 def _status(profile: StoredProfile, level: Level, policy: Policy, now: float) -> dict[str, Any]:
     generation = profile.obj.generation
     if level.offered:
-        found = Condition("Accepted", "True", "Accepted", f"derived from {level.base}")
+        condition = Condition("Accepted", "True", "Accepted", f"derived from {level.base}")
     else:
         message = f"no sandbox may have it now: {level.missing}"
-        found = Condition("Accepted", "False", "Refused", message)
+        condition = Condition("Accepted", "False", "Refused", message)
     prior = next(iter(profile.obj.status.get("conditions", ())), None)
-    shown = {"effective": effective(level, policy)} if level.offered else {}
-    return {"observedGeneration": generation, "conditions": [dated(found, prior, generation, now)], **shown}
+    settings = {"effective": effective(level, policy)} if level.offered else {}
+    return {"observedGeneration": generation, "conditions": [dated(condition, prior, generation, now)], **settings}

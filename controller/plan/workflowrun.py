@@ -110,10 +110,10 @@ class Step:
     next_wake: float | None = None
 
     def __str__(self) -> str:
-        told = self.progress
-        lines = [f"{told.phase}{f' ({told.stopping})' if told.stopping else ''}"]
-        lines += [_stage_text(each) for each in told.stages]
-        lines += [f"> {each}" for each in self.actions]
+        progress = self.progress
+        lines = [f"{progress.phase}{f' ({progress.stopping})' if progress.stopping else ''}"]
+        lines += [_stage_text(stage) for stage in progress.stages]
+        lines += [f"> {action}" for action in self.actions]
         return "\n".join(lines)
 
 
@@ -121,12 +121,12 @@ def step(run: Run, view: RunView, now: float) -> Step:
     """Return the next step of a run."""
     if run.progress.finished:
         return _after_the_end(run, view, now)
-    progress = _begun(run, view, now)
+    progress = _begin(run, view, now)
     progress = _with_ends(run, progress, view, now)
     progress = _with_stopping(run, progress, view, now)
     actions: list[RunAction] = []
     if run.obj.deleted_at is not None and now >= run.obj.deleted_at + ENDING_SECONDS:
-        actions += [StopStage(each.name, each.attempt) for each in progress.stages if each.state == "Running"]
+        actions += [StopStage(stage.name, stage.attempt) for stage in progress.stages if stage.state == "Running"]
         progress = _given_up(progress)
     if _creates_sandbox(run, progress, view):
         actions.append(CreateSandbox())
@@ -138,8 +138,8 @@ def step(run: Run, view: RunView, now: float) -> Step:
     actions += _work(run, progress, view)
     if _over(progress, run.workflow.stages) and _over(progress, run.workflow.finally_):
         progress = _finished(run, progress, now)
-        ended = _after_the_end(replace(run, progress=progress), view, now)
-        return replace(ended, actions=(*actions, *ended.actions))
+        end_step = _after_the_end(replace(run, progress=progress), view, now)
+        return replace(end_step, actions=(*actions, *end_step.actions))
     return Step(progress, tuple(actions), _next_wake(run, progress, now))
 
 
@@ -150,29 +150,35 @@ def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> San
     """
     if obj is None:
         return SandboxView()
-    if run.spec.sandbox_ref is None and not any(each.get("uid") == run.uid for each in obj.owner_references):
+    if run.spec.sandbox_ref is None and not any(
+        owner_reference.get("uid") == run.uid for owner_reference in obj.owner_references
+    ):
         return SandboxView("Failed", message=f"sandbox `{obj.name}` exists, and is not of this run; delete one of them")
     if obj.deleted_at is not None:
         return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted", leaving=True)
     host = host_of(obj, default)
     if run.progress.host not in ("", host):
-        words = f"its sandbox `{obj.name}` left host {run.progress.host}, which was lost, and begins anew; run it again"
-        return SandboxView("Failed", obj.uid, words)
-    found: Mapping[str, Mapping[str, str]] = {each["type"]: each for each in obj.status.get("conditions", ())}
+        message = (
+            f"its sandbox `{obj.name}` left host {run.progress.host}, which was lost, and begins anew; run it again"
+        )
+        return SandboxView("Failed", obj.uid, message)
+    conditions: Mapping[str, Mapping[str, str]] = {
+        stored["type"]: stored for stored in obj.status.get("conditions", ())
+    }
     for type_, status in (("Accepted", "False"), ("Finished", "True")):
-        if found.get(type_, {}).get("status") == status:
-            words = f"its sandbox `{obj.name}`: {found[type_]['reason']}: {found[type_].get('message', '')}"
-            return SandboxView("Failed", obj.uid, words, host=host)
-    ready = found.get("Ready", {})
+        if conditions.get(type_, {}).get("status") == status:
+            message = f"its sandbox `{obj.name}`: {conditions[type_]['reason']}: {conditions[type_].get('message', '')}"
+            return SandboxView("Failed", obj.uid, message, host=host)
+    ready = conditions.get("Ready", {})
     if ready.get("status") == "False" and ready.get("reason") in _HOPELESS:
-        words = f"its sandbox `{obj.name}`: {ready['reason']}: {ready.get('message', '')}"
-        return SandboxView("Failed", obj.uid, words, host=host)
+        message = f"its sandbox `{obj.name}`: {ready['reason']}: {ready.get('message', '')}"
+        return SandboxView("Failed", obj.uid, message, host=host)
     usable = ready.get("status") == "True" or (
         ready.get("reason") in _WAKEABLE and obj.spec.get("runState", "Running") == "Running"
     )
-    words = "" if usable else f"waits for sandbox `{obj.name}`: {ready.get('reason', 'Pending')}"
-    words += f": {ready['message']}" if words and ready.get("message") else ""
-    return SandboxView("Ready" if usable else "Pending", obj.uid, words, host=host)
+    message = "" if usable else f"waits for sandbox `{obj.name}`: {ready.get('reason', 'Pending')}"
+    message += f": {ready['message']}" if message and ready.get("message") else ""
+    return SandboxView("Ready" if usable else "Pending", obj.uid, message, host=host)
 
 
 def condition(progress: Progress) -> Condition:
@@ -182,18 +188,19 @@ def condition(progress: Progress) -> Condition:
             return Condition(CONDITION, "True", "Succeeded", progress.message)
         case "Failed" | "Cancelled":
             return Condition(CONDITION, "False", progress.stopping or "StageFailed", progress.message)
-    running = ", ".join(each.name for each in progress.stages if each.state == "Running")
+    running = ", ".join(stage.name for stage in progress.stages if stage.state == "Running")
     reason = "Stopping" if progress.stopping else "RunInProgress"
-    words = f"stage {running} runs" if running else progress.message or "waits for its sandbox"
-    return Condition(CONDITION, "Unknown", reason, words)
+    message = f"stage {running} runs" if running else progress.message or "waits for its sandbox"
+    return Condition(CONDITION, "Unknown", reason, message)
 
 
-def _stage_text(each: StageProgress) -> str:
-    words = " ".join(filter(None, (each.reason, each.message)))
-    return f"  {each.name}: {each.state}{f' #{each.attempt}' if each.attempt else ''}{f'  # {words}' if words else ''}"
+def _stage_text(progress: StageProgress) -> str:
+    reason = " ".join(filter(None, (progress.reason, progress.message)))
+    attempt = f" #{progress.attempt}" if progress.attempt else ""
+    return f"  {progress.name}: {progress.state}{attempt}{f'  # {reason}' if reason else ''}"
 
 
-def _begun(run: Run, view: RunView, now: float) -> Progress:
+def _begin(run: Run, view: RunView, now: float) -> Progress:
     progress = run.progress
     if progress.phase == "Pending":
         progress = replace(progress, phase="Running", started_at=now, sandbox_name=run.sandbox_name)
@@ -209,49 +216,51 @@ def _begun(run: Run, view: RunView, now: float) -> Progress:
 def _with_ends(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
     """Take in the attempts that have ended."""
     broken = progress.message if progress.stopping == SANDBOX_FAILED else _broken(progress, view)
-    for each in progress.stages:
-        end = view.ends.get((each.name, each.attempt)) if each.state == "Running" else None
-        stage = run.stage(each.name)
+    for stage_progress in progress.stages:
+        end = (
+            view.ends.get((stage_progress.name, stage_progress.attempt)) if stage_progress.state == "Running" else None
+        )
+        stage = run.stage(stage_progress.name)
         if end is not None and stage is not None:
-            progress = progress.with_stage(_ended(run, progress, each, end, stage, broken, now))
+            progress = progress.with_stage(_end_attempt(run, progress, stage_progress, end, stage, broken, now))
     return progress
 
 
-def _ended(
-    run: Run, progress: Progress, each: StageProgress, end: StageEnd, stage: Stage, broken: str, now: float
+def _end_attempt(
+    run: Run, progress: Progress, stage_progress: StageProgress, end: StageEnd, stage: Stage, broken: str, now: float
 ) -> StageProgress:
     """Return the stage after the end of an attempt. `broken` is what is wrong with its sandbox ("": nothing)."""
-    told = replace(each, exit_code=end.exit_code, reason=end.reason, message=end.message, finished_at=now)
+    attempt = replace(stage_progress, exit_code=end.exit_code, reason=end.reason, message=end.message, finished_at=now)
     if end.state == "Succeeded":
-        return replace(told, state="Succeeded", outputs=end.outputs, retry_at=0.0)
+        return replace(attempt, state="Succeeded", outputs=end.outputs, retry_at=0.0)
     killed = progress.stopping in _KILLING or run.cancelled
-    if _is_main(run, each.name) and killed:
-        return replace(told, state="Cancelled")
+    if _is_main(run, stage_progress.name) and killed:
+        return replace(attempt, state="Cancelled")
     if broken:
-        return replace(told, state="Failed", reason=SANDBOX_FAILED, message=broken)
-    if end.repeatable and each.attempt <= stage.retries.limit and not progress.stopping:
-        pause = min(stage.retries.backoff_seconds * 2.0 ** (each.attempt - 1), _LONGEST_BACKOFF_SECONDS)
-        return replace(told, state="Waiting", retry_at=now + pause)
-    return replace(told, state="Failed")
+        return replace(attempt, state="Failed", reason=SANDBOX_FAILED, message=broken)
+    if end.repeatable and stage_progress.attempt <= stage.retries.limit and not progress.stopping:
+        pause = min(stage.retries.backoff_seconds * 2.0 ** (stage_progress.attempt - 1), _LONGEST_BACKOFF_SECONDS)
+        return replace(attempt, state="Waiting", retry_at=now + pause)
+    return replace(attempt, state="Failed")
 
 
 def _with_stopping(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
     """Note why no further stage starts. The first reason stays, but for a request to cancel."""
     if _over(progress, run.workflow.stages) and progress.stopping in ("", *_KILLING):
-        failed = next((each for each in _mains(run, progress) if each.state == "Failed"), None)
+        failed = next((stage for stage in _mains(run, progress) if stage.state == "Failed"), None)
         if failed is None or progress.stopping:
             return progress
     if progress.stopping in _KILLING:
         return progress
     if run.cancelled and not _over(progress, run.workflow.stages):
-        words = "it is being deleted" if run.ending else "cancelled on request"
-        return replace(progress, stopping=CANCELLED, message=words)
+        message = "it is being deleted" if run.ending else "cancelled on request"
+        return replace(progress, stopping=CANCELLED, message=message)
     if now >= progress.started_at + run.spec.active_deadline_seconds and not _over(progress, run.workflow.stages):
-        words = f"it did not end within {run.spec.active_deadline_seconds} s (activeDeadlineSeconds)"
-        return replace(progress, stopping=DEADLINE, message=words)
+        message = f"it did not end within {run.spec.active_deadline_seconds} s (activeDeadlineSeconds)"
+        return replace(progress, stopping=DEADLINE, message=message)
     if progress.stopping:
         return progress
-    failed = next((each for each in _mains(run, progress) if each.state == "Failed"), None)
+    failed = next((stage for stage in _mains(run, progress) if stage.state == "Failed"), None)
     if failed is not None:
         return _with_failure(progress, failed, STAGE_FAILED)
     if broken := _broken(progress, view):
@@ -270,10 +279,10 @@ def _with_failure(progress: Progress, failed: StageProgress, reason: str) -> Pro
 
 def _given_up(progress: Progress) -> Progress:
     """End every stage of a deleted run whose time is over."""
-    words = f"the run was deleted, and its stages did not end within {ENDING_SECONDS:g} s"
-    for each in progress.stages:
-        if each.state not in ENDED:
-            progress = progress.with_stage(replace(each, state="Cancelled", reason=CANCELLED, message=words))
+    message = f"the run was deleted, and its stages did not end within {ENDING_SECONDS:g} s"
+    for stage in progress.stages:
+        if stage.state not in ENDED:
+            progress = progress.with_stage(replace(stage, state="Cancelled", reason=CANCELLED, message=message))
     return progress
 
 
@@ -289,20 +298,20 @@ def _broken(progress: Progress, view: RunView) -> str:
 
 
 def _creates_sandbox(run: Run, progress: Progress, view: RunView) -> bool:
-    own = run.spec.sandbox_ref is None
-    return own and view.sandbox.state == "Missing" and not progress.sandbox_uid and not progress.stopping
+    has_own_sandbox = run.spec.sandbox_ref is None
+    return has_own_sandbox and view.sandbox.state == "Missing" and not progress.sandbox_uid and not progress.stopping
 
 
 def _skipped(run: Run, progress: Progress) -> Progress:
     """End the stages that will never start."""
     if not progress.stopping:
         return progress
-    for each in _mains(run, progress):
-        if each.state == "Waiting":
+    for stage in _mains(run, progress):
+        if stage.state == "Waiting":
             killed = progress.stopping in _KILLING
-            reason = each.reason or progress.stopping
+            reason = stage.reason or progress.stopping
             progress = progress.with_stage(
-                replace(each, state="Cancelled" if killed else "Skipped", reason=reason, retry_at=0.0)
+                replace(stage, state="Cancelled" if killed else "Skipped", reason=reason, retry_at=0.0)
             )
     return progress
 
@@ -312,50 +321,54 @@ def _started(run: Run, progress: Progress, view: RunView, now: float) -> Progres
     if progress.stopping or view.sandbox.state != "Ready":
         return progress
     waits = dependencies(run.workflow.stages)
-    for each in _mains(run, progress):
-        ready = all(progress.stage(name).state == "Succeeded" for name in waits.get(each.name, ()))
-        if each.state == "Waiting" and ready and now >= each.retry_at:
-            progress = progress.with_stage(_attempt(each, now))
+    for stage in _mains(run, progress):
+        ready = all(progress.stage(name).state == "Succeeded" for name in waits.get(stage.name, ()))
+        if stage.state == "Waiting" and ready and now >= stage.retry_at:
+            progress = progress.with_stage(_attempt(stage, now))
     return progress
 
 
 def _finally(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
     """Start the next `finally` stage, or skip them where there is no sandbox to run them in."""
     for stage in run.workflow.finally_:
-        each = progress.stage(stage.name)
-        if each.state in ENDED:
+        stage_progress = progress.stage(stage.name)
+        if stage_progress.state in ENDED:
             continue
         broken = _broken(progress, view) or ("" if progress.sandbox_uid else progress.message)
-        if each.state == "Running":
+        if stage_progress.state == "Running":
             return progress
         if broken:
-            progress = progress.with_stage(replace(each, state="Skipped", reason=SANDBOX_FAILED, message=broken))
+            progress = progress.with_stage(
+                replace(stage_progress, state="Skipped", reason=SANDBOX_FAILED, message=broken)
+            )
             continue
-        if view.sandbox.state == "Ready" and now >= each.retry_at:
-            return progress.with_stage(_attempt(each, now))
+        if view.sandbox.state == "Ready" and now >= stage_progress.retry_at:
+            return progress.with_stage(_attempt(stage_progress, now))
         return progress
     return progress
 
 
-def _attempt(each: StageProgress, now: float) -> StageProgress:
-    begun = each.started_at or now
-    return StageProgress(each.name, "Running", each.attempt + 1, started_at=begun)
+def _attempt(stage_progress: StageProgress, now: float) -> StageProgress:
+    started_at = stage_progress.started_at or now
+    return StageProgress(stage_progress.name, "Running", stage_progress.attempt + 1, started_at=started_at)
 
 
 def _work(run: Run, progress: Progress, view: RunView) -> Iterable[RunAction]:
     """Return the actions for the stages that run."""
-    for each in progress.stages:
-        if each.state != "Running":
+    for stage in progress.stages:
+        if stage.state != "Running":
             continue
-        ends = progress.stopping in (*_KILLING, SANDBOX_FAILED) and _is_main(run, each.name)
+        ends = progress.stopping in (*_KILLING, SANDBOX_FAILED) and _is_main(run, stage.name)
         if ends or _broken(progress, view):
-            yield StopStage(each.name, each.attempt)
+            yield StopStage(stage.name, stage.attempt)
         else:
-            yield StartStage(each.name, each.attempt)
+            yield StartStage(stage.name, stage.attempt)
 
 
 def _finished(run: Run, progress: Progress, now: float) -> Progress:
-    failed = next((each for each in progress.stages if each.state == "Failed" and not _is_main(run, each.name)), None)
+    failed = next(
+        (stage for stage in progress.stages if stage.state == "Failed" and not _is_main(run, stage.name)), None
+    )
     if failed is not None and not progress.stopping:
         progress = _with_failure(progress, failed, FINALLY_FAILED)
     phase: RunPhase = "Failed" if progress.stopping else "Succeeded"
@@ -366,10 +379,10 @@ def _finished(run: Run, progress: Progress, now: float) -> Progress:
 def _after_the_end(run: Run, view: RunView, now: float) -> Step:
     """Remove what a finished run leaves, and the run itself when its time is over."""
     progress, actions = run.progress, list[RunAction]()
-    kept = run.keep == "Always" or (run.keep == "OnFailure" and progress.phase != "Succeeded")
-    kept = kept and not run.ending  # it goes with its run
-    here = view.sandbox.state != "Missing" and not view.sandbox.leaving
-    if run.spec.sandbox_ref is None and here and not kept:
+    is_kept = run.keep == "Always" or (run.keep == "OnFailure" and progress.phase != "Succeeded")
+    is_kept = is_kept and not run.ending  # it goes with its run
+    is_present = view.sandbox.state != "Missing" and not view.sandbox.leaving
+    if run.spec.sandbox_ref is None and is_present and not is_kept:
         actions.append(DeleteSandbox())
     if run.ending:
         return Step(progress, (*actions, ReleaseRun()))
@@ -382,21 +395,21 @@ def _after_the_end(run: Run, view: RunView, now: float) -> Step:
 
 
 def _next_wake(run: Run, progress: Progress, now: float) -> float | None:
-    times = [each.retry_at for each in progress.stages if each.state == "Waiting" and each.retry_at > now]
+    times = [stage.retry_at for stage in progress.stages if stage.state == "Waiting" and stage.retry_at > now]
     if progress.stopping not in _KILLING:
         times.append(progress.started_at + run.spec.active_deadline_seconds)
     if run.obj.deleted_at is not None:
         times.append(run.obj.deleted_at + ENDING_SECONDS)
-    return min((each for each in times if each > now), default=None)
+    return min((time for time in times if time > now), default=None)
 
 
 def _over(progress: Progress, stages: Sequence[Stage]) -> bool:
-    return all(progress.stage(each.name).state in ENDED for each in stages)
+    return all(progress.stage(stage.name).state in ENDED for stage in stages)
 
 
 def _mains(run: Run, progress: Progress) -> list[StageProgress]:
-    return [progress.stage(each.name) for each in run.workflow.stages]
+    return [progress.stage(stage.name) for stage in run.workflow.stages]
 
 
 def _is_main(run: Run, name: str) -> bool:
-    return any(each.name == name for each in run.workflow.stages)
+    return any(stage.name == name for stage in run.workflow.stages)

@@ -22,7 +22,7 @@ class Total:
     total: int = 0
     keys: tuple[str, ...] = ()
 
-    def moved(self, changes: Iterable[tuple[str, int | None, int | None]]) -> "Total":
+    def with_changes(self, changes: Iterable[tuple[str, int | None, int | None]]) -> "Total":
         total, keys = self.total, self.keys
         for key, before, now in changes:
             total += (now or 0) - (before or 0)

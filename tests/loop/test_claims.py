@@ -12,7 +12,7 @@ from controller.kinds.planning.action import CreateContainer, RenameContainer, U
 from controller.kinds.planning.plan import Plan
 from controller.kinds.quota import Amount
 from controller.kinds.workflowrun import seconds_of
-from controller.plan.capacity.reservations import held
+from controller.plan.capacity.reservations import reserved_amounts
 from controller.policy.images import ImageRules
 from controller.policy.levels.levels import Policy
 from controller.service import errors
@@ -247,7 +247,7 @@ STEPS = st.one_of(
 def check(house: LoopHarness) -> None:
     """Of what is committed, and of what really runs."""
     rows = house.store.instances()
-    total = held(rows)[""]
+    total = reserved_amounts(rows)[""]
     assert total.within(HARD), total
     reserves = {each.uid: each.reserves.memory_bytes for each in rows}
     for uid, names in house.ours().items():

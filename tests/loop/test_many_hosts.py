@@ -509,7 +509,7 @@ def test_a_daemon_without_a_host_tells_why(world: World) -> None:
         house.apply("a")
         reasons = house.services.why.why(SANDBOX, "default", "a")
     assert (reasons.explanation.verdict, reasons.explanation.reason) == ("Waiting", "NoHost")
-    assert dict(reasons.explanation.seen) == {"host": "none"}
+    assert dict(reasons.explanation.observed) == {"host": "none"}
     house.close()
 
 

@@ -136,7 +136,7 @@ def test_several_changes_at_once(house: LoopHarness) -> None:
 def test_deletion_of_one_that_runs(house: LoopHarness) -> None:
     running(house)
     found = planned(house, document(**box()), delete=True)
-    assert (found[0].result, found[0].forecasts[0].gone) == ("deleted", True)
+    assert (found[0].result, found[0].forecasts[0].is_removed) == ("deleted", True)
     assert compare(house, found, lambda: house.delete("web")) == ["signal", "remove"]
     assert house.names() == []
 
@@ -290,7 +290,7 @@ def test_a_pool_that_is_scaled_and_one_that_goes(house: LoopHarness) -> None:
     assert sum(each == "remove" for each in verbs(found)) == 2
     compare(house, found, lambda: apply(house, smaller))
     gone = planned(house, smaller, delete=True)
-    assert gone[0].forecasts[0].gone
+    assert gone[0].forecasts[0].is_removed
     compare(house, gone, lambda: house.delete("warm", "sandboxpool"))
 
 

@@ -18,7 +18,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount, Ceiling
 from controller.kinds.runtime.container import Limits
-from controller.plan.capacity.reservations import held
+from controller.plan.capacity.reservations import reserved_amounts
 from controller.ports import Conflict
 from controller.service import errors
 from controller.service.explain.diff import Diff, Difference
@@ -348,7 +348,7 @@ HARD = Amount(1 << 40, 128 << 20, 1 << 40, 3)
 def check(house: LoopHarness) -> None:
     """Of what is committed, and of what really runs."""
     rows = house.store.instances()
-    total = held(rows)[""]
+    total = reserved_amounts(rows)[""]
     assert total.within(HARD), total
     reserved = {each.parent_uid: each.reserves.memory_bytes for each in rows}
     for uid, names in house.ours().items():

@@ -62,9 +62,9 @@ def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: LoopHarness) -> 
     calls, revision = len(house.engine.calls), house.store.revision()
     found = ask(house)
     assert (found.explanation.verdict, found.explanation.actions) == ("AsAsked", ())
-    assert dict(found.explanation.wanted)["limits"] == dict(found.explanation.seen)["limits"]
-    assert "memory=64Mi" in dict(found.explanation.wanted)["limits"]
-    assert dict(found.explanation.seen)["state"] == "running"
+    assert dict(found.explanation.desired)["limits"] == dict(found.explanation.observed)["limits"]
+    assert "memory=64Mi" in dict(found.explanation.desired)["limits"]
+    assert dict(found.explanation.observed)["state"] == "running"
     assert [each.spec["reason"] for each in found.events] == ["Created", "Started"]
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
 
@@ -79,7 +79,7 @@ def test_why_names_a_full_memory_folder(house: LoopHarness) -> None:
         snapshot=lambda: house.turn.last,
         folders=lambda _: (FolderUse("/tmp", 64 << 20, 64 << 20), FolderUse("/run", 0, 1 << 20)),
     )
-    seen = [value for name, value in use_case.why(SANDBOX, "default", "web").explanation.seen if "folder" in name]
+    seen = [value for name, value in use_case.why(SANDBOX, "default", "web").explanation.observed if "folder" in name]
     assert seen == ["`/tmp` is 100% full: 64Mi of 64Mi; delete files in it, or give it a larger `size`"]
 
 
@@ -148,7 +148,7 @@ def test_a_missing_template_is_a_refusal_with_its_field(house: LoopHarness) -> N
     house.settle(seconds=0)
     found = ask(house).explanation
     assert (found.verdict, found.reason) == ("Refused", "Refused")
-    assert "nowhere" in dict(found.wanted)["refused spec.templateRef.name"]
+    assert "nowhere" in dict(found.desired)["refused spec.templateRef.name"]
 
 
 def test_blind_is_not_known(house: LoopHarness) -> None:
@@ -158,7 +158,7 @@ def test_blind_is_not_known(house: LoopHarness) -> None:
     house.settle(seconds=0)
     found = ask(house).explanation
     assert (found.verdict, found.reason) == ("Unknown", "EngineUnreachable")
-    assert "connection refused" in dict(found.seen)["engine"]
+    assert "connection refused" in dict(found.observed)["engine"]
 
 
 def test_a_finished_and_a_suspended_one_are_as_asked(house: LoopHarness) -> None:
@@ -177,7 +177,7 @@ def test_what_only_a_new_container_takes_back_is_told(house: LoopHarness) -> Non
     house.settle()
     house.engine.update(house.container_name("web"), cpus="0")
     house.settle()
-    assert "CPUs 0" in dict(ask(house).explanation.seen)["differs"]
+    assert "CPUs 0" in dict(ask(house).explanation.observed)["differs"]
     assert house.condition("web", "Degraded") == "True CpusetByHand"
     for state in ("Suspended", "Running"):
         house.apply("web", runState=state)
@@ -235,7 +235,7 @@ def test_growth_that_does_not_fit_is_told_while_the_old_limit_holds(house: LoopH
     found = ask(house).explanation
     assert (found.verdict, found.reason) == ("Waiting", "Deferred")
     assert "quota default/main: memory" in found.message
-    assert "memory=64Mi" in dict(found.seen)["limits"]
+    assert "memory=64Mi" in dict(found.observed)["limits"]
 
 
 def test_how_it_came_to_be_is_told(house: LoopHarness) -> None:

@@ -26,7 +26,7 @@ def calls(found: Forecast) -> list[str]:
 def test_new_sandbox_is_created_and_started() -> None:
     found = forecast(spec=SPEC)
     assert calls(found) == ["create pdk-a-auid from a:1", "start pdk-a-auid"]
-    assert (found.reason, found.gone) == ("", False)
+    assert (found.reason, found.is_removed) == ("", False)
 
 
 def test_new_image_shows_all_steps_with_the_reason() -> None:
@@ -102,4 +102,4 @@ def test_repairs_happen_once(said: dict, wanted: list[str]) -> None:
 def test_deletion_ends_with_nothing_left() -> None:
     box = sandbox("a", SPEC)
     found = forecast(spec=SPEC, found=[container(box)], deleted_at=NOW)
-    assert (calls(found), found.gone) == (["signal TERM pdk-a-auid", "remove pdk-a-auid"], True)
+    assert (calls(found), found.is_removed) == (["signal TERM pdk-a-auid", "remove pdk-a-auid"], True)

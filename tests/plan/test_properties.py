@@ -156,7 +156,7 @@ def test_objects_that_did_not_change_need_no_comparison(
         if flying:
             host = replace(host, in_flight=frozenset(uids))
         for _ in range(4):
-            thorough.seen = None
+            thorough.last_pass = None
             planned = decide(host, memo)
             assert planned == decide(host, thorough)
             host = replace(_carried_out(host, planned), in_flight=frozenset())

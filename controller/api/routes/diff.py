@@ -164,5 +164,5 @@ def _forecast(forecast: Forecast) -> serialize.Json:
         "reason": forecast.reason,
         "message": forecast.message,
         "waitSeconds": forecast.wait_seconds,
-        "gone": forecast.gone,
+        "gone": forecast.is_removed,
     }

@@ -36,7 +36,7 @@ class _Line:
 class Derived(Protocol[_I]):
     """Data made of a whole mapping, immutable, which can follow the mapping's changes."""
 
-    def moved(self, changes: Iterable[tuple[str, _I | None, _I | None]]) -> Self:
+    def with_changes(self, changes: Iterable[tuple[str, _I | None, _I | None]]) -> Self:
         """Return the data of the next mapping; each change is a key, and its value before and after (None: none)."""
         ...
 
@@ -154,16 +154,16 @@ def derived(now: Mapping[str, Any], empty: _M) -> _M:
     `empty` is that of an empty mapping; its class is the form. Thread-safe: nothing that was returned ever changes.
     """
     if not isinstance(now, TrackedMap):
-        return empty.moved((key, None, each) for key, each in now.items())
+        return empty.with_changes((key, None, each) for key, each in now.items())
     line, kind = now._line, type(empty)
     known: tuple[TrackedMap[Any], _M] | None = line.made.get(kind)
     if known is not None and known[0] is now:
         return known[1]
     written = now.since(known[0]) if known is not None else None
     if known is None or written is None:
-        made: _M = empty.moved((key, None, each) for key, each in now.items())
+        made: _M = empty.with_changes((key, None, each) for key, each in now.items())
     else:
         before = known[0]
-        made = known[1].moved((key, before.get(key), now.get(key)) for key in now.in_order(written))
+        made = known[1].with_changes((key, before.get(key), now.get(key)) for key in now.in_order(written))
     line.made[kind] = now, made
     return made

@@ -216,7 +216,7 @@ class PlacementKeeper:
             # After a StaleBinding somebody else was quicker: the next round reads it.
             with suppress(StaleBinding), self._refusals(plan.uid_of(step)):
                 bound = self._act(step) or bound
-        self._spread(pools, records, sandboxes, placement_plan.short)
+        self._spread(pools, records, sandboxes, placement_plan.shortages)
         return bound
 
     def _quota(self, policy: Policy, pools: Sequence[Pool]) -> PlacementQuota:
@@ -263,8 +263,8 @@ class PlacementKeeper:
                 pool,
                 parts,
                 records,
-                refused=refusal,
-                used=self._reserved_amount(pool),
+                refusal=refusal,
+                usage=self._reserved_amount(pool),
                 now=self._clock.now(),
                 lacking=lacking,
             )

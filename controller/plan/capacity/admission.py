@@ -33,81 +33,83 @@ class CapacityLedger:
 
     def __init__(
         self,
-        used: Mapping[str, Amount],
+        usage: Mapping[str, Amount],
         quotas: Mapping[str, StoredQuota],
         facts: HostFacts,
         pools: Iterable[Pool] = (),
         host: str = NAME,
     ) -> None:
-        """`used` is held by namespace, pool (`pool_scope`) and the host (""), whose name is `host`."""
+        """`usage` is by namespace, pool (`pool_scope`) and the host (""), whose name is `host`."""
         self.bounds = bounds(quotas.values(), facts, host)
         self._of_pools = pool_quotas(pools)
-        self._used = dict(used)
+        self._used = dict(usage)
         self._first: dict[QuotaBound, str] = {}  # the first pending object of each bound
         self._given: set[str] = set()
         # Scopes (a namespace, the host) with pending objects: warm members of pools below this priority give way.
         self.crowded: dict[str, float] = {}
         self.shortages: list[Shortage] = []
 
-    def used(self, namespace: str) -> Amount:
+    def usage(self, namespace: str) -> Amount:
         """Return the amount held in the namespace; "" is the host."""
         return self._used.get(namespace, Amount())
 
     def count(self, scope: str, amount: Amount) -> None:
         """Count an amount as held."""
-        self._used[scope] = self.used(scope) + amount
+        self._used[scope] = self.usage(scope) + amount
 
-    def lacks(self, namespace: str, amount: Amount) -> str:
+    def shortage(self, namespace: str, amount: Amount) -> str:
         """Reserve an amount of a namespace and return "", or return the shortage as text."""
         for bound in self.bounds.get(namespace, ()):
-            found = judge(bound, self.used(namespace), amount, NOTHING)
-            if not found.admitted:
-                return f"{bound}: {'; '.join(found.reasons)}"
+            verdict = judge(bound, self.usage(namespace), amount, NOTHING)
+            if not verdict.admitted:
+                return f"{bound}: {'; '.join(verdict.reasons)}"
         self.count(namespace, amount)
         return ""
 
-    def admit(self, asking: Asking, asked: Claim, pool: str = "") -> str:
+    def admit(self, asking: Asking, claim: Claim, pool: str = "") -> str:
         """Reserve all that is asked for and return "", or return the shortage as text. `pool` is its pool's uid."""
         namespace, of = asking.obj.namespace, pool_scope(pool)
-        whole = amount_of(asked.whole, 1) + amount_of(asked.beside.whole)
-        base = amount_of(asked.base, int(asked.seated)) + amount_of(asked.beside.base)
-        own = self.bounds.get(namespace, ()) if namespace != HOST else ()
-        message, lacking, never = [], [], not asked.holds_up
-        short: list[tuple[QuotaBound, str]] = []
-        for bound in (*self._of_pools.get(of, ()), *own, *self.bounds[HOST]):
-            found = judge(bound, self.used(bound.namespace), whole, base)
+        total = amount_of(claim.total, 1) + amount_of(claim.beside.total)
+        base = amount_of(claim.base, int(claim.seated)) + amount_of(claim.beside.base)
+        namespace_bounds = self.bounds.get(namespace, ()) if namespace != HOST else ()
+        message, lacking, never = [], [], not claim.holds_up
+        lacking_resources: list[tuple[QuotaBound, str]] = []
+        for bound in (*self._of_pools.get(of, ()), *namespace_bounds, *self.bounds[HOST]):
+            verdict = judge(bound, self.usage(bound.namespace), total, base)
             ahead = f"{self._first[bound]} is ahead of it" if bound in self._first else ""
-            if said := "; ".join(each for each in (*found.reasons, ahead) if each):
-                message.append(f"{bound}: {said}")
-            if not found.admitted:
+            if reason := "; ".join(text for text in (*verdict.reasons, ahead) if text):
+                message.append(f"{bound}: {reason}")
+            if not verdict.admitted:
                 lacking.append(bound)
-                never = never or found.never
-                short += [(bound, each) for each in found.lacking]
-        self._note(asking, short, holds_up=not never)
+                never = never or verdict.never
+                lacking_resources += [(bound, resource) for resource in verdict.lacking]
+        self._note(asking, lacking_resources, holds_up=not never)
         if message:
             for bound in () if never else lacking:
-                self._first.setdefault(bound, _named(asking))
+                self._first.setdefault(bound, _describe(asking))
                 before = self.crowded.get(bound.namespace, -math.inf)
                 self.crowded[bound.namespace] = max(before, _weight(asking))
             return ", and ".join(message)
-        for each in (namespace, HOST):
-            self._used[each] = self.used(each) + whole - base
-            self._given.add(each)
+        for scope in (namespace, HOST):
+            self._used[scope] = self.usage(scope) + total - base
+            self._given.add(scope)
         if of in self._of_pools:
-            self._used[of] = self.used(of) + amount_of(asked.whole) - amount_of(asked.base)
+            self._used[of] = self.usage(of) + amount_of(claim.total) - amount_of(claim.base)
             self._given.add(of)
         return ""
 
-    def _note(self, asking: Asking, short: Iterable[tuple[QuotaBound, str]], *, holds_up: bool) -> None:
-        for bound, resource in short if asking.obj.kind == "Sandbox" else ():
-            own = "namespace" if bound.namespace == asking.obj.namespace else "pool"
-            self.shortages.append(Shortage(asking.obj.uid, own if bound.namespace else "host", resource, holds_up))
+    def _note(self, asking: Asking, lacking_resources: Iterable[tuple[QuotaBound, str]], *, holds_up: bool) -> None:
+        for bound, resource in lacking_resources if asking.obj.kind == "Sandbox" else ():
+            own_scope = "namespace" if bound.namespace == asking.obj.namespace else "pool"
+            self.shortages.append(
+                Shortage(asking.obj.uid, own_scope if bound.namespace else "host", resource, holds_up)
+            )
 
     def ceilings(self, host: str) -> tuple[Ceiling, ...]:
         """Return the amounts assumed where capacity was given: the store must not come to hold more. `host` is ours."""
-        own = host_scope(host)
-        bounded = [each for each in sorted(self._given) if each in self.bounds or each in self._of_pools]
-        return tuple(Ceiling(each if each != HOST else own, self.used(each)) for each in bounded)
+        host_bound = host_scope(host)
+        bounded = [scope for scope in sorted(self._given) if scope in self.bounds or scope in self._of_pools]
+        return tuple(Ceiling(scope if scope != HOST else host_bound, self.usage(scope)) for scope in bounded)
 
 
 def _weight(asking: Asking) -> float:
@@ -123,6 +125,6 @@ def admission_order(asking: Asking, *, frozen: bool = False) -> tuple[bool, bool
     return obj.kind != "Sandbox", not frozen, -priority, obj.created_at, obj.namespace, obj.name, obj.uid
 
 
-def _named(asking: Asking) -> str:
+def _describe(asking: Asking) -> str:
     priority = asking.spec.priority if asking.spec else 0
     return f"{asking.obj.ref} (priority {priority})" if priority else str(asking.obj.ref)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from controller.kinds.planning.action import BuildImage, CreateContainer
-from controller.plan.common.backoff import IMAGE_BUILDING, held, lacks_image
+from controller.plan.common.backoff import IMAGE_BUILDING, is_backing_off, lacks_image
 from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.common.reconcile_context import Decision, ReconcileContext
 from controller.policy.images import has_recipe
@@ -18,7 +18,7 @@ def build_missing(_: PlanBuilder, context: ReconcileContext, decision: Decision)
     """
     failure = context.memory.failure
     creates = any(isinstance(action, CreateContainer) for action in decision.actions)
-    if failure is None or not creates or not held(failure, context.obj.generation, context.deleting):
+    if failure is None or not creates or not is_backing_off(failure, context.obj.generation, context.deleting):
         return decision
     if not has_recipe(failure.image):
         return decision
@@ -28,5 +28,5 @@ def build_missing(_: PlanBuilder, context: ReconcileContext, decision: Decision)
     if failure.reason == IMAGE_BUILDING:
         return replace(decision, reason=IMAGE_BUILDING, message=failure.message)
     message = f"{failure.image} is not on this host; its build begins"
-    begun = context.event(IMAGE_BUILDING, message)
-    return replace(decision, reason=IMAGE_BUILDING, message=message).with_event(begun)
+    build_event = context.event(IMAGE_BUILDING, message)
+    return replace(decision, reason=IMAGE_BUILDING, message=message).with_event(build_event)

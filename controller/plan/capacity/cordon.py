@@ -7,23 +7,23 @@ from controller.kinds.runtime.container import Limits
 REASON = "HostCordoned"
 
 
-def pauses(snapshot: Snapshot, held: Limits, asked: Limits) -> str:
+def pauses(snapshot: Snapshot, reserved: Limits, requested: Limits) -> str:
     """Return the message of a start that has to wait; empty when it need not, or nothing is started.
 
     Only this host counts: another one's cordon closes that one.
     """
-    if held.pids or not asked.pids:
+    if reserved.pids or not requested.pids:
         return ""
-    own = (each for each in snapshot.hosts.values() if each.obj.name == snapshot.host)
-    return next(filter(None, map(_closed, own)), "")
+    own_hosts = (host for host in snapshot.hosts.values() if host.obj.name == snapshot.host)
+    return next(filter(None, map(_closed, own_hosts)), "")
 
 
 def drained(snapshot: Snapshot) -> bool:
     """Return True if this host is being emptied."""
     return any(
-        each.spec is not None and each.spec.drained
-        for each in snapshot.hosts.values()
-        if each.obj.name == snapshot.host
+        host.spec is not None and host.spec.drained
+        for host in snapshot.hosts.values()
+        if host.obj.name == snapshot.host
     )
 
 

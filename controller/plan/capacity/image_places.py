@@ -61,8 +61,8 @@ class ImagePlaces:
         needed = images_needed(template, level)
         if not any(images.issuperset(needed) for images in self.hosts):
             return {}
-        refused = obj.status.get(IMAGE_NEEDED)
-        if (uid in self.anywhere or not self.all_listed) and refused not in needed:
+        needed_image = obj.status.get(IMAGE_NEEDED)
+        if (uid in self.anywhere or not self.all_listed) and needed_image not in needed:
             return {}
         return dict.fromkeys(map(_label, needed), "true")
 
@@ -74,15 +74,15 @@ def selects_images(selector: Iterable[str]) -> bool:
 
 def keeping_images(selector: Mapping[str, str], placed: Mapping[str, str]) -> Mapping[str, str]:
     """Return a selector with the labels of images that it was placed by: what is placed stays, whatever has images."""
-    kept = {name: value for name, value in placed.items() if name.startswith(LABEL)}
-    return {name: value for name, value in selector.items() if not name.startswith(LABEL)} | kept
+    placement_labels = {name: value for name, value in placed.items() if name.startswith(LABEL)}
+    return {name: value for name, value in selector.items() if not name.startswith(LABEL)} | placement_labels
 
 
-def other_with(hosts: Iterable[StoredHost], here: str, image: str) -> str:
+def other_with(hosts: Iterable[StoredHost], own_host: str, image: str) -> str:
     """Return the name of a host beside this one that has the image; "" if none is known to."""
     name = reference(image)
-    others = (host.obj.name for host in hosts if host.obj.name != here and name in images_of(host.obj))
-    return min(others, default="") if name else ""
+    other_hosts = (host.obj.name for host in hosts if host.obj.name != own_host and name in images_of(host.obj))
+    return min(other_hosts, default="") if name else ""
 
 
 def _label(image: str) -> str:

@@ -62,22 +62,26 @@ def prune(
     if snapshot.observed.blind or snapshot.observed.revision == 0 or snapshot.sweep.withheld or rules.what == "none":
         return Pruning({})
     runtimes = tuple(runtimes)
-    ids = _held(snapshot) | {each.image for each in runtimes}
-    names = {egress.IMAGE, agent.IMAGE, *(name for each in specs for name in images_named(each))}
+    ids = _used_images(snapshot) | {runtime.image for runtime in runtimes}
+    names = {egress.IMAGE, agent.IMAGE, *(name for spec in specs for name in images_named(spec))}
     unused = [
-        each
-        for each in images
-        if _is_ours(each, rules) and each.id not in ids and not any(_means(name, each) for name in names)
+        image
+        for image in images
+        if _is_ours(image, rules) and image.id not in ids and not any(_means(name, image) for name in names)
     ]
     present = snapshot.observed.facts.agent
-    old = {_RUNTIME + each.image: each for each in runtimes if present and each.image != present and not each.used}
-    seen = (*(each.id for each in unused), *old)
-    since = {each: min(before.get(each, snapshot.now), snapshot.now) for each in seen}
-    due = {each for each, at in since.items() if snapshot.now - at >= rules.grace_seconds}
+    old = {
+        _RUNTIME + runtime.image: runtime
+        for runtime in runtimes
+        if present and runtime.image != present and not runtime.used
+    }
+    unused_ids = (*(image.id for image in unused), *old)
+    since = {key: min(before.get(key, snapshot.now), snapshot.now) for key in unused_ids}
+    due = {key for key, at in since.items() if snapshot.now - at >= rules.grace_seconds}
     return Pruning(
         since,
-        tuple(each for each in unused if each.id in due),
-        tuple(each for key, each in old.items() if key in due),
+        tuple(image for image in unused if image.id in due),
+        tuple(runtime for key, runtime in old.items() if key in due),
     )
 
 
@@ -99,14 +103,14 @@ def images_named(spec: Any) -> Iterator[str]:
             else:
                 yield from images_named(value)
     elif isinstance(spec, Sequence) and not isinstance(spec, str):
-        for each in spec:
-            yield from images_named(each)
+        for element in spec:
+            yield from images_named(element)
 
 
-def _held(snapshot: Snapshot) -> set[str]:
+def _used_images(snapshot: Snapshot) -> set[str]:
     """Return the ids of images that containers are made of, or that are pinned for containers to come."""
-    seen = {each.image_id for group in snapshot.observed.containers.values() for each in group}
-    return seen | {each.memory.image_id for each in snapshot.instances.values()}
+    image_ids = {container.image_id for group in snapshot.observed.containers.values() for container in group}
+    return image_ids | {instance.memory.image_id for instance in snapshot.instances.values()}
 
 
 def _means(name: str, image: HostImage) -> bool:

@@ -27,8 +27,8 @@ def lost_statuses(objects: Iterable[StoredObject], lost: Collection[str], now: f
             continue
         if host not in lost or prior.get("reason") == REASON or "completionTime" in obj.status:
             continue
-        rest = "the stage may run on, and the run goes on once that is back" if is_run else _SANDBOX
-        words = f"the daemon of host {host} is away; {rest}"
-        made = dated(Condition(type_, "Unknown", REASON, words), prior or None, obj.generation, now)
-        others = [each for each in obj.status.get("conditions", ()) if each["type"] != type_]
-        yield StatusWrite(obj.ref, {**obj.status, "conditions": [made, *others]})
+        outlook = "the stage may run on, and the run goes on once that is back" if is_run else _SANDBOX
+        message = f"the daemon of host {host} is away; {outlook}"
+        condition = dated(Condition(type_, "Unknown", REASON, message), prior or None, obj.generation, now)
+        other_conditions = [stored for stored in obj.status.get("conditions", ()) if stored["type"] != type_]
+        yield StatusWrite(obj.ref, {**obj.status, "conditions": [condition, *other_conditions]})

@@ -47,14 +47,14 @@ class Sightings:
 
     def note(self, orphans: list[Container], now: float) -> None:
         """Keep these orphans and no others. A time in the future means that the clock was set back: count from now."""
-        self.since = {each.id: min(self.since.get(each.id, now), now) for each in orphans}
+        self.since = {orphan.id: min(self.since.get(orphan.id, now), now) for orphan in orphans}
 
 
 @dataclass(slots=True)
 class Sweep:
-    """Result of one pass over orphans. `seen` counts them, with or without proof; None: the host is not observable."""
+    """Result of one pass over orphans. `stray_count` is with or without proof (None: the host is not observable)."""
 
-    seen: int | None = None
+    stray_count: int | None = None
     removed: int = 0
     groups: list[Group] = field(default_factory=list)
     deferrals: list[Deferral] = field(default_factory=list)
@@ -63,19 +63,19 @@ class Sweep:
 
 def sweep(snapshot: Snapshot, sightings: Sightings) -> Sweep:
     """Decide about every container without an object. A blind view says nothing, and ends every grace."""
-    made = Sweep()
-    _take_in_results(made, snapshot, sightings)
+    decisions = Sweep()
+    _take_in_results(decisions, snapshot, sightings)
     if snapshot.observed.blind:
         sightings.since = {}
-        return made
+        return decisions
     strays = list(_strays(snapshot))
-    orphans = [each for each in strays if is_proven(each) and each.state not in _UNREADABLE]
-    made.seen = len(strays)
+    orphans = [stray for stray in strays if is_proven(stray) and stray.state not in _UNREADABLE]
+    decisions.stray_count = len(strays)
     sightings.note(orphans, snapshot.now)
-    waiting = [each for each in orphans if each.uid not in snapshot.in_flight]
+    waiting = [orphan for orphan in orphans if orphan.uid not in snapshot.in_flight]
     if waiting:
-        _decide(made, snapshot, sightings, waiting)
-    return made
+        _decide(decisions, snapshot, sightings, waiting)
+    return decisions
 
 
 def is_proven(container: Container) -> bool:
@@ -88,64 +88,66 @@ def _strays(snapshot: Snapshot) -> Iterator[Container]:
     unknown = [uid for uid in observed if uid not in sandboxes and uid not in instances]
     if not unknown:
         return
-    recorded = {each.name for each in instances.values()}
+    recorded = {instance.name for instance in instances.values()}
     for uid in sorted(unknown):
-        yield from (each for each in observed[uid] if each.name not in recorded)
+        yield from (container for container in observed[uid] if container.name not in recorded)
 
 
-def _decide(made: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list[Container]) -> None:
+def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list[Container]) -> None:
     now, rules = snapshot.now, snapshot.sweep
     withheld = rules.withheld or ("" if snapshot.sandboxes else _EMPTY)
     room, next_sweep = _room(snapshot), sightings.swept_at + rules.grace_seconds
     resting = waits(now, next_sweep, rules.grace_seconds)
-    for each in sorted(orphans, key=lambda each: (sightings.since[each.id], each.id)):
-        grace_ends = sightings.since[each.id] + rules.grace_seconds
-        if each.uid in snapshot.unmoved and not rules.withheld:
-            _wait(made, each, "OrphanKept", _UNMOVED, None)
-        elif each.uid in snapshot.moved and not rules.withheld:
-            _remove(made, snapshot, sightings, each, _MOVED)
-        elif each.uid in snapshot.moved and each.state is State.RUNNING:
-            _freeze(made, each)
+    for orphan in sorted(orphans, key=lambda orphan: (sightings.since[orphan.id], orphan.id)):
+        grace_ends = sightings.since[orphan.id] + rules.grace_seconds
+        if orphan.uid in snapshot.unmoved and not rules.withheld:
+            _wait(decisions, orphan, "OrphanKept", _UNMOVED, None)
+        elif orphan.uid in snapshot.moved and not rules.withheld:
+            _remove(decisions, snapshot, sightings, orphan, _MOVED)
+        elif orphan.uid in snapshot.moved and orphan.state is State.RUNNING:
+            _freeze(decisions, orphan)
         elif withheld:
-            _wait(made, each, "OrphanKept", f"{_NO_OBJECT}; kept: {withheld}", None)
+            _wait(decisions, orphan, "OrphanKept", f"{_NO_OBJECT}; kept: {withheld}", None)
         elif now < grace_ends:
-            _wait(made, each, "Orphaned", f"{_NO_OBJECT}; removed if that is still so by then", grace_ends)
+            _wait(decisions, orphan, "Orphaned", f"{_NO_OBJECT}; removed if that is still so by then", grace_ends)
         elif resting:
-            _wait(made, each, "Orphaned", f"{_NO_OBJECT}; the last sweep was a moment ago", next_sweep)
-        elif len(made.groups) >= room:
-            _wait(made, each, "Orphaned", f"{_NO_OBJECT}; {room} at most go at a time", now + rules.grace_seconds)
+            _wait(decisions, orphan, "Orphaned", f"{_NO_OBJECT}; the last sweep was a moment ago", next_sweep)
+        elif len(decisions.groups) >= room:
+            _wait(
+                decisions, orphan, "Orphaned", f"{_NO_OBJECT}; {room} at most go at a time", now + rules.grace_seconds
+            )
         else:
             sightings.swept_at = now
-            _remove(made, snapshot, sightings, each)
+            _remove(decisions, snapshot, sightings, orphan)
 
 
 def _room(snapshot: Snapshot) -> int:
     """Return the number of containers that one sweep may remove."""
-    ours = sum(len(each) for each in snapshot.observed.containers.values())
+    ours = sum(len(containers) for containers in snapshot.observed.containers.values())
     return max(1, int(ours * snapshot.sweep.share))
 
 
-def _wait(made: Sweep, container: Container, reason: str, message: str, until: float | None) -> None:
-    made.deferrals.append(Deferral(_ref(container), reason, message, until))
+def _wait(decisions: Sweep, container: Container, reason: str, message: str, until: float | None) -> None:
+    decisions.deferrals.append(Deferral(_ref(container), reason, message, until))
 
 
-def _remove(made: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container, why: str = "") -> None:
+def _remove(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container, why: str = "") -> None:
     """Remove one orphan. The event is stored with the plan, before the removal, so that it always leaves a trace."""
     ref, why = _ref(container), why or f"{_NO_OBJECT} for {snapshot.sweep.grace_seconds:g} s"
     action = RemoveContainer(container.uid, container.name, container.id, why)
-    made.groups.append(Group(ref, container.generation, True, (action,)))
-    made.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))
+    decisions.groups.append(Group(ref, container.generation, True, (action,)))
+    decisions.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))
     sightings.removing[container.uid] = ref
 
 
-def _freeze(made: Sweep, container: Container) -> None:
+def _freeze(decisions: Sweep, container: Container) -> None:
     """Pause a second copy in a restored store: which of the two is the right one, a person decides."""
     why = "its sandbox is on another host, says a store that was restored"
     pause = PauseContainer(container.uid, container.name, container.id, why)
-    made.groups.append(Group(_ref(container), container.generation, True, (pause,)))
+    decisions.groups.append(Group(_ref(container), container.generation, True, (pause,)))
 
 
-def _take_in_results(made: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:
+def _take_in_results(decisions: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:
     """Add the results of removals; a result stays in the snapshot until a pass that reported it was stored."""
     pending = snapshot.results.keys() | snapshot.in_flight
     sightings.removing = {uid: ref for uid, ref in sightings.removing.items() if uid in pending}
@@ -153,10 +155,10 @@ def _take_in_results(made: Sweep, snapshot: Snapshot, sightings: Sightings) -> N
         result = snapshot.results.get(uid)
         for action, outcome in result.done if result is not None else ():
             if isinstance(outcome, Ok):
-                made.removed += 1
+                decisions.removed += 1
             else:
                 message = f"{action}: {outcome.message}"
-                made.events.append(Event(ref, "Warning", outcome.reason, message, snapshot.now))
+                decisions.events.append(Event(ref, "Warning", outcome.reason, message, snapshot.now))
 
 
 def _ref(container: Container) -> ObjectRef:

@@ -47,11 +47,11 @@ class PlacementQuota:
     def __init__(
         self,
         quotas: Mapping[str, StoredQuota],
-        held: Mapping[str, Amount],
+        reserved_by_namespace: Mapping[str, Amount],
         policy: Policy,
         pools: Iterable[Pool] = (),
     ) -> None:
-        """`held` is by namespace. Ready warm members of the `pools` give way to sandboxes, and count after them."""
+        """Ready warm members of the `pools` give way to sandboxes, and count after them."""
         self._policy = policy
         self._bounded = bounded_namespaces(quotas.values())
         self._warm: dict[str, Amount] = {}
@@ -60,8 +60,11 @@ class PlacementQuota:
             if is_kept and (amount := self._member(pool)) is not None:
                 for _ in range(int(pool.obj.status.get("readyReplicas", 0))):
                     self._warm[pool.obj.namespace] = self._warm.get(pool.obj.namespace, Amount()) + amount
-        used = {namespace: amount - self._warm.get(namespace, Amount()) for namespace, amount in held.items()}
-        self._ledger = CapacityLedger(used, quotas, HostFacts(), host="")
+        usage = {
+            namespace: amount - self._warm.get(namespace, Amount())
+            for namespace, amount in reserved_by_namespace.items()
+        }
+        self._ledger = CapacityLedger(usage, quotas, HostFacts(), host="")
 
     def admit(self, sandbox: Sandbox) -> str:
         """Count all that the sandbox asks for and return "", or return the shortage as text."""
@@ -74,7 +77,7 @@ class PlacementQuota:
         """Count a sandbox that is on its way to a host, whatever the quotas say."""
         if sandbox.spec is not None and sandbox.template is not None and sandbox.obj.namespace in self._bounded:
             claim = self._claim(sandbox.spec, sandbox.template)
-            self._ledger.count(sandbox.obj.namespace, amount_of(claim.whole, 1) + amount_of(claim.beside.whole))
+            self._ledger.count(sandbox.obj.namespace, amount_of(claim.total, 1) + amount_of(claim.beside.total))
 
     def count_members(self) -> None:
         """Count the ready warm members of all pools from now on: sandboxes were admitted before them."""
@@ -90,7 +93,7 @@ class PlacementQuota:
         if is_placed:
             self._ledger.count(pool.obj.namespace, amount)
             return ""
-        return self._ledger.lacks(pool.obj.namespace, amount)
+        return self._ledger.shortage(pool.obj.namespace, amount)
 
     def _claim(self, spec: SandboxSpec, template: Template) -> Claim:
         limits, beside = self._limits(spec, template)
@@ -102,14 +105,14 @@ class PlacementQuota:
         """Return what it reserves, and what its egress container does."""
         level = level_of(at_own_level(spec, template), self._policy)
         limits = reserved(spec, template, level.limits if level is not None else NO_LIMITS)
-        return limits, Share(whole=egress.LIMITS) if level is not None and level.network == "sealed" else NONE
+        return limits, Share(total=egress.LIMITS) if level is not None and level.network == "sealed" else NONE
 
     def _member(self, pool: Pool) -> Amount | None:
         spec = member_spec(pool)
         if spec is None or pool.template is None:
             return None
         limits, beside = self._limits(spec, pool.template)
-        return amount_of(limits) + amount_of(beside.whole)
+        return amount_of(limits) + amount_of(beside.total)
 
 
 def _reason(sandbox: Sandbox) -> str:

@@ -52,7 +52,7 @@ NO_TEMPLATE = ("TemplateNotFound", "its template is not there, and so nobody kno
 # Conditions by which a host gets no new sandboxes. What is not known yet is no reason: the host waits for it.
 _UNFIT = (
     *(("EngineReachable", "False"), ("StoreWritable", "False")),
-    *((f"{each}Pressure", "True") for each in ("Memory", "Disk", "PID")),
+    *((f"{resource}Pressure", "True") for resource in ("Memory", "Disk", "PID")),
 )
 NO_IMAGES = ImagePlaces()
 Wait = tuple[str, str]  # reason and message
@@ -128,7 +128,7 @@ class Placements:
 
     steps: tuple[Step, ...]
     waits: Mapping[str, Wait]
-    short: Mapping[str, str]
+    shortages: Mapping[str, str]
 
 
 def unbound_status(obj: StoredObject, step: Unbind, now: float) -> Mapping[str, Any]:
@@ -141,7 +141,7 @@ def unbound_status(obj: StoredObject, step: Unbind, now: float) -> Mapping[str, 
     ]
     return {
         "observedGeneration": obj.generation,
-        "conditions": [dated(each, None, obj.generation, now) for each in waits],
+        "conditions": [dated(condition, None, obj.generation, now) for condition in waits],
         "host": UNBOUND,
         "binding": step.binding + 1,
     }
@@ -150,9 +150,9 @@ def unbound_status(obj: StoredObject, step: Unbind, now: float) -> Mapping[str, 
 def bound_status(obj: StoredObject, step: Bind, now: float) -> Mapping[str, Any]:
     """Return the status of an object that is bound by this step."""
     bound = dated(Condition("Scheduled", "True", BOUND, f"to host {step.host}"), None, obj.generation, now)
-    others = [each for each in obj.status.get("conditions", ()) if each["type"] != "Scheduled"]
-    kept = {name: value for name, value in obj.status.items() if name != IMAGE_NEEDED}
-    return {**kept, "host": step.host, "binding": step.binding, "conditions": [*others, bound]}
+    other_conditions = [stored for stored in obj.status.get("conditions", ()) if stored["type"] != "Scheduled"]
+    other_fields = {name: value for name, value in obj.status.items() if name != IMAGE_NEEDED}
+    return {**other_fields, "host": step.host, "binding": step.binding, "conditions": [*other_conditions, bound]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +203,10 @@ def placements(
     boxes = {box.obj.uid: box for box in sandboxes}
     if losses.away or losses.released or not settled.keys() <= boxes.keys():
         settled.clear()
-    moved = sorted(_moved(boxes, had, settled), key=_order)
-    for box in filter(is_on_its_way, moved):
+    unsettled = sorted(_unsettled(boxes, had, settled), key=_order)
+    for box in filter(is_on_its_way, unsettled):
         quota.count(box)
-    for box in moved:
+    for box in unsettled:
         record = had.get(box.obj.uid)
         settled.pop(box.obj.uid, None)
         if host_of(box.obj, UNBOUND) != UNBOUND:
@@ -219,24 +219,24 @@ def placements(
         elif box.obj.deleted_at is None:
             steps += _unbound(box, policy, record, waits, quota, images)
     quota.count_members()
-    slots, short = set[str](), dict[str, str]()
-    for wanted in _admitted_slots(pools, policy, had, quota, short, images):
-        slots.add(wanted.uid)
-        record = had.get(wanted.uid)
-        if record is None or replace(record.placement, labels=wanted.labels) != wanted:
-            steps.append(Place(wanted))
-    steps += [Release(uid) for uid in sorted(each for each in had if each not in boxes and each not in slots)]
-    return Placements(tuple(steps), MappingProxyType(waits), MappingProxyType(short))
+    slots, shortages = set[str](), dict[str, str]()
+    for slot in _admitted_slots(pools, policy, had, quota, shortages, images):
+        slots.add(slot.uid)
+        record = had.get(slot.uid)
+        if record is None or replace(record.placement, labels=slot.labels) != slot:
+            steps.append(Place(slot))
+    steps += [Release(uid) for uid in sorted(uid for uid in had if uid not in boxes and uid not in slots)]
+    return Placements(tuple(steps), MappingProxyType(waits), MappingProxyType(shortages))
 
 
-def _moved(boxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled) -> list[Sandbox]:
+def _unsettled(boxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled) -> list[Sandbox]:
     """Return the sandboxes that are not settled. There may be 100,000: what is the same Python object costs nothing."""
     return [
         box
         for uid, box in boxes.items()
-        if (known := settled.get(uid)) is None
-        or known[0] is not box
-        or (known[1] is not (record := had.get(uid)) and known[1] != record)
+        if (prior := settled.get(uid)) is None
+        or prior[0] is not box
+        or (prior[1] is not (record := had.get(uid)) and prior[1] != record)
     ]
 
 
@@ -254,24 +254,24 @@ def _unbound(
     images: ImagePlaces,
 ) -> Iterator[Step]:
     obj = box.obj
-    wanted = _wanted(box, policy, binding_of(obj) + 1, UNBOUND, images)
-    if wanted is None:
+    desired = _placement_of(box, policy, binding_of(obj) + 1, UNBOUND, images)
+    if desired is None:
         waits[obj.uid] = ("InvalidSpec", box.broken) if box.broken else NO_TEMPLATE
         return
-    if words := _needs_its_host(box):
-        waits[obj.uid] = ("HostNeeded", words)
+    if message := _needs_its_host(box):
+        waits[obj.uid] = ("HostNeeded", message)
         return
     if lacking := quota.admit(box):
         waits[obj.uid] = (WAITS, lacking)
         if record is not None:
             yield Release(obj.uid)
         return
-    asked = record.placement if record is not None else None
-    if record is None or asked is None or replace(asked, host="", labels=wanted.labels) != wanted:
+    requested = record.placement if record is not None else None
+    if record is None or requested is None or replace(requested, host="", labels=desired.labels) != desired:
         waits[obj.uid] = ASKED
-        yield Place(wanted)
+        yield Place(desired)
     elif isinstance(record.state, Placed):
-        yield Bind(obj.ref, record.state.host, wanted.binding)
+        yield Bind(obj.ref, record.state.host, desired.binding)
     else:
         waits[obj.uid] = (PENDING, record.state.message) if isinstance(record.state, Pending) else ASKED
 
@@ -281,10 +281,10 @@ def _needs_its_host(box: Sandbox) -> str:
     assert box.spec is not None
     assert box.template is not None
     of_one = mounts.of_one_host(box.spec, box.template, box.obj.name)
-    found = (*of_one, *(("its peers' network",) if box.spec.network.peers == "Allowed" else ()))
-    if not found:
+    host_bound = (*of_one, *(("its peers' network",) if box.spec.network.peers == "Allowed" else ()))
+    if not host_bound:
         return ""
-    return f"it needs what is on one host ({', '.join(found)}), which the scheduler does not know: write `host:`"
+    return f"it needs what is on one host ({', '.join(host_bound)}), which the scheduler does not know: write `host:`"
 
 
 def _lost(box: Sandbox, record: PlacedRecord | None, losses: Losses) -> tuple[Step, ...]:
@@ -302,23 +302,27 @@ def _lost(box: Sandbox, record: PlacedRecord | None, losses: Losses) -> tuple[St
 
 def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
     obj, host = box.obj, host_of(box.obj, UNBOUND)
-    wanted = _wanted(box, policy, binding_of(obj), host)
-    if wanted is None:  # it keeps what it has
+    desired = _placement_of(box, policy, binding_of(obj), host)
+    if desired is None:  # it keeps what it has
         return
-    kept = record.placement if record is not None else None
-    if kept is None or kept.binding < wanted.binding:
-        yield Place(wanted)
-    elif kept.binding == wanted.binding and kept.host != host:
-        yield Pin(obj.uid, wanted.binding, host)
-    elif kept.binding == wanted.binding and replace(kept, node_selector={}, labels=wanted.labels) != wanted:
-        yield Place(wanted)
-    elif kept.binding == wanted.binding and record is not None:
+    placement = record.placement if record is not None else None
+    if placement is None or placement.binding < desired.binding:
+        yield Place(desired)
+    elif placement.binding == desired.binding and placement.host != host:
+        yield Pin(obj.uid, desired.binding, host)
+    elif (
+        placement.binding == desired.binding and replace(placement, node_selector={}, labels=desired.labels) != desired
+    ):
+        yield Place(desired)
+    elif placement.binding == desired.binding and record is not None:
         pending = record.state.message if isinstance(record.state, Pending) else ""
         if pending != pending_words(obj):
             yield Note(obj.ref, pending)
 
 
-def _wanted(box: Sandbox, policy: Policy, binding: int, host: str, images: ImagePlaces = NO_IMAGES) -> Placement | None:
+def _placement_of(
+    box: Sandbox, policy: Policy, binding: int, host: str, images: ImagePlaces = NO_IMAGES
+) -> Placement | None:
     """Return the placement that the sandbox needs; None if that can't be told."""
     spec, template, obj = box.spec, box.template, box.obj
     if spec is None or template is None:
@@ -332,14 +336,14 @@ def _admitted_slots(
     policy: Policy,
     had: Mapping[str, PlacedRecord],
     quota: PlacementQuota,
-    short: dict[str, str],
+    shortages: dict[str, str],
     images: ImagePlaces,
 ) -> Iterator[Placement]:
-    """Yield the placements of warm sandboxes that the quotas have room for; note in `short` what the others lack."""
+    """Yield the placements of warm sandboxes that the quotas have room for; `shortages` gets what the others lack."""
     for pool in spread.spread_pools(pools):
         slots = list(_slots(pool, pools, policy, had, images))
         placed = [slot for slot in slots if spread.host_of_slot(had.get(slot.uid))]
-        ready = sum(int(part.obj.status.get("readyReplicas", 0)) for part in spread.parts_of(pool, pools))
+        ready = sum(int(host_part.obj.status.get("readyReplicas", 0)) for host_part in spread.parts_of(pool, pools))
         for _ in placed[ready:]:
             quota.admit_slot(pool, is_placed=True)
         imageless = spread.hosts_without_image(pool, pools)
@@ -353,7 +357,7 @@ def _admitted_slots(
             if spread.host_of_slot(had.get(slot.uid)):
                 continue
             if lacking := quota.admit_slot(pool, is_placed=False):
-                short[pool.obj.uid] = lacking
+                shortages[pool.obj.uid] = lacking
                 break
             yield slot
 
@@ -399,12 +403,12 @@ def _placement(
 
 def _selector(spec: SandboxSpec, template: Template, level: Level | None) -> dict[str, str]:
     """Return the labels of a host that can enforce what the sandbox asks for, and has what its spec selects."""
-    found = dict(spec.node_selector or {})
+    labels = dict(spec.node_selector or {})
     if level is not None and level.network != "none":
-        found[GUARD] = "true"
+        labels[GUARD] = "true"
     if template.runtime is not None:
-        found[f"{RUNTIME}{template.runtime}"] = "true"
-    return found
+        labels[f"{RUNTIME}{template.runtime}"] = "true"
+    return labels
 
 
 def _rests(box: Sandbox) -> bool:
@@ -420,18 +424,21 @@ def host_settings(
 
     A host gets new sandboxes while its daemon is there, reports nothing against it, and it is not cordoned.
     """
-    known, missing = {each.name: each for each in members if each.liveness is not Liveness.DOWN}, set(away)
-    found = []
-    for each in hosts:
-        member = known.get(each.obj.name)
+    member_by_name, missing = (
+        {member.name: member for member in members if member.liveness is not Liveness.DOWN},
+        set(away),
+    )
+    settings = []
+    for host in hosts:
+        member = member_by_name.get(host.obj.name)
         if member is None:
             continue
-        setting = _setting(each, each.obj.name in missing)
+        setting = _setting(host, host.obj.name in missing)
         if (setting.fit, dict(setting.labels), setting.availability) != (
             *(member.fit, dict(member.labels), member.availability),
         ):
-            found.append(setting)
-    return tuple(found)
+            settings.append(setting)
+    return tuple(settings)
 
 
 def image_places(hosts: Iterable[StoredHost], away: Iterable[str], anywhere: Collection[str]) -> ImagePlaces:
@@ -443,7 +450,7 @@ def image_places(hosts: Iterable[StoredHost], away: Iterable[str], anywhere: Col
 
 def _setting(host: StoredHost, away: bool) -> HostSetting:
     obj, spec = host.obj, host.spec
-    conditions = {each["type"]: each["status"] for each in obj.status.get("conditions", ())}
+    conditions = {condition["type"]: condition["status"] for condition in obj.status.get("conditions", ())}
     able = bool(conditions) and not any(conditions.get(type_) == status for type_, status in _UNFIT)
     schedulable = spec is not None and spec.schedulable and not spec.drained and not spec.out_of_service
     availability = Availability.ACTIVE if schedulable else Availability.PAUSED
@@ -456,4 +463,4 @@ def _setting(host: StoredHost, away: bool) -> HostSetting:
 def _abilities(obj: StoredObject) -> dict[str, str]:
     """Return the labels of what a host can enforce."""
     guarded = {GUARD: "true"} if stored_condition(obj, "NetworkGuard").get("status") == "True" else {}
-    return guarded | {f"{RUNTIME}{each}": "true" for each in obj.status.get("engine", {}).get("runtimes", ())}
+    return guarded | {f"{RUNTIME}{runtime}": "true" for runtime in obj.status.get("engine", {}).get("runtimes", ())}

@@ -17,30 +17,34 @@ from controller.plan.pool.sandboxpool import Member, Turnover
 
 def in_order(pools: Iterable[Pool]) -> list[Pool]:
     """Return the pools in the order in which they give way."""
-    return sorted(pools, key=lambda each: (each.spec.priority if each.spec else 0, each.obj.namespace, each.obj.name))
+    return sorted(pools, key=lambda pool: (pool.spec.priority if pool.spec else 0, pool.obj.namespace, pool.obj.name))
 
 
 def give_way(
-    builder: PlanBuilder, snapshot: Snapshot, pool: Pool, made: Turnover, members: Sequence[Member]
+    builder: PlanBuilder, snapshot: Snapshot, pool: Pool, turnover: Turnover, members: Sequence[Member]
 ) -> Turnover:
     """Return the pool's turnover in view of pending objects: no new members, and perhaps one member less."""
-    crowded = _crowded(builder, pool)
-    if not crowded:
-        return made
-    leaving = {each.uid for each in made.retired}
-    left = [each.instance for each in members if each.instance.uid not in leaving and each.instance.reserves.pids]
+    scopes = _pools_without_room(builder, pool)
+    if not scopes:
+        return turnover
+    leaving_uids = {member.uid for member in turnover.retired}
+    staying = [
+        member.instance
+        for member in members
+        if member.instance.uid not in leaving_uids and member.instance.reserves.pids
+    ]
     all_members = (snapshot.instances[uid] for uid in index_of(snapshot.instances).all_members())
-    going = [each for each in all_members if each.role == RETIRED and each.reserves.pids]
-    on_its_way = any(each.namespace in crowded or "" in crowded for each in (*going, *made.retired))
-    if not left or on_its_way or builder.gave & crowded:
-        return replace(made, new=())
-    builder.gave |= crowded
-    youngest = max(left, key=lambda each: (each.created_at, each.uid))
-    return replace(made, new=(), retired=(*made.retired, replace(youngest, role=RETIRED)))
+    leaving_members = [member for member in all_members if member.role == RETIRED and member.reserves.pids]
+    on_its_way = any(member.namespace in scopes or "" in scopes for member in (*leaving_members, *turnover.retired))
+    if not staying or on_its_way or builder.gave & scopes:
+        return replace(turnover, new=())
+    builder.gave |= scopes
+    youngest = max(staying, key=lambda member: (member.created_at, member.uid))
+    return replace(turnover, new=(), retired=(*turnover.retired, replace(youngest, role=RETIRED)))
 
 
-def _crowded(builder: PlanBuilder, pool: Pool) -> set[str]:
+def _pools_without_room(builder: PlanBuilder, pool: Pool) -> set[str]:
     """Return the scopes of pending objects that this pool gives way to: its namespace, the host ("")."""
     waiting = builder.ledger.crowded if builder.ledger is not None else {}
     mine = pool.spec.priority if pool.spec else -math.inf
-    return {each for each in (pool.obj.namespace, "") if waiting.get(each, -math.inf) > mine}
+    return {scope for scope in (pool.obj.namespace, "") if waiting.get(scope, -math.inf) > mine}

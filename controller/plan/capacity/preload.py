@@ -26,7 +26,7 @@ _RETRY_SECONDS = 1.0
 def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision, or a wait if its image is being pulled for another object already."""
     snapshot = builder.snapshot
-    pulls = [each for each in decision.actions if isinstance(each, PullImage)]
+    pulls = [action for action in decision.actions if isinstance(action, PullImage)]
     if not pulls or context.rendered is None:
         return decision
     image = context.rendered.template_fields.get("image", "")
@@ -44,7 +44,7 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
 
 def under_way(snapshot: Snapshot, memo: Memo) -> set[str]:
     """Return the images that pools are pulling (hashes of their names)."""
-    return {each.image for uid, each in memo.fetches.items() if uid in snapshot.in_flight}
+    return {fetch.image for uid, fetch in memo.fetches.items() if uid in snapshot.in_flight}
 
 
 def pool_scope(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> str:
@@ -53,60 +53,62 @@ def pool_scope(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Pol
     if spec is None or spec.warm_replicas or pool.template is None or pool.obj.deleted_at is not None:
         memo.fetches.pop(uid, None)
         return ""
-    known = memo.fetches.get(uid)
-    if known is None or known.template is not pool.template:
-        known = Fetch(pool.template, "")
+    fetch = memo.fetches.get(uid)
+    if fetch is None or fetch.template is not pool.template:
+        fetch = Fetch(pool.template, "")
     if uid not in snapshot.in_flight:
-        known = _fetch(builder, snapshot, pool, policy, _after_attempt(builder, snapshot, pool, known))
-    memo.fetches[uid] = known
-    return known.message
+        fetch = _fetch(builder, snapshot, pool, policy, _after_attempt(builder, snapshot, pool, fetch))
+    memo.fetches[uid] = fetch
+    return fetch.message
 
 
-def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, known: Fetch) -> Fetch:
+def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, fetch: Fetch) -> Fetch:
     """Return the state of the pull after an attempt that just ended."""
     result = snapshot.results.get(pool.obj.uid)
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
-            return replace(known, here=True, failures=0, message="")
+            return replace(fetch, is_here=True, failures=0, message="")
         if isinstance(outcome, Waiting):  # a build goes on
-            return replace(known, retry_at=snapshot.now + outcome.after_seconds)
+            return replace(fetch, retry_at=snapshot.now + outcome.after_seconds)
         assert result is not None
         builder.events += result_events(pool.obj, result, snapshot.now)
-        failures = known.failures + 1
+        failures = fetch.failures + 1
         retry_at = snapshot.now + call_delay_seconds(failures)
-        return replace(known, failures=failures, retry_at=retry_at, message=outcome.message)
-    return known
+        return replace(fetch, failures=failures, retry_at=retry_at, message=outcome.message)
+    return fetch
 
 
-def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, known: Fetch) -> Fetch:
+def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, prior: Fetch) -> Fetch:
     spec = member_spec(pool)
-    if known.here or spec is None or pool.template is None or admit_with(spec, pool.template, policy):
-        return known  # what a member would be refused for is not pulled either
-    if waits(snapshot.now, known.retry_at, CALL_LONGEST_SECONDS):
-        builder.wakes.append(known.retry_at)
-        return known
+    if prior.is_here or spec is None or pool.template is None or admit_with(spec, pool.template, policy):
+        return prior  # what a member would be refused for is not pulled either
+    if waits(snapshot.now, prior.retry_at, CALL_LONGEST_SECONDS):
+        builder.wakes.append(prior.retry_at)
+        return prior
     rendered = render(spec, pool.template, name=pool.obj.name, uid=pool.obj.uid, policy=policy)
-    known = replace(known, image=rendered.template_fields.get("image", ""))
-    if _has_container(snapshot, known.image):
-        return replace(known, here=True, message="")
-    if _is_being_fetched(builder, snapshot, known.image):
+    prior = replace(prior, image=rendered.template_fields.get("image", ""))
+    if _has_container(snapshot, prior.image):
+        return replace(prior, is_here=True, message="")
+    if _is_being_fetched(builder, snapshot, prior.image):
         builder.wakes.append(snapshot.now + _RETRY_SECONDS)
-        return known
-    builder.pulling.add(known.image)
+        return prior
+    builder.pulling.add(prior.image)
     fetch = BuildImage if has_recipe(rendered.config.image) else PullImage
     action = fetch(rendered.config.image, f"for claims from pool {pool.obj.name}")
     builder.groups.append(Group(pool.obj.ref, pool.obj.generation, False, (action,)))
-    return known
+    return prior
 
 
 def _has_container(snapshot: Snapshot, image: str) -> bool:
     """Return True if a container of this image exists."""
-    return any(each.memory.image_id for each in snapshot.instances.values() if _of(each, image))
+    return any(instance.memory.image_id for instance in snapshot.instances.values() if _of(instance, image))
 
 
 def _is_being_fetched(builder: PlanBuilder, snapshot: Snapshot, image: str) -> bool:
-    busy = (each for each in snapshot.instances.values() if each.uid in snapshot.in_flight)
-    return image in builder.pulling or any(not each.memory.container for each in busy if _of(each, image))
+    busy_instances = (instance for instance in snapshot.instances.values() if instance.uid in snapshot.in_flight)
+    return image in builder.pulling or any(
+        not instance.memory.container for instance in busy_instances if _of(instance, image)
+    )
 
 
 def _of(instance: Instance, image: str) -> bool:

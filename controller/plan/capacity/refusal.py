@@ -14,7 +14,7 @@ from controller.kinds.runtime.images import reference
 from controller.plan.capacity import cordon, pressure
 from controller.plan.capacity.image_places import other_with
 from controller.plan.capacity.waiting import WAITS
-from controller.plan.common.backoff import IMAGE_BUILDING, held, lacks_image
+from controller.plan.common.backoff import IMAGE_BUILDING, is_backing_off, lacks_image
 from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder
 from controller.plan.sandbox import mounts
 from controller.policy.network import egress
@@ -30,15 +30,15 @@ def refuses(builder: PlanBuilder, pending: PendingAdmission, reason: str, messag
         return False
     if pending.instance is not None or context.container is not None or not _is_this_hosts(builder, obj.uid, reason):
         return False
-    found = stored_condition(obj, "Scheduled")
-    if found.get("status") != "False":
+    scheduled = stored_condition(obj, "Scheduled")
+    if scheduled.get("status") != "False":
         return False  # it begins to wait
-    since = datetime.fromisoformat(found["lastTransitionTime"]).timestamp()
+    since = datetime.fromisoformat(scheduled["lastTransitionTime"]).timestamp()
     if context.now < since + REFUSAL_SECONDS:
         builder.wakes.append(since + REFUSAL_SECONDS)
         return False
-    words = f"host {builder.snapshot.host} gives it back: {reason}: {message}"
-    builder.events.append(context.event(REASON, words, warning=True))
+    message = f"host {builder.snapshot.host} gives it back: {reason}: {message}"
+    builder.events.append(context.event(REASON, message, warning=True))
     builder.statuses.append(StatusWrite(obj.ref, {**obj.status, "host": UNBOUND}))
     builder.memo.unsettle(obj.uid)
     return True
@@ -49,22 +49,23 @@ def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
     context, obj, failure = pending.context, pending.context.obj, pending.decision.memory.failure
     if not _is_chosen(builder, pending) or context.container is not None or context.extra or context.rendered is None:
         return False
-    if failure is None or not held(failure, obj.generation, context.deleting) or not _lacks_image(failure):
+    if failure is None or not is_backing_off(failure, obj.generation, context.deleting) or not _lacks_image(failure):
         return False
     config = context.rendered.config
-    if any(mount.kind == "volume" for mount in mounts.wanted(context, context.rendered)):
+    if any(mount.kind == "volume" for mount in mounts.desired_mounts(context, context.rendered)):
         return False  # made here already
     image_by_reason = {"EgressImageMissing": egress.IMAGE, "AgentImageMissing": agent.IMAGE}
     image = failure.image or image_by_reason.get(failure.reason, config.image)
-    other = other_with(builder.snapshot.hosts.values(), builder.snapshot.host, image)
-    if not other:
+    other_host = other_with(builder.snapshot.hosts.values(), builder.snapshot.host, image)
+    if not other_host:
         return False
-    here = builder.snapshot.host
-    words = f"host {here} gives it back: host {other} has the image {image}, and {here} can't get it: {failure.message}"
-    builder.events.append(context.event(REASON, words, warning=True))
+    own_host = builder.snapshot.host
+    message = f"host {own_host} gives it back: host {other_host} has the image {image}"
+    message = f"{message}, and {own_host} can't get it: {failure.message}"
+    builder.events.append(context.event(REASON, message, warning=True))
     status = {**obj.status, "host": UNBOUND, IMAGE_NEEDED: reference(image)}
     builder.statuses.append(StatusWrite(obj.ref, status))
-    builder.retired += [each for each in (pending.instance, context.network.record) if each is not None]
+    builder.retired += [record for record in (pending.instance, context.network.record) if record is not None]
     builder.memo.unsettle(obj.uid)
     return True
 
@@ -85,6 +86,6 @@ def _is_this_hosts(builder: PlanBuilder, uid: str, reason: str) -> bool:
     """Return True if another host may have what it waits for."""
     if reason in (cordon.REASON, pressure.REASON):
         return True
-    found = builder.ledger.shortages if builder.ledger is not None else ()
-    scopes = {each.scope for each in found if each.uid == uid}
+    shortages = builder.ledger.shortages if builder.ledger is not None else ()
+    scopes = {shortage.scope for shortage in shortages if shortage.uid == uid}
     return reason == WAITS and scopes == {"host"}

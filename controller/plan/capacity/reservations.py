@@ -16,12 +16,12 @@ from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
 from controller.kinds.quota import RESOURCES, Amount
 from controller.kinds.runtime.container import Limits
 from controller.plan.common.backoff import can_not_start
-from controller.plan.common.backoff import held as held_up
+from controller.plan.common.backoff import is_backing_off as held_up
 from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network.networks import NONE, Share, is_held_up, share
 from controller.plan.pool.claim_candidates import WITHHELD
 from controller.plan.sandbox import hibernation, idle, mounts
-from controller.plan.sandbox.lifecycle import rest
+from controller.plan.sandbox.lifecycle import rest_state
 from controller.policy.quota_ledger import HOST
 from controller.policy.sandbox import volume_bytes
 
@@ -32,13 +32,13 @@ _STOPPED = (State.CREATED, State.EXITED, State.DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Resources of one object: held whatever the quotas say (`base`, `seated`), and needed in full (`whole`).
+    """Resources of one object: held whatever the quotas say (`base`, `seated`), and needed in full (`total`).
 
     `beside` is the same for its egress container. `holds_up`: later objects wait for it while it lacks capacity.
     """
 
     base: Limits
-    whole: Limits
+    total: Limits
     seated: bool
     wants_seat: bool
     beside: Share = NONE
@@ -47,40 +47,40 @@ class Claim:
     @property
     def asks(self) -> bool:
         """True if it needs capacity that it does not hold."""
-        lacks = self.whole != self.base or self.beside.whole != self.beside.base
-        return lacks or (self.wants_seat and not self.seated)
+        needs_more = self.total != self.base or self.beside.total != self.beside.base
+        return needs_more or (self.wants_seat and not self.seated)
 
-    def refused(self) -> "Claim":
+    def without_capacity(self) -> "Claim":
         """Return the claim of an object that was not admitted: what it holds already."""
-        return replace(self, whole=self.base, beside=replace(self.beside, whole=self.beside.base))
+        return replace(self, total=self.base, beside=replace(self.beside, total=self.beside.base))
 
 
 def claim(context: ReconcileContext, decision: Decision, instance: Instance | None) -> Claim:
     """Return what this object holds and what it asks for in full. A blind pass changes nothing."""
-    held = instance.reserves if instance else NO_LIMITS
+    reserved = instance.reserves if instance else NO_LIMITS
     containers = ((context.container,) if context.container else ()) + context.extra
     seated = (instance is not None and instance.role != REFUSED) or bool(containers)
     if context.blind or decision.reason == "Unreadable":
-        return Claim(held, held, seated, False, share(context, True))
+        return Claim(reserved, reserved, seated, False, share(context, True))
     failure = decision.memory.failure
     tried = held_up(failure, context.obj.generation, context.deleting) and can_not_start(failure)
-    refused = not context.deleting and (context.rendered is None or (tried and is_held_up(decision)))
-    if refused and all(each.state is State.CREATED for each in containers):
+    is_refused = not context.deleting and (context.rendered is None or (tried and is_held_up(decision)))
+    if is_refused and all(container.state is State.CREATED for container in containers):
         return Claim(NO_LIMITS, NO_LIMITS, False, False, share(context, False))
-    wanted = None if refused else _wanted(context, decision)
-    used = _in_use(containers, wanted or held)
+    requested = None if is_refused else _requested_limits(context, decision)
+    usage = _in_use(containers, requested or reserved)
     if hibernation.is_frozen(context):
-        used = _while_frozen(containers, used)
-    kept = _each(min, wanted, held) if wanted else NO_LIMITS
-    whole = _each(max, used, wanted or NO_LIMITS)
-    shares = wanted.cpu_shares if wanted else 0
-    base = replace_if_changed(_each(max, used, kept), cpu_shares=shares)
-    whole, base = _with_disk(context, whole, base, held, seated)
+        usage = _while_frozen(containers, usage)
+    retained = _combine(min, requested, reserved) if requested else NO_LIMITS
+    total = _combine(max, usage, requested or NO_LIMITS)
+    shares = requested.cpu_shares if requested else 0
+    base = replace_if_changed(_combine(max, usage, retained), cpu_shares=shares)
+    total, base = _with_disk(context, total, base, reserved, seated)
     if base.pids and not _made_as_asked(context):  # devices stay with what runs, whatever its spec asks for by now
-        base, whole = (replace_if_changed(each, gpus=max(each.gpus, held.gpus)) for each in (base, whole))
+        base, total = (replace_if_changed(limits, gpus=max(limits.gpus, reserved.gpus)) for limits in (base, total))
     seat = context.rendered is not None and not context.deleting
-    beside = share(context, wanted is not None or hibernation.is_frozen(context))  # its connections live on
-    return Claim(base, replace_if_changed(whole, cpu_shares=shares), seated, seat, beside, holds_up=not tried)
+    beside = share(context, requested is not None or hibernation.is_frozen(context))  # its connections live on
+    return Claim(base, replace_if_changed(total, cpu_shares=shares), seated, seat, beside, holds_up=not tried)
 
 
 def _made_as_asked(context: ReconcileContext) -> bool:
@@ -89,12 +89,12 @@ def _made_as_asked(context: ReconcileContext) -> bool:
     return container is not None and rendered is not None and container.template_hash == rendered.template_hash
 
 
-def _wanted(context: ReconcileContext, decision: Decision) -> Limits | None:
+def _requested_limits(context: ReconcileContext, decision: Decision) -> Limits | None:
     """Return the limits it is to run with; None if it is not to run."""
     if context.rendered is None or context.spec is None or context.deleting or decision.finished:
         return None
     after = replace_if_changed(context, memory=decision.memory)
-    resting = rest(after)
+    resting = rest_state(after)
     wakes_to_stop = hibernation.is_frozen(context) and resting is not None and resting.reason in idle.REASONS
     if wakes_to_stop and decision.actions:  # it is suspended after it was hibernated: its memory comes back first
         return context.rendered.config.limits
@@ -106,71 +106,73 @@ def _wanted(context: ReconcileContext, decision: Decision) -> Limits | None:
 
 
 def _with_disk(
-    context: ReconcileContext, whole: Limits, base: Limits, held: Limits, seated: bool
+    context: ReconcileContext, total: Limits, base: Limits, reserved: Limits, seated: bool
 ) -> tuple[Limits, Limits]:
     """Return both limits with disk. Disk goes with the seat: a stopped container keeps its files and volumes."""
-    wanted = held.disk_bytes
+    disk_bytes = reserved.disk_bytes
     if context.rendered is not None and not context.deleting:
-        wanted = context.rendered.config.limits.disk_bytes + volume_bytes(mounts.wanted(context, context.rendered))
-    kept = min(wanted, held.disk_bytes) if seated else 0
-    return replace_if_changed(whole, disk_bytes=wanted), replace_if_changed(base, disk_bytes=kept)
+        disk_bytes = context.rendered.config.limits.disk_bytes + volume_bytes(
+            mounts.desired_mounts(context, context.rendered)
+        )
+    retained = min(disk_bytes, reserved.disk_bytes) if seated else 0
+    return replace_if_changed(total, disk_bytes=disk_bytes), replace_if_changed(base, disk_bytes=retained)
 
 
 def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
     """Return what may be in use now. An unreadable limit, or one lifted out-of-band, counts as the desired one."""
     total = NO_LIMITS
-    for each in containers:
-        if each.state not in _STOPPED:
-            found = each.limits or otherwise
+    for container in containers:
+        if container.state not in _STOPPED:
+            limits = container.limits or otherwise
             total = Limits(
-                total.cpu_millicores + (found.cpu_millicores or otherwise.cpu_millicores),
-                total.memory_bytes + (found.memory_bytes or otherwise.memory_bytes),
-                total.pids + (found.pids or otherwise.pids),
+                total.cpu_millicores + (limits.cpu_millicores or otherwise.cpu_millicores),
+                total.memory_bytes + (limits.memory_bytes or otherwise.memory_bytes),
+                total.pids + (limits.pids or otherwise.pids),
             )
     return total
 
 
-def _while_frozen(containers: Iterable[Container], used: Limits) -> Limits:
+def _while_frozen(containers: Iterable[Container], usage: Limits) -> Limits:
     """Return what a hibernated container holds: the memory that was not moved, its processes, and no processor."""
     memories = [container.frozen_memory for container in containers]
     resident = sum(memory.resident_bytes for memory in memories if memory is not None)
     unread = any(memory is None for memory in memories)
-    return replace(used, cpu_millicores=0, memory_bytes=used.memory_bytes if unread else resident)
+    return replace(usage, cpu_millicores=0, memory_bytes=usage.memory_bytes if unread else resident)
 
 
-def _each(of: Callable[[int, int], int], one: Limits, other: Limits) -> Limits:
-    if one is other:  # nothing is in use, and nothing wanted: so of all that are stopped
-        return one
+def _combine(of: Callable[[int, int], int], first: Limits, second: Limits) -> Limits:
+    if first is second:  # nothing is in use, and nothing wanted: so of all that are stopped
+        return first
     return Limits(
-        of(one.cpu_millicores, other.cpu_millicores),
-        of(one.memory_bytes, other.memory_bytes),
-        of(one.pids, other.pids),
-        one.cpu_shares,
-        of(one.disk_bytes, other.disk_bytes),
-        of(one.gpus, other.gpus),
+        of(first.cpu_millicores, second.cpu_millicores),
+        of(first.memory_bytes, second.memory_bytes),
+        of(first.pids, second.pids),
+        first.cpu_shares,
+        of(first.disk_bytes, second.disk_bytes),
+        of(first.gpus, second.gpus),
     )
 
 
-def held(instances: Iterable[Instance]) -> dict[str, Amount]:
+def reserved_amounts(instances: Iterable[Instance]) -> dict[str, Amount]:
     """Return what instances hold, by namespace, and all of them on the host ("")."""
     sums: dict[str, list[int]] = {HOST: [0] * len(RESOURCES)}
-    for each in instances:
-        limits = each.reserves
-        for total in (sums[HOST], sums.setdefault(each.namespace, [0] * len(RESOURCES))):
+    for instance in instances:
+        limits = instance.reserves
+        for total in (sums[HOST], sums.setdefault(instance.namespace, [0] * len(RESOURCES))):
             total[0] += limits.cpu_millicores
             total[1] += limits.memory_bytes
             total[2] += limits.pids
-            total[3] += each.role == SANDBOX  # a pool's members have no seat before they are claimed
+            total[3] += instance.role == SANDBOX  # a pool's members have no seat before they are claimed
             total[4] += limits.disk_bytes
             total[5] += limits.gpus
     return {namespace: Amount(*total) for namespace, total in sums.items()}
 
 
-def larger(one: Limits, other: Limits) -> Limits:
+def larger(first: Limits, second: Limits) -> Limits:
     """Return the larger value of each limit; the CPU shares are the second one's."""
-    return replace(_each(max, one, other), cpu_shares=other.cpu_shares)
+    return replace(_combine(max, first, second), cpu_shares=second.cpu_shares)
 
 
-def smaller(one: Limits, other: Limits) -> Limits:
+def smaller(first: Limits, second: Limits) -> Limits:
     """Return the smaller value of each limit; the CPU shares are the first one's."""
-    return _each(min, one, other)
+    return _combine(min, first, second)

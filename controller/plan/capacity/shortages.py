@@ -13,28 +13,31 @@ from controller.policy.quota_ledger import HOST, bounds, judge, pool_quotas
 
 def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Limits) -> bool:
     """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
-    whole, part = amount_of(reserves, 1), amount_of(member.reserves)
-    found = {**bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host), **pool_quotas([pool])}
-    used, elsewhere = index_of(snapshot.instances).held, {**snapshot.elsewhere, **snapshot.pools_elsewhere}
+    total, reserved = amount_of(reserves, 1), amount_of(member.reserves)
+    bounds_by_scope = {
+        **bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host),
+        **pool_quotas([pool]),
+    }
+    usage, elsewhere = index_of(snapshot.instances).reserved, {**snapshot.elsewhere, **snapshot.pools_elsewhere}
     concerned = (pool_scope(whole_uid(pool.obj)), pool.obj.namespace, HOST)
     return all(
         judge(
-            each,
-            used.get(each.namespace, Amount()) + elsewhere.get(each.namespace, Amount()),
-            whole,
-            part,
+            bound,
+            usage.get(bound.namespace, Amount()) + elsewhere.get(bound.namespace, Amount()),
+            total,
+            reserved,
         ).admitted
         for key in concerned
-        for each in found.get(key, ())
+        for bound in bounds_by_scope.get(key, ())
     )
 
 
 def waits_behind_shortage(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
     """Return True if a new sandbox has to wait for a pending one of the same or a higher priority; all are older."""
-    for each in snapshot.shortages:
-        other = snapshot.sandboxes.get(each.uid)
-        if other is None or other.spec is None or other.spec.priority < spec.priority or not each.holds_up:
+    for shortage in snapshot.shortages:
+        pending = snapshot.sandboxes.get(shortage.uid)
+        if pending is None or pending.spec is None or pending.spec.priority < spec.priority or not shortage.holds_up:
             continue
-        if each.scope == "host" or (each.scope == "namespace" and other.obj.namespace == obj.namespace):
+        if shortage.scope == "host" or (shortage.scope == "namespace" and pending.obj.namespace == obj.namespace):
             return True
     return False

@@ -32,13 +32,13 @@ def reconcile_unbound(builder: PlanBuilder) -> None:
 
 
 def _status(obj: StoredObject, now: float, why: tuple[str, str]) -> dict[str, Any]:
-    prior = {each["type"]: each for each in obj.status.get("conditions", ())}
-    made = [Condition(type_, "False", *why) for type_ in ("Ready", "Scheduled")]
-    kept = {name: obj.status[name] for name in ("binding", IMAGE_NEEDED) if name in obj.status}
+    prior = {condition["type"]: condition for condition in obj.status.get("conditions", ())}
+    conditions = [Condition(type_, "False", *why) for type_ in ("Ready", "Scheduled")]
+    fields = {name: obj.status[name] for name in ("binding", IMAGE_NEEDED) if name in obj.status}
     return {
         "observedGeneration": obj.generation,
-        "conditions": [dated(each, prior.get(each.type), obj.generation, now) for each in made],
-        **kept,
+        "conditions": [dated(condition, prior.get(condition.type), obj.generation, now) for condition in conditions],
+        **fields,
     }
 
 

@@ -13,7 +13,7 @@ REASON = "HostUnknown"
 
 
 def of_unknown_hosts(
-    objects: Iterable[StoredObject], recorded: Collection[str], known: Collection[str], now: float
+    objects: Iterable[StoredObject], recorded: Collection[str], known_hosts: Collection[str], now: float
 ) -> Writes:
     """Return the writes for objects that are bound to none of the known hosts: what waits says so, deletions end.
 
@@ -28,22 +28,26 @@ def of_unknown_hosts(
         if obj.deleted_at is not None:
             finalized += [(obj.ref, FINALIZER)] if FINALIZER in obj.finalizers else []
         elif stored_condition(obj, "Scheduled").get("reason") != REASON:
-            words = _words(host_of(obj, UNBOUND), known)
-            statuses.append(StatusWrite(obj.ref, _status(obj, words, now)))
-            events.append(Event(obj.ref, "Warning", REASON, words, now))
+            message = _unknown_host_message(host_of(obj, UNBOUND), known_hosts)
+            statuses.append(StatusWrite(obj.ref, _status(obj, message, now)))
+            events.append(Event(obj.ref, "Warning", REASON, message, now))
     return Writes(statuses=tuple(statuses), events=tuple(events), finalized=tuple(finalized))
 
 
-def _words(host: str, known: Collection[str]) -> str:
-    names = ", ".join(sorted(known)) or "none"
+def _unknown_host_message(host: str, known_hosts: Collection[str]) -> str:
+    names = ", ".join(sorted(known_hosts)) or "none"
     return (
         f"there is no host `{host}` (known: {names}): delete this object and create it on another one, or start a "
         f"daemon with the setting host_name = {host}"
     )
 
 
-def _status(obj: StoredObject, words: str, now: float) -> dict[str, Any]:
-    made = [Condition(type_, "False", REASON, words) for type_ in ("Ready", "Scheduled")]
-    others = [each for each in obj.status.get("conditions", ()) if each["type"] not in ("Ready", "Scheduled")]
-    shown = [dated(each, stored_condition(obj, each.type) or None, obj.generation, now) for each in made]
-    return {**obj.status, "observedGeneration": obj.generation, "conditions": [*shown, *others]}
+def _status(obj: StoredObject, message: str, now: float) -> dict[str, Any]:
+    conditions = [Condition(type_, "False", REASON, message) for type_ in ("Ready", "Scheduled")]
+    other_conditions = [
+        stored for stored in obj.status.get("conditions", ()) if stored["type"] not in ("Ready", "Scheduled")
+    ]
+    serialized = [
+        dated(condition, stored_condition(obj, condition.type) or None, obj.generation, now) for condition in conditions
+    ]
+    return {**obj.status, "observedGeneration": obj.generation, "conditions": [*serialized, *other_conditions]}

@@ -14,7 +14,7 @@ WAKE_QUEUED = "WakeQueued"  # others are being woken just now
 
 def without_room(
     context: ReconcileContext,
-    asked: Claim,
+    claim: Claim,
     message: str,
     decide: Callable[[ReconcileContext], Decision],
     reason: str = WAITS,
@@ -28,7 +28,7 @@ def without_room(
     if hibernation.is_frozen(context):
         return _stays_hibernated(context, decide, message, reason)
     config = context.rendered.config
-    limits = replace(smaller(config.limits, asked.base), cpu_shares=config.limits.cpu_shares)
+    limits = replace(smaller(config.limits, claim.base), cpu_shares=config.limits.cpu_shares)
     if limits.pids and limits.gpus < config.limits.gpus:
         return Decision(
             context.memory, deferred=message
@@ -69,15 +69,15 @@ def _stays_hibernated(
 
 def _waits(obj: StoredObject, reason: str = WAITS) -> bool:
     """Return True if its stored status says already that it waits for capacity."""
-    found = obj.status.get("conditions", ())
-    return any(each["type"] == "Scheduled" and each["reason"] == reason for each in found)
+    conditions = obj.status.get("conditions", ())
+    return any(condition["type"] == "Scheduled" and condition["reason"] == reason for condition in conditions)
 
 
-def scheduled(context: ReconcileContext, decision: Decision, asked: Claim) -> Condition:
+def scheduled(context: ReconcileContext, decision: Decision, claim: Claim) -> Condition:
     """Return the Scheduled condition of an object that has its capacity, or of which that is not known."""
-    if not asked.seated and context.blind:
+    if not claim.seated and context.blind:
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)
-    if not asked.seated and not asked.wants_seat:
+    if not claim.seated and not claim.wants_seat:
         return Condition("Scheduled", "False", decision.reason or "NotAccepted", decision.message)
     if context.blind and _waits(context.obj):
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)

@@ -114,14 +114,16 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         if isinstance(action, BuildImage) and prior is not None:
             return replace(prior, image="")
         return prior if isinstance(action, PullImage | BuildImage) else None
-    count = prior.count if prior is not None and held(prior, result.generation, result.deleting) else 0
+    count = prior.count if prior is not None and is_backing_off(prior, result.generation, result.deleting) else 0
     if prior is not None and outcome.reason == START_BLOCKED != prior.reason:
         count = 0  # only equal ones tell that it stays so
     if isinstance(outcome, Waiting):
         delay, terminal = outcome.after_seconds, False
     elif isinstance(outcome, Terminal):
         count, delay, terminal = count + 1, 0.0, True
-    elif (image := missing_image(action, outcome)) and not any(isinstance(each, PullImage) for each, _ in result.done):
+    elif (image := missing_image(action, outcome)) and not any(
+        isinstance(action, PullImage) for action, _ in result.done
+    ):
         if prior is not None and count and prior.reason == _PULL_FAILED and not has_recipe(image):
             return replace(prior, retry_at=now, absent=True)
         delay, terminal = 0.0, False  # the image is simply not here yet: fetch it now, this is no failure
@@ -130,7 +132,9 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         longest = SECRET_LONGEST_SECONDS if outcome.reason == SECRET_MISSING else CALL_LONGEST_SECONDS
         delay = min(call_delay_seconds(count), longest)
     subnet = action.config.subnet if isinstance(action, EnsureNetwork) else ""
-    first = _first_cause(prior) if prior is not None and held(prior, result.generation, result.deleting) else ""
+    first = (
+        _first_cause(prior) if prior is not None and is_backing_off(prior, result.generation, result.deleting) else ""
+    )
     message = outcome.message
     if first and outcome.reason in _STARTS and not _says_the_same(first, message):
         message = f"{message}; the first try said: {first}"
@@ -147,9 +151,9 @@ def _first_cause(prior: Failure) -> str:
     return prior.first or (prior.message if prior.reason in _STARTS else "")
 
 
-def _says_the_same(one: str, other: str) -> bool:
+def _says_the_same(first: str, second: str) -> bool:
     """Return True if two messages differ in ids, times and process numbers at most."""
-    return _NUMBERS.sub("", one) == _NUMBERS.sub("", other)
+    return _NUMBERS.sub("", first) == _NUMBERS.sub("", second)
 
 
 def _of_egress(action: Action, outcome: Outcome, result: Result) -> Outcome:
@@ -184,10 +188,10 @@ def can_not_start(failure: Failure | None) -> bool:
 
 def is_start_blocked(failure: Failure | None, generation: int) -> bool:
     """Return True if the engine refused its start so often that no further try will help."""
-    tries = failure.count if failure is not None and held(failure, generation, deleting=False) else 0
+    tries = failure.count if failure is not None and is_backing_off(failure, generation, deleting=False) else 0
     return failure is not None and failure.reason == START_BLOCKED and tries >= BLOCKED_STARTS
 
 
-def held(failure: Failure | None, generation: int, deleting: bool) -> bool:
+def is_backing_off(failure: Failure | None, generation: int, deleting: bool) -> bool:
     """Return True if a failure still applies: a new generation, or deletion, starts afresh."""
     return failure is not None and failure.generation == generation and failure.deleting == deleting

@@ -22,17 +22,17 @@ from controller.policy.sandbox import NO_LIMITS
 _ACTOR = "paddock"
 
 
-def conclude(builder: PlanBuilder, asked: PendingAdmission, decision: Decision, reserves: Limits | None) -> None:
+def conclude(builder: PlanBuilder, pending: PendingAdmission, decision: Decision, reserves: Limits | None) -> None:
     """Add the final decision for one object. `reserves` None: it has no seat, and no record is made for it."""
-    context, obj = asked.context, asked.context.obj
+    context, obj = pending.context, pending.context.obj
     builder.audit += _audited_starts(context, decision)
     waits = decision.until is not None or decision.sample is not None or decision.reason in WITHHELD
     waits = waits or context.network.lacks_subnet  # any network that goes may free one
     quiet = not (decision.actions or decision.finalize or waits)
-    quiet = _write(builder, context, decision, asked.instance, reserves) and quiet and asked.quiet
-    quiet = _write_egress(builder, asked, decision) and quiet
+    quiet = _write(builder, context, decision, pending.instance, reserves) and quiet and pending.quiet
+    quiet = _write_egress(builder, pending, decision) and quiet
     if quiet:
-        builder.memo.settle(obj.uid, asked.key)
+        builder.memo.settle(obj.uid, pending.key)
     else:
         builder.memo.unsettle(obj.uid)
     watches = probes.watches(context, decision.memory)
@@ -86,25 +86,29 @@ def _write(
     if decision.delete:
         builder.deletions.append(Deletion(context.obj.ref, context.obj.generation, context.now))
     builder.drift[context.obj.uid] = decision.drift
-    written = context.obj.status if member else status(context, decision)
-    changed = written != context.obj.status
+    new_status = context.obj.status if member else status(context, decision)
+    changed = new_status != context.obj.status
     if changed:
-        builder.statuses.append(StatusWrite(context.obj.ref, written))
-    wanted = record_of(context, decision, instance, reserves)
-    if wanted is not None and wanted != instance:
-        builder.instances.append(wanted)
-    return not (changed or decision.events or decision.delete) and wanted == instance
+        builder.statuses.append(StatusWrite(context.obj.ref, new_status))
+    record = record_of(context, decision, instance, reserves)
+    if record is not None and record != instance:
+        builder.instances.append(record)
+    return not (changed or decision.events or decision.delete) and record == instance
 
 
-def _write_egress(builder: PlanBuilder, asked: PendingAdmission, decision: Decision) -> bool:
+def _write_egress(builder: PlanBuilder, pending: PendingAdmission, decision: Decision) -> bool:
     """Add what the store has to hold of the egress container. Return True if it holds all of it already."""
-    known = asked.context.network.record
-    wanted, gone = egress_record(asked.context, decision, asked.instance, asked.claim.beside.whole)
-    if gone and known is not None and (not decision.finalize or (asked.instance and asked.instance.member_uid)):
-        builder.retired.append(known)
-    if wanted is not None and wanted != known:
-        builder.instances.append(wanted)
-    return not gone and wanted == known
+    stored = pending.context.network.record
+    record, is_removed = egress_record(pending.context, decision, pending.instance, pending.claim.beside.total)
+    if (
+        is_removed
+        and stored is not None
+        and (not decision.finalize or (pending.instance and pending.instance.member_uid))
+    ):
+        builder.retired.append(stored)
+    if record is not None and record != stored:
+        builder.instances.append(record)
+    return not is_removed and record == stored
 
 
 def events_about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
@@ -112,7 +116,7 @@ def events_about(snapshot: Snapshot, instance: Instance | None, events: Iterable
     if instance is None or not instance.member_uid:
         return events
     ref, name = snapshot.pools[instance.parent_uid].obj.ref, instance.memory.hostname
-    return [replace(each, ref=ref, message=f"{name}: {each.message}") for each in events]
+    return [replace(event, ref=ref, message=f"{name}: {event.message}") for event in events]
 
 
 def record_of(
@@ -147,8 +151,8 @@ def _audited_starts(context: ReconcileContext, decision: Decision) -> Iterator[A
     if context.rendered is None or not context.rendered.audited:
         return
     obj = context.obj
-    for each in decision.actions:
-        if isinstance(each, StartContainer) and each.uid == obj.uid:
+    for action in decision.actions:
+        if isinstance(action, StartContainer) and action.uid == obj.uid:
             yield AuditEntry(
                 at=context.now,
                 actor=_ACTOR,
@@ -158,5 +162,5 @@ def _audited_starts(context: ReconcileContext, decision: Decision) -> Iterator[A
                 namespace=obj.namespace,
                 name=obj.name,
                 uid=obj.uid,
-                detail={"generation": obj.generation, "container": each.name},
+                detail={"generation": obj.generation, "container": action.name},
             )

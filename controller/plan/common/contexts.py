@@ -36,10 +36,12 @@ def context_with(
     uid = sandbox.obj.uid
     expected = replace_if_changed(memory, user_id=memory.user_id or memo.user_ids.chosen.get(uid, 0))
     rendered, refusals = rendered_with(sandbox, policy, memo, expected)
-    wanted = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
-    own = [each for each in snapshot.observed.containers.get(uid, ()) if _is_own(each, wanted, memory)]
-    ranked = sorted(own, key=lambda each: _rank(each, wanted))
-    if lacking := user_ids.lacks(sandbox.obj, rendered, memory, own) and not snapshot.observed.blind:
+    name = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
+    containers = [
+        container for container in snapshot.observed.containers.get(uid, ()) if _is_own(container, name, memory)
+    ]
+    ranked = sorted(containers, key=lambda container: _rank(container, name))
+    if lacking := user_ids.lacks_user_id(sandbox.obj, rendered, memory, containers) and not snapshot.observed.blind:
         memory = replace_if_changed(memory, user_id=memo.user_id(snapshot, uid, policy))
     else:
         memo.user_ids.chosen.pop(uid, None)
@@ -67,7 +69,7 @@ def context_with(
         written_bytes=layer.used_bytes or 0,
         unmeasured=layer.trouble,
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
-        volumes=bound.passing(snapshot, sandbox),
+        volumes=bound.volumes_to_reclaim(snapshot, sandbox),
         replaced_volumes=bound.replaced(snapshot, sandbox),
         models=snapshot.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
@@ -84,9 +86,9 @@ def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbo
     spec, namespace = sandbox.spec, sandbox.obj.namespace
     if not bounds or spec is None or rendered is None:
         return ""
-    own = (*bounds.get(namespace, ()), *bounds.get(HOST, ()))
-    found = above_bounds(own, rendered.config.limits.cpu_shares, spec.priority)
-    return "; ".join(f"spec.{path}: {message}" for path, message in found)
+    namespace_bounds = (*bounds.get(namespace, ()), *bounds.get(HOST, ()))
+    exceeded = above_bounds(namespace_bounds, rendered.config.limits.cpu_shares, spec.priority)
+    return "; ".join(f"spec.{path}: {message}" for path, message in exceeded)
 
 
 def _layer(snapshot: Snapshot, ranked: list[Container]) -> LayerUsage:
@@ -109,16 +111,16 @@ def rendered_with(
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     """Return the sandbox's whole configuration, or None and the refusals."""
     obj, hostname, user_id = sandbox.obj, memory.hostname, memory.user_id
-    known = memo.rendered.get(obj.uid)
+    stored = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template
     if (
-        known is not None
-        and known.key.spec is spec
-        and known.key.template is template
-        and known.key[2:] == (obj.name, hostname, sandbox.broken, user_id)
+        stored is not None
+        and stored.key.spec is spec
+        and stored.key.template is template
+        and stored.key[2:] == (obj.name, hostname, sandbox.broken, user_id)
     ):
-        return known.rendered, known.refusals
-    made: Rendered | None = None
+        return stored.rendered, stored.refusals
+    rendered: Rendered | None = None
     if sandbox.spec is None:
         refusals: tuple[Refusal, ...] = (Refusal("spec", sandbox.broken),)
     elif sandbox.template is None:
@@ -127,7 +129,7 @@ def rendered_with(
         shape = memo.shape(sandbox.spec, sandbox.template, policy)
         refusals = (*shape.refusals, *mounts.clashes(sandbox.spec, sandbox.template, obj.name))
         if not refusals:
-            made = render(
+            rendered = render(
                 sandbox.spec,
                 sandbox.template,
                 name=obj.name,
@@ -139,8 +141,8 @@ def rendered_with(
                 user_id=user_id,
             )
     key = RenderedKey(spec, template, obj.name, hostname, sandbox.broken, user_id)
-    memo.rendered[obj.uid] = KnownRender(key, made, refusals)
-    return made, refusals
+    memo.rendered[obj.uid] = KnownRender(key, rendered, refusals)
+    return rendered, refusals
 
 
 def _no_template(spec: SandboxSpec, namespace: str) -> Refusal:

@@ -62,7 +62,7 @@ def result_events(obj: StoredObject, result: Result, now: float) -> Iterator[Eve
             continue  # its beginning was an event, and the condition says how far it is
         if isinstance(outcome, Ok):
             yield Event(obj.ref, "Normal", REASONS[type(action)], f"{action} ({_why(action, replaced)})", now)
-            yield from (Event(obj.ref, "Normal", "ImageNoted", each, now) for each in outcome.notes)
+            yield from (Event(obj.ref, "Normal", "ImageNoted", note, now) for note in outcome.notes)
         else:
             yield Event(obj.ref, "Warning", outcome.reason, f"{action}: {outcome.message}", now)
 
@@ -70,7 +70,7 @@ def result_events(obj: StoredObject, result: Result, now: float) -> Iterator[Eve
 def _is_silent(action: Action) -> bool:
     """Return True for an action whose success is no news."""
     if isinstance(action, BindMounts):
-        return not action.container_id and all(each.kind == "tmpfs" for each in action.mounts)
+        return not action.container_id and all(mount.kind == "tmpfs" for mount in action.mounts)
     return isinstance(action, ReadTail | CheckFiles)
 
 

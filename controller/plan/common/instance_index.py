@@ -16,31 +16,31 @@ _NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class InstanceIndex:
-    """Sums and lists of instances. `held` is by namespace, the host ("") and pool (`pool_scope`).
+    """Sums and lists of instances. `reserved` is by namespace, the host ("") and pool (`pool_scope`).
 
     `user_ids` are those of records, by uid. `members` are the uids of warm and retired members by their pool's uid,
     `of_pools` the number of instances that are or were a whole pool's, by its uid. `own_uids` are all that are still
     members, `claiming` the claims under way.
     """
 
-    held: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)
+    reserved: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)
     user_ids: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
     members: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_MEMBERS)
     of_pools: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
     own_uids: frozenset[str] = frozenset()
     claiming: frozenset[str] = frozenset()
 
-    def moved(self, changes: Iterable[tuple[str, Instance | None, Instance | None]]) -> "InstanceIndex":
+    def with_changes(self, changes: Iterable[tuple[str, Instance | None, Instance | None]]) -> "InstanceIndex":
         """Return the index after these changes."""
-        found = list(changes)
-        uids = {uid for uid, _, _ in found}
+        change_list = list(changes)
+        uids = {uid for uid, _, _ in change_list}
         return InstanceIndex(
-            moved_sums(self.held, ((before, now) for _, before, now in found)),
-            _moved_ids(self.user_ids, found),
-            _moved_members(self.members, found),
-            _moved_counts(self.of_pools, found),
-            self.own_uids - uids | {uid for uid, _, now in found if now is not None and now.member_uid},
-            self.claiming - uids | {uid for uid, _, now in found if now is not None and now.memory.claiming},
+            moved_sums(self.reserved, ((before, now) for _, before, now in change_list)),
+            _moved_ids(self.user_ids, change_list),
+            _moved_members(self.members, change_list),
+            _moved_counts(self.of_pools, change_list),
+            self.own_uids - uids | {uid for uid, _, now in change_list if now is not None and now.member_uid},
+            self.claiming - uids | {uid for uid, _, now in change_list if now is not None and now.memory.claiming},
         )
 
     def all_members(self) -> Iterable[str]:
@@ -63,54 +63,54 @@ def moved_sums(
 
     A scope that holds nothing is left out.
     """
-    moved: dict[str, list[int]] = {}
+    totals: dict[str, list[int]] = {}
     for before, after in changes:
-        for each, sign in ((before, -1), (after, 1)):
-            if each is None:
+        for instance, sign in ((before, -1), (after, 1)):
+            if instance is None:
                 continue
-            limits, pool = each.reserves, each.memory.pool
-            scopes = {HOST, each.namespace}
+            limits, pool = instance.reserves, instance.memory.pool
+            scopes = {HOST, instance.namespace}
             for scope in (*scopes, pool_scope(pool)) if pool else scopes:
-                total = moved.setdefault(scope, [0] * len(RESOURCES))
+                total = totals.setdefault(scope, [0] * len(RESOURCES))
                 total[0] += sign * limits.cpu_millicores
                 total[1] += sign * limits.memory_bytes
                 total[2] += sign * limits.pids
                 # A pool's members have no seat before they are claimed, and a pool holds no number of sandboxes.
-                total[3] += sign * (each.role == SANDBOX and scope in scopes)
+                total[3] += sign * (instance.role == SANDBOX and scope in scopes)
                 total[4] += sign * limits.disk_bytes
                 total[5] += sign * limits.gpus
-    made = {scope: sums.get(scope, Amount()) + Amount(*total) for scope, total in moved.items() if any(total)}
-    return {scope: each for scope, each in {**sums, **made}.items() if each != Amount()}
+    new_sums = {scope: sums.get(scope, Amount()) + Amount(*total) for scope, total in totals.items() if any(total)}
+    return {scope: amount for scope, amount in {**sums, **new_sums}.items() if amount != Amount()}
 
 
 def _moved_members(
     members: Mapping[str, tuple[str, ...]], changes: Iterable[tuple[str, Instance | None, Instance | None]]
 ) -> Mapping[str, tuple[str, ...]]:
-    moved: dict[str, dict[str, None]] = {}
+    uids_by_pool: dict[str, dict[str, None]] = {}
     for uid, before, now in changes:
         was, will = _pool_of(before), _pool_of(now)
         if was == will:
             continue
         for pool in filter(None, (was, will)):
-            moved.setdefault(pool, dict.fromkeys(members.get(pool, ())))
+            uids_by_pool.setdefault(pool, dict.fromkeys(members.get(pool, ())))
         if was:
-            moved[was].pop(uid, None)
+            uids_by_pool[was].pop(uid, None)
         if will:
-            moved[will][uid] = None
-    fresh = {pool: tuple(uids) for pool, uids in moved.items()}
+            uids_by_pool[will][uid] = None
+    fresh = {pool: tuple(uids) for pool, uids in uids_by_pool.items()}
     return {pool: uids for pool, uids in {**members, **fresh}.items() if uids} if fresh else members
 
 
 def _moved_ids(
     ids: Mapping[str, int], changes: Iterable[tuple[str, Instance | None, Instance | None]]
 ) -> Mapping[str, int]:
-    moved = {uid: now.memory.user_id if now is not None else 0 for uid, _, now in changes}
-    moved = {uid: each for uid, each in moved.items() if ids.get(uid, 0) != each}
-    if not moved:
+    new_ids = {uid: now.memory.user_id if now is not None else 0 for uid, _, now in changes}
+    new_ids = {uid: user_id for uid, user_id in new_ids.items() if ids.get(uid, 0) != user_id}
+    if not new_ids:
         return ids
-    fresh = {**ids, **moved}
-    for uid, each in moved.items():
-        if not each:
+    fresh = {**ids, **new_ids}
+    for uid, user_id in new_ids.items():
+        if not user_id:
             del fresh[uid]
     return fresh
 
@@ -122,12 +122,12 @@ def _pool_of(instance: Instance | None) -> str:
 def _moved_counts(
     counts: Mapping[str, int], changes: Iterable[tuple[str, Instance | None, Instance | None]]
 ) -> Mapping[str, int]:
-    moved: dict[str, int] = {}
+    new_counts: dict[str, int] = {}
     for _, before, now in changes:
-        was, will = (each.memory.pool if each is not None else "" for each in (before, now))
+        was, will = (instance.memory.pool if instance is not None else "" for instance in (before, now))
         if was == will:
             continue
         for pool, step in ((was, -1), (will, 1)):
             if pool:
-                moved[pool] = moved.get(pool, counts.get(pool, 0)) + step
-    return {pool: count for pool, count in {**counts, **moved}.items() if count} if moved else counts
+                new_counts[pool] = new_counts.get(pool, counts.get(pool, 0)) + step
+    return {pool: count for pool, count in {**counts, **new_counts}.items() if count} if new_counts else counts

@@ -50,12 +50,12 @@ _MOST_SHAPES = 200
 class Fetch:
     """State of the image pull of a pool that keeps no member warm. `image` is a hash of its name, as of `template`.
 
-    `here`: it was found or pulled; else `message` says why not, and `retry_at` when to try again (Unix seconds).
+    `is_here`: it was found or pulled; else `message` says why not, and `retry_at` when to try again (Unix seconds).
     """
 
     template: Template | None
     image: str
-    here: bool = False
+    is_here: bool = False
     failures: int = 0
     retry_at: float = 0.0
     message: str = ""
@@ -128,12 +128,12 @@ class Seen(NamedTuple):
 
     def in_order(self, uids: Set[str]) -> list[str]:
         """Return those of these uids that are objects', in their order."""
-        own = [uid for uid in uids if uid in self.sandboxes]
+        planned_uids = [uid for uid in uids if uid in self.sandboxes]
         if isinstance(self.sandboxes, TrackedMap):
-            own = self.sandboxes.in_order(own)
+            planned_uids = self.sandboxes.in_order(planned_uids)
         else:
-            own = [uid for uid in self.sandboxes if uid in uids]
-        return own + [uid for uid in self.members if uid in uids and uid not in self.sandboxes]
+            planned_uids = [uid for uid in self.sandboxes if uid in uids]
+        return planned_uids + [uid for uid in self.members if uid in uids and uid not in self.sandboxes]
 
 
 class QuotasKey(NamedTuple):
@@ -240,13 +240,13 @@ class Memo:
     timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
     networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))  # of the pass before
     unsettled: set[str] = field(default_factory=set)  # decided before, and not settled
-    seen: Seen | None = None  # by the pass before
+    last_pass: Seen | None = None  # by the pass before
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # writable layers, by the pass before
     unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names, by the pass before
     bursts: Mapping[str, Instance] = field(default_factory=lambda: MappingProxyType({}))  # when claims were looked for
     claimed: set[str] = field(default_factory=set)  # sandboxes whose claims may be part of the present burst
     stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
-    taken: Taken = field(default_factory=lambda: Taken(None, set()))
+    used_addresses: Taken = field(default_factory=lambda: Taken(None, set()))
     user_ids: TakenIds = field(default_factory=TakenIds)
     weights: Weights = field(default_factory=lambda: Weights(None, MappingProxyType({})))
 
@@ -259,7 +259,7 @@ class Memo:
             self.settled.clear()
             self.timers.clear()
             self.unsettled.clear()
-            self.seen = None
+            self.last_pass = None
 
     def settle(self, uid: str, key: Settled) -> None:
         """Decide no more on this object until one of these inputs changes."""
@@ -274,21 +274,21 @@ class Memo:
     def shape(self, spec: SandboxSpec, template: Template, policy: Policy) -> KnownShape:
         """Return the shape of a spec with its template, or the refusals. The latest are kept: many share one."""
         key = (id(spec), id(template))
-        known = self.shapes.get(key)
-        if known is None:
+        shape = self.shapes.get(key)
+        if shape is None:
             refusals = admit_with(spec, template, policy)
-            known = KnownShape(spec, template, None if refusals else shape_of(spec, template, policy), refusals)
+            shape = KnownShape(spec, template, None if refusals else shape_of(spec, template, policy), refusals)
             if len(self.shapes) >= _MOST_SHAPES:
                 self.shapes.pop(next(iter(self.shapes)))
-            self.shapes[key] = known
-        return known
+            self.shapes[key] = shape
+        return shape
 
-    def candidates(self, now: Seen, moved: Set[str]) -> set[str]:
+    def candidates(self, now: Seen, changed_uids: Set[str]) -> set[str]:
         """Return the objects that may need a decision: all but the settled ones whose inputs did not change.
 
-        `moved` have other news. To compare whole mappings costs a tenth of looking at each object.
+        `changed_uids` have other news. To compare whole mappings costs a tenth of looking at each object.
         """
-        before = self.seen
+        before = self.last_pass
         if before is None:
             self._keep_only(now)
             return set(now.all_uids())
@@ -297,7 +297,7 @@ class Memo:
         if before.host != now.host:
             return set(now.all_uids())
         containers = changed_keys(before.containers, now.containers)
-        found = {
+        uids = {
             *self.unsettled,
             *planned,
             *containers,
@@ -306,15 +306,15 @@ class Memo:
             *changed_keys(before.activity, now.activity),
             *changed_keys(before.models, now.models),
             *before.in_flight,
-            *moved,
+            *changed_uids,
         }
         # Others are egress containers, which belong to the parent that their record names.
-        for uid in [each for each in containers if now.planned(each) is None]:
+        for uid in [uid for uid in containers if now.planned(uid) is None]:
             record = now.instances.get(uid) or before.instances.get(uid)
             if record is None:
                 return set(now.all_uids())
-            found.add(record.parent_uid)
-        return found
+            uids.add(record.parent_uid)
+        return uids
 
     def forget_networks(self, now: Mapping[str, Network]) -> None:
         """Forget the decisions on objects that a change of networks touches; `now` are those of this pass.
@@ -325,43 +325,43 @@ class Memo:
         if before is now:
             return
         changed = [*_unlike(before, now), *_unlike(now, before)]
-        owners = {each.uid for each in changed}
-        namespaces = {each.namespace for each in changed if not each.uid}
-        uplink = any(each.name == UPLINK for each in changed)
-        for uid, known in list(self.settled.items()) if changed else ():
-            made = self.rendered[uid].rendered if uid in self.rendered else None
-            joins = made is not None and made.config.joins_peers and known.sandbox.obj.namespace in namespaces
-            if uid in owners or joins or (uplink and made is not None and made.sealed is not None):
+        owners = {network.uid for network in changed}
+        namespaces = {network.namespace for network in changed if not network.uid}
+        uplink = any(network.name == UPLINK for network in changed)
+        for uid, settled in list(self.settled.items()) if changed else ():
+            rendered = self.rendered[uid].rendered if uid in self.rendered else None
+            joins = rendered is not None and rendered.config.joins_peers and settled.sandbox.obj.namespace in namespaces
+            if uid in owners or joins or (uplink and rendered is not None and rendered.sealed is not None):
                 self.unsettle(uid)
 
     def subnets(self, snapshot: Snapshot) -> set[str]:
         """Return the subnets in use or assigned; the caller adds those that it assigns in this pass."""
-        if self.taken.snapshot is not snapshot:
-            self.taken = Taken(snapshot, taken_subnets(snapshot))
-        return self.taken.subnets
+        if self.used_addresses.snapshot is not snapshot:
+            self.used_addresses = Taken(snapshot, taken_subnets(snapshot))
+        return self.used_addresses.subnets
 
     def user_id(self, snapshot: Snapshot, uid: str, policy: Policy) -> int:
         """Return a free user id for an object without one, the same until it is stored; 0: there is none."""
-        own, ids = policy.own_ids(), self.user_ids
-        if own is None:
+        own_ids, ids = policy.own_ids(), self.user_ids
+        if own_ids is None:
             return 0
         if ids.snapshot is not snapshot:
             ids.snapshot, ids.holders = snapshot, dict.fromkeys(user_ids.in_use(snapshot), "")
             ids.last = ids.last or user_ids.newest(snapshot)
-        found = ids.chosen.get(uid, 0)
-        if found not in own or ids.holders.get(found, uid) != uid:
-            found = user_ids.next_free(own, ids.holders, ids.last)
-            ids.last = found or ids.last
-        if found:
-            ids.holders[found], ids.chosen[uid] = uid, found
-        return found
+        user_id = ids.chosen.get(uid, 0)
+        if user_id not in own_ids or ids.holders.get(user_id, uid) != uid:
+            user_id = user_ids.next_free(own_ids, ids.holders, ids.last)
+            ids.last = user_id or ids.last
+        if user_id:
+            ids.holders[user_id], ids.chosen[uid] = uid, user_id
+        return user_id
 
     def weight_bounds(self, snapshot: Snapshot) -> Mapping[str, tuple[QuotaBound, ...]]:
         """Return the quotas that bound weight and priority, by namespace."""
-        known = self.weights
-        if known.quotas is not snapshot.quotas:
-            found = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
-            self.weights = Weights(snapshot.quotas, known.bounds if known.bounds == found else found)
+        weights = self.weights
+        if weights.quotas is not snapshot.quotas:
+            bounds = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
+            self.weights = Weights(snapshot.quotas, weights.bounds if weights.bounds == bounds else bounds)
         return self.weights.bounds
 
     def _keep_only(self, now: Seen) -> None:
@@ -369,30 +369,32 @@ class Memo:
 
     def _forget(self, uids: Iterable[str]) -> None:
         """Forget objects that are gone."""
-        for gone in uids:
-            self.rendered.pop(gone, None)
-            self.unsettled.discard(gone)
-            self.timers.pop(gone, None)
-            self.settled.pop(gone, None)
-            self.members.pop(gone, None)
-            self.user_ids.chosen.pop(gone, None)
+        for uid in uids:
+            self.rendered.pop(uid, None)
+            self.unsettled.discard(uid)
+            self.timers.pop(uid, None)
+            self.settled.pop(uid, None)
+            self.members.pop(uid, None)
+            self.user_ids.chosen.pop(uid, None)
 
     def member(self, pool: Pool, instance: Instance) -> Sandbox:
         """Return a pool's member as a sandbox; the same Python object as long as nothing about it changes."""
-        known = self.members.get(instance.uid)
-        if known is None or not _same_members(known.pool, pool) or known.role != instance.role:
-            known = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
-            self.members[instance.uid] = known
-        return known.sandbox
+        member = self.members.get(instance.uid)
+        if member is None or not _same_members(member.pool, pool) or member.role != instance.role:
+            member = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
+            self.members[instance.uid] = member
+        return member.sandbox
 
 
-def _unlike(some: Mapping[str, Network], others: Mapping[str, Network]) -> list[Network]:
-    return [each for name, each in some.items() if others.get(name) != each]
+def _unlike(some: Mapping[str, Network], other_networks: Mapping[str, Network]) -> list[Network]:
+    return [network for name, network in some.items() if other_networks.get(name) != network]
 
 
-def _same_members(one: Pool, other: Pool) -> bool:
+def _same_members(first: Pool, second: Pool) -> bool:
     """Return True if the members of both are the same to the planner; a pool's status changes with each of them."""
-    return one is other or (one.spec is other.spec and one.template is other.template and one.broken == other.broken)
+    return first is second or (
+        first.spec is second.spec and first.template is second.template and first.broken == second.broken
+    )
 
 
 @dataclass(slots=True)
@@ -415,7 +417,7 @@ class PlanBuilder:
     pending: list["PendingAdmission"] = field(default_factory=list)
     ledger: CapacityLedger | None = None
     ceilings: list[Ceiling] = field(default_factory=list)  # beside the ledger's
-    short: dict[str, str] = field(default_factory=dict)  # shortage of each pool member that lacks capacity, by uid
+    shortages: dict[str, str] = field(default_factory=dict)  # shortage of each pool member that lacks capacity, by uid
     granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
     gpus: set[str] = field(default_factory=set)  # devices given away in this pass
     queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 ALIVE = (State.RUNNING, State.PAUSED, State.RESTARTING)
 
 
-def replace_if_changed(known: "D", **fields: Any) -> "D":
-    """Return `dataclasses.replace(known, **fields)`, or `known` itself where no field differs.
+def replace_if_changed(current: "D", **fields: Any) -> "D":
+    """Return `dataclasses.replace(current, **fields)`, or `current` itself where no field differs.
 
     Most passes change nothing, and a copy of a context or a state costs about ten times as much as the comparison.
     """
     for name, value in fields.items():
-        held = getattr(known, name)
-        if held is not value and held != value:
-            return replace(known, **fields)
-    return known
+        present = getattr(current, name)
+        if present is not value and present != value:
+            return replace(current, **fields)
+    return current
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class ReconcileContext:
         if not lost or box is None or box.state not in ALIVE:
             return ""
         is_open = self.rendered is not None and self.rendered.open is not None
-        return lost if is_open or any(each.name in box.networks for each in self.network.bridges) else ""
+        return lost if is_open or any(bridge.name in box.networks for bridge in self.network.bridges) else ""
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
         """Return an event about this object, now."""

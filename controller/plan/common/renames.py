@@ -17,8 +17,10 @@ def with_taken_names(context: ReconcileContext, snapshot: Snapshot) -> Reconcile
     failure = context.memory.failure
     if failure is None or failure.reason != NAME_CONFLICT:
         return context
-    mine = {each.uid for each in (context.container, *context.network.containers) if each is not None}
-    names = (each.name for uid, group in snapshot.observed.containers.items() if uid not in mine for each in group)
+    mine = {container.uid for container in (context.container, *context.network.containers) if container is not None}
+    names = (
+        container.name for uid, group in snapshot.observed.containers.items() if uid not in mine for container in group
+    )
     return replace_if_changed(context, taken_names=frozenset(names))
 
 

@@ -9,28 +9,28 @@ from controller.kinds.meta import Condition
 from controller.kinds.runtime.container import Limits
 
 
-def dated(made: Condition, prior: Mapping[str, Any] | None, generation: int, now: float) -> dict[str, Any]:
+def dated(condition: Condition, prior: Mapping[str, Any] | None, generation: int, now: float) -> dict[str, Any]:
     """Return a condition as JSON. Its transition time changes only with its status; `prior` is the stored one."""
-    kept = prior is not None and prior.get("status") == made.status
+    is_unchanged = prior is not None and prior.get("status") == condition.status
     return {
-        "type": made.type,
-        "status": made.status,
-        "reason": made.reason,
-        "message": made.message,
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
         "observedGeneration": generation,
-        "lastTransitionTime": prior["lastTransitionTime"] if prior and kept else rfc3339(now),
+        "lastTransitionTime": prior["lastTransitionTime"] if prior and is_unchanged else rfc3339(now),
     }
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
     """Limits as a spec would write them."""
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "cpu": format_cpu(limits.cpu_millicores),
         "memory": format_bytes(limits.memory_bytes),
         "pids": limits.pids,
     }
-    made |= {"disk": format_bytes(limits.disk_bytes)} if limits.disk_bytes else {}
-    return made | ({"gpus": limits.gpus} if limits.gpus else {})
+    fields |= {"disk": format_bytes(limits.disk_bytes)} if limits.disk_bytes else {}
+    return fields | ({"gpus": limits.gpus} if limits.gpus else {})
 
 
 def rfc3339(seconds: float) -> str:

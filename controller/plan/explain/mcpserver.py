@@ -29,13 +29,13 @@ def explain(obj: StoredObject, spec: MCPServerSpec, sessions: Sequence[StoredObj
         verdict=_VERDICTS.get(state, "Waiting"),
         reason=state,
         message=str(ready.get("message") or _UNUSED),
-        wanted=tuple(_wanted(spec)),
-        seen=tuple(_seen(obj, sessions, blind)),
+        desired=tuple(_desired_facts(spec)),
+        observed=tuple(_observed_facts(obj, sessions, blind)),
         remembered=_remembered(obj),
     )
 
 
-def _wanted(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
+def _desired_facts(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
     limits = limits_of(spec)
     yield "enabled", "yes" if spec.enabled else "no"
     yield "trust", f"{spec.trust}: {limits.memory} memory, {limits.cpu} cpu, {limits.pids} pids"
@@ -44,15 +44,15 @@ def _wanted(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
         "network",
         "every public host" if spec.network.is_open else ", ".join(spec.network.allowed_hosts) or "none at all",
     )
-    for name, part in (("tools", spec.tools), ("prompts", spec.prompts), ("resources", spec.resources)):
-        denied = f", but {', '.join(part.deny)}" if part.deny else ""
-        yield name, f"{', '.join(part.allow) or 'none'}{denied}"
+    for name, rule in (("tools", spec.tools), ("prompts", spec.prompts), ("resources", spec.resources)):
+        denied = f", but {', '.join(rule.deny)}" if rule.deny else ""
+        yield name, f"{', '.join(rule.allow) or 'none'}{denied}"
     yield "sandbox", spec.sandbox
     if spec.warm_replicas:
         yield "warm sandboxes", str(spec.warm_replicas)
 
 
-def _seen(obj: StoredObject, sessions: Sequence[StoredObject], blind: str) -> Iterator[tuple[str, str]]:
+def _observed_facts(obj: StoredObject, sessions: Sequence[StoredObject], blind: str) -> Iterator[tuple[str, str]]:
     if blind:
         yield "engine", f"not observable: {blind}"
     yield "sandboxed", "yes" if is_sandboxed(obj) else "no: it runs as a user's own process"
@@ -61,17 +61,17 @@ def _seen(obj: StoredObject, sessions: Sequence[StoredObject], blind: str) -> It
         yield "tools", f"{tools['count']}, {tools.get('leftOut', 0)} left out"
     if "protocol" in obj.status:
         yield "protocol", str(obj.status["protocol"])
-    for each in sessions:
-        yield "session", f"sandbox/{each.name} is {status_word(each)}"
+    for session in sessions:
+        yield "session", f"sandbox/{session.name} is {status_word(session)}"
     if not sessions:
         yield "session", "none"
 
 
 def _remembered(obj: StoredObject) -> Facts:
     tools = obj.status.get("tools", {})
-    found = (("pinned tools", tools.get("digest")), ("changed tools", tools.get("changedDigest")))
-    changes = ((f"tool {each['change']}", _change(each)) for each in tools.get("changes", ()))
-    return tuple((name, str(value)) for name, value in (*found, *changes) if value)
+    digests = (("pinned tools", tools.get("digest")), ("changed tools", tools.get("changedDigest")))
+    changes = ((f"tool {change['change']}", _change(change)) for change in tools.get("changes", ()))
+    return tuple((name, str(value)) for name, value in (*digests, *changes) if value)
 
 
 def _change(change: Mapping[str, str]) -> str:

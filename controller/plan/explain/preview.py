@@ -54,7 +54,7 @@ class Forecast:
     """Engine calls to come for one object, in order, and its state after them.
 
     `reason` and `message` are what it waits for ("" if it is as desired), `wait_seconds` the longest wait (None:
-    unknown). `gone`: nothing is left of it.
+    unknown). `is_removed`: nothing is left of it.
     """
 
     ref: ObjectRef
@@ -62,7 +62,7 @@ class Forecast:
     reason: str = ""
     message: str = ""
     wait_seconds: float | None = None
-    gone: bool = False
+    is_removed: bool = False
 
 
 def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, Forecast]:
@@ -72,62 +72,62 @@ def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, 
 
 def forecast_all(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
     """Return the forecasts, and the snapshot after all of it."""
-    asked = {uid: each for uid, each in snapshot.pools.items() if uid in uids}
-    members = {uid for uid, each in snapshot.instances.items() if each.parent_uid in asked}
+    pools = {uid: pool for uid, pool in snapshot.pools.items() if uid in uids}
+    members = {uid for uid, instance in snapshot.instances.items() if instance.parent_uid in pools}
     world = replace(snapshot, in_flight=snapshot.in_flight - uids - members, results=MappingProxyType({}))
-    objects: Mapping[str, Sandbox | Pool] = {**world.sandboxes, **asked}
-    found = {uid: Forecast(objects[uid].obj.ref) for uid in uids if uid in objects}
+    objects: Mapping[str, Sandbox | Pool] = {**world.sandboxes, **pools}
+    forecasts = {uid: Forecast(objects[uid].obj.ref) for uid in uids if uid in objects}
     # Whether a pool's image is on this host, nobody knows here: that it may be fetched is not foretold.
-    memo = Memo(fetches={uid: Fetch(each.template, "", here=True) for uid, each in world.pools.items()})
+    memo = Memo(fetches={uid: Fetch(pool.template, "", is_here=True) for uid, pool in world.pools.items()})
     version, ids = policy.version(), itertools.count(1)
-    rounds = _ROUNDS + _ROUNDS_A_MEMBER * (len(members) + sum(_warm(each) for each in asked.values()))
+    rounds = _ROUNDS + _ROUNDS_A_MEMBER * (len(members) + sum(_warm(pool) for pool in pools.values()))
     for _ in range(min(rounds, _MOST_ROUNDS)):
-        decided = plan(world, policy, version, memo)
-        whose = _whose(world, decided, found)
-        _note(found, decided, whose)
-        world = _after(world, decided, ids)
-        moving = any(each.ref.uid in whose for each in decided.groups)
-        written = (*decided.writes.instances, *decided.writes.retired)
-        if not moving and not any(each.parent_uid in asked for each in written):
+        host_plan = plan(world, policy, version, memo)
+        whose = _whose(world, host_plan, forecasts)
+        _note(forecasts, host_plan, whose)
+        world = _after(world, host_plan, ids)
+        moving = any(group.ref.uid in whose for group in host_plan.groups)
+        records = (*host_plan.writes.instances, *host_plan.writes.retired)
+        if not moving and not any(record.parent_uid in pools for record in records):
             break
-    return found, world
+    return forecasts, world
 
 
 def _warm(pool: Pool) -> int:
     return pool.spec.warm_replicas if pool.spec else 0
 
 
-def _whose(world: Snapshot, decided: Plan, found: Mapping[str, Forecast]) -> Mapping[str, str]:
+def _whose(world: Snapshot, host_plan: Plan, forecasts: Mapping[str, Forecast]) -> Mapping[str, str]:
     """Return the uid of the forecast that each uid belongs to: the object's own, and for a member its pool's."""
-    rows = (*world.instances.values(), *decided.writes.instances)
-    members = {each.uid: each.parent_uid for each in rows if each.parent_uid in found}
-    return {**{uid: uid for uid in found}, **members}
+    rows = (*world.instances.values(), *host_plan.writes.instances)
+    members = {row.uid: row.parent_uid for row in rows if row.parent_uid in forecasts}
+    return {**{uid: uid for uid in forecasts}, **members}
 
 
-def _note(found: dict[str, Forecast], decided: Plan, whose: Mapping[str, str]) -> None:
-    for group in decided.groups:
-        if (known := found.get(whose.get(group.ref.uid, ""))) is not None:
-            changing = [each for each in group.actions if not isinstance(each, ReadTail)]
-            found[known.ref.uid] = Forecast(known.ref, (*known.actions, *changing))
-    for each in decided.deferrals:
-        if (known := found.get(whose.get(each.ref.uid, ""))) is not None:
-            found[known.ref.uid] = _resting(known, each, decided.now)
-    for ref, _ in decided.writes.finalized:
-        if (known := found.get(ref.uid)) is not None:
-            found[ref.uid] = replace(known, gone=True)
+def _note(forecasts: dict[str, Forecast], host_plan: Plan, whose: Mapping[str, str]) -> None:
+    for group in host_plan.groups:
+        if (forecast := forecasts.get(whose.get(group.ref.uid, ""))) is not None:
+            changes = [action for action in group.actions if not isinstance(action, ReadTail)]
+            forecasts[forecast.ref.uid] = Forecast(forecast.ref, (*forecast.actions, *changes))
+    for deferral in host_plan.deferrals:
+        if (forecast := forecasts.get(whose.get(deferral.ref.uid, ""))) is not None:
+            forecasts[forecast.ref.uid] = _resting(forecast, deferral, host_plan.now)
+    for ref, _ in host_plan.writes.finalized:
+        if (forecast := forecasts.get(ref.uid)) is not None:
+            forecasts[ref.uid] = replace(forecast, is_removed=True)
 
 
-def _resting(known: Forecast, each: Deferral, now: float) -> Forecast:
-    wait = None if each.until is None else max(0.0, each.until - now)
-    return replace(known, reason=each.reason, message=each.message, wait_seconds=wait)
+def _resting(forecast: Forecast, deferral: Deferral, now: float) -> Forecast:
+    wait = None if deferral.until is None else max(0.0, deferral.until - now)
+    return replace(forecast, reason=deferral.reason, message=deferral.message, wait_seconds=wait)
 
 
-def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
+def _after(world: Snapshot, host_plan: Plan, ids: Iterator[int]) -> Snapshot:
     """Return the snapshot of the next pass, after all decided actions."""
     now = world.now + _TICK_SECONDS
     containers, results = dict(world.observed.containers), {}
     networks = dict(world.observed.networks)
-    for group in decided.groups:
+    for group in host_plan.groups:
         uid, done = group.ref.uid, []
         for action in group.actions:
             if isinstance(action, EnsureNetwork):
@@ -136,18 +136,18 @@ def _after(world: Snapshot, decided: Plan, ids: Iterator[int]) -> Snapshot:
                 networks.pop(action.name, None)
             of = getattr(action, "uid", uid) or uid
             containers[of] = _imagine(containers.get(of, ()), action, now, ids)
-            made = containers[of][-1].id if isinstance(action, CreateContainer) else ""
-            done.append((action, Ok(made)))
+            container_id = containers[of][-1].id if isinstance(action, CreateContainer) else ""
+            done.append((action, Ok(container_id)))
         results[uid] = Result(uid, group.generation, group.deleting, tuple(done))
-    gone = {ref.uid for ref, _ in decided.writes.finalized}
-    instances = {**world.instances, **{each.uid: each for each in decided.writes.instances}}
-    gone |= {each.uid for each in decided.writes.retired}
-    instances = {uid: each for uid, each in instances.items() if uid not in gone}
+    removed = {ref.uid for ref, _ in host_plan.writes.finalized}
+    instances = {**world.instances, **{instance.uid: instance for instance in host_plan.writes.instances}}
+    removed |= {record.uid for record in host_plan.writes.retired}
+    instances = {uid: instance for uid, instance in instances.items() if uid not in removed}
     return replace(
         world,
         now=now,
-        sandboxes={uid: each for uid, each in world.sandboxes.items() if uid not in gone},
-        pools={uid: each for uid, each in world.pools.items() if uid not in gone},
+        sandboxes={uid: sandbox for uid, sandbox in world.sandboxes.items() if uid not in removed},
+        pools={uid: pool for uid, pool in world.pools.items() if uid not in removed},
         observed=replace(
             world.observed, revision=world.observed.revision + 1, containers=containers, networks=networks
         ),
@@ -179,13 +179,15 @@ def _imagine(
         case CreateContainer():
             return (*containers, _created(action, f"imagined-{next(ids)}", now))
         case RemoveContainer():
-            return tuple(each for each in containers if each.id != action.container_id)
-    return tuple(_changed(each, action, now) if _is_meant(each, action) else each for each in containers)
+            return tuple(container for container in containers if container.id != action.container_id)
+    return tuple(
+        _changed(container, action, now) if _is_meant(container, action) else container for container in containers
+    )
 
 
 def _is_meant(container: Container, action: Action) -> bool:
-    wanted = getattr(action, "container_id", "")
-    return bool(container.id == wanted) if wanted else container.name == getattr(action, "name", "")
+    container_id = getattr(action, "container_id", "")
+    return bool(container.id == container_id) if container_id else container.name == getattr(action, "name", "")
 
 
 def _changed(container: Container, action: Action, now: float) -> Container:
@@ -204,34 +206,36 @@ def _changed(container: Container, action: Action, now: float) -> Container:
         case ConnectNetwork():
             return replace(container, networks=tuple(sorted({*container.networks, action.network})))
         case DisconnectNetwork():
-            return replace(container, networks=tuple(each for each in container.networks if each != action.network))
+            return replace(
+                container, networks=tuple(network for network in container.networks if network != action.network)
+            )
         case UpdateLimits():
             out_of_band = replace(container.out_of_band, swap_bytes=0, restart_policy="no")
             return replace(container, limits=_in_force(action.limits, container.limits), out_of_band=out_of_band)
         case BindMounts():
-            others = [each for each in container.bound if each.path not in {new.path for new in action.mounts}]
-            return replace(container, bound=(*others, *_bound(action.mounts, keeps_files=action.keep_files)))
+            other_mounts = [mount for mount in container.bound if mount.path not in {new.path for new in action.mounts}]
+            return replace(container, bound=(*other_mounts, *_bound(action.mounts, keeps_files=action.keep_files)))
         case SaveFiles():
-            return replace(container, bound=tuple(each for each in container.bound if each.kind not in IN_MEMORY))
+            return replace(container, bound=tuple(mount for mount in container.bound if mount.kind not in IN_MEMORY))
     return container
 
 
 def _bound(mounts: tuple[Mount, ...], *, keeps_files: bool) -> tuple[BoundMount, ...]:
-    sizes = {each.path: each.size_bytes for each in mounts if each.kind == "volume"}
+    sizes = {mount.path: mount.size_bytes for mount in mounts if mount.kind == "volume"}
     return tuple(
         BoundMount(
-            *(each.path, str(each), "imagined", each.read_only),
-            size_bytes=sizes.get(each.path, 0),
-            kind=each.kind,
-            keeps_files=keeps_files and each.kind in IN_MEMORY,
+            *(mount.path, str(mount), "imagined", mount.read_only),
+            size_bytes=sizes.get(mount.path, 0),
+            kind=mount.kind,
+            keeps_files=keeps_files and mount.kind in IN_MEMORY,
         )
-        for each in mounts
+        for mount in mounts
     )
 
 
-def _in_force(asked: Limits, before: Limits | None) -> Limits:
+def _in_force(requested: Limits, before: Limits | None) -> Limits:
     """Return the limits in force after an update; zero shares leave them unchanged."""
-    return replace(asked, cpu_shares=asked.cpu_shares or (before.cpu_shares if before else 0))
+    return replace(requested, cpu_shares=requested.cpu_shares or (before.cpu_shares if before else 0))
 
 
 def _created(action: CreateContainer, id_: str, now: float) -> Container:
@@ -251,10 +255,10 @@ def _created(action: CreateContainer, id_: str, now: float) -> Container:
         networks=(action.config.network_mode,),
         created_at=now,
         agent=volume_name(action.config.agent),
-        slots=tuple(each.path for each in action.config.mount_points),
+        slots=tuple(mount_point.path for mount_point in action.config.mount_points),
         # If their files are kept is known of mounts that are there already.
         bound=tuple(
-            replace(each, kind="")
-            for each in _bound((*action.config.mounts, *action.config.memory_mounts), keeps_files=False)
+            replace(mount, kind="")
+            for mount in _bound((*action.config.mounts, *action.config.memory_mounts), keeps_files=False)
         ),
     )

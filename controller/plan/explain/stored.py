@@ -11,21 +11,28 @@ _TYPES = ("Ready", "Scheduled")  # the loss of a host is written into Ready alon
 
 def explain_stored(obj: StoredObject, host: str) -> Explanation:
     """Return the explanation of an object of another host, or of none (UNBOUND): nothing is decided about it here."""
-    found = [each for each in (stored_condition(obj, type_) for type_ in _TYPES) if each]
-    said = next((each for each in found if each["status"] != "True"), None)
-    if said is not None:
-        verdict = "Unknown" if said["status"] == "Unknown" else "Waiting"
-        reason, message = said["reason"], said.get("message") or said["reason"]
+    conditions = [condition for condition in (stored_condition(obj, type_) for type_ in _TYPES) if condition]
+    condition = next((stored for stored in conditions if stored["status"] != "True"), None)
+    if condition is not None:
+        verdict = "Unknown" if condition["status"] == "Unknown" else "Waiting"
+        reason, message = condition["reason"], condition.get("message") or condition["reason"]
     elif host == UNBOUND:
         verdict, reason = "Waiting", "NoHost"
         message = "it has no host yet, and nobody has told why: see if a host leads the others (`paddock get hosts`)"
     else:
         verdict, reason = "Unknown", "OtherHost"
         message = f"only the daemon of host `{host}` knows how it is now; see `paddock get hosts`"
-    return Explanation(verdict, str(reason), str(message), tuple(_wanted(obj)), tuple(_seen(host)), tuple(_told(obj)))
+    return Explanation(
+        verdict,
+        str(reason),
+        str(message),
+        tuple(_desired_facts(obj)),
+        tuple(_observed_facts(host)),
+        tuple(_reported_facts(obj)),
+    )
 
 
-def _wanted(obj: StoredObject) -> Iterator[tuple[str, str]]:
+def _desired_facts(obj: StoredObject) -> Iterator[tuple[str, str]]:
     if obj.deleted_at is not None:
         yield "deletion", "asked for"
     if obj.spec.get("host"):
@@ -34,10 +41,13 @@ def _wanted(obj: StoredObject) -> Iterator[tuple[str, str]]:
         yield "runState", str(obj.spec["runState"])
 
 
-def _seen(host: str) -> Iterator[tuple[str, str]]:
+def _observed_facts(host: str) -> Iterator[tuple[str, str]]:
     yield "host", f"{host}; what follows is what was stored last" if host else "none"
 
 
-def _told(obj: StoredObject) -> Iterator[tuple[str, str]]:
-    for each in obj.status.get("conditions", ()):
-        yield str(each["type"]), f"{each['status']} {each['reason']}, since {each['lastTransitionTime']}"
+def _reported_facts(obj: StoredObject) -> Iterator[tuple[str, str]]:
+    for condition in obj.status.get("conditions", ()):
+        yield (
+            str(condition["type"]),
+            f"{condition['status']} {condition['reason']}, since {condition['lastTransitionTime']}",
+        )

@@ -37,8 +37,8 @@ class Explanation:
     verdict: str
     reason: str
     message: str
-    wanted: Facts = ()
-    seen: Facts = ()
+    desired: Facts = ()
+    observed: Facts = ()
     remembered: Facts = ()
     actions: tuple[Action, ...] = ()
     under_way: bool = False
@@ -57,9 +57,9 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
         verdict=_verdict(context, decision),
         reason=decision.reason or ("Acting" if decision.actions else "AsAsked"),
         message=decision.message or _without_words(decision),
-        wanted=tuple(_wanted(context)),
-        seen=tuple(_seen(context)),
-        remembered=(*_remembered(decision.memory, context.now), *_held(instance)),
+        desired=tuple(_desired_facts(context)),
+        observed=tuple(_observed_facts(context)),
+        remembered=(*_remembered(decision.memory, context.now), *_recorded_facts(instance)),
         actions=decision.actions,
         under_way=uid in snapshot.in_flight,
         until=decision.until,
@@ -70,12 +70,12 @@ def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decis
     """Return the decision within the host's whole plan: quotas and pools may make it wait."""
     uid = context.obj.uid
     world = replace(snapshot, in_flight=snapshot.in_flight - {uid}, results=MappingProxyType({}))
-    decided = plan(world, policy, policy.version())
-    actions = next((each.actions for each in decided.groups if each.ref.uid == uid), ())
-    held = next((each for each in decided.deferrals if each.ref.uid == uid), None)
-    if held is None:
+    host_plan = plan(world, policy, policy.version())
+    actions = next((group.actions for group in host_plan.groups if group.ref.uid == uid), ())
+    deferral = next((waiting for waiting in host_plan.deferrals if waiting.ref.uid == uid), None)
+    if deferral is None:
         return replace(alone, actions=actions)
-    return replace(alone, actions=actions, reason=held.reason, message=held.message, until=held.until)
+    return replace(alone, actions=actions, reason=deferral.reason, message=deferral.message, until=deferral.until)
 
 
 def _with_its_past(context: ReconcileContext, decision: Decision) -> Decision:
@@ -88,14 +88,14 @@ def _with_its_past(context: ReconcileContext, decision: Decision) -> Decision:
     count = decision.memory.crashes
     ends = f"its run before ended {_ago(context.now, end.finished_at)} with exit code {end.exit_code}"
     limit = f" at {format_bytes(end.limits.memory_bytes)}" if end.reason == "OOMKilled" and end.limits else ""
-    more = f", {count} ends in a row" if count > 1 else ""
+    repetition = f", {count} ends in a row" if count > 1 else ""
     forgotten = container.started_at + HEALTHY_SECONDS
     logs = f"`paddock logs -p {context.obj.name}` has its last lines"
-    message = f"it runs again for {context.now - container.started_at:.0f} s: {ends}{limit}{more}; {logs}"
+    message = f"it runs again for {context.now - container.started_at:.0f} s: {ends}{limit}{repetition}; {logs}"
     return replace(decision, reason=end.reason, message=message, until=forgotten)
 
 
-def _held(instance: Instance | None) -> Iterator[tuple[str, str]]:
+def _recorded_facts(instance: Instance | None) -> Iterator[tuple[str, str]]:
     """Yield what the store holds for it."""
     if instance is None:
         return
@@ -120,66 +120,66 @@ def _verdict(context: ReconcileContext, decision: Decision) -> str:
 
 
 def _without_words(decision: Decision) -> str:
-    return "; ".join(dict.fromkeys(each.why for each in decision.actions)) or "it is as its spec asks"
+    return "; ".join(dict.fromkeys(action.why for action in decision.actions)) or "it is as its spec asks"
 
 
-def _wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+def _desired_facts(context: ReconcileContext) -> Iterator[tuple[str, str]]:
     if context.deleting:
         yield "deletion", "asked for"
     if context.spec is not None:
         yield "runState", context.spec.run_state
         yield "restartPolicy", context.spec.restart_policy
         yield "onSuspend", context.spec.lifecycle.on_suspend
-    for each in context.refusals:
-        yield f"refused {each.field}", each.message
+    for refusal in context.refusals:
+        yield f"refused {refusal.field}", refusal.message
     if context.rendered is not None:
         config = context.rendered.config
         yield "container", config.name
         yield "image", config.image
         yield "limits", _limits(config.limits)
         yield "network", ", ".join(networks.names(context, context.rendered))
-        yield from agent.wanted(context)
-        yield from models.wanted(context)
+        yield from agent.desired_agent(context)
+        yield from models.desired_models(context)
 
 
-def _seen(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+def _observed_facts(context: ReconcileContext) -> Iterator[tuple[str, str]]:
     if context.blind:
         yield "engine", f"not observable: {context.blind}; what follows was observed last"
     if context.container is None:
         yield "container", "none"
     else:
         yield from _container(context, context.container)
-    for each in context.extra:
-        yield "another container", f"{each.name} ({each.id[:12]}): {each.state}"
+    for container in context.extra:
+        yield "another container", f"{container.name} ({container.id[:12]}): {container.state}"
 
 
 def _container(context: ReconcileContext, container: Container) -> Iterator[tuple[str, str]]:
     yield "container", f"{container.name} ({container.id[:12]})"
-    ended = f", exit code {container.exit_code}" if container.state in ENDED else ""
-    yield "state", f"{container.state}{ended}"
+    exit_text = f", exit code {container.exit_code}" if container.state in ENDED else ""
+    yield "state", f"{container.state}{exit_text}"
     if container.started_at:
         yield "started", _ago(context.now, container.started_at)
     yield "limits", _limits(container.limits) if container.limits else "not known"
     if container.state is not State.UNKNOWN:
         whose = "shared with every sandbox that has it" if user_ids.shares(context) else "its own"
-        yield "user", f"{user_ids.shown(container)} ({whose})"
+        yield "user", f"{user_ids.user_label(container)} ({whose})"
     if container.frozen_memory is not None:
         resident, swapped = container.frozen_memory.resident_bytes, container.frozen_memory.swapped_bytes
         yield "memory", f"{format_bytes(resident)} in memory, {format_bytes(swapped)} in swap"
     yield "network", ", ".join(container.networks) or "none at all"
-    yield from agent.seen(context, container)
-    yield from models.seen(context)
+    yield from agent.observed_agent(context, container)
+    yield from models.observed_models(context)
     if context.rendered is not None:
-        for field, found, want in drift.differences(context.rendered.config.limits, container):
-            yield "differs", f"{field} found {found}, desired {want}"
+        for field, observed, want in drift.differences(context.rendered.config.limits, container):
+            yield "differs", f"{field} found {observed}, desired {want}"
         why = drift.needs_new_container(context, container, context.rendered)
         if why:
             yield "differs", why
         elif drift.outdated(container, context.rendered) or mounts.waiting(context, container, context.rendered):
             yield "differs", "rendered differently now; takes effect at its next start"
-    held = drift.lasting(container)
-    if held:
-        yield "differs", f"bound to the {held} out-of-band; created again at its next start"
+    binding = drift.lasting(container)
+    if binding:
+        yield "differs", f"bound to the {binding} out-of-band; created again at its next start"
 
 
 def _remembered(memory: InstanceState, now: float) -> Iterator[tuple[str, str]]:
@@ -208,5 +208,5 @@ def _limits(limits: Limits) -> str:
     return f"cpu={cpu} memory={memory} pids={limits.pids}{shares}"
 
 
-def _ago(now: float, then: float) -> str:
-    return f"{max(0.0, now - then):.0f} s ago"
+def _ago(now: float, earlier: float) -> str:
+    return f"{max(0.0, now - earlier):.0f} s ago"

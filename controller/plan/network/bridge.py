@@ -20,15 +20,15 @@ _RETRY_SECONDS = 1.0
 
 def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with the actions on the bridge."""
-    wanted, found = _wanted(context), context.network.bridges
-    if wanted is None and not found:
+    desired, bridges = _open_network(context), context.network.bridges
+    if desired is None and not bridges:
         return _forgotten(context, decision)
     if context.blind or egress.is_held_up(decision) or decision.reason == "Unreadable":
         return decision
-    if context.deleting or wanted is None:
-        return decision if context.rendered is None and not context.deleting else _cleared(context, decision, found)
-    decision = _cleared(context, decision, tuple(each for each in found if each.name != wanted.network))
-    joins = [at for at, each in enumerate(decision.actions) if _joins(each, wanted)]
+    if context.deleting or desired is None:
+        return decision if context.rendered is None and not context.deleting else _cleared(context, decision, bridges)
+    decision = _cleared(context, decision, tuple(bridge for bridge in bridges if bridge.name != desired.network))
+    joins = [at for at, action in enumerate(decision.actions) if _joins(action, desired)]
     if not joins:
         return decision
     first = decision.actions[joins[0]]
@@ -37,66 +37,66 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
     if not context.network.subnet:
         return decision
     memory = replace_if_changed(decision.memory, subnet=context.network.subnet)
-    if not _differs(context, wanted):
+    if not _differs(context, desired):
         return replace(decision, memory=memory)
     before, after = decision.actions[: joins[0]], decision.actions[joins[0] :]
-    return replace(decision, memory=memory, actions=(*before, _ensure(context, wanted), *after))
+    return replace(decision, memory=memory, actions=(*before, _ensure(context, desired), *after))
 
 
 def unplugged(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because its network is not the one that it was created on."""
-    wanted = _wanted(context)
-    return egress.unplugged(context) if wanted is None else _differs(context, wanted)
+    desired = _open_network(context)
+    return egress.unplugged(context) if desired is None else _differs(context, desired)
 
 
 def ready(context: ReconcileContext) -> Condition | None:
     """Return the NetworkReady condition; None: it has no bridge of this kind."""
-    wanted = _wanted(context)
-    if wanted is None:
+    desired = _open_network(context)
+    if desired is None:
         return None
     if context.blind:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
     lacking, box = egress.lacking(context), context.container
-    up = box is not None and box.state in ALIVE and box.networks == (wanted.network,)
+    up = box is not None and box.state in ALIVE and box.networks == (desired.network,)
     if up and context.unconfined:
         return Condition("NetworkReady", "False", egress.UNGUARDED, context.unconfined)
     if up and context.network.unguarded:
         message = f"it runs on, though the guard's state is unknown: {context.network.unguarded}"
         return Condition("NetworkReady", "Unknown", egress.UNGUARDED, message)
-    if up and (cut := egress.gone(context) or egress.cut_off(_existing(context, wanted))) is not None:
+    if up and (cut := egress.missing_condition(context) or egress.cut_off(_existing(context, desired))) is not None:
         return cut
     if up:
-        message = "the Internet and the local network" if wanted.local else "the Internet, and nothing local"
-        return Condition("NetworkReady", "True", "Local" if wanted.local else "Public", f"reaches {message}")
+        message = "the Internet and the local network" if desired.local else "the Internet, and nothing local"
+        return Condition("NetworkReady", "True", "Local" if desired.local else "Public", f"reaches {message}")
     if box is not None and box.state in ALIVE:
-        return Condition("NetworkReady", "False", "NotUp", f"it is not on {wanted.network} alone")
+        return Condition("NetworkReady", "False", "NotUp", f"it is not on {desired.network} alone")
     if lacking is not None:
         return Condition("NetworkReady", "False", *lacking)
     return Condition("NetworkReady", "False", "NotRunning", "the sandbox does not run")
 
 
-def _wanted(context: ReconcileContext) -> Open | None:
+def _open_network(context: ReconcileContext) -> Open | None:
     return context.rendered.open if context.rendered else None
 
 
-def _joins(action: Action, wanted: Open) -> bool:
+def _joins(action: Action, desired: Open) -> bool:
     """Return True if the action attaches something to the bridge."""
     if isinstance(action, ConnectNetwork):
-        return action.network == wanted.network
+        return action.network == desired.network
     return isinstance(action, CreateContainer | StartContainer)
 
 
-def _differs(context: ReconcileContext, wanted: Open) -> bool:
-    found = _existing(context, wanted)
-    return found is None or not found.is_linked or found.config_hash != wanted.bridge(context.network.subnet).hash()
+def _differs(context: ReconcileContext, desired: Open) -> bool:
+    bridge = _existing(context, desired)
+    return bridge is None or not bridge.is_linked or bridge.config_hash != desired.bridge(context.network.subnet).hash()
 
 
-def _existing(context: ReconcileContext, wanted: Open) -> Network | None:
-    return next((each for each in context.network.bridges if each.name == wanted.network), None)
+def _existing(context: ReconcileContext, desired: Open) -> Network | None:
+    return next((bridge for bridge in context.network.bridges if bridge.name == desired.network), None)
 
 
-def _ensure(context: ReconcileContext, wanted: Open) -> EnsureNetwork:
-    config = wanted.bridge(context.network.subnet)
+def _ensure(context: ReconcileContext, desired: Open) -> EnsureNetwork:
+    config = desired.bridge(context.network.subnet)
     labels = container_labels(
         instance=context.instance_id,
         uid=context.obj.uid,
@@ -107,8 +107,8 @@ def _ensure(context: ReconcileContext, wanted: Open) -> EnsureNetwork:
         config_hash=config.hash(),
         template_hash="",
     )
-    there = any(each.name == wanted.network for each in context.network.bridges)
-    why = "its bridge differs from the desired one" if there else "found no bridge of its own"
+    has_bridge = any(bridge.name == desired.network for bridge in context.network.bridges)
+    why = "its bridge differs from the desired one" if has_bridge else "found no bridge of its own"
     return EnsureNetwork(context.obj.uid, config, labels, why)
 
 
@@ -119,16 +119,16 @@ def _forgotten(context: ReconcileContext, decision: Decision) -> Decision:
     return replace(decision, memory=replace(decision.memory, subnet=""))
 
 
-def _cleared(context: ReconcileContext, decision: Decision, gone: tuple[Network, ...]) -> Decision:
+def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Network, ...]) -> Decision:
     """Remove these networks, once the sandbox's own container is off them."""
     box = context.container
-    free = [each for each in gone if box is None or (each.name not in box.networks and not context.deleting)]
-    if not free or any(isinstance(each, CreateContainer | ConnectNetwork) for each in decision.actions):
+    free = [stray for stray in strays if box is None or (stray.name not in box.networks and not context.deleting)]
+    if not free or any(isinstance(action, CreateContainer | ConnectNetwork) for action in decision.actions):
         return decision
     why = "deleted" if context.deleting else "its level has no such network"
-    actions = [RemoveNetwork(context.obj.uid, each.name, why) for each in free]
-    memory = decision.memory if _wanted(context) and not context.deleting else replace(decision.memory, subnet="")
+    actions = [RemoveNetwork(context.obj.uid, network.name, why) for network in free]
+    memory = decision.memory if _open_network(context) and not context.deleting else replace(decision.memory, subnet="")
     look = context.now + _RETRY_SECONDS
     until = look if decision.until is None else min(decision.until, look)
-    told = replace(decision, memory=memory, actions=(*decision.actions, *actions), until=until, finalize=False)
-    return replace(told, reason="Terminating", message="removing its network") if context.deleting else told
+    cleared = replace(decision, memory=memory, actions=(*decision.actions, *actions), until=until, finalize=False)
+    return replace(cleared, reason="Terminating", message="removing its network") if context.deleting else cleared

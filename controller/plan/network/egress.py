@@ -51,56 +51,56 @@ _ENDED = (State.CREATED, State.EXITED, State.DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Resources of the egress container: held (`base`) and needed (`whole`), beside its sandbox's own."""
+    """Resources of the egress container: held (`base`) and needed (`total`), beside its sandbox's own."""
 
     base: Limits = _NO_LIMITS
-    whole: Limits = _NO_LIMITS
+    total: Limits = _NO_LIMITS
 
 
 NONE = Share()
 
 
-def share(context: ReconcileContext, wanted: bool) -> Share:
-    """Return the egress container's resources. `wanted`: the sandbox is to run. A blind pass changes nothing."""
-    held = context.network.record.reserves if context.network.record else _NO_LIMITS
+def share(context: ReconcileContext, is_to_run: bool) -> Share:
+    """Return the egress container's resources. `is_to_run`: its sandbox is. A blind pass changes nothing."""
+    reserved = context.network.record.reserves if context.network.record else _NO_LIMITS
     if context.blind:
-        return Share(held, held)
-    used = any(each.state not in _ENDED for each in context.network.containers)
-    needed = _wanted(context) is not None and wanted
+        return Share(reserved, reserved)
+    is_in_use = any(container.state not in _ENDED for container in context.network.containers)
+    needed = _sealed_network(context) is not None and is_to_run
     return Share(
-        policy.LIMITS if used or (needed and held.pids) else _NO_LIMITS,
-        policy.LIMITS if used or needed else _NO_LIMITS,
+        policy.LIMITS if is_in_use or (needed and reserved.pids) else _NO_LIMITS,
+        policy.LIMITS if is_in_use or needed else _NO_LIMITS,
     )
 
 
 def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with the actions on the sealed network and the egress container."""
-    wanted, network = _wanted(context), context.network
-    if wanted is None and network.record is None and not network.containers and network.sealed is None:
+    sealed_network, network = _sealed_network(context), context.network
+    if sealed_network is None and network.record is None and not network.containers and network.sealed is None:
         return decision
     if context.blind or is_held_up(decision) or decision.reason == "Unreadable":
         return decision
-    if any(each.state is State.UNKNOWN for each in network.containers):
+    if any(container.state is State.UNKNOWN for container in network.containers):
         message = "the engine lists its egress container but does not report its state"
         return decision if decision.actions else replace(decision, reason="Unreadable", message=message, finalize=False)
-    if context.deleting or (wanted is None and context.rendered is not None):
+    if context.deleting or (sealed_network is None and context.rendered is not None):
         return _clear(context, decision)
-    if wanted is None:
+    if sealed_network is None:
         return decision
-    starts = any(isinstance(each, CreateContainer | StartContainer) for each in decision.actions)
-    if starts and (lacks := lacking(context)) is not None:
-        makes = any(isinstance(each, CreateContainer) for each in decision.actions)
-        return Decision(context.memory if makes else decision.memory, *lacks)
+    starts = any(isinstance(action, CreateContainer | StartContainer) for action in decision.actions)
+    if starts and (reason := lacking(context)) is not None:
+        makes = any(isinstance(action, CreateContainer) for action in decision.actions)
+        return Decision(context.memory if makes else decision.memory, *reason)
     runs = context.container is not None and context.container.state in ALIVE
     if not starts and not runs:
         return _rested(context, decision)
-    return _kept(context, decision, wanted)
+    return _keep_proxy(context, decision, sealed_network)
 
 
 def unplugged(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because its network is not the one that it was created on."""
-    wanted = _wanted(context)
-    return wanted is not None and _network_differs(context, wanted)
+    sealed_network = _sealed_network(context)
+    return sealed_network is not None and _network_differs(context, sealed_network)
 
 
 def record(
@@ -110,13 +110,13 @@ def record(
 
     The record of an object that is removed goes with it.
     """
-    network, known = context.network, context.network.record
-    if not network.subnet and known is None:
+    network, stored = context.network, context.network.record
+    if not network.subnet and stored is None:
         return None, False
-    needs = _wanted(context) is not None or bool(network.containers) or network.sealed is not None
+    needs = _sealed_network(context) is not None or bool(network.containers) or network.sealed is not None
     if decision.finalize or not needs:
-        return None, known is not None
-    if known is None and not decision.actions:
+        return None, stored is not None
+    if stored is None and not decision.actions:
         return None, False
     parent = instance.parent_uid if instance else context.obj.uid
     kind, name = (instance.parent_kind, instance.parent_name) if instance else (context.obj.kind, context.obj.name)
@@ -133,38 +133,38 @@ def record(
         member_uid=egress_uid(context.obj.uid),
         host=context.host,
     )
-    if known is None:
+    if stored is None:
         return fresh, False
-    subnet = network.subnet if _wanted(context) is not None else ""
-    memory = replace(known.memory, subnet=subnet or known.memory.subnet)
-    return replace(fresh, created_at=known.created_at, version=known.version, memory=memory), False
+    subnet = network.subnet if _sealed_network(context) is not None else ""
+    memory = replace(stored.memory, subnet=subnet or stored.memory.subnet)
+    return replace(fresh, created_at=stored.created_at, version=stored.version, memory=memory), False
 
 
 def ready(context: ReconcileContext) -> Condition:
     """Return the NetworkReady condition."""
-    wanted = _wanted(context)
+    sealed_network = _sealed_network(context)
     if context.rendered is None:
         return Condition("NetworkReady", "Unknown", "Refused", "what network it is to have is not known")
-    if wanted is None:
+    if sealed_network is None:
         return Condition("NetworkReady", "True", "NoNetwork", "its level has none")
     if context.blind:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
-    if (missing := gone(context)) is not None:
+    if (missing := missing_condition(context)) is not None:
         return missing
-    if not _differs(context, wanted):
+    if not _differs(context, sealed_network):
         if (cut := cut_off(context.network.uplink)) is not None:
             return cut
-        hosts = ", ".join(wanted.hosts) or "none"
-        named = ", ".join(dict.fromkeys(each.host for each in wanted.credentials))
-        added = f"; with credentials: {named}" if named else ""
-        message = f"reaches by its proxy alone: {hosts}{added}"
+        hosts = ", ".join(sealed_network.hosts) or "none"
+        credential_hosts = ", ".join(dict.fromkeys(credential.host for credential in sealed_network.credentials))
+        suffix = f"; with credentials: {credential_hosts}" if credential_hosts else ""
+        message = f"reaches by its proxy alone: {hosts}{suffix}"
         if context.network.unresolved:
             failed = ", ".join(context.network.unresolved)
             message = f"{message}; no address for {failed} when last asked: DNS failed, nothing was refused"
             return Condition("NetworkReady", "True", UNRESOLVED, message)
         return Condition("NetworkReady", "True", "Sealed", message)
-    if (lacks := lacking(context)) is not None:
-        return Condition("NetworkReady", "False", *lacks)
+    if (reason := lacking(context)) is not None:
+        return Condition("NetworkReady", "False", *reason)
     failure = context.memory.failure
     if failure is not None and failure.reason == SECRET_MISSING:
         return Condition("NetworkReady", "False", failure.reason, failure.message)
@@ -173,18 +173,18 @@ def ready(context: ReconcileContext) -> Condition:
     return Condition("NetworkReady", "False", "NotUp", "its egress container does not run; it reaches nothing")
 
 
-def gone(context: ReconcileContext) -> Condition | None:
+def missing_condition(context: ReconcileContext) -> Condition | None:
     """Return the NetworkReady condition of a running sandbox whose own network is gone; None: it is there."""
     box, rendered = context.container, context.rendered
     if box is None or box.state not in ALIVE or rendered is None or (rendered.open is None and rendered.sealed is None):
         return None
     name = rendered.config.network_mode
     networks = (context.network.sealed, *context.network.bridges)
-    network = next((each for each in networks if each is not None and each.name == name), None)
+    network = next((candidate for candidate in networks if candidate is not None and candidate.name == name), None)
     if name not in box.networks or (network is not None and network.is_linked):
         return None
-    lacks = "the engine has it no more" if network is None else "its bridge was removed from this host"
-    message = f"its network {name} is gone ({lacks}); its next start makes it again: {_RESUME % context.obj.name}"
+    cause = "the engine has it no more" if network is None else "its bridge was removed from this host"
+    message = f"its network {name} is gone ({cause}); its next start makes it again: {_RESUME % context.obj.name}"
     return Condition("NetworkReady", "False", NETWORK_GONE, message)
 
 
@@ -203,7 +203,7 @@ def cut_off(network: Network | None) -> Condition | None:
     return None
 
 
-def _wanted(context: ReconcileContext) -> Sealed | None:
+def _sealed_network(context: ReconcileContext) -> Sealed | None:
     return context.rendered.sealed if context.rendered else None
 
 
@@ -222,98 +222,107 @@ def lacking(context: ReconcileContext) -> tuple[str, str] | None:
     return None
 
 
-def _network_differs(context: ReconcileContext, wanted: Sealed) -> bool:
+def _network_differs(context: ReconcileContext, sealed_network: Sealed) -> bool:
     network = context.network.sealed
     return (
-        network is None or not network.is_linked or network.config_hash != wanted.bridge(context.network.subnet).hash()
+        network is None
+        or not network.is_linked
+        or network.config_hash != sealed_network.bridge(context.network.subnet).hash()
     )
 
 
-def _differs(context: ReconcileContext, wanted: Sealed) -> str:
+def _differs(context: ReconcileContext, sealed_network: Sealed) -> str:
     """Return what is wrong with the egress container, "" if nothing is."""
-    found = context.network.containers
-    if len(found) != 1:
-        return "no egress container yet" if not found else "more than one egress container"
-    one = found[0]
-    if one.state is not State.RUNNING:
-        return f"its egress container is {one.state}"
-    if one.config_hash != wanted.egress.hash():
-        return "allowedHosts changed" if one.image == wanted.egress.image else "another egress image"
+    containers = context.network.containers
+    if len(containers) != 1:
+        return "no egress container yet" if not containers else "more than one egress container"
+    container = containers[0]
+    if container.state is not State.RUNNING:
+        return f"its egress container is {container.state}"
+    if container.config_hash != sealed_network.egress.hash():
+        return "allowedHosts changed" if container.image == sealed_network.egress.image else "another egress image"
     if context.network.uplink is None or not context.network.uplink.is_linked:
         return f"the bridge {policy.UPLINK} is gone"
-    if set(one.networks) != {policy.UPLINK, wanted.network}:
-        return f"its egress container was found on {', '.join(one.networks) or 'no network'}"
-    if one.unrecorded:
+    if set(container.networks) != {policy.UPLINK, sealed_network.network}:
+        return f"its egress container was found on {', '.join(container.networks) or 'no network'}"
+    if container.unrecorded:
         return "the record of its files is lost: nobody can tell if its secrets are current"
-    if any(each.outdated for each in one.bound):
+    if any(binding.outdated for binding in container.bound):
         return "a secret of its credentials was changed or deleted"
-    if one.cgroups_lost:
+    if container.cgroups_lost:
         return "its egress container is out of its cgroup"
-    if one.limits is not None and list(drift.limit_differences(policy.LIMITS, one.limits)):
+    if container.limits is not None and list(drift.limit_differences(policy.LIMITS, container.limits)):
         return "the limits of its egress container were changed"
     return ""
 
 
-def _misnamed(container: Container, wanted: Sealed) -> bool:
-    return container.name != wanted.egress.name
+def _misnamed(container: Container, sealed_network: Sealed) -> bool:
+    return container.name != sealed_network.egress.name
 
 
-def _kept(context: ReconcileContext, decision: Decision, wanted: Sealed) -> Decision:
+def _keep_proxy(context: ReconcileContext, decision: Decision, sealed_network: Sealed) -> Decision:
     """Return the decision with missing parts of the egress path before the sandbox's own actions."""
-    until, why, network = _pause(context), _differs(context, wanted), context.network
-    actions = [_plugged(each, context) for each in decision.actions]
+    until, why, network = _pause(context), _differs(context, sealed_network), context.network
+    actions = [_plugged(action, context) for action in decision.actions]
     # Removals come first: a network is recreated only with nothing attached to it.
-    ends = [at for at, each in enumerate(actions, 1) if isinstance(each, RemoveContainer)]
-    going, coming = actions[: max(ends, default=0)], actions[max(ends, default=0) :]
+    ends = [at for at, action in enumerate(actions, 1) if isinstance(action, RemoveContainer)]
+    removals, coming = actions[: max(ends, default=0)], actions[max(ends, default=0) :]
     first: list[Action] = []
-    if _network_differs(context, wanted) and not _on_network(context, wanted):
+    if _network_differs(context, sealed_network) and not _on_network(context, sealed_network):
         why = why or "its network is recreated"
-        first.append(_ensure(context, wanted.bridge(network.subnet), context.obj.uid, "sealed"))
+        first.append(_ensure(context, sealed_network.bridge(network.subnet), context.obj.uid, "sealed"))
     if why and until is None:
-        first = [*_removals(network.containers, why), *first, *_new_egress(context, wanted, why)]
+        first = [*_removals(network.containers, why), *first, *_new_egress(context, sealed_network, why)]
     if not why:
-        first += [renamed(context, each, wanted.egress.name) for each in network.containers if _misnamed(each, wanted)]
+        first += [
+            renamed(context, container, sealed_network.egress.name)
+            for container in network.containers
+            if _misnamed(container, sealed_network)
+        ]
     if not first:
-        return replace(decision, actions=(*going, *coming), until=_earlier(decision.until, until))
+        return replace(decision, actions=(*removals, *coming), until=_earlier(decision.until, until))
     # The sandbox itself may need nothing, but failures are kept until these actions have worked.
     memory = replace(decision.memory, failure=decision.memory.failure or context.memory.failure)
     drifted = ("egress",) if network.containers and until is None else ()
     return replace(
         decision,
         memory=memory,
-        actions=(*going, *first, *coming),
+        actions=(*removals, *first, *coming),
         until=_earlier(decision.until, until),
         drift=(*decision.drift, *drifted),
     )
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
-    return min((each for each in (one, other) if each is not None), default=None)
+def _earlier(first: float | None, second: float | None) -> float | None:
+    return min((moment for moment in (first, second) if moment is not None), default=None)
 
 
-def _on_network(context: ReconcileContext, wanted: Sealed) -> bool:
+def _on_network(context: ReconcileContext, sealed_network: Sealed) -> bool:
     """Return True if its container is on the existing network: that one is kept until the next start."""
     box = context.container
     return (
-        context.network.sealed is not None and box is not None and box.state in ALIVE and wanted.network in box.networks
+        context.network.sealed is not None
+        and box is not None
+        and box.state in ALIVE
+        and sealed_network.network in box.networks
     )
 
 
 def _pause(context: ReconcileContext) -> float | None:
     """Return the time until which an egress container that ended at once, or is being removed, is left alone."""
-    for each in context.network.containers:
-        if each.state is State.REMOVING:
+    for container in context.network.containers:
+        if container.state is State.REMOVING:
             return context.now + _RETRY_SECONDS
-        soon = each.finished_at - each.started_at < _CRASHED_SECONDS
-        due = each.finished_at + _CRASHED_SECONDS
-        if each.state is State.EXITED and soon and waits(context.now, due, _CRASHED_SECONDS):
+        soon = container.finished_at - container.started_at < _CRASHED_SECONDS
+        due = container.finished_at + _CRASHED_SECONDS
+        if container.state is State.EXITED and soon and waits(context.now, due, _CRASHED_SECONDS):
             return due
     return None
 
 
-def _new_egress(context: ReconcileContext, wanted: Sealed, why: str) -> list[Action]:
+def _new_egress(context: ReconcileContext, sealed_network: Sealed, why: str) -> list[Action]:
     """Return the actions that start an egress container, on its uplink first: that is its default route."""
-    uid, config, network = egress_uid(context.obj.uid), wanted.egress, context.network
+    uid, config, network = egress_uid(context.obj.uid), sealed_network.egress, context.network
     actions: list[Action] = []
     if network.uplink is None or not network.uplink.is_linked:
         actions.append(_ensure(context, policy.uplink(network.range), "", "uplink"))
@@ -324,7 +333,7 @@ def _new_egress(context: ReconcileContext, wanted: Sealed, why: str) -> list[Act
     labels = _labels(context, uid, ROLE, config.hash())
     actions.append(CreateContainer(uid, config, labels, why))
     address = policy.proxy_address(network.subnet)
-    actions.append(ConnectNetwork(uid, config.name, "", wanted.network, why, address))
+    actions.append(ConnectNetwork(uid, config.name, "", sealed_network.network, why, address))
     actions.append(StartContainer(uid, config.name, why))
     return actions
 
@@ -364,11 +373,11 @@ def _rested(context: ReconcileContext, decision: Decision) -> Decision:
 def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
     """Return the removal actions. KILL comes first, so that the log is complete when it is read for the audit."""
     actions: list[Action] = []
-    for each in containers:
-        if each.state is State.RUNNING:
-            actions.append(SignalContainer(each.uid, each.name, each.id, "KILL", why))
-        if each.state is not State.REMOVING:
-            actions.append(RemoveContainer(each.uid, each.name, each.id, why))
+    for container in containers:
+        if container.state is State.RUNNING:
+            actions.append(SignalContainer(container.uid, container.name, container.id, "KILL", why))
+        if container.state is not State.REMOVING:
+            actions.append(RemoveContainer(container.uid, container.name, container.id, why))
     return actions
 
 
@@ -377,7 +386,7 @@ def _clear(context: ReconcileContext, decision: Decision) -> Decision:
     network, box = context.network, context.container
     name = sealed_name(context.obj.uid)
     on_it = box is not None and (name in box.networks or context.deleting)
-    if on_it or any(isinstance(each, CreateContainer) for each in decision.actions):
+    if on_it or any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision
     if not network.containers and network.sealed is None:
         return decision

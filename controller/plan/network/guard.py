@@ -11,7 +11,7 @@ from controller.kinds.planning.action import Action, PauseContainer, SignalConta
 from controller.kinds.planning.instance_record import InstanceState
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import egress
-from controller.plan.sandbox.lifecycle import asked_to_stop, rest
+from controller.plan.sandbox.lifecycle import asked_to_stop, rest_state
 
 LOST, BACK = "GuardLost", "GuardBack"
 _DONE = {
@@ -43,7 +43,7 @@ def decide(context: ReconcileContext) -> Decision | None:
         return None
     if not context.unconfined:
         return _back(context, container) if context.was_unguarded else None
-    if context.network.on_guard_lost == "report" or (context.rendered is not None and rest(context) is not None):
+    if context.network.on_guard_lost == "report" or (context.rendered is not None and rest_state(context) is not None):
         return None
     failed = context.memory.failure is not None and context.memory.failure.count > 0
     if context.network.on_guard_lost == "stop" or (context.was_unguarded and failed):  # what can't be frozen is stopped

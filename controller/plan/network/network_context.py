@@ -67,21 +67,21 @@ def network_context(
         network = None
     bridges = _bridges(snapshot, obj)
     if rendered is not None and rendered.open is not None:
-        subnets_of = {each.name: each.subnet for each in bridges}
+        subnets_of = {bridge.name: bridge.subnet for bridge in bridges}
         recorded = "" if memory.subnet in subnets_of.values() else memory.subnet
-        wanted, known = True, subnets_of.get(rendered.open.network) or recorded
+        needs_subnet, known_subnet = True, subnets_of.get(rendered.open.network) or recorded
     else:
-        wanted = rendered is not None and rendered.sealed is not None
-        known = record.memory.subnet if record else network.subnet if network else ""
-    if not wanted and record is None and not containers and network is None and not bridges:
+        needs_subnet = rendered is not None and rendered.sealed is not None
+        known_subnet = record.memory.subnet if record else network.subnet if network else ""
+    if not needs_subnet and record is None and not containers and network is None and not bridges:
         return NOTHING
-    subnet = known
-    if wanted and _is_lost(subnet, memory):
+    subnet = known_subnet
+    if needs_subnet and _is_lost(subnet, memory):
         subnet = ""
-    if wanted and not subnet:
-        taken = subnets(snapshot)
-        subnet = egress.subnet_for(obj.uid, policy.network_range, taken)
-        taken.add(subnet)
+    if needs_subnet and not subnet:
+        used_subnets = subnets(snapshot)
+        subnet = egress.subnet_for(obj.uid, policy.network_range, used_subnets)
+        used_subnets.add(subnet)
     shared = _peers(snapshot, obj)
     joins = rendered is not None and rendered.config.joins_peers
     peers_subnet = _peers_subnet(snapshot, obj, memory, shared, policy, subnets) if joins else ""
@@ -100,51 +100,56 @@ def network_context(
         on_guard_lost=policy.guard_lost,
         peers_subnet=peers_subnet,
         unresolved=snapshot.unresolved.get(obj.uid, ()),
-        lacks_subnet=(wanted and not subnet) or (joins and not peers_subnet),
+        lacks_subnet=(needs_subnet and not subnet) or (joins and not peers_subnet),
     )
 
 
 def _peers(snapshot: Snapshot, obj: StoredObject) -> Network | None:
-    found = snapshot.observed.networks.get(peers_name(obj.namespace))
-    return found if found is not None and found.role == peers.ROLE and not found.uid else None
+    bridge = snapshot.observed.networks.get(peers_name(obj.namespace))
+    return bridge if bridge is not None and bridge.role == peers.ROLE and not bridge.uid else None
 
 
 def _peers_subnet(
     snapshot: Snapshot,
     obj: StoredObject,
     memory: InstanceState,
-    found: Network | None,
+    bridge: Network | None,
     policy: Policy,
     subnets: Subnets,
 ) -> str:
     """Return the shared bridge's subnet; else the one recorded for it in this namespace; else a free one."""
-    if found is not None:
-        return found.subnet
-    others = (each.memory.peers for each in snapshot.instances.values() if each.namespace == obj.namespace)
-    recorded = next((each for each in (memory.peers, *others) if each and not _is_lost(each, memory)), "")
+    if bridge is not None:
+        return bridge.subnet
+    recorded_subnets = (
+        instance.memory.peers for instance in snapshot.instances.values() if instance.namespace == obj.namespace
+    )
+    recorded = next(
+        (candidate for candidate in (memory.peers, *recorded_subnets) if candidate and not _is_lost(candidate, memory)),
+        "",
+    )
     if recorded:
         return recorded
-    taken = subnets(snapshot)
-    lost = {part for each in (memory.peers,) if each for part in egress.parts(each)}
+    used_subnets = subnets(snapshot)
+    lost = {block for former in (memory.peers,) if former for block in egress.parts(former)}
     digits = hashlib.sha256(obj.namespace.encode()).hexdigest()
-    chosen = egress.subnet_for(digits, policy.network_range, taken | lost, peers.PREFIX)
-    taken.update(egress.parts(chosen) if chosen else ())
+    chosen = egress.subnet_for(digits, policy.network_range, used_subnets | lost, peers.PREFIX)
+    used_subnets.update(egress.parts(chosen) if chosen else ())
     return chosen
 
 
 def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
     networks = snapshot.observed.networks
-    found = (networks.get(name) for name in (public_name(obj.uid), local_name(obj.uid))) if networks else ()
-    return tuple(each for each in found if each is not None and each.uid == obj.uid)
+    candidates = (networks.get(name) for name in (public_name(obj.uid), local_name(obj.uid))) if networks else ()
+    return tuple(network for network in candidates if network is not None and network.uid == obj.uid)
 
 
 def taken_subnets(snapshot: Snapshot) -> set[str]:
     """Return all subnets in use or recorded."""
-    recorded = {each.memory.subnet for each in snapshot.instances.values() if each.memory.subnet}
-    shared = {each.memory.peers for each in snapshot.instances.values() if each.memory.peers}
-    shared |= {each.subnet for each in snapshot.observed.networks.values() if each.role == peers.ROLE}
-    seen = {each.subnet for each in snapshot.observed.networks.values()}
-    return recorded | seen | {part for each in shared for part in egress.parts(each)}
+    recorded = {instance.memory.subnet for instance in snapshot.instances.values() if instance.memory.subnet}
+    shared = {instance.memory.peers for instance in snapshot.instances.values() if instance.memory.peers}
+    shared |= {network.subnet for network in snapshot.observed.networks.values() if network.role == peers.ROLE}
+    observed = {network.subnet for network in snapshot.observed.networks.values()}
+    return recorded | observed | {block for peers_subnet in shared for block in egress.parts(peers_subnet)}
 
 
 def _is_lost(subnet: str, memory: InstanceState) -> bool:

@@ -27,8 +27,8 @@ _RECONCILERS = (egress.reconcile_egress, bridge.reconcile_bridge, peers.reconcil
 
 def reconcile_networks(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with all actions on the sandbox's networks, or the reason why it cannot start yet."""
-    for each in _RECONCILERS:
-        decision = each(context, decision)
+    for reconcile in _RECONCILERS:
+        decision = reconcile(context, decision)
     return decision
 
 
@@ -49,7 +49,7 @@ def unplugged(context: ReconcileContext) -> bool:
 
 def unready(context: ReconcileContext) -> Condition | None:
     """Return the Ready condition of a sandbox whose network is gone; None: it is there, or it has none."""
-    missing = egress.gone(context)
+    missing = egress.missing_condition(context)
     return None if missing is None else Condition("Ready", missing.status, missing.reason, missing.message)
 
 

@@ -19,7 +19,7 @@ from controller.policy.network import peers as policy
 from controller.policy.sandbox import Rendered
 
 
-def asked(context: ReconcileContext) -> bool:
+def has_peers(context: ReconcileContext) -> bool:
     """Return True if it is to be attached to the bridge of its peers."""
     return context.rendered is not None and context.rendered.config.joins_peers
 
@@ -32,9 +32,9 @@ def networks(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
 
 def joining(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
     """Yield the actions that attach its container to the shared bridge."""
-    for each in networks(context, rendered)[1:]:
+    for network in networks(context, rendered)[1:]:
         known_as = policy.names(context.obj.name)
-        yield ConnectNetwork(context.obj.uid, rendered.config.name, container_id, each, why, aliases=known_as)
+        yield ConnectNetwork(context.obj.uid, rendered.config.name, container_id, network, why, aliases=known_as)
 
 
 def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
@@ -43,17 +43,17 @@ def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
         return decision
     decision = replace_if_changed(decision, memory=_remembered(context, decision))
     shared = peers_name(context.obj.namespace)
-    joins = [each for each in decision.actions if isinstance(each, ConnectNetwork) and each.network == shared]
+    joins = [action for action in decision.actions if isinstance(action, ConnectNetwork) and action.network == shared]
     if not joins:
         return decision
-    lacks = _lacking(context)
-    if lacks is not None and any(isinstance(each, CreateContainer) for each in decision.actions):
-        return Decision(context.memory, *lacks)
-    if lacks is not None:
-        return replace(decision, actions=tuple(each for each in decision.actions if each not in joins))
+    reason = _lacking(context)
+    if reason is not None and any(isinstance(action, CreateContainer) for action in decision.actions):
+        return Decision(context.memory, *reason)
+    if reason is not None:
+        return replace(decision, actions=tuple(action for action in decision.actions if action not in joins))
     if not _differs(context):
         return decision
-    at = next(n for n, each in enumerate(decision.actions) if each in joins or isinstance(each, CreateContainer))
+    at = next(n for n, action in enumerate(decision.actions) if action in joins or isinstance(action, CreateContainer))
     return replace(decision, actions=(*decision.actions[:at], _ensure(context), *decision.actions[at:]))
 
 
@@ -61,55 +61,69 @@ def unplugged(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because the shared bridge was replaced since."""
     box = context.container
     return (
-        asked(context) and box is not None and peers_name(context.obj.namespace) in box.networks and _differs(context)
+        has_peers(context)
+        and box is not None
+        and peers_name(context.obj.namespace) in box.networks
+        and _differs(context)
     )
 
 
-def ready(context: ReconcileContext, found: Condition) -> Condition:
+def ready(context: ReconcileContext, own_condition: Condition) -> Condition:
     """Return the condition of its own network, with the state of the shared bridge."""
-    if found.status != "True" or not asked(context):
-        return found
+    if own_condition.status != "True" or not has_peers(context):
+        return own_condition
     if context.container is None or peers_name(context.obj.namespace) not in context.container.networks:
-        lacks = _lacking(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
-        return Condition(found.type, "False", *lacks)
+        reason = _lacking(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
+        return Condition(own_condition.type, "False", *reason)
     if (shared := context.network.peers) is None or not shared.is_linked:
         message = f"the bridge {peers_name(context.obj.namespace)} of its peers is gone; its next start makes it again"
-        return Condition(found.type, "False", egress.NETWORK_GONE, message)
-    message = f"{found.message}; joined with the others of namespace {context.obj.namespace} that ask for it"
-    return replace(found, message=message)
+        return Condition(own_condition.type, "False", egress.NETWORK_GONE, message)
+    message = f"{own_condition.message}; joined with the others of namespace {context.obj.namespace} that ask for it"
+    return replace(own_condition, message=message)
 
 
 def deserted(snapshot: Snapshot) -> list[Network]:
     """Return the shared bridges that no sandbox asks for, and nothing is attached to."""
-    found = [each for each in snapshot.observed.networks.values() if each.role == policy.ROLE and not each.uid]
-    if not found:
+    shared_networks = [
+        network for network in snapshot.observed.networks.values() if network.role == policy.ROLE and not network.uid
+    ]
+    if not shared_networks:
         return []
     boxes = snapshot.sandboxes.values()
-    wanted = {each.obj.namespace for each in boxes if each.spec and each.spec.network.peers == "Allowed"}
-    used = {name for own in snapshot.observed.containers.values() for each in own for name in each.networks}
-    return [each for each in found if each.namespace not in wanted and each.name not in used]
+    namespaces = {
+        sandbox.obj.namespace for sandbox in boxes if sandbox.spec and sandbox.spec.network.peers == "Allowed"
+    }
+    used_names = {
+        name
+        for containers in snapshot.observed.containers.values()
+        for container in containers
+        for name in container.networks
+    }
+    return [
+        network for network in shared_networks if network.namespace not in namespaces and network.name not in used_names
+    ]
 
 
 def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
     """Return the reason and message why nothing may be attached to the shared bridge; None: it may."""
-    lacks = egress.lacking(context)
-    if lacks is None and not context.network.peers_subnet:
+    reason = egress.lacking(context)
+    if reason is None and not context.network.peers_subnet:
         message = (
             f"no /{policy.PREFIX} of {context.network.range} is free for its peers; set a larger PADDOCK_NETWORK_RANGE"
         )
         return egress.NO_SUBNET, message
-    return lacks
+    return reason
 
 
 def _remembered(context: ReconcileContext, decision: Decision) -> InstanceState:
-    return replace_if_changed(decision.memory, peers=context.network.peers_subnet if asked(context) else "")
+    return replace_if_changed(decision.memory, peers=context.network.peers_subnet if has_peers(context) else "")
 
 
 def _differs(context: ReconcileContext) -> bool:
-    found, subnet = context.network.peers, context.network.peers_subnet
-    if found is None or not found.is_linked or not subnet:
+    bridge, subnet = context.network.peers, context.network.peers_subnet
+    if bridge is None or not bridge.is_linked or not subnet:
         return True
-    return found.config_hash != policy.bridge(context.obj.namespace, subnet).hash()
+    return bridge.config_hash != policy.bridge(context.obj.namespace, subnet).hash()
 
 
 def _ensure(context: ReconcileContext) -> EnsureNetwork:

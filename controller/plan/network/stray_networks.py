@@ -16,22 +16,22 @@ def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
     if snapshot.observed.blind:
         memo.stray_networks = {}
         return
-    known = (snapshot.sandboxes, snapshot.instances, snapshot.observed.containers)
-    owned = (each for each in snapshot.observed.networks.values() if each.uid)
-    strays = [each for each in owned if not any(each.uid in some for some in known)]
+    owners = (snapshot.sandboxes, snapshot.instances, snapshot.observed.containers)
+    owned = (network for network in snapshot.observed.networks.values() if network.uid)
+    strays = [network for network in owned if not any(network.uid in some for some in owners)]
     strays += peers.deserted(snapshot)
     if not strays and not memo.stray_networks:
         return
     now, grace = snapshot.now, snapshot.sweep.grace_seconds
-    memo.stray_networks = {each.id: min(memo.stray_networks.get(each.id, now), now) for each in strays}
+    memo.stray_networks = {stray.id: min(memo.stray_networks.get(stray.id, now), now) for stray in strays}
     if snapshot.sweep.withheld:
         return
-    for each in strays:
-        due = memo.stray_networks[each.id] + grace
+    for stray in strays:
+        due = memo.stray_networks[stray.id] + grace
         if now < due:
             builder.wakes.append(due)
-        elif (each.uid or each.name) not in snapshot.in_flight:
-            _remove(builder, each, now, grace)
+        elif (stray.uid or stray.name) not in snapshot.in_flight:
+            _remove(builder, stray, now, grace)
 
 
 def _remove(builder: PlanBuilder, network: Network, now: float, grace: float) -> None:

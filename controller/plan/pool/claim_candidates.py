@@ -39,34 +39,41 @@ def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[
     """Return the pools of the sandbox's template, those of the highest priority first, then by name."""
     if spec.template_ref is None or spec.pool_policy == "Never":
         return []
-    found = [
-        each
-        for each in snapshot.pools.values()
-        if each.obj.namespace == obj.namespace and each.spec and each.spec.template_ref == spec.template_ref
+    pools = [
+        pool
+        for pool in snapshot.pools.values()
+        if pool.obj.namespace == obj.namespace and pool.spec and pool.spec.template_ref == spec.template_ref
     ]
-    return sorted(found, key=lambda each: (-each.spec.priority if each.spec else 0, each.obj.name))
+    return sorted(pools, key=lambda pool: (-pool.spec.priority if pool.spec else 0, pool.obj.name))
 
 
 def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[tuple[Pool, Instance]]:
     """Return the members that it may take over if they fit, oldest first, each with its pool."""
     if spec.run_state != "Running" or snapshot.observed.blind:
         return []
-    found = [each for each in pools_for(snapshot, obj, spec) if each.obj.deleted_at is None]
-    pools = {each.obj.uid: each for each in found if not sharing([each])}
+    own_pools = [pool for pool in pools_for(snapshot, obj, spec) if pool.obj.deleted_at is None]
+    pools = {pool.obj.uid: pool for pool in own_pools if not sharing([pool])}
     index = index_of(snapshot.instances)
-    own = (snapshot.instances[uid] for pool in pools for uid in index.members.get(pool, ()))
-    members = [each for each in own if each.role == WARM and each.uid not in snapshot.in_flight]
-    members.sort(key=lambda each: (each.created_at, each.uid))
-    return [(pools[each.parent_uid], each) for each in members]
+    pool_members = (snapshot.instances[uid] for pool in pools for uid in index.members.get(pool, ()))
+    members = [
+        candidate for candidate in pool_members if candidate.role == WARM and candidate.uid not in snapshot.in_flight
+    ]
+    members.sort(key=lambda member: (member.created_at, member.uid))
+    return [(pools[member.parent_uid], member) for member in members]
 
 
 def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
     """Return True if the sandbox may have this member: it is ready, and what the sandbox asks for."""
-    seen = snapshot.observed.containers.get(member.uid, ())
-    own = [each for each in seen if each.id == member.memory.container]
-    if len(own) != 1 or is_used(member, own) or pool.template is None or admit_with(spec, pool.template, policy):
+    observed = snapshot.observed.containers.get(member.uid, ())
+    own_containers = [container for container in observed if container.id == member.memory.container]
+    if (
+        len(own_containers) != 1
+        or is_used(member, own_containers)
+        or pool.template is None
+        or admit_with(spec, pool.template, policy)
+    ):
         return False
-    wanted = render(
+    rendered = render(
         spec,
         pool.template,
         name=member.memory.hostname,
@@ -75,8 +82,11 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
         namespace=pool.obj.namespace,
         user_id=member.memory.user_id,
     )
-    same = (own[0].config_hash, own[0].template_hash) == (wanted.config_hash, wanted.template_hash)
-    return same and is_ready(member, own[0], wanted)
+    is_equal = (own_containers[0].config_hash, own_containers[0].template_hash) == (
+        rendered.config_hash,
+        rendered.template_hash,
+    )
+    return is_equal and is_ready(member, own_containers[0], rendered)
 
 
 def ready_key(spec: SandboxSpec, template: Template, namespace: str, policy: Policy) -> str:
@@ -84,8 +94,8 @@ def ready_key(spec: SandboxSpec, template: Template, namespace: str, policy: Pol
 
     It is made alike on each host, of its own settings. Raises nothing for a spec that is admitted.
     """
-    made = render(spec, template, name="member", uid="", policy=policy, namespace=namespace)
-    return f"{made.config_hash} {made.template_hash}"
+    rendered = render(spec, template, name="member", uid="", policy=policy, namespace=namespace)
+    return f"{rendered.config_hash} {rendered.template_hash}"
 
 
 def launched_cold(
@@ -111,7 +121,7 @@ def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
     if sandbox.spec is None or sandbox.obj.generation != 1:
         return False
     pools = pools_for(snapshot, sandbox.obj, sandbox.spec)
-    return any(each.obj.created_at <= sandbox.obj.created_at for each in pools)
+    return any(pool.obj.created_at <= sandbox.obj.created_at for pool in pools)
 
 
 def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
@@ -121,10 +131,10 @@ def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
         return "its template is its own; pools have members of a SandboxTemplate"
     if spec.pool_policy == "Never":
         return "poolPolicy is Never"
-    found = pools_for(snapshot, sandbox.obj, spec)
-    if not found:
+    pools = pools_for(snapshot, sandbox.obj, spec)
+    if not pools:
         return f"there is no SandboxPool of template `{spec.template_ref.name}`"
-    message = [f"pool `{each.obj.name}` {_missing(each, sandbox, policy)}" for each in found]
+    message = [f"pool `{pool.obj.name}` {_missing(pool, sandbox, policy)}" for pool in pools]
     return "; ".join(message)
 
 
@@ -137,11 +147,11 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
     if differing:
         return f"has other members: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
-        asked = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
+        requested = amount_of(reserved(sandbox.spec, pool.template, NO_LIMITS), 1)
         for bound in pool_quotas([pool]).get(pool_scope(whole_uid(pool.obj)), ()):
-            found = judge(bound, NOTHING, asked, NOTHING)
-            if found.never:
-                return f"has a quota: it can never fit {bound}: {'; '.join(found.reasons)}"
+            verdict = judge(bound, NOTHING, requested, NOTHING)
+            if verdict.never:
+                return f"has a quota: it can never fit {bound}: {'; '.join(verdict.reasons)}"
     if pool.spec is not None and not pool.spec.warm_replicas:
         return "keeps no member warm (its warmReplicas is 0)"
     return "had no member ready of its template as it is now"
@@ -154,24 +164,28 @@ def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
         return
     if admit_with(spec, template, policy) or admit_with(member, template, policy):
         return
-    ours, theirs = (render(each, template, name="box", uid="", policy=policy).config for each in (spec, member))
-    for each in fields(ContainerConfig):
-        if each.metadata.get("mutable") or each.name in _PRIVATE:
+    ours, pool_config = (
+        render(sandbox_spec, template, name="box", uid="", policy=policy).config for sandbox_spec in (spec, member)
+    )
+    for field in fields(ContainerConfig):
+        if field.metadata.get("mutable") or field.name in _PRIVATE:
             continue
-        wanted, found = getattr(ours, each.name), getattr(theirs, each.name)
-        if wanted != found:
-            yield f"{_camel(each.name)} {_short(found)}, desired {_short(wanted)}"
+        desired, observed = getattr(ours, field.name), getattr(pool_config, field.name)
+        if desired != observed:
+            yield f"{_camel(field.name)} {_short_text(observed)}, desired {_short_text(desired)}"
 
 
 def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)
+    first, *later_words = name.split("_")
+    return first + "".join(word.capitalize() for word in later_words)
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """Return a short form of a value; an environment by its names alone: its values may be private."""
     if isinstance(value, tuple):
-        return "[" + ", ".join(str(each[0]) if isinstance(each, tuple) else str(each) for each in value) + "]"
+        return (
+            "[" + ", ".join(str(element[0]) if isinstance(element, tuple) else str(element) for element in value) + "]"
+        )
     return str(value) or "none"
 
 
@@ -182,7 +196,7 @@ def settle(decision: Decision) -> Decision:
     """
     if not decision.memory.claiming:
         return decision
-    first = tuple(each for each in decision.actions if not isinstance(each, RenameContainer))
+    first = tuple(action for action in decision.actions if not isinstance(action, RenameContainer))
     if first and not decision.reason:
         drift = tuple(each for each in decision.drift if each != "name")
         message = "taking over a warm member: " + ", ".join(drift)

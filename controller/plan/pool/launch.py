@@ -46,7 +46,7 @@ def may_start(builder: PlanBuilder, instance: Instance | None) -> bool:
 def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision, without its rename while the limits of other claims are not in force yet."""
     waits = bool(builder.claiming - {context.obj.uid}) and decision.memory.launch == "Warm"
-    if not waits or not decision.actions or not all(isinstance(each, RenameContainer) for each in decision.actions):
+    if not waits or not decision.actions or not all(isinstance(action, RenameContainer) for action in decision.actions):
         return decision
     return replace(decision, actions=(), drift=(), until=context.now + BURST_SECONDS)
 
@@ -56,7 +56,7 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
 
     The sandbox waits where a pool is required and full. None: its start has to wait for a later pass.
     """
-    if not any(isinstance(each, CreateContainer) for each in decision.actions):
+    if not any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision
     snapshot, obj, spec, before = builder.snapshot, context.obj, context.spec, context.memory
     if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
@@ -83,8 +83,8 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
     """Return the end of the present burst of claims (Unix seconds); None: there is none."""
     latest = 0.0
     for uid in _lately_claimed(snapshot, memo):
-        sandbox, each = snapshot.sandboxes[uid], snapshot.instances[uid]
-        if each.memory.claiming:
+        sandbox, instance = snapshot.sandboxes[uid], snapshot.instances[uid]
+        if instance.memory.claiming:
             latest = max(latest, snapshot.now + BURST_SECONDS)
         elif snapshot.now - BURST_SECONDS < sandbox.obj.created_at <= snapshot.now:
             latest = max(latest, sandbox.obj.created_at + BURST_SECONDS)
@@ -94,12 +94,14 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
 def _lately_claimed(snapshot: Snapshot, memo: Memo) -> set[str]:
     """Return the claimed sandboxes, without those whose claims were over before the present burst."""
     instances, sandboxes, begin = snapshot.instances, snapshot.sandboxes, snapshot.now - BURST_SECONDS
-    written = changed_keys(memo.bursts, instances)
+    changed_uids = changed_keys(memo.bursts, instances)
     memo.bursts = instances
-    found = (uid for uid in memo.claimed | written if uid in instances and instances[uid].memory.launch == "Warm")
+    claimed_uids = (
+        uid for uid in memo.claimed | changed_uids if uid in instances and instances[uid].memory.launch == "Warm"
+    )
     memo.claimed = {
         uid
-        for uid in found
+        for uid in claimed_uids
         if uid not in sandboxes or instances[uid].memory.claiming or sandboxes[uid].obj.created_at > begin
     }
     return memo.claimed & sandboxes.keys()

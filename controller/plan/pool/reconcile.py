@@ -29,8 +29,8 @@ from controller.policy.sandbox import admit_with
 
 def reconcile_pools(builder: PlanBuilder) -> None:
     """Reconcile all pools; the first to give way to pending sandboxes come first."""
-    for each in preemption.in_order(builder.snapshot.pools.values()):
-        reconcile_pool(builder, each)
+    for pool in preemption.in_order(builder.snapshot.pools.values()):
+        reconcile_pool(builder, pool)
 
 
 def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
@@ -39,51 +39,55 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     if snapshot.observed.blind:
         return
     index, uid = index_of(snapshot.instances), whole_uid(pool.obj)
-    own = [snapshot.instances[each] for each in index.members.get(pool.obj.uid, ())]
+    own_members = [snapshot.instances[member_uid] for member_uid in index.members.get(pool.obj.uid, ())]
     total = index.of_pools.get(uid, 0)
-    decided = {each.uid: each for each in builder.instances}
+    decided = {instance.uid: instance for instance in builder.instances}
     members = []
-    for each in own:
-        if each.role == WARM:
-            sandbox = memo.member(pool, each)
-            rendered, _ = rendered_with(sandbox, policy, memo, each.memory)
-            now_known = decided.get(each.uid, each)
+    for member in own_members:
+        if member.role == WARM:
+            sandbox = memo.member(pool, member)
+            rendered, _ = rendered_with(sandbox, policy, memo, member.memory)
+            now_known = decided.get(member.uid, member)
             context = context_with(snapshot, sandbox, policy, memo, now_known.memory)
             hibernates = snapshot.hibernation.available
             made_of = member_of(pool, now_known, context.container, rendered, snapshot.now, hibernates=hibernates)
-            short = builder.short.get(each.uid)
-            members.append(replace(made_of, trouble=f"QuotaExceeded: {short}") if short else made_of)
-    going = sum(each.role == RETIRED for each in own)
-    held = total - len(members) - going
-    awaited = held + builder.granted[uid] + builder.queued[uid]
-    crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
-    lacks = snapshot.pressure.words()
-    image = "" if total or lacks else preload.pool_scope(builder, snapshot, pool, policy, memo)
-    taken, now, host = snapshot.instances.keys(), snapshot.now, snapshot.host
-    wanted, free = _of_whole(builder, pool)
-    wanted = _drained(wanted) if cordon.drained(snapshot) else wanted
-    made = plan_turnover(wanted, members, going, held, awaited, taken, now, lacks, image, host, free)
-    builder.events += pressure.retirement_events(pool.obj.ref, made.retired, snapshot.pressure, snapshot.now)
-    made = preemption.give_way(builder, snapshot, pool, made, members)
-    if free is not None and pool.spec is not None and (made.new or builder.granted[uid]):
+            shortage = builder.shortages.get(member.uid)
+            members.append(replace(made_of, trouble=f"QuotaExceeded: {shortage}") if shortage else made_of)
+    leaving_count = sum(member.role == RETIRED for member in own_members)
+    claimed = total - len(members) - leaving_count
+    demand = claimed + builder.granted[uid] + builder.queued[uid]
+    is_crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
+    pressure_message = snapshot.pressure.words()
+    image = "" if total or pressure_message else preload.pool_scope(builder, snapshot, pool, policy, memo)
+    used_uids, now, host = snapshot.instances.keys(), snapshot.now, snapshot.host
+    whole_pool, free = _of_whole(builder, pool)
+    whole_pool = _drained(whole_pool) if cordon.drained(snapshot) else whole_pool
+    turnover = plan_turnover(
+        whole_pool, members, leaving_count, claimed, demand, used_uids, now, pressure_message, image, host, free
+    )
+    builder.events += pressure.retirement_events(pool.obj.ref, turnover.retired, snapshot.pressure, snapshot.now)
+    turnover = preemption.give_way(builder, snapshot, pool, turnover, members)
+    if free is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
         builder.ceilings.append(Ceiling(replicas_scope(uid), Amount(sandboxes=pool.spec.max_replicas or 0)))
     builder.warm += ready_ones(pool, members)
     if not snapshot.alone:
         _offer(builder, pool, members)
-    leaving = {each.uid for each in made.retired}
-    busy = snapshot.in_flight | {each.ref.uid for each in builder.groups}
-    builder.instances = [each for each in builder.instances if each.uid not in leaving - busy]
-    gone = [each for each in made.retired if each.uid not in busy]
-    builder.instances += (*gone, *made.new)
-    builder.retirements += retirements(pool, members, gone, crowded=crowded or bool(lacks), now=snapshot.now)
-    status = {**made.status, "host": snapshot.host}
+    leaving_uids = {member.uid for member in turnover.retired}
+    busy_uids = snapshot.in_flight | {group.ref.uid for group in builder.groups}
+    builder.instances = [instance for instance in builder.instances if instance.uid not in leaving_uids - busy_uids]
+    retired = [member for member in turnover.retired if member.uid not in busy_uids]
+    builder.instances += (*retired, *turnover.new)
+    builder.retirements += retirements(
+        pool, members, retired, is_crowded=is_crowded or bool(pressure_message), now=snapshot.now
+    )
+    status = {**turnover.status, "host": snapshot.host}
     if free is not None and builder.queued[uid]:  # warm members on other hosts have to give way, too
         status[WAITING] = builder.queued[uid]
     if status != pool.obj.status:
         builder.statuses.append(StatusWrite(pool.obj.ref, status))
-    if made.until is not None:
-        builder.wakes.append(made.until)
-    if pool.obj.deleted_at is not None and not members and not going and FINALIZER in pool.obj.finalizers:
+    if turnover.until is not None:
+        builder.wakes.append(turnover.until)
+    if pool.obj.deleted_at is not None and not members and not leaving_count and FINALIZER in pool.obj.finalizers:
         builder.finalized.append(pool.obj.ref)
 
 
@@ -111,11 +115,11 @@ def _offer(builder: PlanBuilder, pool: Pool, members: Sequence[Member]) -> None:
     if spec is None or pool.template is None or admit_with(spec, pool.template, builder.policy):
         return
     key = ready_key(spec, pool.template, pool.obj.namespace, builder.policy)
-    decided = {each.uid: each for each in builder.instances}
-    for each in members:
-        now = decided.get(each.instance.uid, each.instance)
-        wanted = key if each.ready and pool.obj.deleted_at is None else ""
+    decided = {instance.uid: instance for instance in builder.instances}
+    for member in members:
+        now = decided.get(member.instance.uid, member.instance)
+        new_key = key if member.ready and pool.obj.deleted_at is None else ""
         free = now.uid not in builder.snapshot.in_flight
-        if free and now.role == WARM and now.memory.ready_key != wanted:
-            decided[now.uid] = replace(now, memory=replace(now.memory, ready_key=wanted))
+        if free and now.role == WARM and now.memory.ready_key != new_key:
+            decided[now.uid] = replace(now, memory=replace(now.memory, ready_key=new_key))
     builder.instances = list(decided.values())

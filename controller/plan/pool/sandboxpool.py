@@ -97,35 +97,35 @@ def without_used(snapshot: Snapshot) -> Snapshot:
     if not snapshot.pools:
         return snapshot
     instances = snapshot.instances
-    used = {
+    used_members = {
         uid: replace(instances[uid], role=RETIRED)
         for uid in index_of(instances).all_members()
         if instances[uid].role == WARM and is_used(instances[uid], snapshot.observed.containers.get(uid, ()))
     }
-    return replace(snapshot, instances=tracked(instances).updated(used)) if used else snapshot
+    return replace(snapshot, instances=tracked(instances).updated(used_members)) if used_members else snapshot
 
 
 def is_used(member: Instance, containers: Iterable[Container]) -> bool:
     """Return True if one of these is the member's container, under another name or with an owner's mount."""
     return any(
-        each.id == member.memory.container
-        and (each.name != member.name or any(mount.kind != "tmpfs" for mount in each.bound))
-        for each in containers
+        container.id == member.memory.container
+        and (container.name != member.name or any(mount.kind != "tmpfs" for mount in container.bound))
+        for container in containers
     )
 
 
-def is_ready(instance: Instance, container: Container | None, wanted: Rendered | None) -> bool:
+def is_ready(instance: Instance, container: Container | None, rendered: Rendered | None) -> bool:
     """Return True if a member may be claimed, as far as its own state goes."""
     return (
         instance.role == WARM
         and instance.memory.failure is None
         and not instance.memory.insecure[2]
         and container is not None
-        and wanted is not None
+        and rendered is not None
         and (container.state is State.RUNNING or is_hibernated(instance, container))
         and container.limits is not None
         and not container.unrecorded
-        and probes.passed(wanted.probes, instance.memory)
+        and probes.are_passed(rendered.probes, instance.memory)
     )
 
 
@@ -141,18 +141,20 @@ def member_of(
     pool: Pool,
     instance: Instance,
     container: Container | None,
-    wanted: Rendered | None,
+    rendered: Rendered | None,
     now: float,
     *,
     hibernates: bool = False,
 ) -> Member:
-    """Return the state of a member. `wanted` is its configuration as the template has it now.
+    """Return the state of a member. `rendered` is its configuration as the template has it now.
 
     Where the host `hibernates`, a member that is to be hibernated is ready once it is.
     """
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
-    other = container is not None and wanted is not None and drift.outdated(container, wanted)
-    other = other or (container is not None and container.unrecorded)  # it may be a claimed one of a restored store
+    is_outdated = container is not None and rendered is not None and drift.outdated(container, rendered)
+    is_outdated = is_outdated or (
+        container is not None and container.unrecorded
+    )  # it may be a claimed one of a restored store
     failure, end = instance.memory.failure, instance.memory.last_end
     insecure = instance.memory.insecure[2]
     trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""
@@ -161,21 +163,21 @@ def member_of(
     if not trouble and container is not None and container.state is State.RUNNING and container.limits is None:
         trouble = "LimitsUnread: its limits can't be read from its cgroup, so it is not handed out"
     imageless = failure is not None and lacks_image(failure)
-    ready = is_ready(instance, container, wanted) and not aged and not other
+    ready = is_ready(instance, container, rendered) and not aged and not is_outdated
     if hibernates and pool.spec is not None and pool.spec.warm_state == "Hibernated":
         ready = ready and is_hibernated(instance, container)
-    return Member(instance, ready, aged or other, trouble, imageless)
+    return Member(instance, ready, aged or is_outdated, trouble, imageless)
 
 
 def plan_turnover(
     pool: Pool,
     members: Sequence[Member],
-    going: int,
+    leaving_count: int,
     claimed: int,
-    awaited: int,
-    taken: Collection[str],
+    demand: int,
+    used_uids: Collection[str],
     now: float,
-    lacks: str = "",
+    pressure_message: str = "",
     image: str = "",
     host: str = NAME,
     free: int | None = None,
@@ -187,75 +189,84 @@ def plan_turnover(
     image is missing. `host` is the name of this host. `free` is the number of members that the maximum of a whole pool
     leaves over all hosts, if this is its part (None: it has no maximum but its own).
     """
-    wanted = 0 if lacks or shares_volumes(pool.template) else _wanted(pool, awaited)
-    surge = _surge(pool, members, wanted, going, awaited)
+    warm_count = 0 if pressure_message or shares_volumes(pool.template) else _warm_count(pool, demand)
+    surge = _surge(pool, members, warm_count, leaving_count, demand)
     if free is not None:
         surge = min(surge, max(0, free))
-    out = _to_retire(members, wanted, surge)
-    new = _to_add(pool, members, wanted, going, awaited)
+    out = _to_retire(members, warm_count, surge)
+    new = _to_add(pool, members, warm_count, leaving_count, demand)
     if free is not None:
         new = min(new, max(0, free))
     if pool.template is None or pool.obj.deleted_at is not None:
         new = 0
     if pool.obj.deleted_at is not None:
         out = list(members)
-    fresh = tuple(_new_member(pool, uid, now, host) for uid in _uids(pool, now, taken, new))
-    retired = tuple(replace(each.instance, role=RETIRED) for each in out)
-    left = [each for each in members if each not in out]
-    births = [each.instance.created_at for each in left]
-    until = min(births) + pool.spec.max_age_seconds if births and pool.spec and not any(m.stale for m in left) else None
+    fresh = tuple(_new_member(pool, uid, now, host) for uid in _uids(pool, now, used_uids, new))
+    retired = tuple(replace(member.instance, role=RETIRED) for member in out)
+    remaining = [member for member in members if member not in out]
+    births = [member.instance.created_at for member in remaining]
+    until = (
+        min(births) + pool.spec.max_age_seconds
+        if births and pool.spec and not any(m.stale for m in remaining)
+        else None
+    )
     full = _FULL if free is not None and free <= len(fresh) else ""
-    return Turnover(fresh, retired, _status(pool, left, len(fresh), claimed, wanted, now, lacks, image, full), until)
+    return Turnover(
+        fresh,
+        retired,
+        _status(pool, remaining, len(fresh), claimed, warm_count, now, pressure_message, image, full),
+        until,
+    )
 
 
-def _wanted(pool: Pool, claimed: int) -> int:
+def _warm_count(pool: Pool, demand: int) -> int:
     if pool.spec is None:
         return 0
-    room = pool.spec.warm_replicas if pool.spec.max_replicas is None else pool.spec.max_replicas - claimed
+    room = pool.spec.warm_replicas if pool.spec.max_replicas is None else pool.spec.max_replicas - demand
     return max(0, min(pool.spec.warm_replicas, room))
 
 
-def _surge(pool: Pool, members: Sequence[Member], wanted: int, going: int, claimed: int) -> int:
+def _surge(pool: Pool, members: Sequence[Member], warm_count: int, leaving_count: int, demand: int) -> int:
     """Return 1 while stale members are replaced, if the pool's maximum allows one member more."""
-    if pool.spec is None or not any(each.stale for each in members):
+    if pool.spec is None or not any(member.stale for member in members):
         return 0
     most = pool.spec.max_replicas
-    return 1 if most is None or wanted + claimed + going < most else 0
+    return 1 if most is None or warm_count + demand + leaving_count < most else 0
 
 
-def _to_add(pool: Pool, members: Sequence[Member], wanted: int, going: int, claimed: int) -> int:
+def _to_add(pool: Pool, members: Sequence[Member], warm_count: int, leaving_count: int, demand: int) -> int:
     if pool.spec is None:
         return 0
-    current = sum(not each.stale for each in members)
-    most = wanted + _surge(pool, members, wanted, going, claimed)
+    current = sum(not member.stale for member in members)
+    most = warm_count + _surge(pool, members, warm_count, leaving_count, demand)
     if pool.spec.max_replicas is not None:
-        most = min(most, pool.spec.max_replicas - claimed - going)
-    return max(0, min(wanted - current, most - len(members)))
+        most = min(most, pool.spec.max_replicas - demand - leaving_count)
+    return max(0, min(warm_count - current, most - len(members)))
 
 
-def _to_retire(members: Sequence[Member], wanted: int, surge: int) -> list[Member]:
+def _to_retire(members: Sequence[Member], warm_count: int, surge: int) -> list[Member]:
     """Return the members to retire, unclaimable ones first. A stale one stays until a current one is ready."""
-    stale = [each for each in members if each.stale]
-    current = [each for each in members if not each.stale]
-    ready = sum(each.ready for each in current)
-    spare = max(0, ready + len(stale) - wanted)
-    if stale and not surge and len(current) < wanted and not any(not each.ready for each in current):
+    stale = [member for member in members if member.stale]
+    current = [member for member in members if not member.stale]
+    ready = sum(member.ready for member in current)
+    spare = max(0, ready + len(stale) - warm_count)
+    if stale and not surge and len(current) < warm_count and not any(not member.ready for member in current):
         spare = max(1, spare)  # no capacity to start another one first
-    out = sorted(stale, key=lambda each: each.instance.created_at)[:spare]
-    excess = max(0, len(current) - wanted)
-    order = sorted(current, key=lambda each: (each.ready, not each.trouble, -each.instance.created_at))
+    out = sorted(stale, key=lambda member: member.instance.created_at)[:spare]
+    excess = max(0, len(current) - warm_count)
+    order = sorted(current, key=lambda member: (member.ready, not member.trouble, -member.instance.created_at))
     return out + order[:excess]
 
 
-def _uids(pool: Pool, now: float, taken: Collection[str], count: int) -> Iterator[str]:
+def _uids(pool: Pool, now: float, used_uids: Collection[str], count: int) -> Iterator[str]:
     """Yield unused uids, derived from the pool's uid and the time: nothing here may be random."""
-    serial, made = 0, 0
-    while made < count:
+    serial, yielded = 0, 0
+    while yielded < count:
         digits = hashlib.sha256(f"{pool.obj.uid}/{now!r}/{serial}".encode()).hexdigest()
         uid = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8
         serial += 1
-        if uid not in taken:
-            made += 1
+        if uid not in used_uids:
+            yielded += 1
             yield uid
 
 
@@ -281,30 +292,32 @@ def _status(
     members: Sequence[Member],
     coming: int,
     claimed: int,
-    wanted: int,
+    warm_count: int,
     now: float,
-    lacks: str,
+    pressure_message: str,
     image: str,
     full: str,
 ) -> Mapping[str, Any]:
-    ready = sum(each.ready for each in members)
-    prior = {each["type"]: each for each in pool.obj.status.get("conditions", ())}
+    ready = sum(member.ready for member in members)
+    prior = {condition["type"]: condition for condition in pool.obj.status.get("conditions", ())}
     generation = pool.obj.generation
-    made = _conditions(pool, members, ready, wanted, lacks if _wanted(pool, 0) else "", image, full)
+    conditions = _conditions(
+        pool, members, ready, warm_count, pressure_message if _warm_count(pool, 0) else "", image, full
+    )
     return {
         "observedGeneration": generation,
-        "conditions": [dated(each, prior.get(each.type), generation, now) for each in made],
+        "conditions": [dated(condition, prior.get(condition.type), generation, now) for condition in conditions],
         "replicas": len(members) + coming,
         "readyReplicas": ready,
-        "outdatedReplicas": sum(each.stale for each in members),
+        "outdatedReplicas": sum(member.stale for member in members),
         "claimedReplicas": claimed,
     }
 
 
 def _conditions(
-    pool: Pool, members: Sequence[Member], ready: int, wanted: int, lacks: str, image: str, full: str
+    pool: Pool, members: Sequence[Member], ready: int, warm_count: int, pressure_message: str, image: str, full: str
 ) -> Iterator[Condition]:
-    trouble = next((f"{each.instance.memory.hostname}: {each.trouble}" for each in members if each.trouble), "")
+    trouble = next((f"{member.instance.memory.hostname}: {member.trouble}" for member in members if member.trouble), "")
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
         place = f"in namespace `{pool.obj.namespace}` (or it is being deleted, or can't be read)"
@@ -318,15 +331,15 @@ def _conditions(
         yield Condition("Accepted", "False", SHARED, message)
         yield Condition("Degraded", "True", SHARED, message)
         return
-    if lacks:
-        yield Condition("Ready", "False", "HostPressure", f"{lacks}: no member is kept")
-    elif ready >= wanted:
-        yield Condition("Ready", "True", "Filled", f"{ready} of {wanted} members are ready")
+    if pressure_message:
+        yield Condition("Ready", "False", "HostPressure", f"{pressure_message}: no member is kept")
+    elif ready >= warm_count:
+        yield Condition("Ready", "True", "Filled", f"{ready} of {warm_count} members are ready")
     else:
-        message = "; ".join(filter(None, (f"{ready} of {wanted} members are ready", trouble, full)))
+        message = "; ".join(filter(None, (f"{ready} of {warm_count} members are ready", trouble, full)))
         yield Condition("Ready", "False", "Filling", message)
     yield Condition("Accepted", "True", "Admitted")
-    if trouble and any(each.lacks_image for each in members):
+    if trouble and any(member.lacks_image for member in members):
         yield Condition("Degraded", "True", "ImagePullFailed", trouble)
     elif trouble:
         yield Condition("Degraded", "True", "MembersFail", trouble)
@@ -338,10 +351,10 @@ def _conditions(
 
 def sharing(pools: Iterable[Pool]) -> str:
     """Return the message why none of these pools, all of one template, may provide a sandbox; "" if they may."""
-    for each in pools:
-        if each.obj.deleted_at is None and (message := shares_volumes(each.template)):
-            name = each.spec.template_ref.name if each.spec else ""
-            return f"pool `{each.obj.name}` starts nothing: SandboxTemplate `{name}`: {message}"
+    for pool in pools:
+        if pool.obj.deleted_at is None and (message := shares_volumes(pool.template)):
+            name = pool.spec.template_ref.name if pool.spec else ""
+            return f"pool `{pool.obj.name}` starts nothing: SandboxTemplate `{name}`: {message}"
     return ""
 
 
@@ -355,8 +368,8 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
         return "", "poolPolicy is Require, and it names no SandboxTemplate"
     full: tuple[str, str] | None = None
     for _, pool in sorted(snapshot.pools.items()):
-        same = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
-        if pool.spec is None or not same or pool.spec.template_ref != spec.template_ref:
+        is_match = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
+        if pool.spec is None or not is_match or pool.spec.template_ref != spec.template_ref:
             continue
         uid, name = whole(pool.obj)
         most = pool.spec.max_replicas
@@ -376,25 +389,29 @@ def replicas(snapshot: Snapshot, uid: str) -> int:
 
 def ready_ones(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
     """Yield the members that may be claimed."""
-    for each in members:
-        if each.ready:
-            yield Warm(each.instance.uid, pool.obj.ref, each.instance.created_at)
+    for member in members:
+        if member.ready:
+            yield Warm(member.instance.uid, pool.obj.ref, member.instance.created_at)
 
 
 def retirements(
-    pool: Pool, members: Sequence[Member], retired: Iterable[Instance], *, crowded: bool, now: float
+    pool: Pool, members: Sequence[Member], retired: Iterable[Instance], *, is_crowded: bool, now: float
 ) -> Iterator[Retirement]:
     """Yield the reason of each of these retirements."""
-    known = {each.instance.uid: each for each in members}
-    for each in retired:
-        yield Retirement(each.uid, pool.obj.ref, _retirement_reason(pool, known[each.uid], crowded=crowded, now=now))
+    member_by_uid = {member.instance.uid: member for member in members}
+    for instance in retired:
+        yield Retirement(
+            instance.uid,
+            pool.obj.ref,
+            _retirement_reason(pool, member_by_uid[instance.uid], is_crowded=is_crowded, now=now),
+        )
 
 
-def _retirement_reason(pool: Pool, member: Member, *, crowded: bool, now: float) -> str:
+def _retirement_reason(pool: Pool, member: Member, *, is_crowded: bool, now: float) -> str:
     if pool.spec is not None and not waits(now, member.instance.created_at + pool.spec.max_age_seconds, float("inf")):
         return "age"
     if member.stale:
         return "outdated"
-    if crowded:
+    if is_crowded:
         return "room"
     return "unhealthy" if member.trouble else "scale_down"

@@ -29,14 +29,14 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
         yield Condition(TYPE, "True", "OtherUser", "the agent refuses connections of the sandbox's own user")
 
 
-def wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+def desired_agent(context: ReconcileContext) -> Iterator[tuple[str, str]]:
     """Yield the desired agent as text, if there is one."""
-    asked = context.rendered.agent if context.rendered else None
-    if asked is not None:
-        yield "agent", f"on port {PORT}, callers {asked.callers}, git {asked.git}, root {asked.root}"
+    agent = context.rendered.agent if context.rendered else None
+    if agent is not None:
+        yield "agent", f"on port {PORT}, callers {agent.callers}, git {agent.git}, root {agent.root}"
 
 
-def seen(context: ReconcileContext, container: Container) -> Iterator[tuple[str, str]]:
+def observed_agent(context: ReconcileContext, container: Container) -> Iterator[tuple[str, str]]:
     """Yield the agent of the container as text, if it has one or should have one."""
     if container.agent:
         yield "agent", f"runtime {container.agent}"

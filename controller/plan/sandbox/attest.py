@@ -12,7 +12,7 @@ from controller.kinds.runtime.container import ContainerConfig
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.network import networks
 from controller.plan.sandbox import drift
-from controller.plan.sandbox.lifecycle import asked_to_stop, rest
+from controller.plan.sandbox.lifecycle import asked_to_stop, rest_state
 from controller.policy.attest.attest import Fact, differing, facts, hides_processes
 from controller.policy.attest.mounted import unjudged
 from controller.policy.sandbox import Rendered
@@ -44,10 +44,10 @@ def decide(context: ReconcileContext) -> Decision | None:
     if rendered is None:
         return None
     if container is not None and container.state in ALIVE:
-        found = verdict(context)
-        return _stop(context, container, rendered, found.message) if _stops(found, rendered) else None
-    message = _held(context, rendered)
-    if not message or rest(context) is not None:
+        judgement = verdict(context)
+        return _stop(context, container, rendered, judgement.message) if _stops(judgement, rendered) else None
+    message = _hold_message(context, rendered)
+    if not message or rest_state(context) is not None:
         return None
     return Decision(context.memory, REASON, f"{message}; it waits for a change of its spec")
 
@@ -56,15 +56,17 @@ def restart_reason(context: ReconcileContext) -> tuple[str, str]:
     """Return the reason and message why only a restart mends a running container; empty ones if none does."""
     if context.container is not None and context.container.cgroups_lost:
         return drift.CGROUPS_LOST, drift.LOST_MESSAGE
-    found = verdict(context)
-    lacks = found.reason == MOUNTS_GONE and context.rendered is not None and not context.rendered.report_only
-    return (found.reason, found.message) if lacks else ("", "")
+    judgement = verdict(context)
+    needs_restart = (
+        judgement.reason == MOUNTS_GONE and context.rendered is not None and not context.rendered.report_only
+    )
+    return (judgement.reason, judgement.message) if needs_restart else ("", "")
 
 
 def condition(context: ReconcileContext) -> Condition:
     """Return the Secured condition."""
-    found = verdict(context)
-    return Condition("Secured", found.status, found.reason, found.message)
+    judgement = verdict(context)
+    return Condition("Secured", judgement.status, judgement.reason, judgement.message)
 
 
 def verdict(context: ReconcileContext) -> Verdict:
@@ -75,7 +77,7 @@ def verdict(context: ReconcileContext) -> Verdict:
     if rendered is None:
         return Verdict("Unknown", "Refused", "its spec is refused: there is nothing to compare with")
     if container is None or container.state not in ALIVE:
-        message = _held(context, rendered)
+        message = _hold_message(context, rendered)
         return (
             Verdict("False", REASON, message)
             if message
@@ -104,22 +106,22 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):
         return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
-    if context.memory.crashes < _RESTARTS and all(each.holds or each.is_missing for each in compared):
+    if context.memory.crashes < _RESTARTS and all(fact.holds or fact.is_missing for fact in compared):
         return Verdict("False", MOUNTS_GONE, f"{message}; a restart mounts it again", compared)
     return Verdict("False", REASON, message, compared)
 
 
 def _created(config: ContainerConfig, container: Container) -> ContainerConfig:
     """Return the config with the id of its own that the container was created with, if its image fits any user."""
-    own = f"{config.own_id}:{config.own_id}"
-    return replace(config, user=own) if config.own_id and container.user == own else config
+    own_user = f"{config.own_id}:{config.own_id}"
+    return replace(config, user=own_user) if config.own_id and container.user == own_user else config
 
 
-def _stops(found: Verdict, rendered: Rendered) -> bool:
-    return found.status == "False" and found.reason == REASON and not rendered.report_only
+def _stops(judgement: Verdict, rendered: Rendered) -> bool:
+    return judgement.status == "False" and judgement.reason == REASON and not rendered.report_only
 
 
-def _held(context: ReconcileContext, rendered: Rendered) -> str:
+def _hold_message(context: ReconcileContext, rendered: Rendered) -> str:
     """Return why it is not started again with its present configuration; "" if it may be."""
     generation, config_hash, message = context.memory.insecure
     return message if message and (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""

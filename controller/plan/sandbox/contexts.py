@@ -26,7 +26,7 @@ def listed(context: ReconcileContext) -> list[dict[str, str]]:
     return [{"name": name, "language": language} for name, language in activity.contexts]
 
 
-def ended(context: ReconcileContext) -> list[str]:
+def ended_contexts(context: ReconcileContext) -> list[str]:
     """Return the names of the contexts that ended with the last run, while the sandbox does not run."""
     container, status = context.container, context.obj.status
     earlier = list(status.get("endedContexts", ()))
@@ -34,7 +34,7 @@ def ended(context: ReconcileContext) -> list[str]:
         return earlier
     if container is not None and container.state in ALIVE:
         return []
-    return [str(each["name"]) for each in status.get("contexts", ())] or earlier
+    return [str(context_status["name"]) for context_status in status.get("contexts", ())] or earlier
 
 
 def with_ended(message: str, names: Sequence[str]) -> str:
@@ -48,8 +48,8 @@ def with_ended(message: str, names: Sequence[str]) -> str:
 
 def fields(context: ReconcileContext) -> Mapping[str, Any]:
     """Return the status fields; none where there are no contexts."""
-    found = {"contexts": listed(context), "endedContexts": ended(context)}
-    return {name: value for name, value in found.items() if value}
+    names = {"contexts": listed(context), "endedContexts": ended_contexts(context)}
+    return {name: value for name, value in names.items() if value}
 
 
 def _is_same_run(context: ReconcileContext, container: Container) -> bool:

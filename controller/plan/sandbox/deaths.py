@@ -24,8 +24,8 @@ _NOTED_SECONDS = 60.0
 
 def end_of(container: Container, memory: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
     """Return the end of an ended container's last run. `lost` is the time when the engine itself was away."""
-    known = memory.last_end
-    same = known is not None and known.container_id == container.id
+    recorded = memory.last_end
+    is_recorded = recorded is not None and recorded.container_id == container.id
     return Termination(
         container_id=container.id,
         exit_code=container.exit_code,
@@ -36,7 +36,7 @@ def end_of(container: Container, memory: InstanceState, lost: tuple[float, float
         generation=memory.changed[0],
         changed_at=memory.changed[1],
         restarts=memory.restarts,
-        log_since=known.finished_at if known is not None and same else 0.0,
+        log_since=recorded.finished_at if recorded is not None and is_recorded else 0.0,
     )
 
 
@@ -68,9 +68,9 @@ def _unseen(container: Container, memory: InstanceState) -> bool:
     An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of
     when it was: a process that ends at once has ended some milliseconds before its start (27 of 60 on a busy host).
     """
-    known = memory.last_end
-    if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
-        return known.started_at != container.started_at
+    recorded = memory.last_end
+    if recorded is not None and (recorded.container_id, recorded.finished_at) == (container.id, container.finished_at):
+        return recorded.started_at != container.started_at
     return container.started_at - container.finished_at > _NOTED_SECONDS
 
 
@@ -120,9 +120,9 @@ def observe_run(container: Container, memory: InstanceState) -> InstanceState:
 
 def observe_end(container: Container, memory: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> InstanceState:
     """Return the state with this end in it, counted once however often it is observed."""
-    known = memory.last_end
-    if known is not None and (known.container_id, known.finished_at) == (container.id, container.finished_at):
-        return _seen_again(container, known, memory, lost)
+    recorded = memory.last_end
+    if recorded is not None and (recorded.container_id, recorded.finished_at) == (container.id, container.finished_at):
+        return _seen_again(container, recorded, memory, lost)
     end = end_of(container, memory, lost)
     if is_ours(end):
         return replace(memory, last_end=end)
@@ -133,28 +133,28 @@ def observe_end(container: Container, memory: InstanceState, lost: tuple[float, 
 
 
 def _seen_again(
-    container: Container, known: Termination, memory: InstanceState, lost: tuple[float, float]
+    container: Container, recorded: Termination, memory: InstanceState, lost: tuple[float, float]
 ) -> InstanceState:
     """Return the state with a crash taken back that turns out to be the engine's own shutdown."""
-    by_itself = known.reason == _by_exit_code(known.exit_code)
+    by_itself = recorded.reason == _by_exit_code(recorded.exit_code)
     if not by_itself or not _went_with_engine(container, memory, lost):
         return memory
-    return replace(memory, last_end=replace(known, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
+    return replace(memory, last_end=replace(recorded, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
 
 
 def observe_removal(ends: Mapping[str, End], memory: InstanceState) -> InstanceState:
     """Return the state with the end of a run whose container is gone, if the engine reported it. It is no crash."""
     container_id, started_at = memory.run
-    found, known = ends.get(container_id), memory.last_end
-    if found is None or (known is not None and (known.container_id, known.started_at) == memory.run):
+    reported, recorded = ends.get(container_id), memory.last_end
+    if reported is None or (recorded is not None and (recorded.container_id, recorded.started_at) == memory.run):
         return memory
-    asked = memory.asked_to_stop == memory.run
+    is_requested = memory.asked_to_stop == memory.run
     end = Termination(
         container_id=container_id,
-        exit_code=found.exit_code,
-        reason=memory.stop_reason if asked else _by_exit_code(found.exit_code),
+        exit_code=reported.exit_code,
+        reason=memory.stop_reason if is_requested else _by_exit_code(reported.exit_code),
         started_at=started_at,
-        finished_at=found.finished_at,
+        finished_at=reported.finished_at,
         generation=memory.changed[0],
         changed_at=memory.changed[1],
         restarts=memory.restarts,

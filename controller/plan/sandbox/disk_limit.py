@@ -28,8 +28,9 @@ def over_limit(snapshot: Snapshot) -> frozenset[str]:
         uid
         for uid, instance in snapshot.instances.items()
         if instance.reserves.disk_bytes
-        for each in snapshot.observed.containers.get(uid, ())
-        if each.id in snapshot.layers and 0 < limit_of(snapshot, uid) < (snapshot.layers[each.id].used_bytes or 0)
+        for container in snapshot.observed.containers.get(uid, ())
+        if container.id in snapshot.layers
+        and 0 < limit_of(snapshot, uid) < (snapshot.layers[container.id].used_bytes or 0)
     )
 
 
@@ -66,17 +67,16 @@ def observe(context: ReconcileContext) -> InstanceState:
 
 def exceeded(context: ReconcileContext) -> bool:
     """Return True if it wrote more than its limit in this generation of its spec."""
-    generation, written = context.memory.overfull
-    return bool(written) and generation == context.obj.generation
+    generation, written_bytes = context.memory.overfull
+    return bool(written_bytes) and generation == context.obj.generation
 
 
 def limit_message(context: ReconcileContext) -> str:
     """Return the message of a sandbox beyond its limit."""
     limits = context.rendered.config.limits if context.rendered else None
-    allowed = f" (limits.disk is {format_bytes(limits.disk_bytes)})" if limits and limits.disk_bytes else ""
-    return (
-        f"it wrote {format_bytes(context.memory.overfull[1])} to disk{allowed}; it starts again when its spec changes"
-    )
+    limit_text = f" (limits.disk is {format_bytes(limits.disk_bytes)})" if limits and limits.disk_bytes else ""
+    usage = format_bytes(context.memory.overfull[1])
+    return f"it wrote {usage} to disk{limit_text}; it starts again when its spec changes"
 
 
 def condition(context: ReconcileContext) -> Condition:
@@ -102,8 +102,8 @@ def _soft_limit(context: ReconcileContext) -> int:
     if context.rendered is None or context.obj.kind != "Sandbox":
         return 0
     config = context.rendered.config
-    held = in_memory(config) or config.storage_bytes
-    return 0 if held else config.limits.disk_bytes
+    is_enforced = in_memory(config) or config.storage_bytes
+    return 0 if is_enforced else config.limits.disk_bytes
 
 
 def _not_measured(trouble: str) -> str:
@@ -114,5 +114,5 @@ def _not_measured(trouble: str) -> str:
 
 
 def _why(context: ReconcileContext) -> str:
-    found = context.rendered.disk if context.rendered else None
-    return found.words if found else "not tried yet on this engine"
+    disk = context.rendered.disk if context.rendered else None
+    return disk.words if disk else "not tried yet on this engine"

@@ -28,40 +28,42 @@ LOST_MESSAGE = "its processes were moved out of its cgroup: nothing limits them,
 DEFAULT_SHARES = 1024
 
 
-def limit_differences(wanted: Limits, found: Limits) -> Iterator[tuple[str, str, str]]:
+def limit_differences(desired: Limits, observed: Limits) -> Iterator[tuple[str, str, str]]:
     """Yield (field, found, wanted) for each limit that is not in force."""
-    if wanted.cpu_millicores != found.cpu_millicores:
-        yield "cpu", format_cpu(found.cpu_millicores), format_cpu(wanted.cpu_millicores)
-    if not 0 <= wanted.memory_bytes - found.memory_bytes < _PAGE_BYTES:
-        yield "memory", format_bytes(found.memory_bytes), format_bytes(wanted.memory_bytes)
-    if wanted.pids != found.pids:
-        yield "pids", str(found.pids), str(wanted.pids)
-    if shares_differ(wanted, found):
-        yield "cpuShares", str(found.cpu_shares), str(wanted.cpu_shares or DEFAULT_SHARES)
+    if desired.cpu_millicores != observed.cpu_millicores:
+        yield "cpu", format_cpu(observed.cpu_millicores), format_cpu(desired.cpu_millicores)
+    if not 0 <= desired.memory_bytes - observed.memory_bytes < _PAGE_BYTES:
+        yield "memory", format_bytes(observed.memory_bytes), format_bytes(desired.memory_bytes)
+    if desired.pids != observed.pids:
+        yield "pids", str(observed.pids), str(desired.pids)
+    if shares_differ(desired, observed):
+        yield "cpuShares", str(observed.cpu_shares), str(desired.cpu_shares or DEFAULT_SHARES)
 
 
-def charged(wanted: Limits, container: Container) -> Limits:
+def charged(desired: Limits, container: Container) -> Limits:
     """Return the limits that a container gets: less memory by what was in its folders in memory before it started.
 
     Those pages are charged to nobody, so with the whole limit it would have more than that.
     """
-    uncharged = sum(each.uncharged_bytes for each in container.bound)
+    uncharged = sum(mount.uncharged_bytes for mount in container.bound)
     if uncharged < _UNCHARGED_BYTES:
-        return wanted
-    memory_bytes = max(wanted.memory_bytes - uncharged // _PAGE_BYTES * _PAGE_BYTES, MEMORY_MIN_BYTES)
-    return replace(wanted, memory_bytes=min(memory_bytes, wanted.memory_bytes))
+        return desired
+    memory_bytes = max(desired.memory_bytes - uncharged // _PAGE_BYTES * _PAGE_BYTES, MEMORY_MIN_BYTES)
+    return replace(desired, memory_bytes=min(memory_bytes, desired.memory_bytes))
 
 
-def differences(wanted: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
+def differences(desired: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
     """Yield (field, found, wanted) for all that an update in place resets."""
     if container.limits is not None:
-        yield from limit_differences(charged(wanted, container), container.limits)
+        yield from limit_differences(charged(desired, container), container.limits)
     yield from _out_of_band_differences(container)
 
 
-def network_differences(wanted: tuple[str, ...], found: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def network_differences(desired: tuple[str, ...], observed: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the networks to detach, and those to attach. Detaching comes first."""
-    return tuple(each for each in found if each not in wanted), tuple(each for each in wanted if each not in found)
+    return tuple(network for network in observed if network not in desired), tuple(
+        network for network in desired if network not in observed
+    )
 
 
 def needs_new_container(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
@@ -74,13 +76,13 @@ def needs_new_container(context: ReconcileContext, container: Container, rendere
         return "spec.template changed"
     if changed == ["image"]:
         return f"spec.template.image changed from {container.image} to {rendered.config.image}"
-    own = context.spec is not None and context.spec.security_level is not None
-    return ", ".join(_field(name, own) for name in changed) + " changed"
+    has_own_level = context.spec is not None and context.spec.security_level is not None
+    return ", ".join(_field(name, has_own_level) for name in changed) + " changed"
 
 
-def _field(name: str, own: bool) -> str:
-    """Return the path of a field in the spec; `own`: the level is set by the sandbox itself."""
-    if own and name == "security_level":
+def _field(name: str, has_own_level: bool) -> str:
+    """Return the path of a field in the spec; `has_own_level`: the level is set by the sandbox itself."""
+    if has_own_level and name == "security_level":
         return "spec.securityLevel"
     return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{to_camel(name)}"
 
@@ -98,33 +100,33 @@ def _older_agent(container: Container, rendered: Rendered) -> bool:
 
 def _out_of_band_differences(container: Container) -> Iterator[tuple[str, str, str]]:
     """Yield (field, found, wanted) for each setting that an update resets."""
-    found = container.out_of_band
-    if found.swap_bytes:
-        yield "swap", "unlimited" if found.swap_bytes < 0 else format_bytes(found.swap_bytes), "0"
-    if found.restart_policy != "no":
-        yield "restartPolicy", found.restart_policy, "no"
+    settings = container.out_of_band
+    if settings.swap_bytes:
+        yield "swap", "unlimited" if settings.swap_bytes < 0 else format_bytes(settings.swap_bytes), "0"
+    if settings.restart_policy != "no":
+        yield "restartPolicy", settings.restart_policy, "no"
 
 
-def shares_differ(wanted: Limits, found: Limits) -> bool:
+def shares_differ(desired: Limits, observed: Limits) -> bool:
     """Return True if the CPU shares are not the desired ones; unset is the engine's default."""
-    return (found.cpu_shares or DEFAULT_SHARES) != (wanted.cpu_shares or DEFAULT_SHARES)
+    return (observed.cpu_shares or DEFAULT_SHARES) != (desired.cpu_shares or DEFAULT_SHARES)
 
 
 def lasting(container: Container | None) -> str:
     """Return the out-of-band settings that only a new container resets, as text; "" for none."""
     if container is None:
         return ""
-    held = (("CPUs", container.out_of_band.cpus), ("memory nodes", container.out_of_band.memory_nodes))
-    return " and ".join(f"{what} {which}" for what, which in held if which)
+    bindings = (("CPUs", container.out_of_band.cpus), ("memory nodes", container.out_of_band.memory_nodes))
+    return " and ".join(f"{what} {which}" for what, which in bindings if which)
 
 
 def degraded(container: Container | None) -> Condition | None:
     """Return the condition of a container that is bound to CPUs or memory nodes; None: it is not."""
-    held = lasting(container)
-    if not held:
+    bindings = lasting(container)
+    if not bindings:
         return None
     message = (
-        f"somebody bound it to the {held} (`docker update`), which the engine cannot reset; "
+        f"somebody bound it to the {bindings} (`docker update`), which the engine cannot reset; "
         "suspend and resume it (`paddock set run-state`) to have it created again"
     )
     return Condition("Degraded", "True", "CpusetByHand", message)

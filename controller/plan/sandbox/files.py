@@ -33,12 +33,12 @@ _ELSEWHERE = "the engine is on another machine, where this daemon can't hold fol
 
 def held_folders(container: Container) -> tuple[BoundMount, ...]:
     """Return the folders in memory that this host holds for a container."""
-    return tuple(each for each in container.bound if each.kind in IN_MEMORY and each.origin)
+    return tuple(mount for mount in container.bound if mount.kind in IN_MEMORY and mount.origin)
 
 
 def is_older(container: Container, rendered: Rendered) -> bool:
     """Return True if the engine holds its folders in memory, though this host would in a new container."""
-    folders = {each.path for each in rendered.config.memory_mounts}
+    folders = {memory_mount.path for memory_mount in rendered.config.memory_mounts}
     return bool(folders) and not folders <= set(container.slots)
 
 
@@ -49,7 +49,7 @@ def is_renewed(context: ReconcileContext, container: Container, rendered: Render
 
 def with_check(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
     """Return the decision to stop a sandbox for longer, with a check before it that its files can be saved."""
-    stops = any(isinstance(each, SignalContainer) for each in decision.actions)
+    stops = any(isinstance(action, SignalContainer) for action in decision.actions)
     if not stops or not keeps_files(context.spec) or not held_folders(container):
         return decision
     check = CheckFiles(context.obj.uid, container.name, container.id, "files in memory are kept")
@@ -68,12 +68,12 @@ def blocked_stop(context: ReconcileContext) -> Decision | None:
 
 def save(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
     """Return the decision for a stopped sandbox, with its files saved, or dropped."""
-    held = held_folders(container)
-    if not held or context.obj.kind != "Sandbox":
+    folders = held_folders(container)
+    if not folders or context.obj.kind != "Sandbox":
         return decision
     uid, name, failure = context.obj.uid, container.name, context.memory.failure
     if not keeps_files(context.spec):
-        if not any(each.keeps_files for each in held):
+        if not any(folder.keeps_files for folder in folders):
             return decision  # its host drops them after a moment
         return replace(decision, actions=(*decision.actions, SaveFiles(uid, name, "onSuspend is Discard", keep=False)))
     if (
@@ -101,7 +101,7 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
     rendered, container, failure = context.rendered, context.container, context.memory.failure
     if context.obj.kind != "Sandbox" or rendered is None or context.blind:
         return
-    if not rendered.config.tmpfs and not any(each.kind == "memory" for each in rendered.config.mounts):
+    if not rendered.config.tmpfs and not any(mount.kind == "memory" for mount in rendered.config.mounts):
         return
     if not keeps_files(context.spec):
         yield Condition(TYPE, "False", "Discarded", _DISCARDS)

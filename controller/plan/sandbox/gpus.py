@@ -25,10 +25,10 @@ def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: Insta
     listed = snapshot.observed.facts.gpus
     if not listed or rendered is None or not rendered.config.gpus:
         return False
-    named = rendered.config.gpus_named
-    if named and set(memory.gpus) != set(named):
+    requested = rendered.config.gpus_named
+    if requested and set(memory.gpus) != set(requested):
         return True
-    return not memory.gpus or not set(memory.gpus) <= set(listed) - _others(snapshot.instances, uid)
+    return not memory.gpus or not set(memory.gpus) <= set(listed) - _devices_of_others(snapshot.instances, uid)
 
 
 def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
@@ -37,32 +37,34 @@ def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     listed, uid = snapshot.observed.facts.gpus, context.obj.uid
     if not decision.actions and not listed:
         return decision
-    made = next((each for each in decision.actions if isinstance(each, CreateContainer) and each.uid == uid), None)
-    if made is not None and not made.config.gpus and decision.memory.gpus:
+    creation = next(
+        (action for action in decision.actions if isinstance(action, CreateContainer) and action.uid == uid), None
+    )
+    if creation is not None and not creation.config.gpus and decision.memory.gpus:
         return replace(decision, memory=replace(decision.memory, gpus=()))
     if not listed or context.rendered is None or not context.rendered.config.gpus:
         return decision
-    taken = _others(snapshot.instances, uid) | builder.gpus
-    if made is None:
-        starts = any(isinstance(each, StartContainer) and each.uid == uid for each in decision.actions)
-        clash = starts and not taken.isdisjoint(decision.memory.gpus)
+    used_devices = _devices_of_others(snapshot.instances, uid) | builder.gpus
+    if creation is None:
+        starts = any(isinstance(action, StartContainer) and action.uid == uid for action in decision.actions)
+        clash = starts and not used_devices.isdisjoint(decision.memory.gpus)
         return _wait(context, "its GPUs were just given to another sandbox", context.now) if clash else decision
-    named = made.config.gpus_named
-    free = [each for each in listed if each not in taken and (not named or each in named)]
-    own = [each for each in free if each in context.memory.gpus]
-    chosen = (*own, *(each for each in free if each not in own))[: made.config.gpus]
-    if len(chosen) < made.config.gpus:
-        message = _too_few(made.config, free, len(listed))
+    requested = creation.config.gpus_named
+    free = [device for device in listed if device not in used_devices and (not requested or device in requested)]
+    former = [device for device in free if device in context.memory.gpus]
+    chosen = (*former, *(device for device in free if device not in former))[: creation.config.gpus]
+    if len(chosen) < creation.config.gpus:
+        message = _too_few(creation.config, free, len(listed))
         return _wait(context, message, context.now + _AGAIN_SECONDS)
     builder.gpus |= set(chosen)
-    actions = tuple(_with(each, chosen) if each is made else each for each in decision.actions)
+    actions = tuple(_with(action, chosen) if action is creation else action for action in decision.actions)
     return replace(decision, actions=actions, memory=replace(decision.memory, gpus=tuple(sorted(chosen))))
 
 
 def _too_few(config: ContainerConfig, free: Sequence[str], listed: int) -> str:
     if config.gpus_named:
-        taken = ", ".join(each for each in config.gpus_named if each not in free)
-        return f"GPU {taken} is used by another sandbox, or no longer listed by the operator"
+        used_devices = ", ".join(device for device in config.gpus_named if device not in free)
+        return f"GPU {used_devices} is used by another sandbox, or no longer listed by the operator"
     return f"{config.gpus} GPUs asked, {len(free)} of the {listed} that the operator lists are free"
 
 
@@ -75,11 +77,11 @@ def _wait(context: ReconcileContext, message: str, until: float) -> Decision:
     return Decision(context.memory, REASON, message, until=until)
 
 
-def _others(instances: Mapping[str, Instance], uid: str) -> set[str]:
+def _devices_of_others(instances: Mapping[str, Instance], uid: str) -> set[str]:
     """Return the devices that all other objects hold now."""
     return {
         device
-        for other, each in instances.items()
-        if other != uid and each.reserves.gpus
-        for device in each.memory.gpus
+        for other_uid, instance in instances.items()
+        if other_uid != uid and instance.reserves.gpus
+        for device in instance.memory.gpus
     }

@@ -14,7 +14,7 @@ from controller.kinds.planning.action import Action, HibernateContainer, Unpause
 from controller.kinds.planning.instance_record import Hibernation, InstanceState
 from controller.kinds.planning.outcome import NOT_HIBERNATED
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.backoff import held
+from controller.plan.common.backoff import is_backing_off
 from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.sandbox import drift, files, idle
 from controller.policy.sandbox import Rendered
@@ -42,7 +42,7 @@ def on_idle(context: ReconcileContext, evicted_for: tuple[str, ...]) -> str:
     return "Hibernate" if choice != "Suspend" and not evicted_for and _is_possible(context) else "Suspend"
 
 
-def begun(context: ReconcileContext) -> Hibernation | None:
+def begun_hibernation(context: ReconcileContext) -> Hibernation | None:
     """Return the record of a hibernation that begins now."""
     return None if context.container is None else Hibernation(run_of(context.container), context.now)
 
@@ -90,8 +90,8 @@ def keep(context: ReconcileContext, container: Container, rendered: Rendered) ->
         blocked = files.blocked_stop(context) if hibernation.phase == "Ending" else None
         failure = memory.failure
         why = failure.message if failure is not None else ""
-        more, until = (f"; it is not suspended: {why}", blocked.until) if blocked is not None else ("", None)
-        return Decision(memory, HIBERNATED, message(context, container) + more, until=until, deferred=deferred)
+        suffix, until = (f"; it is not suspended: {why}", blocked.until) if blocked is not None else ("", None)
+        return Decision(memory, HIBERNATED, message(context, container) + suffix, until=until, deferred=deferred)
     if container.state is State.RUNNING:
         if context.activity is not None and context.activity.open:
             return Decision(memory, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
@@ -176,7 +176,9 @@ def _is_possible(context: ReconcileContext) -> bool:
     """Return True if its host can hibernate it, as far as is known."""
     failure = context.memory.failure
     failed = failure is not None and failure.reason == NOT_HIBERNATED and failure.count >= _TRIES
-    return context.hibernation.available and not (failed and held(failure, context.obj.generation, context.deleting))
+    return context.hibernation.available and not (
+        failed and is_backing_off(failure, context.obj.generation, context.deleting)
+    )
 
 
 def _unable(context: ReconcileContext) -> Decision:

@@ -55,11 +55,11 @@ def stop_reason(context: ReconcileContext) -> tuple[str, str]:
 
 def observe(context: ReconcileContext) -> Idleness:
     """Return its idleness, with the state updated."""
-    memory, seen = context.memory, context.activity or _UNSEEN
+    memory, activity = context.memory, context.activity or _UNSEEN
     if memory.idled_generation:
-        if asleep(context) and (context.stays_hibernated or not seen.asking):
+        if asleep(context) and (context.stays_hibernated or not activity.asking):
             return _asleep(context)
-        return Idleness(replace(memory, idled_generation=0, evicted=()), woken=bool(seen.asking))
+        return Idleness(replace(memory, idled_generation=0, evicted=()), woken=bool(activity.asking))
     timeout = pressure.timeout_seconds(context.spec, context.short_of)
     if timeout is None or context.spec is None or context.spec.run_state != "Running":
         return Idleness(memory)
@@ -68,9 +68,11 @@ def observe(context: ReconcileContext) -> Idleness:
     container = context.container
     if container is None or container.state is not State.RUNNING or was_asked_to_stop(container, memory):
         return Idleness(memory, noting)
-    if seen.open:
+    if activity.open:
         return Idleness(memory, noting)
-    since = max(seen.last_at, *(each for each in _times(use, container, context.now) if each not in seen.void))
+    since = max(
+        activity.last_at, *(moment for moment in _times(use, container, context.now) if moment not in activity.void)
+    )
     if since > context.now:  # the clock was set back, or the engine's is ahead
         return Idleness(memory, _earlier(noting, min(since, context.now + timeout)))
     return _judged(context, memory, container, since, timeout, noting)
@@ -112,44 +114,48 @@ def _judged(
         return Idleness(memory, _earlier(noting, due))
     if newest.at < due:
         return Idleness(memory, noting, sample=since)
-    if _busy(mark, newest):
-        used = StoredUse(newest.at, False, context.now, context.obj.generation)
-        return Idleness(replace(memory, use=used), timer=newest.at + timeout)
+    if _is_busy(mark, newest):
+        use = StoredUse(newest.at, False, context.now, context.obj.generation)
+        return Idleness(replace(memory, use=use), timer=newest.at + timeout)
     return Idleness(memory, due=True)
 
 
 def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
     """Return the use that the store is to keep, and the time of the next write."""
-    kept, seen, now, generation = context.memory.use, context.activity, context.now, context.obj.generation
-    is_open = seen is not None and seen.open > 0
-    if kept is None or kept.generation != generation:
+    stored, activity, now, generation = context.memory.use, context.activity, context.now, context.obj.generation
+    is_open = activity is not None and activity.open > 0
+    if stored is None or stored.generation != generation:
         return StoredUse(now, is_open, now, generation), None
-    if seen is None:
+    if activity is None:
         # The previous daemon had streams open: they ended with it, or their commands still run. Count from now.
-        return (StoredUse(now, False, now, generation), None) if kept.open else (kept, None)
-    if kept.at in seen.void:  # before the clock jumped
-        return StoredUse(now if is_open else seen.last_at, is_open, now, generation), None
-    if (is_open and kept.open) or (not is_open and not kept.open and seen.last_at <= kept.at):
-        return kept, None
-    may = kept.noted_at + NOTE_SECONDS
-    if kept.noted_at <= now < may:
-        return kept, may
-    return StoredUse(now if is_open else max(kept.at, seen.last_at), is_open, now, generation), None
+        return (StoredUse(now, False, now, generation), None) if stored.open else (stored, None)
+    if stored.at in activity.void:  # before the clock jumped
+        return StoredUse(now if is_open else activity.last_at, is_open, now, generation), None
+    if (is_open and stored.open) or (not is_open and not stored.open and activity.last_at <= stored.at):
+        return stored, None
+    may = stored.noted_at + NOTE_SECONDS
+    if stored.noted_at <= now < may:
+        return stored, may
+    return StoredUse(now if is_open else max(stored.at, activity.last_at), is_open, now, generation), None
 
 
-def _samples(seen: Activity, container: Container, since: float) -> tuple[CpuSample | None, CpuSample | None]:
+def _samples(activity: Activity, container: Container, since: float) -> tuple[CpuSample | None, CpuSample | None]:
     """Return the first and the newest sample of this run since then."""
     run = (container.id, container.started_at)
-    found = [each for each in (seen.mark, seen.cpu) if each is not None and each.run == run and each.at >= since]
-    return (found[0], found[-1]) if found else (None, None)
+    samples = [
+        sample
+        for sample in (activity.mark, activity.cpu)
+        if sample is not None and sample.run == run and sample.at >= since
+    ]
+    return (samples[0], samples[-1]) if samples else (None, None)
 
 
-def _busy(mark: CpuSample, newest: CpuSample) -> bool:
+def _is_busy(mark: CpuSample, newest: CpuSample) -> bool:
     """Return True if it used more CPU than the floor; unknown counts as use."""
     if mark.seconds is None or newest.seconds is None:
         return True
     return newest.seconds - mark.seconds > CPU_FLOOR_CORES * (newest.at - mark.at)
 
 
-def _earlier(one: float | None, other: float) -> float:
-    return other if one is None else min(one, other)
+def _earlier(first: float | None, second: float) -> float:
+    return second if first is None else min(first, second)

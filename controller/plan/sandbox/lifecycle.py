@@ -44,30 +44,30 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
     was_expired = expired(context)
     context = replace_if_changed(context, memory=_notice_deadline(context))
     if expired(context):
-        made = _with_deadline(context, decide(context))
-        return made if was_expired else made.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
+        decision = _with_deadline(context, decide(context))
+        return decision if was_expired else decision.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
     was_overfull = disk_limit.exceeded(context)
     context = replace_if_changed(context, memory=disk_limit.observe(context))
     if disk_limit.exceeded(context):
-        made = _with_deadline(context, decide(context))
+        decision = _with_deadline(context, decide(context))
         return (
-            made
+            decision
             if was_overfull
-            else made.with_event(context.event(disk_limit.REASON, disk_limit.limit_message(context), warning=True))
+            else decision.with_event(context.event(disk_limit.REASON, disk_limit.limit_message(context), warning=True))
         )
-    found = idle.observe(context)
-    context = replace_if_changed(context, memory=found.memory)
-    blocked = files.blocked_stop(context) if found.due and _suspends_idle(context) else None
-    if found.due and blocked is None:
+    idleness = idle.observe(context)
+    context = replace_if_changed(context, memory=idleness.memory)
+    blocked = files.blocked_stop(context) if idleness.due and _suspends_idle(context) else None
+    if idleness.due and blocked is None:
         return _reap_idle(context, decide)
-    made = _with_deadline(context, decide(context))
+    decision = _with_deadline(context, decide(context))
     if blocked is not None and blocked.until is not None:
-        made = made.with_timer(blocked.until)
-    made = replace_if_changed(made, sample=found.sample, hold=made.hold or _hold(context, made))
-    if found.woken:
+        decision = decision.with_timer(blocked.until)
+    decision = replace_if_changed(decision, sample=idleness.sample, hold=decision.hold or _hold(context, decision))
+    if idleness.woken:
         word = "hibernated" if hibernation.is_frozen(context) else "suspended"
-        made = made.with_event(context.event("Woken", f"{word} when idle, and asked for again"))
-    return made if found.timer is None else made.with_timer(found.timer)
+        decision = decision.with_event(context.event("Woken", f"{word} when idle, and asked for again"))
+    return decision if idleness.timer is None else decision.with_timer(idleness.timer)
 
 
 def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
@@ -86,33 +86,33 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
         idled_generation=context.obj.generation,
         idled_at=context.now,
         evicted=evicted_for,
-        hibernation=hibernation.begun(context) if on_idle == "Hibernate" else None,
+        hibernation=hibernation.begun_hibernation(context) if on_idle == "Hibernate" else None,
     )
     context = replace(context, memory=memory)
     reason, message = idle.stop_reason(context)
-    made = _with_deadline(context, decide(context))
+    decision = _with_deadline(context, decide(context))
     evicted = reason == idle.EVICTED
     outcome = "hibernated; the next use wakes it"
     if on_idle != "Hibernate":
         outcome = "suspended; the next `paddock exec` starts it"
     event = context.event(reason, f"{message}: {outcome}", warning=evicted)
     reaped = "pressure" if evicted else "idle"
-    return replace(made.with_event(event), reaped=reaped, hold=made.hold or _hold(context, made))
+    return replace(decision.with_event(event), reaped=reaped, hold=decision.hold or _hold(context, decision))
 
 
 def _suspends_idle(context: ReconcileContext) -> bool:
     return hibernation.on_idle(context, pressure.short_of(context)) == "Suspend"
 
 
-def _hold(context: ReconcileContext, made: Decision) -> Run | None:
+def _hold(context: ReconcileContext, decision: Decision) -> Run | None:
     """Return the run that nobody may begin to use any more, because idleness ends it."""
     container = context.container
-    if container is None or container.state not in ALIVE or made.memory.stop_reason not in idle.REASONS:
+    if container is None or container.state not in ALIVE or decision.memory.stop_reason not in idle.REASONS:
         return None
-    return (container.id, container.started_at) if was_asked_to_stop(container, made.memory) else None
+    return (container.id, container.started_at) if was_asked_to_stop(container, decision.memory) else None
 
 
-def rest(context: ReconcileContext) -> Rest | None:
+def rest_state(context: ReconcileContext) -> Rest | None:
     """Return why it is not to run, None if it is to."""
     spec = context.spec
     if context.stays_hibernated and hibernation.is_frozen(context):
@@ -154,11 +154,11 @@ def stop(
     grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else 10
     if context.unconfined and context.network.on_guard_lost != "report":
         return None
-    asked = was_asked_to_stop(container, context.memory)
+    was_asked = was_asked_to_stop(container, context.memory)
     until = context.memory.asked_to_stop_at + grace
-    if asked and waits(context.now, until, grace):
+    if was_asked and waits(context.now, until, grace):
         return Decision(context.memory, reason, f"asked to stop ({why}); killed if still there by then", until=until)
-    if asked or grace == 0:
+    if was_asked or grace == 0:
         return None
     actions: list[Action] = []
     if container.state is State.PAUSED:  # a frozen process cannot act on a signal
@@ -195,52 +195,52 @@ def _notice_deadline(context: ReconcileContext) -> InstanceState:
 
 def _deadline(context: ReconcileContext) -> float | None:
     """Return the time of its deadline. A start in the future means that the clock was set back: it counts from now."""
-    allowed = context.spec.lifecycle.active_deadline_seconds if context.spec else None
-    if allowed is None or not context.memory.first_start:
+    deadline_seconds = context.spec.lifecycle.active_deadline_seconds if context.spec else None
+    if deadline_seconds is None or not context.memory.first_start:
         return None
-    return min(context.memory.first_start, context.now) + allowed
+    return min(context.memory.first_start, context.now) + deadline_seconds
 
 
-def _with_deadline(context: ReconcileContext, made: Decision) -> Decision:
+def _with_deadline(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with its first start and its deadline as a timer, or with the TTL of a finished one."""
     lifecycle = context.spec.lifecycle if context.spec else None
     if lifecycle is None:
-        return made
-    if made.finished:
-        made = replace_if_changed(
-            made, memory=replace_if_changed(made.memory, first_start=0.0)
+        return decision
+    if decision.finished:
+        decision = replace_if_changed(
+            decision, memory=replace_if_changed(decision.memory, first_start=0.0)
         )  # another run counts from its own start
-        return made if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, made)
+        return decision if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, decision)
     if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
-        return made
-    made = replace_if_changed(made, memory=_started(context, made))
-    due = _deadline(replace_if_changed(context, memory=made.memory))
-    return made if due is None or expired(context) else made.with_timer(due)
+        return decision
+    decision = replace_if_changed(decision, memory=_started(context, decision))
+    due = _deadline(replace_if_changed(context, memory=decision.memory))
+    return decision if due is None or expired(context) else decision.with_timer(due)
 
 
-def _started(context: ReconcileContext, made: Decision) -> InstanceState:
+def _started(context: ReconcileContext, decision: Decision) -> InstanceState:
     """Return the state with its first start: the one decided now, or that of a run that goes on.
 
     A run that began before the sandbox was created was claimed with it, and the time before is not the sandbox's.
     """
     container = context.container
-    if made.memory.first_start:
-        return made.memory
-    if any(isinstance(each, StartContainer) for each in made.actions):
-        return replace(made.memory, first_start=context.now)
-    if container is not None and container.state in ALIVE and not was_asked_to_stop(container, made.memory):
+    if decision.memory.first_start:
+        return decision.memory
+    if any(isinstance(action, StartContainer) for action in decision.actions):
+        return replace(decision.memory, first_start=context.now)
+    if container is not None and container.state in ALIVE and not was_asked_to_stop(container, decision.memory):
         claimed_at = min(context.obj.created_at, context.now)
-        return replace(made.memory, first_start=max(container.started_at, claimed_at))
-    return made.memory
+        return replace(decision.memory, first_start=max(container.started_at, claimed_at))
+    return decision.memory
 
 
-def _expire_finished(context: ReconcileContext, made: Decision) -> Decision:
+def _expire_finished(context: ReconcileContext, decision: Decision) -> Decision:
     """Delete a finished sandbox when its TTL is over, or set the timer for it."""
     assert context.spec is not None
-    end, ttl = made.memory.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
-    finished_at = max(end.finished_at if end else 0.0, made.memory.expired_at if expired(context) else 0.0)
+    end, ttl = decision.memory.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
+    finished_at = max(end.finished_at if end else 0.0, decision.memory.expired_at if expired(context) else 0.0)
     due = min(finished_at, context.now) + ttl
     if context.now < due:
-        return made.with_timer(due)
+        return decision.with_timer(due)
     event = context.event("TTLExpired", f"deleted {ttl} s after it finished (ttlSecondsAfterFinished)")
-    return replace(made, delete=True, reaped="ttl", events=(*made.events, event))
+    return replace(decision, delete=True, reaped="ttl", events=(*decision.events, event))

@@ -16,27 +16,27 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
     """Yield the ModelsReachable condition of a sandbox that names models."""
     if context.spec is None or not context.spec.models:
         return
-    container, found = context.container, context.models
+    container, models = context.container, context.models
     if container is None or container.state not in (State.RUNNING, State.PAUSED):
         yield Condition(TYPE, "Unknown", "NotRunning", "the gateway listens in it while it runs")
-    elif found is None:
+    elif models is None:
         yield Condition(TYPE, "Unknown", "Pending", "the gateway does not listen in it yet")
-    elif found.reason == LISTENING:
+    elif models.reason == LISTENING:
         yield Condition(TYPE, "True", LISTENING, f"at http://127.0.0.1:{PORT}")
     else:
-        yield Condition(TYPE, "False", found.reason, found.message)
+        yield Condition(TYPE, "False", models.reason, models.message)
 
 
-def wanted(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+def desired_models(context: ReconcileContext) -> Iterator[tuple[str, str]]:
     """Yield the models that it may use as text, if it names any."""
     if context.spec is not None and context.spec.models:
-        yield "models", ", ".join(_text(each) for each in context.spec.models)
+        yield "models", ", ".join(_text(model) for model in context.spec.models)
 
 
-def seen(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+def observed_models(context: ReconcileContext) -> Iterator[tuple[str, str]]:
     """Yield the state of its listener as text, if it names models."""
-    for each in condition(context):
-        yield "models", f"{each.reason}: {each.message}" if each.message else each.reason
+    for reachable in condition(context):
+        yield "models", f"{reachable.reason}: {reachable.message}" if reachable.message else reachable.reason
 
 
 def _text(source: ModelSource) -> str:

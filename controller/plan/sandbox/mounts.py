@@ -23,24 +23,24 @@ from controller.policy.sandbox import Rendered
 REASON = "MountsMissing"
 
 
-def wanted(context: ReconcileContext, rendered: Rendered) -> tuple[Mount, ...]:
+def desired_mounts(context: ReconcileContext, rendered: Rendered) -> tuple[Mount, ...]:
     """Return the mounts of its container, or of the next one if it has none."""
-    return _wanted(context, rendered, context.container)
+    return _mounts_of(context, rendered, context.container)
 
 
-def _wanted(context: ReconcileContext, rendered: Rendered, container: Container | None) -> tuple[Mount, ...]:
+def _mounts_of(context: ReconcileContext, rendered: Rendered, container: Container | None) -> tuple[Mount, ...]:
     """Return the mounts of that container (None: of a new one).
 
     A pool's member has no owner yet: but for its folders in memory its mount points stay empty.
     """
-    own = rendered.config.mounts if context.obj.kind == "Sandbox" else ()
-    return (*own, *_folders(rendered, container))
+    own_mounts = rendered.config.mounts if context.obj.kind == "Sandbox" else ()
+    return (*own_mounts, *_folders(rendered, container))
 
 
 def _folders(rendered: Rendered, container: Container | None) -> tuple[Mount, ...]:
     """Return the folders in memory that this host mounts: in an older container the engine does."""
     folders = rendered.config.memory_mounts
-    return folders if container is None else tuple(each for each in folders if each.path in container.slots)
+    return folders if container is None else tuple(folder for folder in folders if folder.path in container.slots)
 
 
 def before_start(
@@ -51,23 +51,25 @@ def before_start(
     `container` is the one to be started; None: a new one.
     """
     if rendered.config.slots or _folders(rendered, container):
-        user, mounts = container.user if container else "", _wanted(context, rendered, container)
+        user, mounts = container.user if container else "", _mounts_of(context, rendered, container)
         yield _bind(context, rendered, mounts, image, why, container, user=user)
 
 
 def as_started(context: ReconcileContext, rendered: Rendered, container: Container, why: str) -> BindMounts:
     """Return the mounts of an existing container, in the order of its mount points."""
-    mounts = _wanted(context, rendered, container)
+    mounts = _mounts_of(context, rendered, container)
     return _bind(context, rendered, mounts, container.image_id, why, container, container.id, user=container.user)
 
 
 def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
     """Bind the mounts that are missing in a running sandbox, and record whose files are kept."""
-    found = absent(context, container, rendered)
-    other = tuple(each for each in _rules_changed(context, container, rendered) if each not in found)
-    if found or other:
-        why = "not bound: " + ", ".join(each.path for each in found) if found else "onSuspend changed"
-        mounts, id_ = (*found, *other), container.id
+    absent_mounts = absent(context, container, rendered)
+    changed_mounts = tuple(
+        mount for mount in _rules_changed(context, container, rendered) if mount not in absent_mounts
+    )
+    if absent_mounts or changed_mounts:
+        why = "not bound: " + ", ".join(mount.path for mount in absent_mounts) if absent_mounts else "onSuspend changed"
+        mounts, id_ = (*absent_mounts, *changed_mounts), container.id
         yield _bind(context, rendered, mounts, container.image_id, why, container, id_, user=container.user)
 
 
@@ -81,10 +83,10 @@ def _rules_changed(context: ReconcileContext, container: Container, rendered: Re
     if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
         return
     keep = _keeps_files(context)
-    bound = {each.path: each for each in files.held_folders(container)}
-    for each in wanted(context, rendered):
-        if each.path in bound and bound[each.path].keeps_files != keep and bound[each.path].mount == str(each):
-            yield each
+    bound = {folder.path: folder for folder in files.held_folders(container)}
+    for mount in desired_mounts(context, rendered):
+        if mount.path in bound and bound[mount.path].keeps_files != keep and bound[mount.path].mount == str(mount):
+            yield mount
 
 
 def absent(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
@@ -94,31 +96,33 @@ def absent(context: ReconcileContext, container: Container, rendered: Rendered) 
     """
     if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
         return ()
-    found = missing(wanted(context, rendered), container.inside, container.bound, recorded=not container.unrecorded)
-    later = waiting(context, container, rendered) if found else ()
-    return tuple(each for each in found if each not in later)
+    absent_mounts = missing(
+        desired_mounts(context, rendered), container.inside, container.bound, recorded=not container.unrecorded
+    )
+    later = waiting(context, container, rendered) if absent_mounts else ()
+    return tuple(mount for mount in absent_mounts if mount not in later)
 
 
 def waiting(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
     """Return the template's mounts that replace a bound one at the next start."""
     if context.spec is None or context.spec.template_ref is None or container.config_hash != rendered.config_hash:
         return ()
-    bound = {each.path: each for each in container.bound if each.origin}
+    bound = {binding.path: binding for binding in container.bound if binding.origin}
     return tuple(
-        each
-        for each in wanted(context, rendered)
-        if each.path in bound
-        and bound[each.path].mount != str(each)
-        and not resized(bound[each.path], each)
-        and not _is_own(context.spec, each, bound[each.path])
+        mount
+        for mount in desired_mounts(context, rendered)
+        if mount.path in bound
+        and bound[mount.path].mount != str(mount)
+        and not resized(bound[mount.path], mount)
+        and not _is_own(context.spec, mount, bound[mount.path])
     )
 
 
 def _is_own(spec: SandboxSpec, mount: Mount, bound: BoundMount) -> bool:
     """Return True if it is the workspace that the sandbox itself names, or no longer names."""
     if mount.kind == "volume":
-        named = spec.workspace.volume if spec.workspace else None
-        return named is not None and named.name == mount.source and not mount.claimed_by
+        volume = spec.workspace.volume if spec.workspace else None
+        return volume is not None and volume.name == mount.source and not mount.claimed_by
     return mount.kind == "host" or (mount.kind == "memory" and not bound.in_memory)
 
 
@@ -127,37 +131,41 @@ def changed(context: ReconcileContext, container: Container, rendered: Rendered)
     if context.obj.kind != "Sandbox" or container.config_hash != rendered.config_hash:
         return ""
     later = waiting(context, container, rendered)
-    asked = {each.path: each for each in rendered.config.mounts if each not in later}
-    other = [
-        each
-        for each in container.bound
-        if each.path in asked and str(asked[each.path]) != each.mount and not resized(each, asked[each.path])
+    requested = {mount.path: mount for mount in rendered.config.mounts if mount not in later}
+    changed_bindings = [
+        binding
+        for binding in container.bound
+        if binding.path in requested
+        and str(requested[binding.path]) != binding.mount
+        and not resized(binding, requested[binding.path])
     ]
-    return f"bound {other[0].mount}, desired {asked[other[0].path]}" if other else ""
+    return (
+        f"bound {changed_bindings[0].mount}, desired {requested[changed_bindings[0].path]}" if changed_bindings else ""
+    )
 
 
 def as_bound(context: ReconcileContext, config: ContainerConfig) -> ContainerConfig:
     """Return the config with volumes of their bound size: without capacity to grow they stay as they are."""
-    bound = {each.path: each for each in context.container.bound} if context.container is not None else {}
-    kept = [
-        replace(each, size_bytes=bound[each.path].size_bytes)
-        if each.path in bound and resized(bound[each.path], each)
-        else each
-        for each in config.mounts
+    bound = {binding.path: binding for binding in context.container.bound} if context.container is not None else {}
+    bound_mounts = [
+        replace(mount, size_bytes=bound[mount.path].size_bytes)
+        if mount.path in bound and resized(bound[mount.path], mount)
+        else mount
+        for mount in config.mounts
     ]
-    return replace(config, mounts=tuple(kept))
+    return replace(config, mounts=tuple(bound_mounts))
 
 
-def passing(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
+def volumes_to_reclaim(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
     """Return the volumes to be removed with a sandbox: marked so by it, and named by no other sandbox."""
     spec, template = sandbox.spec, sandbox.template
     if sandbox.obj.deleted_at is None or sandbox.obj.kind != "Sandbox" or spec is None or template is None:
         return ()
-    going = {each.source for each in volumes(spec, template, sandbox.obj.name) if each.passing}
-    for other in snapshot.sandboxes.values() if going else ():
-        if other.obj.namespace == sandbox.obj.namespace and other.obj.uid != sandbox.obj.uid:
-            going -= _kept_by(other)
-    return tuple(sorted(going))
+    reclaimed = {volume.source for volume in volumes(spec, template, sandbox.obj.name) if volume.passing}
+    for other_sandbox in snapshot.sandboxes.values() if reclaimed else ():
+        if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid:
+            reclaimed -= _kept_by(other_sandbox)
+    return tuple(sorted(reclaimed))
 
 
 def replaced(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
@@ -167,7 +175,7 @@ def replaced(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
     if spec is None or template is None or source is None or source.at is None:
         return ()
     return tuple(
-        sorted({each.source for each in volumes(spec, template, sandbox.obj.name)} - shared(snapshot, sandbox))
+        sorted({volume.source for volume in volumes(spec, template, sandbox.obj.name)} - shared(snapshot, sandbox))
     )
 
 
@@ -175,20 +183,20 @@ def shared(snapshot: Snapshot, sandbox: Sandbox) -> frozenset[str]:
     """Return the volumes that other sandboxes of its namespace name."""
     return frozenset(
         volume.source
-        for other in snapshot.sandboxes.values()
-        if other.obj.namespace == sandbox.obj.namespace and other.obj.uid != sandbox.obj.uid
-        if other.spec is not None and other.template is not None
-        for volume in volumes(other.spec, other.template, other.obj.name)
+        for other_sandbox in snapshot.sandboxes.values()
+        if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid
+        if other_sandbox.spec is not None and other_sandbox.template is not None
+        for volume in volumes(other_sandbox.spec, other_sandbox.template, other_sandbox.obj.name)
     )
 
 
-def _kept_by(other: Sandbox) -> set[str]:
+def _kept_by(sandbox: Sandbox) -> set[str]:
     """Return the volumes that another sandbox keeps; two that are deleted together keep none that both release."""
-    if other.spec is None or other.template is None:
+    if sandbox.spec is None or sandbox.template is None:
         return set()
-    gone = other.obj.deleted_at is not None
-    found = volumes(other.spec, other.template, other.obj.name)
-    return {each.source for each in found if not (gone and each.passing)}
+    is_being_deleted = sandbox.obj.deleted_at is not None
+    named_volumes = volumes(sandbox.spec, sandbox.template, sandbox.obj.name)
+    return {volume.source for volume in named_volumes if not (is_being_deleted and volume.passing)}
 
 
 def with_it(context: ReconcileContext) -> Iterator[Action]:
@@ -203,10 +211,12 @@ def with_it(context: ReconcileContext) -> Iterator[Action]:
 def unready(context: ReconcileContext) -> tuple[str, str]:
     """Return the reason and message while a mount is missing; empty ones if none is."""
     container, rendered = context.container, context.rendered
-    found = absent(context, container, rendered) if container is not None and rendered is not None else ()
-    smaller = {each.path: each for each in container.bound} if container is not None else {}
-    found = tuple(each for each in found if each.path not in smaller or not resized(smaller[each.path], each))
-    return (REASON, "not bound yet: " + ", ".join(map(str, found))) if found else ("", "")
+    absent_mounts = absent(context, container, rendered) if container is not None and rendered is not None else ()
+    smaller = {binding.path: binding for binding in container.bound} if container is not None else {}
+    absent_mounts = tuple(
+        mount for mount in absent_mounts if mount.path not in smaller or not resized(smaller[mount.path], mount)
+    )
+    return (REASON, "not bound yet: " + ", ".join(map(str, absent_mounts))) if absent_mounts else ("", "")
 
 
 def _bind(
@@ -220,7 +230,7 @@ def _bind(
     user: str = "",
 ) -> BindMounts:
     config = rendered.config
-    folders = (Slot(each.path) for each in _folders(rendered, container))
+    folders = (Slot(folder.path) for folder in _folders(rendered, container))
     return BindMounts(
         uid=context.obj.uid,
         name=config.name,

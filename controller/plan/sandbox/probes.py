@@ -18,36 +18,36 @@ from controller.plan.sandbox.lifecycle import asked_to_stop, stop
 
 def add_probe_result(before: Tally | None, result: ProbeResult, probe: Probe) -> Tally:
     """Return the tally with one more result; the same object if nothing changes."""
-    known = before or Tally(result)
+    tally = before or Tally(result)
     if result.outcome == "success":
-        after = Tally(result, successes=min(known.successes + 1, probe.success_threshold))
+        after = Tally(result, successes=min(tally.successes + 1, probe.success_threshold))
     elif result.outcome == "failure":
-        after = Tally(result, failures=min(known.failures + 1, probe.failure_threshold))
+        after = Tally(result, failures=min(tally.failures + 1, probe.failure_threshold))
     else:
-        after = replace(known, last=result)
+        after = replace(tally, last=result)
     return before if before is not None and after == before else after
 
 
-def asked(context: ReconcileContext) -> ProbeSet:
+def probe_set(context: ReconcileContext) -> ProbeSet:
     """Return the probes of the sandbox's template."""
     return context.rendered.probes if context.rendered else NO_PROBES
 
 
 def observe(context: ReconcileContext, container: Container, memory: InstanceState) -> InstanceState:
     """Return the state with this run's probe results; unchanged if there are no probes."""
-    wanted = asked(context)
-    if not wanted or container.state not in (State.RUNNING, State.PAUSED):
+    probes = probe_set(context)
+    if not probes or container.state not in (State.RUNNING, State.PAUSED):
         return memory
     run = (container.id, container.started_at)
-    known = memory.checked if memory.checked is not None and memory.checked.run == run else ProbeProgress(run)
+    progress = memory.checked if memory.checked is not None and memory.checked.run == run else ProbeProgress(run)
     tallies = _tallies(context, run)
-    known = replace(
-        known,
-        started=known.started or _passed(tallies.get("startup"), wanted.startup),
-        ready=known.ready or _passed(tallies.get("readiness"), wanted.readiness),
+    progress = replace(
+        progress,
+        started=progress.started or _passed(tallies.get("startup"), probes.startup),
+        ready=progress.ready or _passed(tallies.get("readiness"), probes.readiness),
     )
-    waiting = bool(_pending(wanted, known)) and container.state is State.RUNNING
-    return replace(memory, checked=replace(known, since=(known.since or context.now) if waiting else 0.0))
+    waiting = bool(_pending(probes, progress)) and container.state is State.RUNNING
+    return replace(memory, checked=replace(progress, since=(progress.since or context.now) if waiting else 0.0))
 
 
 def watches(context: ReconcileContext, memory: InstanceState) -> tuple[Watch, ...]:
@@ -57,50 +57,50 @@ def watches(context: ReconcileContext, memory: InstanceState) -> tuple[Watch, ..
         return ()
     return tuple(
         Watch(name, probe, checked.run, container.pid, container.started_at + probe.initial_delay_seconds)
-        for name, probe in _due(asked(context), checked)
+        for name, probe in _due(probe_set(context), checked)
     )
 
 
 def unready(context: ReconcileContext, memory: InstanceState) -> tuple[str, str]:
     """Return the reason and message of a running sandbox that its probes do not call ready; empty ones if they do."""
-    wanted, checked, container = asked(context), memory.checked, context.container
-    ended = memory.ended_by_probes((container.id, container.started_at)) if container else ""
-    if ended:
-        return _shown(ended), "its probes failed: it is being stopped"
-    if not wanted or checked is None:
+    probes, checked, container = probe_set(context), memory.checked, context.container
+    end_reason = memory.ended_by_probes((container.id, container.started_at)) if container else ""
+    if end_reason:
+        return _condition_reason(end_reason), "its probes failed: it is being stopped"
+    if not probes or checked is None:
         return "", ""
-    name = _pending(wanted, checked)
+    name = _pending(probes, checked)
     if not name:
         return "", ""
     tally = _tallies(context, checked.run).get(name)
-    return "StartupProbe" if name == "startup" else "NotReady", _words(name, tally)
+    return "StartupProbe" if name == "startup" else "NotReady", _probe_message(name, tally)
 
 
-def passed(wanted: ProbeSet, memory: InstanceState) -> bool:
+def are_passed(probes: ProbeSet, memory: InstanceState) -> bool:
     """Return True if all probes needed for readiness passed in the last observed run."""
     checked = memory.checked
-    if not wanted:
+    if not probes:
         return True
-    return checked is not None and checked.run == memory.run and not checked.ended and not _pending(wanted, checked)
+    return checked is not None and checked.run == memory.run and not checked.ended and not _pending(probes, checked)
 
 
 def decide(context: ReconcileContext, container: Container) -> Decision:
     """Return the decision for a running container by its probes: nothing, a wait, or a stop."""
     memory, checked = context.memory, context.memory.checked
     # Once begun a stop is gone through with, though the probe may be another one by now, or none.
-    if ended := memory.ended_by_probes((container.id, container.started_at)):
-        return _end(context, container, ended, "its probes failed")
-    if not asked(context) or checked is None:
+    if end_reason := memory.ended_by_probes((container.id, container.started_at)):
+        return _end(context, container, end_reason, "its probes failed")
+    if not probe_set(context) or checked is None:
         return Decision(memory)
     deadline = context.spec.lifecycle.startup_deadline_seconds if context.spec else None
-    reason, words = _broken(context, checked, deadline)
+    reason, message = _broken(context, checked, deadline)
     if reason:
         ending = replace(context, memory=replace(memory, checked=replace(checked, ended=reason)))
-        event = context.event("Unhealthy", words, warning=True)
-        return replace(_end(ending, container, reason, words), events=(event,))
-    shown, message = unready(context, memory)
+        event = context.event("Unhealthy", message, warning=True)
+        return replace(_end(ending, container, reason, message), events=(event,))
+    reason, message = unready(context, memory)
     until = checked.since + deadline if deadline and checked.since else None
-    return Decision(memory, shown, message, until=until if until and until > context.now else None)
+    return Decision(memory, reason, message, until=until if until and until > context.now else None)
 
 
 def _is_up(context: ReconcileContext, container: Container) -> bool:
@@ -117,8 +117,8 @@ def _tallies(context: ReconcileContext, run: Run) -> Mapping[str, Tally]:
     probed = context.probed
     if probed is None or probed.run != run:
         return {}
-    wanted = dict(asked(context).named())
-    current = {each.name for each in probed.watches if wanted.get(each.name) == each.probe}
+    by_name = dict(probe_set(context).named())
+    current = {watch.name for watch in probed.watches if by_name.get(watch.name) == watch.probe}
     return {name: tally for name, tally in probed.tallies.items() if name in current}
 
 
@@ -130,52 +130,52 @@ def _failed(tally: Tally | None, probe: Probe | None) -> bool:
     return tally is not None and probe is not None and tally.failures >= probe.failure_threshold
 
 
-def _pending(wanted: ProbeSet, checked: ProbeProgress) -> str:
+def _pending(probes: ProbeSet, checked: ProbeProgress) -> str:
     """Return the probe that has to pass next for readiness, "" if none."""
-    if wanted.startup is not None and not checked.started:
+    if probes.startup is not None and not checked.started:
         return "startup"
-    return "readiness" if wanted.readiness is not None and not checked.ready else ""
+    return "readiness" if probes.readiness is not None and not checked.ready else ""
 
 
-def _due(wanted: ProbeSet, checked: ProbeProgress) -> Iterator[tuple[str, Probe]]:
-    pending = _pending(wanted, checked)
-    for name, probe in wanted.named():
+def _due(probes: ProbeSet, checked: ProbeProgress) -> Iterator[tuple[str, Probe]]:
+    pending = _pending(probes, checked)
+    for name, probe in probes.named():
         if name == pending or (name == "liveness" and pending != "startup"):
             yield name, probe
 
 
 def _broken(context: ReconcileContext, checked: ProbeProgress, deadline: int | None) -> tuple[str, str]:
     """Return the reason and message for which the run has to be stopped; empty ones if it need not."""
-    wanted, tallies = asked(context), _tallies(context, checked.run)
-    pending = _pending(wanted, checked)
+    probes, tallies = probe_set(context), _tallies(context, checked.run)
+    pending = _pending(probes, checked)
     held_up = pending == "startup"
-    if held_up and _failed(tallies.get("startup"), wanted.startup):
+    if held_up and _failed(tallies.get("startup"), probes.startup):
         return "StartFailed", f"{_in_a_row('startup', tallies['startup'])}; it is stopped"
-    if not held_up and _failed(tallies.get("liveness"), wanted.liveness):
+    if not held_up and _failed(tallies.get("liveness"), probes.liveness):
         return "Killed", f"{_in_a_row('liveness', tallies['liveness'])}; it is stopped"
     last = tallies.get(pending)
     late = deadline and checked.since and not waits(context.now, checked.since + deadline, deadline)
     if late and last is not None and last.last.outcome == "failure":
-        return "StartFailed", f"{_words(pending, last)}, {deadline} s after its start; it is stopped"
+        return "StartFailed", f"{_probe_message(pending, last)}, {deadline} s after its start; it is stopped"
     return "", ""
 
 
 def _end(context: ReconcileContext, container: Container, reason: str, message: str) -> Decision:
     """Stop it gracefully, then by force. Its end is observed in a later pass, and is not recorded as our own stop."""
-    shown = _shown(reason)
-    waiting = stop(context, container, message, shown)
+    condition_reason = _condition_reason(reason)
+    waiting = stop(context, container, message, condition_reason)
     if waiting is not None:
         return waiting
     kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", message)
-    return Decision(asked_to_stop(context.memory, container, context.now), shown, message, (kill,))
+    return Decision(asked_to_stop(context.memory, container, context.now), condition_reason, message, (kill,))
 
 
-def _shown(reason: str) -> str:
+def _condition_reason(reason: str) -> str:
     """Return the reason of a death as the reason of a condition, while it is not dead yet."""
     return "Unhealthy" if reason == "Killed" else reason
 
 
-def _words(name: str, tally: Tally | None) -> str:
+def _probe_message(name: str, tally: Tally | None) -> str:
     if tally is None:
         return f"the {name} probe has not answered yet"
     if tally.last.outcome == "unknown":

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import Action, UpdateLimits
-from controller.plan.common.backoff import CALL_LONGEST_SECONDS, held, waits
+from controller.plan.common.backoff import CALL_LONGEST_SECONDS, is_backing_off, waits
 from controller.plan.common.reconcile_context import ReconcileContext
 from controller.plan.sandbox import drift
 from controller.policy.sandbox import Rendered
@@ -17,17 +17,17 @@ def resize(
     if container.limits is None:
         return (), None, ()
     differences = tuple(drift.differences(rendered.config.limits, container))
-    wanted = drift.charged(rendered.config.limits, container)
+    limits = drift.charged(rendered.config.limits, container)
     fields = tuple(field for field, _, _ in differences)
     failure = context.memory.resize
-    if failure is not None and held(failure, context.obj.generation, context.deleting):
+    if failure is not None and is_backing_off(failure, context.obj.generation, context.deleting):
         if failure.terminal:
             return (), None, fields
         if waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
             return (), failure.retry_at if differences else None, fields
     if not differences:
         return (), None, ()
-    why = ", ".join(f"{field} found {found}, desired {want}" for field, found, want in differences)
-    if "cpuShares" in fields and not wanted.cpu_shares:
-        wanted = replace(wanted, cpu_shares=drift.DEFAULT_SHARES)
-    return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, wanted, why),), None, fields
+    why = ", ".join(f"{field} found {observed}, desired {want}" for field, observed, want in differences)
+    if "cpuShares" in fields and not limits.cpu_shares:
+        limits = replace(limits, cpu_shares=drift.DEFAULT_SHARES)
+    return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, limits, why),), None, fields

@@ -28,7 +28,7 @@ from controller.plan.common.backoff import (
     CRASH_LONGEST_SECONDS,
     HEALTHY_SECONDS,
     crash_delay_seconds,
-    held,
+    is_backing_off,
     is_start_blocked,
     lacks_image,
     waits,
@@ -49,7 +49,7 @@ from controller.plan.sandbox import (
     snapshots,
 )
 from controller.plan.sandbox.deaths import was_asked_to_stop
-from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest, stop
+from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest_state, stop
 from controller.plan.sandbox.log_tail import read_first
 from controller.plan.sandbox.resize import resize as reconcile_limits
 from controller.policy.images import has_recipe
@@ -76,7 +76,7 @@ def observe(context: ReconcileContext) -> tuple[ReconcileContext, tuple[Event, .
         return context, ()
     events = (guard.change_event(context), hibernation.loss_event(before, context.memory))
     context = replace_if_changed(context, memory=guard.observe(context))
-    return context, tuple(each for each in events if each is not None)
+    return context, tuple(event for event in events if event is not None)
 
 
 def reconcile_unknown(context: ReconcileContext) -> Decision | None:
@@ -95,15 +95,15 @@ def reconcile_deletion(context: ReconcileContext) -> Decision | None:
 
 def reconcile_guard(context: ReconcileContext) -> Decision | None:
     """Freeze, stop or resume a sandbox whose network guard was lost or is back. A failed call for it is waited out."""
-    made = guard.decide(context)
+    decision = guard.decide(context)
     tried_before = context.was_unguarded == context.memory.unguarded
-    return (reconcile_failure(context) if made is not None and tried_before else None) or made
+    return (reconcile_failure(context) if decision is not None and tried_before else None) or decision
 
 
 def reconcile_failure(context: ReconcileContext) -> Decision | None:
     """Wait out the back-off of an engine call that failed for the current generation."""
     failure = context.memory.failure
-    if failure is None or not held(failure, context.obj.generation, context.deleting):
+    if failure is None or not is_backing_off(failure, context.obj.generation, context.deleting):
         return None
     if files.is_of_files(failure.reason):
         return None  # it holds up the stop or the save alone
@@ -118,7 +118,7 @@ def reconcile_refusal(context: ReconcileContext) -> Decision | None:
     """Leave a sandbox as it is while its spec is refused."""
     if context.rendered is not None:
         return None
-    message = "; ".join(f"{each.field}: {each.message}" for each in context.refusals)
+    message = "; ".join(f"{refusal.field}: {refusal.message}" for refusal in context.refusals)
     return Decision(context.memory, "Refused", message)
 
 
@@ -131,7 +131,7 @@ def reconcile_duplicates(context: ReconcileContext) -> Decision | None:
 
 def reconcile_lifecycle(context: ReconcileContext) -> Decision:
     """Bring the one container into the desired state, within its lifecycle timers. Attestation comes first."""
-    return lifecycle.timed(context, _kept)
+    return lifecycle.timed(context, _keep)
 
 
 def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
@@ -144,10 +144,10 @@ def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
 
 
 def _is_unreadable(context: ReconcileContext) -> bool:
-    return any(each.state is State.UNKNOWN for each in _all(context))
+    return any(container.state is State.UNKNOWN for container in _all(context))
 
 
-def _kept(context: ReconcileContext) -> Decision:
+def _keep(context: ReconcileContext) -> Decision:
     """Keep the one container in its desired state."""
     assert context.rendered is not None
     insecure = attest.decide(context)
@@ -181,7 +181,7 @@ def _observed_state(context: ReconcileContext) -> InstanceState:
 def _removals(
     context: ReconcileContext, containers: tuple[Container, ...], why: str = "second container of one object"
 ) -> list[Action]:
-    return [RemoveContainer(context.obj.uid, each.name, each.id, why) for each in containers]
+    return [RemoveContainer(context.obj.uid, container.name, container.id, why) for container in containers]
 
 
 def _delete(context: ReconcileContext) -> Decision:
@@ -201,7 +201,7 @@ def _delete(context: ReconcileContext) -> Decision:
         waiting = stop(context, first, why, "Terminating")
         if waiting is not None:
             return waiting
-    if all(each.state is State.REMOVING for each in containers):
+    if all(container.state is State.REMOVING for container in containers):
         until = context.now + _REMOVING_RETRY_SECONDS
         return Decision(context.memory, "Terminating", "the engine is removing it", until=until)
     return Decision(context.memory, "Terminating", "removing", tuple(_removals(context, containers, why)))
@@ -209,7 +209,7 @@ def _delete(context: ReconcileContext) -> Decision:
 
 def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
     end = context.memory.last_end
-    resting = rest(context)
+    resting = rest_state(context)
     if resting is not None:
         return Decision(context.memory, resting.reason, resting.message, finished=resting.finished)
     if (
@@ -222,14 +222,14 @@ def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
     missing = bool(context.memory.run[0]) and context.memory.template == rendered.template_hash
     why = "its container is missing" if missing else "no container yet"
     events = (context.event("ContainerMissing", "found no container, desired one", warning=True),) if missing else ()
-    made = _make(context, rendered, (), why)
-    return replace(made, events=events, drift=("missing",) if missing else ())
+    decision = _make(context, rendered, (), why)
+    return replace(decision, events=events, drift=("missing",) if missing else ())
 
 
 def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ...], why: str) -> Decision:
     """Create and start the container as rendered; the image is the one pinned for this template, if any is."""
     memory, uid, name = context.memory, context.obj.uid, rendered.config.name
-    same = memory.template == rendered.template_hash
+    is_same_template = memory.template == rendered.template_hash
     same_image = memory.made_from.get("image") == rendered.template_fields.get("image")
     labels = container_labels(
         instance=context.instance_id,
@@ -244,21 +244,21 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
     )
     actions: list[Action] = list(first)
     failure, reason, message = memory.failure, "Creating", why
-    if failure is not None and held(failure, context.obj.generation, context.deleting):
+    if failure is not None and is_backing_off(failure, context.obj.generation, context.deleting):
         if (failure.reason == "ImageMissing" or failure.absent) and not has_recipe(rendered.config.image):
             actions.append(PullImage(rendered.config.image, "not on this host"))
             reason, message = IMAGE_PULLING, f"{rendered.config.image} is being pulled"
         if lacks_image(failure):  # a retry is no news: who waits is to see why
             reason, message = failure.reason, failure.message
-    image_id = memory.image_id if same and same_image else ""
+    image_id = memory.image_id if is_same_template and same_image else ""
     actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
     actions += snapshots.restore_root(context, rendered, "", why)
     actions += networks.connect_peers(context, rendered, "", why)
     actions.append(StartContainer(uid, name, why))
-    if not (same and same_image):
+    if not (is_same_template and same_image):
         memory = replace(memory, image_id="")
-    if not same:
+    if not is_same_template:
         memory = replace(memory, crashes=0, template=rendered.template_hash)
     memory = replace(memory, finished="", made_from=rendered.template_fields)
     return Decision(memory, reason, message, tuple(actions))
@@ -268,7 +268,7 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
     if container.state is State.REMOVING:
         until = context.now + _REMOVING_RETRY_SECONDS
         return Decision(context.memory, "Removing", "the engine is removing its container", until=until)
-    resting = rest(context)
+    resting = rest_state(context)
     why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
     if why and (resting is None or resting.half):
         return _replace(context, container, rendered, why)
@@ -277,8 +277,8 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
     if container.state is State.DEAD and resting is None:
         return _replace(context, container, rendered, "the engine calls its container dead")
     repaired = _repair(context, container, rendered)
-    asked = _run_state(replace_if_changed(context, memory=repaired.memory), container, rendered)
-    return _joined(repaired, asked)
+    run_state = _run_state(replace_if_changed(context, memory=repaired.memory), container, rendered)
+    return _joined(repaired, run_state)
 
 
 def _replace(context: ReconcileContext, container: Container, rendered: Rendered, why: str) -> Decision:
@@ -307,18 +307,18 @@ def _restart(context: ReconcileContext, container: Container, reason: str, why: 
     if waits(context.now, due, CRASH_LONGEST_SECONDS):
         return Decision(memory, reason, why, until=due)
     context = replace(context, memory=replace(memory, crashes=crashes))
-    made = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", half=True))
-    return made.with_event(context.event(reason, f"{why}; restarting it", warning=True))
+    decision = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", half=True))
+    return decision.with_event(context.event(reason, f"{why}; restarting it", warning=True))
 
 
 def _repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Repair a container in place, running or not: its networks first, then its name, mounts and limits."""
-    wanted, fields = rendered.config, []
+    config, fields = rendered.config, []
     actions = _networks(context, container, rendered)
     if actions:
         fields.append("network")
-    if container.name != wanted.name:
-        actions.append(renamed(context, container, wanted.name))
+    if container.name != config.name:
+        actions.append(renamed(context, container, config.name))
         fields.append("name")
     binds = tuple(mounts.repair(context, container, rendered))
     if binds:
@@ -333,13 +333,13 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
 
 def _networks(context: ReconcileContext, container: Container, rendered: Rendered) -> list[Action]:
     """Return the actions that restore a container's networks. One attached out-of-band opens what the level closes."""
-    own, *shared = wanted = networks.names(context, rendered)
-    off, on = drift.network_differences(wanted, container.networks)
-    why = f"networks found {', '.join(container.networks) or 'none at all'}, desired {', '.join(wanted)}"
+    own_network, *shared = desired = networks.names(context, rendered)
+    off, on = drift.network_differences(desired, container.networks)
+    why = f"networks found {', '.join(container.networks) or 'none at all'}, desired {', '.join(desired)}"
     uid, name, id_ = context.obj.uid, container.name, container.id
-    actions: list[Action] = [DisconnectNetwork(uid, name, id_, each, why) for each in off]
-    if own in on:
-        actions.append(ConnectNetwork(uid, name, id_, own, why))
+    actions: list[Action] = [DisconnectNetwork(uid, name, id_, network, why) for network in off]
+    if own_network in on:
+        actions.append(ConnectNetwork(uid, name, id_, own_network, why))
     if not set(on).isdisjoint(shared):
         actions += networks.connect_peers(context, rendered, id_, why)
     return actions
@@ -348,24 +348,24 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
 def _run_state(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Return the actions that bring a container into the desired run state."""
     uid, name, memory = context.obj.uid, container.name, context.memory
-    resting = rest(context)
+    resting = rest_state(context)
     if resting is not None:
         return _suspend(context, container, resting)
-    asked = context.spec.run_state if context.spec else "Suspended"
+    run_state = context.spec.run_state if context.spec else "Suspended"
     if container.state in (State.CREATED, State.EXITED):
         return _start(context, container, rendered)
     if hibernation.keeps(context):
-        starting = container.state is State.RUNNING and not probes.passed(rendered.probes, memory)
+        starting = container.state is State.RUNNING and not probes.are_passed(rendered.probes, memory)
         return probes.decide(context, container) if starting else hibernation.keep(context, container, rendered)
-    if asked == "Paused" and container.state is State.RUNNING:
+    if run_state == "Paused" and container.state is State.RUNNING:
         return Decision(memory, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
-    if asked == "Paused":
+    if run_state == "Paused":
         return Decision(memory, "Paused", "runState is Paused")
     if container.state is State.PAUSED and memory.hibernation is not None:
         return hibernation.wake(context, container)
     if container.state is State.PAUSED:
-        found = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
-        return Decision(memory, "Unpausing", "", (found,), drift=("paused",))
+        unpause = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
+        return Decision(memory, "Unpausing", "", (unpause,), drift=("paused",))
     return probes.decide(context, container) if container.state is State.RUNNING else Decision(memory)
 
 
@@ -392,23 +392,23 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     """Start a created or ended container, when its restart policy and back-off say so."""
     memory, end = context.memory, context.memory.last_end
     why, events, fields = "state found created, desired running", [], []
-    ended = container.state is State.EXITED and bool(container.started_at)
-    if ended and end is not None and context.spec is not None:
+    has_ended = container.state is State.EXITED and bool(container.started_at)
+    if has_ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):
             memory = replace(memory, finished=rendered.template_hash)
             return files.save(context, container, _finished(memory, end))
         due = deaths.start_due(end, memory.crashes)
         if waits(context.now, due, CRASH_LONGEST_SECONDS):
-            return Decision(memory, "CrashLoopBackOff", _ended(memory), until=due)
-        why = "resumed" if deaths.is_ours(end) else f"restarted after {_ended(memory)}"
+            return Decision(memory, "CrashLoopBackOff", _end_text(memory), until=due)
+        why = "resumed" if deaths.is_ours(end) else f"restarted after {_end_text(memory)}"
         if not deaths.is_ours(end):
-            events.append(context.event("Ended", _ended(memory), warning=True))
+            events.append(context.event("Ended", _end_text(memory), warning=True))
             fields.append("exited")
     lasting = drift.lasting(container) or context.stale_gpus
     if is_start_blocked(memory.failure, context.obj.generation):
         events.append(context.event("Recreating", _BLOCKED, warning=True))
         why = "its start is blocked by one that the engine's death cut off"
-        made = _replace(replace(context, memory=memory), container, rendered, why)
+        decision = _replace(replace(context, memory=memory), container, rendered, why)
     elif (
         drift.outdated(container, rendered)
         or lasting
@@ -416,7 +416,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         or files.is_renewed(context, container, rendered)
     ):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
-        made = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
+        decision = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
     else:
         bound = mounts.before_start(context, rendered, container.image_id, why, container)
         actions: list[Action] = [*bound]
@@ -425,25 +425,25 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
         if context.spec is not None and context.spec.run_state == "Paused":
             actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
-        made = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))
-    return replace(made, events=(*made.events, *events), drift=tuple(fields))
+        decision = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))
+    return replace(decision, events=(*decision.events, *events), drift=tuple(fields))
 
 
 def _finished(memory: InstanceState, end: Termination) -> Decision:
     return Decision(memory, end.reason, deaths.exit_text(end.exit_code), finished=True)
 
 
-def _ended(memory: InstanceState) -> str:
+def _end_text(memory: InstanceState) -> str:
     end = memory.last_end
     return "" if end is None else f"{end.reason}: {deaths.exit_text(end.exit_code)}"
 
 
-def _joined(repaired: Decision, asked: Decision) -> Decision:
+def _joined(repaired: Decision, decision: Decision) -> Decision:
     """Return one decision of an in-place repair and the run state: repairs first, the earlier of two wakes."""
-    wakes = [each for each in (repaired.until, asked.until) if each is not None]
+    wakes = [wake for wake in (repaired.until, decision.until) if wake is not None]
     return replace_if_changed(
-        asked,
-        actions=(*repaired.actions, *asked.actions),
+        decision,
+        actions=(*repaired.actions, *decision.actions),
         until=min(wakes, default=None),
-        drift=(*repaired.drift, *asked.drift),
+        drift=(*repaired.drift, *decision.drift),
     )

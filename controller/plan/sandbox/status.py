@@ -92,43 +92,45 @@ _AS_EXPECTED = Condition("Degraded", "False", "AsExpected")
 def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
     """Return the whole status as JSON. Times in it are RFC 3339."""
     memory, container = decision.memory, context.container
-    prior = {each["type"]: each for each in context.obj.status.get("conditions", ())}
-    made: dict[str, Any] = {
+    prior = {condition["type"]: condition for condition in context.obj.status.get("conditions", ())}
+    fields: dict[str, Any] = {
         "observedGeneration": context.obj.generation,
         "conditions": [
-            dated(each, prior.get(each.type), context.obj.generation, context.now)
-            for each in conditions(context, decision)
+            dated(condition, prior.get(condition.type), context.obj.generation, context.now)
+            for condition in conditions(context, decision)
         ],
         "restartCount": memory.restarts,
         "host": context.host,
     }
     if memory.launch:
-        made |= {"launchType": memory.launch, "launchReason": memory.launch_reason}
+        fields |= {"launchType": memory.launch, "launchReason": memory.launch_reason}
     if container is not None:
-        made["instanceRef"] = {"name": container.name, "containerID": container.id}
-        made["image"] = {"id": container.image_id}
+        fields["instanceRef"] = {"name": container.name, "containerID": container.id}
+        fields["image"] = {"id": container.image_id}
         if container.limits is not None:
-            made["resources"] = {"limits": limits_to_json(container.limits)}
+            fields["resources"] = {"limits": limits_to_json(container.limits)}
         if container.started_at:
             # A claimed container has run before: the sandbox began when it was created.
-            made["startTime"] = rfc3339(max(container.started_at, context.obj.created_at))
+            fields["startTime"] = rfc3339(max(container.started_at, context.obj.created_at))
         if container.state is not State.UNKNOWN:
-            made |= {"user": user_ids.shown(container)} | ({"userShared": True} if user_ids.shares(context) else {})
+            fields |= {"user": user_ids.user_label(container)} | (
+                {"userShared": True} if user_ids.shares(context) else {}
+            )
     elif context.blind:  # a daemon that has just started knows no container yet
-        made |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
-    made |= contexts.fields(context)
+        fields |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
+    fields |= contexts.fields(context)
     if memory.first_start:
-        made["firstStartTime"] = rfc3339(memory.first_start)
+        fields["firstStartTime"] = rfc3339(memory.first_start)
     if memory.last_end is not None:
-        made["lastTermination"] = _termination(memory.last_end)
-    return carried(context.obj.status, made)
+        fields["lastTermination"] = _termination(memory.last_end)
+    return carried(context.obj.status, fields)
 
 
 def _termination(end: Termination) -> dict[str, Any]:
     """Return the death record. An unknown time is left out; `signal` follows from the exit code."""
     signal = end.exit_code - 128 if 128 < end.exit_code <= _LAST_SIGNAL + 128 else None
     tail = end.tail or Tail(note="not read yet")
-    made = {
+    fields = {
         "exitCode": end.exit_code,
         "signal": signal,
         "reason": end.reason,
@@ -141,7 +143,7 @@ def _termination(end: Termination) -> dict[str, Any]:
         "logTail": list(tail.lines),
         "logNote": tail.note or None,
     }
-    return {name: value for name, value in made.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condition]:
@@ -176,8 +178,8 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
     unguarded = None if context.deleting else guard.unready(context)
     if unguarded is not None:
         return unguarded
-    asked = context.spec.run_state if context.spec else "Suspended"
-    up = container is not None and container.state is State.RUNNING and asked == "Running" and not context.deleting
+    run_state = context.spec.run_state if context.spec else "Suspended"
+    up = container is not None and container.state is State.RUNNING and run_state == "Running" and not context.deleting
     if up and not _interrupts(decision) and (missing := networks.unready(context)) is not None:
         return missing
     pending, message = _pending(context, decision) if up else ("", "")
@@ -205,7 +207,7 @@ def _accepted(context: ReconcileContext) -> Condition:
     if not context.refusals:
         return _ADMITTED
     return Condition(
-        "Accepted", "False", "Refused", "; ".join(f"{each.field}: {each.message}" for each in context.refusals)
+        "Accepted", "False", "Refused", "; ".join(f"{refusal.field}: {refusal.message}" for refusal in context.refusals)
     )
 
 
@@ -232,8 +234,8 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
         return _NOT_VERIFIED
     differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
-        words = pending_words(context.obj)
-        return Condition("Resized", "False", "NotReserved", f"{_UNRESERVED}: {words}") if words else _IN_FORCE
+        message = pending_words(context.obj)
+        return Condition("Resized", "False", "NotReserved", f"{_UNRESERVED}: {message}") if message else _IN_FORCE
     if decision.deferred:
         return Condition("Resized", "False", "Deferred", decision.deferred)
     failure = decision.memory.resize
@@ -253,14 +255,16 @@ def _outdated(context: ReconcileContext) -> Condition:
 
 
 def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
-    ended = contexts.ended(context)
+    ended_names = contexts.ended_contexts(context)
     if decision.reason in idle.REASONS and not decision.delete:
-        return Condition("Suspended", "True", decision.reason, contexts.with_ended(decision.message, ended))
-    asked = context.spec is not None and context.spec.run_state == "Suspended" and not context.blind
+        return Condition("Suspended", "True", decision.reason, contexts.with_ended(decision.message, ended_names))
+    is_requested = context.spec is not None and context.spec.run_state == "Suspended" and not context.blind
     stopped = context.container is None or context.container.state in (State.CREATED, State.EXITED, State.DEAD)
-    if not (asked and stopped):
+    if not (is_requested and stopped):
         return _NOT_SUSPENDED
-    return replace(_SUSPENDED, message=contexts.with_ended(_SUSPENDED.message, ended)) if ended else _SUSPENDED
+    return (
+        replace(_SUSPENDED, message=contexts.with_ended(_SUSPENDED.message, ended_names)) if ended_names else _SUSPENDED
+    )
 
 
 def _degraded(decision: Decision, container: Container | None) -> Condition:
@@ -275,12 +279,12 @@ def _degraded(decision: Decision, container: Container | None) -> Condition:
     return drift.degraded(container) or _AS_EXPECTED
 
 
-def carried(before: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+def carried(before: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the status with the fields and conditions of the stored one that another version wrote.
 
     A field of this version that is not computed now is dropped.
     """
-    kept = {name: value for name, value in before.items() if name not in FIELDS and name not in made}
-    mine = {each["type"] for each in made["conditions"]} | CONDITIONS | OPTIONAL_CONDITIONS
-    foreign = [each for each in before.get("conditions", ()) if each["type"] not in mine]
-    return {**kept, **made, "conditions": [*made["conditions"], *foreign]}
+    foreign_fields = {name: value for name, value in before.items() if name not in FIELDS and name not in fields}
+    mine = {condition["type"] for condition in fields["conditions"]} | CONDITIONS | OPTIONAL_CONDITIONS
+    foreign = [condition for condition in before.get("conditions", ()) if condition["type"] not in mine]
+    return {**foreign_fields, **fields, "conditions": [*fields["conditions"], *foreign]}

@@ -21,49 +21,53 @@ REASON = "NoFreeUserID"
 _AGAIN_SECONDS = 30.0
 
 
-def lacks(obj: StoredObject, rendered: Rendered | None, memory: InstanceState, containers: Iterable[Container]) -> bool:
+def lacks_user_id(
+    obj: StoredObject, rendered: Rendered | None, memory: InstanceState, containers: Iterable[Container]
+) -> bool:
     """Return True if an object is to get an id now: it has none, and no container that stays as it is."""
     if rendered is None or not rendered.takes_user_id or memory.user_id:
         return False
     return all(
-        each.template_hash not in ("", rendered.template_hash) and each.generation != obj.generation
-        for each in containers
+        container.template_hash not in ("", rendered.template_hash) and container.generation != obj.generation
+        for container in containers
     )
 
 
 def in_use(snapshot: Snapshot) -> set[int]:
     """Return the ids of all records, and of all containers, whoever they belong to."""
     recorded = set(index_of(snapshot.instances).user_ids.values())
-    return recorded | {own_id(each.user) for some in snapshot.observed.containers.values() for each in some}
+    return recorded | {
+        own_id(container.user) for containers in snapshot.observed.containers.values() for container in containers
+    }
 
 
 def newest(snapshot: Snapshot) -> int:
     """Return the id that was assigned last, as far as the records tell; 0 if none was."""
     ids, instances = index_of(snapshot.instances).user_ids, snapshot.instances
-    return max(((instances[uid].created_at, each) for uid, each in ids.items()), default=(0.0, 0))[1]
+    return max(((instances[uid].created_at, user_id) for uid, user_id in ids.items()), default=(0.0, 0))[1]
 
 
-def next_free(own: IdRange, taken: Collection[int], last: int) -> int:
+def next_free(own_ids: IdRange, used_ids: Collection[int], last: int) -> int:
     """Return the first id after `last` that is free, going round; 0 if none is."""
-    start = last + 1 if last in own else own.first
-    order = chain(range(start, own.last + 1), range(own.first, start))
-    return next((each for each in order if each not in taken), 0)
+    start = last + 1 if last in own_ids else own_ids.first
+    order = chain(range(start, own_ids.last + 1), range(own_ids.first, start))
+    return next((user_id for user_id in order if user_id not in used_ids), 0)
 
 
 def required(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision, or a wait if it creates a container whose id is missing: no two sandboxes share one."""
-    if not context.lacks_user_id or not any(isinstance(each, CreateContainer) for each in decision.actions):
+    if not context.lacks_user_id or not any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision
     message = "every id of the setting sandbox_ids is in use; widen it, or delete sandboxes"
     return Decision(context.memory, REASON, message, until=context.now + _AGAIN_SECONDS)
 
 
-def shown(container: Container) -> str:
+def user_label(container: Container) -> str:
     """Return the user of a container, as its spec or image names it; root for none."""
     return container.user or "0"
 
 
 def shares(context: ReconcileContext) -> bool:
     """Return True if other sandboxes may run as the same user: it is not one that only this sandbox has."""
-    container, own = context.container, context.memory.user_id
-    return container is not None and (not own or own_id(container.user) != own)
+    container, user_id = context.container, context.memory.user_id
+    return container is not None and (not user_id or own_id(container.user) != user_id)

@@ -95,11 +95,11 @@ class Why:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         explanation = explain(replace(last, now=now), obj.uid, policy)
-        facts = _with_agent(explanation.seen, self._agent(obj))
+        facts = _with_agent(explanation.observed, self._agent(obj))
         full = [
             fact for container in last.observed.containers.get(obj.uid, ()) for fact in _full(self._folders(container))
         ]
-        return replace(explanation, seen=(*facts, *self._contexts(obj), *full))
+        return replace(explanation, observed=(*facts, *self._contexts(obj), *full))
 
     def why_server(self, namespace: str, name: str) -> Reasons:
         """Explain an MCP server. Raises NotFound; Conflict if its stored spec can't be read."""
@@ -150,8 +150,8 @@ def as_json(reasons: Reasons) -> serialize.Json:
         "message": explanation.message,
         "underWay": explanation.under_way,
         **({} if until is None else {"until": until, "waitSeconds": wait}),
-        "wanted": _facts(explanation.wanted),
-        "seen": _facts(explanation.seen),
+        "wanted": _facts(explanation.desired),
+        "seen": _facts(explanation.observed),
         "remembered": _facts(explanation.remembered),
         "calls": [{"call": str(action), "why": action.why} for action in explanation.actions],
         "events": [{name: event.spec[name] for name in _OF_EVENTS} for event in reasons.events],
