@@ -189,17 +189,10 @@ def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
     }
 
 
-def _unsettled(
-    snapshot: Snapshot, members: Mapping[str, Sandbox], memo: Memo, wakes: list[float]
-) -> Iterator[tuple[Sandbox, Settled]]:
-    """Yield the objects that may need something: all but those in flight and the settled ones that did not change.
-
-    The timers of the latter go into `wakes`.
-    """
-    containers, instances = snapshot.observed.containers, snapshot.instances
-    settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
+def _host_key(snapshot: Snapshot, memo: Memo) -> HostKey:
+    """Return what all decisions of a pass depend on."""
     observed = snapshot.observed
-    host = HostKey(
+    return HostKey(
         observed.blind,
         observed.lost,
         snapshot.pressure.critical,
@@ -209,6 +202,18 @@ def _unsettled(
         memo.weight_bounds(snapshot),
         snapshot.hibernation.available,
     )
+
+
+def _unsettled(
+    snapshot: Snapshot, members: Mapping[str, Sandbox], memo: Memo, wakes: list[float]
+) -> Iterator[tuple[Sandbox, Settled]]:
+    """Yield the objects that may need something: all but those in flight and the settled ones that did not change.
+
+    The timers of the latter go into `wakes`.
+    """
+    containers, instances = snapshot.observed.containers, snapshot.instances
+    settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
+    observed, host = snapshot.observed, _host_key(snapshot, memo)
     memo.forget_networks(observed.networks)
     models = snapshot.gateway.sandboxes
     unmeasured = disk_limit.unmeasured(snapshot)

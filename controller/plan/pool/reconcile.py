@@ -1,9 +1,9 @@
 """Reconciliation of the pools, after their members: members to add and to retire, statuses and figures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from controller.kinds.planning.instance_record import RETIRED, WARM
+from controller.kinds.planning.instance_record import RETIRED, WARM, Instance
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, Ceiling, replicas_scope
@@ -17,6 +17,7 @@ from controller.plan.pool.claim_candidates import ready_key
 from controller.plan.pool.sandboxpool import (
     WAITING,
     Member,
+    PoolCount,
     member_of,
     member_spec,
     plan_turnover,
@@ -41,29 +42,24 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     index, uid = index_of(snapshot.instances), whole_uid(pool.obj)
     own_members = [snapshot.instances[member_uid] for member_uid in index.members.get(pool.obj.uid, ())]
     total = index.of_pools.get(uid, 0)
-    decided = {instance.uid: instance for instance in builder.instances}
-    members = []
-    for member in own_members:
-        if member.role == WARM:
-            sandbox = memo.member(pool, member)
-            rendered, _ = rendered_with(sandbox, policy, memo, member.memory)
-            now_known = decided.get(member.uid, member)
-            context = context_with(snapshot, sandbox, policy, memo, now_known.memory)
-            hibernates = snapshot.hibernation.available
-            made_of = member_of(pool, now_known, context.container, rendered, snapshot.now, hibernates=hibernates)
-            shortage = builder.shortages.get(member.uid)
-            members.append(replace(made_of, trouble=f"QuotaExceeded: {shortage}") if shortage else made_of)
-    leaving_count = sum(member.role == RETIRED for member in own_members)
-    claimed = total - len(members) - leaving_count
+    members = _warm_members(builder, pool, own_members)
+    retiring = sum(member.role == RETIRED for member in own_members)
+    claimed = total - len(members) - retiring
     demand = claimed + builder.granted[uid] + builder.queued[uid]
     is_crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
     pressure_message = snapshot.pressure.words()
     image = "" if total or pressure_message else preload.pool_scope(builder, snapshot, pool, policy, memo)
-    used_uids, now, host = snapshot.instances.keys(), snapshot.now, snapshot.host
     whole_pool, free = _of_whole(builder, pool)
     whole_pool = _drained(whole_pool) if cordon.drained(snapshot) else whole_pool
     turnover = plan_turnover(
-        whole_pool, members, leaving_count, claimed, demand, used_uids, now, pressure_message, image, host, free
+        whole_pool,
+        members,
+        PoolCount(retiring, claimed, demand, free),
+        used_uids=snapshot.instances.keys(),
+        now=snapshot.now,
+        pressure_message=pressure_message,
+        image=image,
+        host=snapshot.host,
     )
     builder.events += pressure.retirement_events(pool.obj.ref, turnover.retired, snapshot.pressure, snapshot.now)
     turnover = preemption.give_way(builder, snapshot, pool, turnover, members)
@@ -87,8 +83,27 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
         builder.statuses.append(StatusWrite(pool.obj.ref, status))
     if turnover.until is not None:
         builder.wakes.append(turnover.until)
-    if pool.obj.deleted_at is not None and not members and not leaving_count and FINALIZER in pool.obj.finalizers:
+    if pool.obj.deleted_at is not None and not members and not retiring and FINALIZER in pool.obj.finalizers:
         builder.finalized.append(pool.obj.ref)
+
+
+def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance]) -> list[Member]:
+    """Return the state of the pool's warm members, by the decisions of this pass."""
+    snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
+    decided = {instance.uid: instance for instance in builder.instances}
+    members = []
+    for stored in instances:
+        if stored.role != WARM:
+            continue
+        sandbox = memo.member(pool, stored)
+        rendered, _ = rendered_with(sandbox, policy, memo, stored.memory)
+        instance = decided.get(stored.uid, stored)
+        container = context_with(snapshot, sandbox, policy, memo, instance.memory).container
+        hibernates = snapshot.hibernation.available
+        member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
+        shortage = builder.shortages.get(stored.uid)
+        members.append(replace(member, trouble=f"QuotaExceeded: {shortage}") if shortage else member)
+    return members
 
 
 def _of_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | None]:

@@ -169,34 +169,44 @@ def member_of(
     return Member(instance, ready, aged or is_outdated, trouble, imageless)
 
 
+@dataclass(frozen=True, slots=True)
+class PoolCount:
+    """Members and sandboxes of one pool, beside its warm members."""
+
+    retiring: int
+    """Members that are being removed."""
+    claimed: int
+    """Sandboxes that came from it."""
+    demand: int
+    """`claimed`, and the sandboxes that are to come from it now, or wait for it: warm members give way to them."""
+    free: int | None = None
+    """Members that the maximum of a whole pool leaves over all hosts, if this is its part; None: it is not."""
+
+
 def plan_turnover(
     pool: Pool,
     members: Sequence[Member],
-    leaving_count: int,
-    claimed: int,
-    demand: int,
+    count: PoolCount,
+    *,
     used_uids: Collection[str],
     now: float,
     pressure_message: str = "",
     image: str = "",
     host: str = NAME,
-    free: int | None = None,
 ) -> Turnover:
-    """Return the changes of one pool. `going` members are being removed, `claimed` sandboxes came from it.
+    """Return the changes of one pool.
 
-    `awaited` adds the sandboxes that are to come from it now, or wait for it: warm members give way to them. `taken`
-    are uids in use. `lacks` is the message of the host's pressure: then no member is kept. `image` is why the pool's
-    image is missing. `host` is the name of this host. `free` is the number of members that the maximum of a whole pool
-    leaves over all hosts, if this is its part (None: it has no maximum but its own).
+    `used_uids` are those of all instances. With a `pressure_message` of the host no member is kept. `image` is why the
+    pool's image is missing. `host` is the name of this host.
     """
-    warm_count = 0 if pressure_message or shares_volumes(pool.template) else _warm_count(pool, demand)
-    surge = _surge(pool, members, warm_count, leaving_count, demand)
-    if free is not None:
-        surge = min(surge, max(0, free))
+    warm_count = 0 if pressure_message or shares_volumes(pool.template) else _warm_count(pool, count.demand)
+    surge = _surge(pool, members, count, warm_count)
+    if count.free is not None:
+        surge = min(surge, max(0, count.free))
     out = _to_retire(members, warm_count, surge)
-    new = _to_add(pool, members, warm_count, leaving_count, demand)
-    if free is not None:
-        new = min(new, max(0, free))
+    new = _to_add(pool, members, count, warm_count)
+    if count.free is not None:
+        new = min(new, max(0, count.free))
     if pool.template is None or pool.obj.deleted_at is not None:
         new = 0
     if pool.obj.deleted_at is not None:
@@ -210,13 +220,19 @@ def plan_turnover(
         if births and pool.spec and not any(m.stale for m in remaining)
         else None
     )
-    full = _FULL if free is not None and free <= len(fresh) else ""
-    return Turnover(
-        fresh,
-        retired,
-        _status(pool, remaining, len(fresh), claimed, warm_count, now, pressure_message, image, full),
-        until,
+    full = _FULL if count.free is not None and count.free <= len(fresh) else ""
+    status = _status(
+        pool,
+        remaining,
+        len(fresh),
+        claimed=count.claimed,
+        warm_count=warm_count,
+        now=now,
+        pressure_message=pressure_message,
+        image=image,
+        full=full,
     )
+    return Turnover(fresh, retired, status, until)
 
 
 def _warm_count(pool: Pool, demand: int) -> int:
@@ -226,21 +242,21 @@ def _warm_count(pool: Pool, demand: int) -> int:
     return max(0, min(pool.spec.warm_replicas, room))
 
 
-def _surge(pool: Pool, members: Sequence[Member], warm_count: int, leaving_count: int, demand: int) -> int:
+def _surge(pool: Pool, members: Sequence[Member], count: PoolCount, warm_count: int) -> int:
     """Return 1 while stale members are replaced, if the pool's maximum allows one member more."""
     if pool.spec is None or not any(member.stale for member in members):
         return 0
     most = pool.spec.max_replicas
-    return 1 if most is None or warm_count + demand + leaving_count < most else 0
+    return 1 if most is None or warm_count + count.demand + count.retiring < most else 0
 
 
-def _to_add(pool: Pool, members: Sequence[Member], warm_count: int, leaving_count: int, demand: int) -> int:
+def _to_add(pool: Pool, members: Sequence[Member], count: PoolCount, warm_count: int) -> int:
     if pool.spec is None:
         return 0
     current = sum(not member.stale for member in members)
-    most = warm_count + _surge(pool, members, warm_count, leaving_count, demand)
+    most = warm_count + _surge(pool, members, count, warm_count)
     if pool.spec.max_replicas is not None:
-        most = min(most, pool.spec.max_replicas - demand - leaving_count)
+        most = min(most, pool.spec.max_replicas - count.demand - count.retiring)
     return max(0, min(warm_count - current, most - len(members)))
 
 
@@ -291,6 +307,7 @@ def _status(
     pool: Pool,
     members: Sequence[Member],
     coming: int,
+    *,
     claimed: int,
     warm_count: int,
     now: float,
@@ -301,8 +318,9 @@ def _status(
     ready = sum(member.ready for member in members)
     prior = {condition["type"]: condition for condition in pool.obj.status.get("conditions", ())}
     generation = pool.obj.generation
+    shown_pressure = pressure_message if _warm_count(pool, 0) else ""
     conditions = _conditions(
-        pool, members, ready, warm_count, pressure_message if _warm_count(pool, 0) else "", image, full
+        pool, members, ready, warm_count=warm_count, pressure_message=shown_pressure, image=image, full=full
     )
     return {
         "observedGeneration": generation,
@@ -315,7 +333,7 @@ def _status(
 
 
 def _conditions(
-    pool: Pool, members: Sequence[Member], ready: int, warm_count: int, pressure_message: str, image: str, full: str
+    pool: Pool, members: Sequence[Member], ready: int, *, warm_count: int, pressure_message: str, image: str, full: str
 ) -> Iterator[Condition]:
     trouble = next((f"{member.instance.memory.hostname}: {member.trouble}" for member in members if member.trouble), "")
     if pool.broken or pool.template is None:
