@@ -193,14 +193,29 @@ def _host_key(snapshot: Snapshot, memo: Memo) -> HostKey:
     """Return what all decisions of a pass depend on."""
     observed = snapshot.observed
     return HostKey(
-        observed.blind,
-        observed.lost,
-        snapshot.pressure.critical,
-        observed.unguarded or snapshot.guarded.words,
-        observed.guard_lost,
-        snapshot.guarded.broken,
-        memo.weight_bounds(snapshot),
-        snapshot.hibernation.available,
+        blind=observed.blind,
+        lost=observed.lost,
+        short_of=snapshot.pressure.critical,
+        unguarded=observed.unguarded or snapshot.guarded.words,
+        guard_lost=observed.guard_lost,
+        guard_broken=snapshot.guarded.broken,
+        weights=memo.weight_bounds(snapshot),
+        hibernates=snapshot.hibernation.available,
+    )
+
+
+def _inputs(snapshot: Snapshot, members: Mapping[str, Sandbox], host: HostKey) -> Seen:
+    """Return what this pass decides by."""
+    return Seen(
+        sandboxes=snapshot.sandboxes,
+        members=members,
+        containers=snapshot.observed.containers,
+        instances=snapshot.instances,
+        probes=snapshot.probes,
+        activity=snapshot.activity,
+        models=snapshot.gateway.sandboxes,
+        host=host,
+        in_flight=snapshot.in_flight,
     )
 
 
@@ -220,7 +235,7 @@ def _unsettled(
     changed_uids = snapshot.results.keys() | disk_limit.over_limit(snapshot) | changed_keys(memo.unmeasured, unmeasured)
     changed_uids = changed_uids | changed_keys(memo.unresolved, snapshot.unresolved)
     probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
-    seen_now = Seen(snapshot.sandboxes, members, containers, instances, probed, activity, models, host, in_flight)
+    seen_now = _inputs(snapshot, members, host)
     candidates = memo.candidates(seen_now, changed_uids)
     candidates |= _due(memo, candidates, seen_now, now, wakes)
     for uid in seen_now.in_order(candidates):
@@ -251,7 +266,16 @@ def _unsettled(
         memo.unsettle(uid)  # until it is concluded: its start may have to wait
         yield (
             planned,
-            Settled(planned, observed_containers, instance, host, probed.get(uid), use, beside, models.get(uid)),
+            Settled(
+                sandbox=planned,
+                containers=observed_containers,
+                instance=instance,
+                host=host,
+                probed=probed.get(uid),
+                activity=use,
+                egress=beside,
+                models=models.get(uid),
+            ),
         )
     memo.unmeasured, memo.unresolved = unmeasured, snapshot.unresolved
     memo.last_pass = seen_now  # not earlier: after a failure, the next pass compares with the one before

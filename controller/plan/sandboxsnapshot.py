@@ -103,7 +103,7 @@ def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPl
     for obj in view.objects.values():
         if obj.uid in view.busy_uids or not _is_here(obj, view, sandboxes, snapshot):
             continue
-        steps += _steps(obj, view, snapshot, sandboxes, policy, wakes)
+        steps += _steps(obj, view, snapshot, sandboxes=sandboxes, policy=policy, wakes=wakes)
     steps += _periodic(view, snapshot, wakes)
     strays = tuple(uid for uid in view.contents if uid not in view.objects and uid not in view.busy_uids)
     return SnapshotPlan(tuple(steps), strays, min(wakes, default=None))

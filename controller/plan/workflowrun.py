@@ -222,7 +222,9 @@ def _with_ends(run: Run, progress: Progress, view: RunView, now: float) -> Progr
         )
         stage = run.stage(stage_progress.name)
         if end is not None and stage is not None:
-            progress = progress.with_stage(_end_attempt(run, progress, stage_progress, end, stage, broken, now))
+            progress = progress.with_stage(
+                _end_attempt(run, progress, stage_progress, end=end, stage=stage, broken=broken, now=now)
+            )
     return progress
 
 

@@ -217,10 +217,10 @@ def placements(
             elif not due and not is_on_its_way(box):
                 settled[box.obj.uid] = (box, record)
         elif box.obj.deleted_at is None:
-            steps += _unbound(box, policy, record, waits, quota, images)
+            steps += _unbound(box, policy, record, waits=waits, quota=quota, images=images)
     quota.count_members()
     slots, shortages = set[str](), dict[str, str]()
-    for slot in _admitted_slots(pools, policy, had, quota, shortages, images):
+    for slot in _admitted_slots(pools, policy, had, quota=quota, shortages=shortages, images=images):
         slots.add(slot.uid)
         record = had.get(slot.uid)
         if record is None or replace(record.placement, labels=slot.labels) != slot:
@@ -328,7 +328,9 @@ def _placement_of(
     if spec is None or template is None:
         return None
     running = not host or not _rests(box)
-    return _placement(obj, obj.uid, spec, template, policy, images, binding=binding, host=host, running=running)
+    return _placement(
+        obj, obj.uid, spec, template=template, policy=policy, images=images, binding=binding, host=host, running=running
+    )
 
 
 def _admitted_slots(
@@ -370,7 +372,17 @@ def _slots(
     if spec is None or pool.template is None or shares_volumes(pool.template):
         return
     for uid in spread.slot_uids(pool, spread.parts_of(pool, pools), had):
-        yield _placement(pool.obj, uid, spec, pool.template, policy, images, binding=1, host=UNBOUND, running=True)
+        yield _placement(
+            pool.obj,
+            uid,
+            spec,
+            template=pool.template,
+            policy=policy,
+            images=images,
+            binding=1,
+            host=UNBOUND,
+            running=True,
+        )
 
 
 def _placement(

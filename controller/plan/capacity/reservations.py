@@ -146,10 +146,10 @@ def _combine(of: Callable[[int, int], int], first: Limits, second: Limits) -> Li
     return Limits(
         of(first.cpu_millicores, second.cpu_millicores),
         of(first.memory_bytes, second.memory_bytes),
-        of(first.pids, second.pids),
-        first.cpu_shares,
-        of(first.disk_bytes, second.disk_bytes),
-        of(first.gpus, second.gpus),
+        pids=of(first.pids, second.pids),
+        cpu_shares=first.cpu_shares,
+        disk_bytes=of(first.disk_bytes, second.disk_bytes),
+        gpus=of(first.gpus, second.gpus),
     )
 
 

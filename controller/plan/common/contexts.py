@@ -72,7 +72,7 @@ def context_with(
         volumes=bound.volumes_to_reclaim(snapshot, sandbox),
         replaced_volumes=bound.replaced(snapshot, sandbox),
         models=snapshot.gateway.sandboxes.get(uid),
-        network=network_context(snapshot, sandbox.obj, rendered, memory, policy, memo.subnets),
+        network=network_context(snapshot, sandbox.obj, rendered, memory=memory, policy=policy, subnets=memo.subnets),
         above_quota=above,
         lacks_user_id=lacking and not memory.user_id,
         host=snapshot.host,
@@ -140,7 +140,7 @@ def rendered_with(
                 shape=shape.shape,
                 user_id=user_id,
             )
-    key = RenderedKey(spec, template, obj.name, hostname, sandbox.broken, user_id)
+    key = RenderedKey(spec, template, name=obj.name, hostname=hostname, broken=sandbox.broken, user_id=user_id)
     memo.rendered[obj.uid] = KnownRender(key, rendered, refusals)
     return rendered, refusals
 

@@ -37,10 +37,11 @@ class InstanceIndex:
         return InstanceIndex(
             moved_sums(self.reserved, ((before, now) for _, before, now in change_list)),
             _moved_ids(self.user_ids, change_list),
-            _moved_members(self.members, change_list),
-            _moved_counts(self.of_pools, change_list),
-            self.own_uids - uids | {uid for uid, _, now in change_list if now is not None and now.member_uid},
-            self.claiming - uids | {uid for uid, _, now in change_list if now is not None and now.memory.claiming},
+            members=_moved_members(self.members, change_list),
+            of_pools=_moved_counts(self.of_pools, change_list),
+            own_uids=self.own_uids - uids | {uid for uid, _, now in change_list if now is not None and now.member_uid},
+            claiming=self.claiming - uids
+            | {uid for uid, _, now in change_list if now is not None and now.memory.claiming},
         )
 
     def all_members(self) -> Iterable[str]:

@@ -25,10 +25,10 @@ def explain_stored(obj: StoredObject, host: str) -> Explanation:
     return Explanation(
         verdict,
         str(reason),
-        str(message),
-        tuple(_desired_facts(obj)),
-        tuple(_observed_facts(host)),
-        tuple(_reported_facts(obj)),
+        message=str(message),
+        desired=tuple(_desired_facts(obj)),
+        observed=tuple(_observed_facts(host)),
+        remembered=tuple(_reported_facts(obj)),
     )
 
 

@@ -328,12 +328,23 @@ def _new_egress(context: ReconcileContext, sealed_network: Sealed, why: str) -> 
         actions.append(_ensure(context, policy.uplink(network.range), "", "uplink"))
     if config.slots:
         space = context.obj.namespace
-        bound = BindMounts(uid, config.name, space, config.image, config.user, config.slots, config.mounts, why)
+        bound = BindMounts(
+            uid=uid,
+            name=config.name,
+            namespace=space,
+            image=config.image,
+            user=config.user,
+            slots=config.slots,
+            mounts=config.mounts,
+            why=why,
+        )
         actions.append(bound)
     labels = _labels(context, uid, ROLE, config.hash())
     actions.append(CreateContainer(uid, config, labels, why))
     address = policy.proxy_address(network.subnet)
-    actions.append(ConnectNetwork(uid, config.name, "", sealed_network.network, why, address))
+    actions.append(
+        ConnectNetwork(uid, config.name, container_id="", network=sealed_network.network, why=why, address=address)
+    )
     actions.append(StartContainer(uid, config.name, why))
     return actions
 

@@ -84,7 +84,7 @@ def network_context(
         used_subnets.add(subnet)
     shared = _peers(snapshot, obj)
     joins = rendered is not None and rendered.config.joins_peers
-    peers_subnet = _peers_subnet(snapshot, obj, memory, shared, policy, subnets) if joins else ""
+    peers_subnet = _peers_subnet(snapshot, obj, memory, bridge=shared, policy=policy, subnets=subnets) if joins else ""
     return NetworkContext(
         record=record,
         containers=containers,

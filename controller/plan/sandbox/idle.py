@@ -75,7 +75,7 @@ def observe(context: ReconcileContext) -> Idleness:
     )
     if since > context.now:  # the clock was set back, or the engine's is ahead
         return Idleness(memory, _earlier(noting, min(since, context.now + timeout)))
-    return _judged(context, memory, container, since, timeout, noting)
+    return _judged(context, memory, container, since=since, timeout=timeout, noting=noting)
 
 
 def _asleep(context: ReconcileContext) -> Idleness:

@@ -19,7 +19,14 @@ def read_first(context: ReconcileContext, decision: Decision) -> Decision:
     if (end.container_id, end.finished_at) != (container.id, container.finished_at):
         return decision
     why = f"{end.reason}: log tail, for the record"
-    read = ReadTail(context.obj.uid, container.name, container.id, container.finished_at, why, end.log_since)
+    read = ReadTail(
+        context.obj.uid,
+        container.name,
+        container_id=container.id,
+        finished_at=container.finished_at,
+        why=why,
+        since=end.log_since,
+    )
     return replace(decision, actions=(read, *decision.actions))
 
 

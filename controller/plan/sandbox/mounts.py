@@ -52,13 +52,22 @@ def before_start(
     """
     if rendered.config.slots or _folders(rendered, container):
         user, mounts = container.user if container else "", _mounts_of(context, rendered, container)
-        yield _bind(context, rendered, mounts, image, why, container, user=user)
+        yield _bind(context, rendered, mounts, image=image, why=why, container=container, user=user)
 
 
 def as_started(context: ReconcileContext, rendered: Rendered, container: Container, why: str) -> BindMounts:
     """Return the mounts of an existing container, in the order of its mount points."""
     mounts = _mounts_of(context, rendered, container)
-    return _bind(context, rendered, mounts, container.image_id, why, container, container.id, user=container.user)
+    return _bind(
+        context,
+        rendered,
+        mounts,
+        image=container.image_id,
+        why=why,
+        container=container,
+        container_id=container.id,
+        user=container.user,
+    )
 
 
 def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
@@ -70,7 +79,16 @@ def repair(context: ReconcileContext, container: Container, rendered: Rendered) 
     if absent_mounts or changed_mounts:
         why = "not bound: " + ", ".join(mount.path for mount in absent_mounts) if absent_mounts else "onSuspend changed"
         mounts, id_ = (*absent_mounts, *changed_mounts), container.id
-        yield _bind(context, rendered, mounts, container.image_id, why, container, id_, user=container.user)
+        yield _bind(
+            context,
+            rendered,
+            mounts,
+            image=container.image_id,
+            why=why,
+            container=container,
+            container_id=id_,
+            user=container.user,
+        )
 
 
 def _keeps_files(context: ReconcileContext) -> bool:

@@ -376,8 +376,15 @@ def _memory(facts: DoctorFacts) -> Findings:
         return
     meaning = "no sandbox is started while it is low, and idle ones are stopped to free some"
     action = "stop other programs, lower the limits of sandboxes, or add memory"
-    yield from _supply(facts, "memory", "memory", facts.kernel.use.memory, meaning, action)
-    yield from _supply(facts, "pids", "pids", facts.kernel.use.pids, meaning, "end other processes, or raise pid_max")
+    yield from _supply(facts, "memory", "memory", supply=facts.kernel.use.memory, meaning=meaning, action=action)
+    yield from _supply(
+        facts,
+        "pids",
+        "pids",
+        supply=facts.kernel.use.pids,
+        meaning=meaning,
+        action="end other processes, or raise pid_max",
+    )
 
 
 def _room(facts: DoctorFacts) -> Findings:
@@ -385,12 +392,12 @@ def _room(facts: DoctorFacts) -> Findings:
     if facts.local and not facts.engine.trouble:
         meaning = "no sandbox is started while it is low, and writes in sandboxes fail when it is full"
         action = f"free space in {facts.engine.facts.root_dir}: `docker system df`, `docker image prune`"
-        yield from _supply(facts, "disk (engine)", "disk", kernel.use.disk, meaning, action)
-        yield from _supply(facts, "inodes (engine)", "inodes", kernel.use.inodes, meaning, action)
+        yield from _supply(facts, "disk (engine)", "disk", supply=kernel.use.disk, meaning=meaning, action=action)
+        yield from _supply(facts, "inodes (engine)", "inodes", supply=kernel.use.inodes, meaning=meaning, action=action)
     meaning = "nothing is done that can't be stored: when it is full, ended sandboxes are not restarted"
     action = "free space in the state folder's file system"
-    yield from _supply(facts, "disk (state)", "disk", kernel.state_disk, meaning, action)
-    yield from _supply(facts, "inodes (state)", "inodes", kernel.state_inodes, meaning, action)
+    yield from _supply(facts, "disk (state)", "disk", supply=kernel.state_disk, meaning=meaning, action=action)
+    yield from _supply(facts, "inodes (state)", "inodes", supply=kernel.state_inodes, meaning=meaning, action=action)
 
 
 def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meaning: str, action: str) -> Findings:
