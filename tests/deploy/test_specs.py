@@ -43,6 +43,8 @@ def test_the_full_example_shows_every_field() -> None:
     probes = (f"spec.template.{each}" for each in PROBES)
     elsewhere = {
         "spec.template_ref",
+        "spec.restore_from",
+        "spec.template.restore_from",
         "spec.template.agent",
         "spec.template.resources",
         "spec.models",

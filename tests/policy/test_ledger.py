@@ -97,7 +97,10 @@ def test_an_unreadable_quota_admits_nothing() -> None:
 
 def test_every_resource_of_a_spec_is_counted() -> None:
     assert {each.name for each in RESOURCES} == set(HardLimits.model_fields)
-    assert set(HardQuota.model_fields) - set(HardLimits.model_fields) == {"objects", "annotations"}, (
-        "which are no sandbox's"
-    )
+    assert set(HardQuota.model_fields) - set(HardLimits.model_fields) == {
+        "objects",
+        "annotations",
+        "snapshots",
+        "snapshot_storage",
+    }, "which are no sandbox's"
     assert replace(NOTHING, **{each.unit: 0 for each in RESOURCES}) == NOTHING
