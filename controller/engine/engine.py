@@ -113,6 +113,7 @@ class DockerEngine:
         self._networks = Networks(instance_id, self._client, self._view, firewall)
         self._restorer = Restorer(SnapshotFolder(snapshots_dir or mounts_dir / "snapshots"), self._client)
         sources = (secrets, volumes, credentials, saved, self._restorer)
+        self._saved = saved
         self._mounts = HostMounts(instance_id, self._client, *sources, folder=mounts_dir, roots=host_roots)
         self._agents = AgentRuntimes(self._client, self._view)
         self._accounts = Accounts(users_dir, base_url) if users_dir else None
@@ -138,7 +139,7 @@ class DockerEngine:
 
     def _make_snapshots(self, clock: Clock, *, is_local: bool) -> DockerSnapshots:
         capturer = Capturer(self._observer, self._mounts, self._cgroups, clock.now, is_local=is_local)
-        return DockerSnapshots(self._restorer.folder, capturer, self._client)
+        return DockerSnapshots(self._restorer.folder, capturer, self._client, self._saved)
 
     def _make_observer(self, meter: Meter, observe_seconds: float) -> Observer:
         return Observer(

@@ -16,6 +16,7 @@ import structlog
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
 from controller.plan.common.status_json import dated
 from controller.plan.sandboxsnapshot import (
@@ -62,7 +63,7 @@ class SnapshotKeeper:
         self._failures: dict[str, tuple[int, Failed]] = {}  # with the generation of the object
         self._busy: set[str] = set()
         self._captures: list[Future[None]] = []
-        self._known: frozenset[str] = frozenset()  # sandboxes, at the last sweep
+        self._known: frozenset[str] | None = None  # sandboxes, at the last sweep
         self._woken, self._stopping, self._recovered = threading.Event(), False, False
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="captures")
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
@@ -140,8 +141,8 @@ class SnapshotKeeper:
             case Release(obj):
                 self._snapshots.remove(obj.uid)
                 self._store.record(Writes(finalized=((obj.ref, FINALIZER),)))
-            case Request(obj, reason):
-                self._request_deletion(obj, reason, now)
+            case Request():
+                self._request_deletion(step, now)
             case Create(sandbox, name):
                 self._create(sandbox, name, now)
 
@@ -163,9 +164,13 @@ class SnapshotKeeper:
                 self._busy.discard(obj.uid)
             self._woken.set()
 
-    def _request_deletion(self, obj: StoredObject, reason: str, now: float) -> None:
+    def _request_deletion(self, request: Request, now: float) -> None:
         """Request the deletion of a snapshot, unless something begins from it, also as of this moment."""
+        obj, reason = request.obj, request.reason
         with self._store.transaction() as transaction:
+            sandboxes = transaction.list(SANDBOX.name, obj.namespace)
+            if request.unless and any(sandbox.uid == request.unless for sandbox in sandboxes):
+                return
             for reference in KIND.referenced_by:
                 users = transaction.list(reference.kind, obj.namespace)
                 if any(reference.names(user) == obj.name for user in users):
@@ -204,8 +209,9 @@ class SnapshotKeeper:
 
     def _sweep(self, snapshot: Snapshot) -> None:
         known = frozenset((*snapshot.sandboxes, *snapshot.instances))
-        if not self._known <= known:
-            self._snapshots.sweep(known)
+        if self._known is None or not self._known <= known:
+            stored = (sandbox.uid for sandbox in self._store.list(SANDBOX.name, lean=True)[0])  # of other hosts, too
+            self._snapshots.sweep(known.union(stored))
         self._known = known
 
     def _run(self) -> None:

@@ -52,10 +52,11 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request the deletion of an object."""
+    """Request the deletion of an object, unless there is a sandbox of the uid `unless` on whatever host."""
 
     obj: StoredObject
     reason: str
+    unless: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +228,12 @@ def _expired(obj: StoredObject, content: SnapshotContent, snapshot: Snapshot, wa
             wakes.append(snapshot.now + 30.0)  # while something begins from it
             return
         wakes.append(due)
-    if obj.spec.get("reclaimPolicy") == "Delete" and content.source_uid not in snapshot.sandboxes:
-        yield Request(obj, "its sandbox is gone")
+    if (
+        obj.spec.get("reclaimPolicy") == "Delete"
+        and content.source_uid
+        and content.source_uid not in snapshot.sandboxes
+    ):
+        yield Request(obj, "its sandbox is gone", unless=content.source_uid)
         wakes.append(snapshot.now + 30.0)
 
 

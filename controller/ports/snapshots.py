@@ -37,7 +37,10 @@ class Snapshots(Protocol):
         ...
 
     def sweep(self, uids: Collection[str]) -> None:
-        """Forget which files other sandboxes than these got. Raises SnapshotError."""
+        """Forget which files other sandboxes than these got; a day later remove what is saved of them.
+
+        Raises SnapshotError.
+        """
         ...
 
     def export(self, uid: str, image: bool) -> Iterator[bytes]:

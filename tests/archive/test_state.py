@@ -259,6 +259,16 @@ def test_setuid_is_dropped_on_request(source: Path, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "out" / "file").stat().st_mode) == 0o755
 
 
+def test_headers_of_empty_files_count_against_the_archive(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(200):
+        (source / f"{number}{'n' * 200}").touch()
+    with pytest.raises(BoundExceeded) as caught:
+        saved(source, Bounds(bytes=1, archive_bytes=200 * 1024))
+    assert caught.value.bound == "archive_bytes"
+
+
 @pytest.mark.parametrize(
     ("bounds", "bound"),
     [

@@ -19,6 +19,7 @@ from controller.archive.state.save import save
 from controller.engine.docker.client import Client
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
+from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.restore import Restorer
@@ -218,3 +219,22 @@ def test_a_capture_that_somebody_thawed_is_none(source: Path, tmp_path: Path) ->
         os.close(reading)
         os.close(folder)
     assert freezer.read_text() == "THAWED"
+
+
+def test_saved_files_of_gone_objects_go_a_day_later(tmp_path: Path) -> None:
+    now = 1e9
+    saved = SavedFolders(tmp_path, now=lambda: now)
+    for uid in ("here", "gone"):
+        (tmp_path / uid).mkdir()
+        (tmp_path / uid / "saved.json").write_text('{"saved": {"size_bytes": 1}, "folders": []}')
+    saved.sweep(["here"])
+    now += 80_000
+    saved.sweep(["here"])
+    saved.sweep(["here", "gone"])  # the store has it again
+    now += 80_000
+    saved.sweep(["here"])
+    assert saved.find("gone") is not None
+    now += 90_000
+    saved.sweep(["here"])
+    assert saved.find("gone") is None
+    assert saved.find("here") is not None

@@ -135,6 +135,16 @@ def test_one_that_goes_with_its_sandbox_goes(house: SnapshotHarness) -> None:
     assert house.stored("second") is not None
 
 
+def test_sweeps_spare_sandboxes_that_no_pass_has_seen(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.apply("b")
+    house.keeper.step()
+    uids = {obj.uid for obj in house.store.list("Sandbox")[0]}
+    assert house.snapshots.swept == [frozenset(uids)]
+    assert len(uids) == 2
+
+
 def test_periodic_snapshots_keep_the_last_ones(house: SnapshotHarness) -> None:
     house.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
     house.settle()

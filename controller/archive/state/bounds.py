@@ -22,6 +22,7 @@ class Bounds(NamedTuple):
     """Limits of one folder.
 
     `bytes` counts file data without holes; `header_bytes` is of one entry's extended header, so of its attributes, too.
+    `archive_bytes` counts all that a save writes: many empty files with attributes have no data, and fill a disk.
     `seconds` None: no limit. `ticks` is a monotonic clock.
     """
 
@@ -29,6 +30,7 @@ class Bounds(NamedTuple):
     depth: int = DEPTH
     bytes: int = 64 << 30
     header_bytes: int = 128 << 10
+    archive_bytes: int = 128 << 30
     seconds: float | None = None
     ticks: Callable[[], float] = time.monotonic
 
@@ -89,6 +91,13 @@ class Meter:
         report.bytes += count
         if report.bytes > self._bounds.bytes:
             raise BoundExceeded("bytes", f"the files have more than {self._bounds.bytes} bytes")
+
+    def count_archive(self, count: int) -> None:
+        """Count bytes of the archive, before they are written."""
+        report = self._report
+        report.archive_bytes += count
+        if report.archive_bytes > self._bounds.archive_bytes:
+            raise BoundExceeded("archive_bytes", f"their archive has more than {self._bounds.archive_bytes} bytes")
 
     def check_time(self) -> None:
         """Compare the clock with the limit."""

@@ -242,8 +242,8 @@ class _Saver:
             self._flush()
 
     def _flush(self) -> None:
+        self._meter.count_archive(self._piece_bytes)
         self._write(b"".join(self._pieces))
-        self.report.archive_bytes += self._piece_bytes
         self._pieces.clear()
         self._piece_bytes = 0
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +33,7 @@ MOST_FILES = 1_000_000
 _LONGEST_SECONDS = 600.0
 _RESERVE_BYTES = 64 << 20  # that stay free on the disk
 _INDEX, _NEW, _OLD, _GONE = "saved.json", ".new", ".old", ".gone"
+_MISSED, _MISSED_SECONDS = "missed", 86400.0  # a file that tells since when an archive's object is missing
 
 
 _REMEDY = "set lifecycle.onSuspend to Discard to start without them"
@@ -100,9 +101,11 @@ class SavedFolders:
 
     def _write(self, new: Path, folders: Mapping[str, int], earlier: dict[str, Any] | None, place: Path) -> SavedFiles:
         end = time.monotonic() + _LONGEST_SECONDS
+        room = max(0, self._free_bytes() - _RESERVE_BYTES)
         size_bytes = files = omitted = 0
         for number, descriptor in enumerate(folders.values()):
-            bounds = Bounds(MOST_FILES, bytes=self._most_bytes, seconds=max(0.0, end - time.monotonic()))
+            seconds = max(0.0, end - time.monotonic())
+            bounds = Bounds(MOST_FILES, bytes=self._most_bytes, archive_bytes=room - size_bytes, seconds=seconds)
             with self._create(new / f"{number}.tar") as archive:
                 try:
                     report = save(descriptor, archive.write, bounds)
@@ -177,6 +180,23 @@ class SavedFolders:
             with suppress(FileNotFoundError):
                 place.rename(trash)
             shutil.rmtree(trash, ignore_errors=True)
+
+    def sweep(self, uids: Collection[str]) -> None:
+        """Remove what is saved of other objects than these, a day after they were missed first. Raises OSError.
+
+        The day is for a store that was set back: its next form may have them again.
+        """
+        for place in self._folder.iterdir() if self._folder.is_dir() else ():
+            uid, mark = place.name.partition(".")[0], place / _MISSED
+            with suppress(FileNotFoundError, NotADirectoryError):  # removed meanwhile
+                if uid in uids:
+                    mark.unlink(missing_ok=True)
+                elif not mark.exists():
+                    mark.touch(mode=0o600)
+                    os.utime(mark, (self._now(), self._now()))
+                elif self._now() - mark.stat().st_mtime >= _MISSED_SECONDS:
+                    log.info("saved files removed, as their object is gone: %s", uid)
+                    self.remove(uid)
 
     def _index(self, uid: str) -> dict[str, Any] | None:
         with self._lock:

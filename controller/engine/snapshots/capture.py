@@ -110,7 +110,8 @@ class Capturer:
             parts, frozen_seconds = self._save(request, container, stops, sources, outputs, omitted)
             for output in outputs:
                 os.fsync(output)
-            parts += _copied(archives, folder, len(sources))
+            room = request.bytes_max - sum(part.archive_bytes for part in parts)
+            parts += _copied(archives, folder, len(sources), room)
         finally:
             close_all([*(source[3] for source in sources), *archives.values()])
             close_all(outputs)
@@ -250,8 +251,13 @@ class Capturer:
         )
 
 
-def _copied(archives: Mapping[str, int], folder: Path, number: int) -> tuple[SnapshotPart, ...]:
-    """Copy archives of folders in memory into a snapshot; return the parts. Raises OSError, WorkFailed."""
+def _copied(archives: Mapping[str, int], folder: Path, number: int, room: int) -> tuple[SnapshotPart, ...]:
+    """Copy archives of folders in memory, at most `room` bytes, into a snapshot; return the parts.
+
+    Raises OSError, WorkFailed.
+    """
+    if sum(os.fstat(archive).st_size for archive in archives.values()) > room:
+        raise WorkFailed("TooLarge", f"its saved files have more than the {max(0, room)} bytes that are left")
     parts = []
     for number_, (path, source) in enumerate(archives.items(), number):
         target = folder / f"{number_}.tar"

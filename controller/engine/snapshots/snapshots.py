@@ -7,6 +7,7 @@ from pathlib import Path
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.export import check_room, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
@@ -19,8 +20,10 @@ _REPOSITORY = "paddock-snapshot"
 class DockerSnapshots:
     """Snapshots of the sandboxes on one engine."""
 
-    def __init__(self, folder: SnapshotFolder, capturer: Capturer, client: Client) -> None:
-        self._folder, self._capturer, self._client = folder, capturer, client
+    def __init__(
+        self, folder: SnapshotFolder, capturer: Capturer, client: Client, saved: SavedFolders | None = None
+    ) -> None:
+        self._folder, self._capturer, self._client, self._saved = folder, capturer, client, saved
         self.is_capturing = capturer.is_capturing
 
     def recover(self) -> None:
@@ -48,6 +51,8 @@ class DockerSnapshots:
     def sweep(self, uids: Collection[str]) -> None:
         try:
             self._folder.sweep_marks(uids)
+            if self._saved is not None:
+                self._saved.sweep(uids)
         except OSError as error:
             raise _unreadable(error) from error
 

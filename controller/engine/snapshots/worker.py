@@ -91,11 +91,11 @@ def save_all(request: dict[str, Any]) -> dict[str, Any]:
     with _frozen(freezer):
         for part in request["parts"]:
             seconds = max(0.0, float(limits["seconds"]) - (time.monotonic() - started))
-            bounds = Bounds(entries=int(limits["entries"]), bytes=remaining, seconds=seconds)
+            bounds = Bounds(entries=int(limits["entries"]), bytes=remaining, archive_bytes=remaining, seconds=seconds)
             content = Content(bool(part["deletions"]), frozenset(os.fsencode(path) for path in part["mount_points"]))
             write = partial(_write_all, int(part["output"]))
             report = save(part["folder"], write, bounds, content)
-            remaining -= report.bytes
+            remaining -= report.archive_bytes
             reports.append(_report(report))
     return {"frozen": time.monotonic() - started if freezer else 0.0, "reports": reports}
 
