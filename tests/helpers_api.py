@@ -272,7 +272,7 @@ def make_world(
         agents=AgentConnections(engine.ports if engine else ports),
         volumes=engine.kept_volumes if engine else NoVolumes(),
         images=images,
-        adopted_execs=engine.left if engine else streams,
+        adopted_execs=engine.adopted_execs if engine else streams,
         secrets=FakeSecrets({("default", "token"): b"s3cret\n"}),
         exec_folder=folder / "execs",
         run_folder=folder / "runs",

@@ -53,7 +53,7 @@ def services_of(
         volumes=engine.kept_volumes,
         snapshots=engine.snapshots,
         images=engine.image_store,
-        adopted_execs=engine.left,
+        adopted_execs=engine.adopted_execs,
         secrets=secrets,
         samples=loop.samples.now,
         exec_folder=settings.state_dir / "execs",

@@ -126,7 +126,9 @@ class DockerEngine:
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._observer, self._view, self._background, same_clock=same_clock)
         self._events = self._make_event_streams(meter, pauses_seconds, gpus)
-        self._streams = DockerStreams(instance_id, self._client, self._cgroups, self._known, self._observer)
+        self._streams = DockerStreams(
+            instance_id, self._client, self._cgroups, self._observed_container, self._observer
+        )
         self._probes, self.canary = DockerProbes(self._streams), DockerCanary(instance_id, self._client)
         self._files, self._ports = DockerFiles(self._cgroups), DockerPorts()
         agents = DockerPorts(ipv4_only=True)  # an agent listens there; what listens on ::1 alone is none
@@ -217,9 +219,9 @@ class DockerEngine:
         return self._streams
 
     @property
-    def left(self) -> AdoptedExecs:
+    def adopted_execs(self) -> AdoptedExecs:
         """Commands that an earlier daemon started."""
-        return self._streams.left
+        return self._streams.adopted_execs
 
     @property
     def kept_volumes(self) -> KeptVolumes:
@@ -310,13 +312,13 @@ class DockerEngine:
             self._release(action.uid)
         return outcome
 
-    def _known(self, container_id: str) -> Container | None:
-        view_entry = self._view.seen(container_id)
+    def _observed_container(self, container_id: str) -> Container | None:
+        view_entry = self._view.entry_of(container_id)
         return view_entry.container if view_entry else None
 
     def _hangs(self, container_id: str) -> bool:
         """Tell whether the engine did not answer for it before; only the background observer retries then."""
-        container = self._known(container_id)
+        container = self._observed_container(container_id)
         return container is not None and container.state is State.UNKNOWN
 
     def _release(self, uid: str) -> None:

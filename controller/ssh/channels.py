@@ -147,9 +147,9 @@ class Opener:
         connection.shell = shell
         command = message.get("command")
         env = {**passed_environment({str(name): str(value) for name, value in message["env"].items()}), "SHELL": shell}
-        ours, theirs = socket.socketpair()
+        ours, client_end = socket.socketpair()
         streams = CommandStreams(ours)
-        with contextlib.closing(ours), theirs:
+        with contextlib.closing(ours), client_end:
             stream = self._work.sandbox_streams.exec(
                 SANDBOX,
                 login.namespace,
@@ -171,8 +171,8 @@ class Opener:
             if channel.closed:  # meanwhile
                 close()
                 return
-            answer({}, (theirs.fileno(),))
-            theirs.close()
+            answer({}, (client_end.fileno(),))
+            client_end.close()
             streams.relay(stream)
             streams.drain()
 

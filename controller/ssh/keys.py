@@ -38,22 +38,22 @@ class Keys:
         """Add a key of the caller, a line as of authorized_keys. Raises BadRequest; Conflict."""
         if not caller.token_id and caller.uid is None:
             raise errors.BadRequest("a key belongs to a user of the host or to a token; the caller is neither")
-        plain, comment = _parsed(text)
+        plain, comment = _parse_key(text)
         stored = StoredKey(fingerprint_of(plain), plain, comment, caller.name, caller.token_id, caller.uid)
         with self._lock:
             keys = self._load()
-            if other := keys.get(stored.fingerprint):
-                if not _is_of(other, caller):
+            if former := keys.get(stored.fingerprint):
+                if not _is_of(former, caller):
                     raise errors.Conflict("the key belongs to somebody else; make one of your own")
             elif len(keys) >= _MOST_KEYS or sum(_is_of(key, caller) for key in keys.values()) >= _MOST_OF_ONE:
                 raise errors.TooManyRequests(f"at most {_MOST_OF_ONE} keys of one owner; remove some")
             self._save({**keys, stored.fingerprint: stored})
-        return _shown(stored)
+        return _as_ssh_key(stored)
 
     def of(self, caller: Caller) -> Sequence[SshKey]:
         """Return the caller's keys."""
         with self._lock:
-            return [_shown(key) for key in self._load().values() if _is_of(key, caller)]
+            return [_as_ssh_key(key) for key in self._load().values() if _is_of(key, caller)]
 
     def remove(self, caller: Caller, fingerprint: str) -> None:
         """Remove a key of the caller. Raises NotFound."""
@@ -95,21 +95,21 @@ def fingerprint_of(text: str) -> str:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import ssh_key_fingerprint
 
-    digest = ssh_key_fingerprint(_loaded(text), SHA256())
+    digest = ssh_key_fingerprint(_load_key(text), SHA256())
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
-def _parsed(text: str) -> tuple[str, str]:
+def _parse_key(text: str) -> tuple[str, str]:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     words = text.strip().split(None, 2)
     if len(text) > _MOST_BYTES or "\n" in text.strip() or len(words) < 2:
         raise errors.BadRequest("the key is not one line of a public key; pass the file that ends in .pub")
-    plain = _loaded(f"{words[0]} {words[1]}").public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    plain = _load_key(f"{words[0]} {words[1]}").public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     return plain, words[2][:200] if len(words) > 2 else ""
 
 
-def _loaded(text: str) -> Any:
+def _load_key(text: str) -> Any:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
@@ -124,5 +124,5 @@ def _is_of(key: StoredKey, caller: Caller) -> bool:
     return (key.token_id, key.uid) == (caller.token_id, caller.uid)
 
 
-def _shown(key: StoredKey) -> SshKey:
+def _as_ssh_key(key: StoredKey) -> SshKey:
     return SshKey(key.fingerprint, key.key.split(" ")[0], key.comment)

@@ -163,7 +163,7 @@ class Process:
 
     def admit(self, number: int, source: str, connection: Any) -> bool:
         """Count a connection of the port; return False if there are too many, in all or from this address."""
-        alike = sum(each == source for each in self._sources.values())
+        alike = sum(counted_source == source for counted_source in self._sources.values())
         if len(self._sources) >= _MOST_CONNECTIONS or alike >= _MOST_OF_SOURCE:
             return False
         self._sources[number], self._connections[number] = source, connection

@@ -23,13 +23,13 @@ _BREAK = b"\x03"
 class Local(asyncio.Protocol):
     """The sandbox's side of a channel: a socket or pipes from the daemon.
 
-    `take` gets what arrives. `ended` is called at its end, with True if the connection is lost.
+    `take` gets what arrives. `on_end` is called at its end, with True if the connection is lost.
     """
 
     def __init__(
-        self, take: Callable[[bytes], None], ended: Callable[[bool], None], pause: Callable[[bool], None]
+        self, take: Callable[[bytes], None], on_end: Callable[[bool], None], pause: Callable[[bool], None]
     ) -> None:
-        self._take, self._ended, self._pause = take, ended, pause
+        self._take, self._ended, self._pause = take, on_end, pause
 
     def data_received(self, data: bytes) -> None:
         self._take(data)
@@ -59,20 +59,20 @@ class Relay:
         self._is_at_end = self._is_paused = False
         self._opened: Opened | None = None
 
-    async def attach(self, opened: Opened, take: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
+    async def attach(self, opened: Opened, take: Callable[[bytes], None], on_end: Callable[[bool], None]) -> None:
         """Take over the descriptors of an opened channel: a socket, or a pipe to write and one to read."""
         loop, self._opened = asyncio.get_running_loop(), opened
         if len(opened.descriptors) == 1:
             sock = socket.socket(fileno=opened.descriptors[0])
             sock.setblocking(False)
-            self._reader, _ = await loop.connect_accepted_socket(lambda: Local(take, ended, self._pause_client), sock)
+            self._reader, _ = await loop.connect_accepted_socket(lambda: Local(take, on_end, self._pause_client), sock)
             self._writer = self._reader
         else:
             into, out = os.fdopen(opened.descriptors[0], "wb", 0), os.fdopen(opened.descriptors[1], "rb", 0)
             self._writer, _ = await loop.connect_write_pipe(
                 lambda: Local(take, lambda _: None, self._pause_client), into
             )
-            self._reader, _ = await loop.connect_read_pipe(lambda: Local(take, ended, self._pause_client), out)
+            self._reader, _ = await loop.connect_read_pipe(lambda: Local(take, on_end, self._pause_client), out)
         if self._is_paused:
             self._reader.pause_reading()
         for data in self._early:

@@ -86,7 +86,7 @@ class Supervisor:
         if child is not None:
             with suppress(ChannelClosed):
                 child.send({"type": "end", "connection": number})
-        self._ended(number)
+        self._drop_connection(number)
 
     def serve(self, descriptor: int, login: SshLogin, over: Callable[[], None]) -> Callable[[], None]:
         """See SshFront."""
@@ -98,14 +98,14 @@ class Supervisor:
         try:
             child.send({"type": "serve", "connection": number}, [descriptor])
         except ChannelClosed:
-            self._ended(number)
+            self._drop_connection(number)
             raise errors.ServiceUnavailable("the SSH front has ended; connect again") from None
         self._parts.meter.count("paddock_ssh_connections_total")
 
         def end() -> None:
             with suppress(ChannelClosed):
                 child.send({"type": "end", "connection": number})
-            self._ended(number)
+            self._drop_connection(number)
 
         return end
 
@@ -139,7 +139,7 @@ class Supervisor:
         if self._child is None and not self._stopping:
             self._ready, key = False, self._key()
             try:
-                self._child = Child(MODULE, NAME, self._take, self._gone)
+                self._child = Child(MODULE, NAME, self._take, self._take_end)
                 self._child.send({"type": "config", "key": key})
                 if self._parts.listening is not None:
                     self._child.send({"type": "listen"}, [self._parts.listening.fileno()])
@@ -151,7 +151,7 @@ class Supervisor:
             raise errors.ServiceUnavailable("the SSH front does not start; the daemon's log says why, try again")
         return child
 
-    def _gone(self, child: Child) -> None:
+    def _take_end(self, child: Child) -> None:
         with self._lock:
             if self._child is not child:
                 return
@@ -175,9 +175,9 @@ class Supervisor:
 
     def _end_all(self) -> None:
         for number in list(self._connections):
-            self._ended(number)
+            self._drop_connection(number)
 
-    def _ended(self, number: int) -> None:
+    def _drop_connection(self, number: int) -> None:
         connection = self._connections.pop(number, None)
         if connection is not None:
             connection.close()
@@ -212,7 +212,7 @@ class Supervisor:
             case "resize" | "signal":
                 threading.Thread(target=_control, args=(connection, message), daemon=True).start()
             case "ended":
-                threading.Thread(target=self._ended, args=(int(message["connection"]),), daemon=True).start()
+                threading.Thread(target=self._drop_connection, args=(int(message["connection"]),), daemon=True).start()
 
     def _login(self, child: Child, message: Message) -> None:
         """Judge a client of the port: may it, as whom, and (unless it only asks) from now on."""

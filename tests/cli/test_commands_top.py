@@ -128,7 +128,7 @@ def fleet(measured: None, world: World, monkeypatch: pytest.MonkeyPatch) -> None
     found = every(SANDBOX, None)
     there = [each for each in found.items if each["metadata"]["name"] == "second"]
     answers = Collected({"b": {"kind": "SandboxMetricsList", "items": there}}, [Missing("c", "[::1]:7: gone")])
-    monkeypatch.setattr(world.services.usages, "every", own)
+    monkeypatch.setattr(world.services.usages, "of_all", own)
     monkeypatch.setattr(usage, "collect", lambda _request: answers)
 
 

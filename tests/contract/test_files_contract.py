@@ -401,7 +401,7 @@ def test_a_sandbox_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
     work: Any = box.begin("write", "/workspace/file")
     work.send(b"x")
     box.world.hand.kill(box.container.name)
-    wait_for("the worker is gone", lambda: work._ended(0) is not None)
+    wait_for("the worker is gone", lambda: work._wait_for_exit(0) is not None)
     with pytest.raises(FileError) as caught:
         work.send(b"x" * MIB)
     assert caught.value.kind == "NotRunning"
@@ -447,7 +447,7 @@ def test_a_worker_holds_its_own_descriptors_and_outlives_no_server(docker_box: B
     server = int(Path(f"/proc/{works[0].pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(server, 9)
     for work in works:
-        assert work._ended(None) == -15
+        assert work._wait_for_exit(None) == -15
         while work.receive():
             pass
         with pytest.raises(FileError):

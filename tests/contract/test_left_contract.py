@@ -20,7 +20,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def left(world: World) -> AdoptedExecs:
     engine: Any = world.engine
-    found: AdoptedExecs = engine.left
+    found: AdoptedExecs = engine.adopted_execs
     return found
 
 

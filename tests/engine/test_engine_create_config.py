@@ -162,5 +162,5 @@ def test_a_stray_mount_error_says_what_to_do() -> None:
 
 
 def test_only_a_404_means_gone() -> None:
-    assert of_status(404, "no such container").gone
-    assert not any(each.gone for each in (of_status(500, "x"), of_status(409, "x"), Fault("timeout", "x")))
+    assert of_status(404, "no such container").is_gone
+    assert not any(each.is_gone for each in (of_status(500, "x"), of_status(409, "x"), Fault("timeout", "x")))

@@ -214,7 +214,7 @@ def test_a_command_whose_shim_was_killed_is_lost(world: World, box: Container) -
     assert isinstance(detached, DetachableExec)
     reading = begin(lambda: list(attached))
     detached.detach_stream()
-    adopted = begin(lambda: list(world.engine.left.follow(detached.ref, timeout_seconds=None)))  # type: ignore[attr-defined]
+    adopted = begin(lambda: list(world.engine.adopted_execs.follow(detached.ref, timeout_seconds=None)))  # type: ignore[attr-defined]
     wait_for("both run", lambda: processes(world, box).count("sleep 4322") == 2)
     shim = process_of(PROC, box.pid)
     assert shim is not None

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from controller.engine.docker.lifetime import EngineRun, engine_run_of, listens
-from controller.engine.observe.view import Seen, View
+from controller.engine.observe.view import View, ViewEntry
 from controller.kinds.observed.observed import Container, End, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock
 
 FIRST, SECOND = EngineRun(10, 100, 900.0), EngineRun(11, 200, 1500.0)
-BOX = Seen(Container("c1", "pdk-a", "a", State.RUNNING), Limits(0, 0, 0), 1)
+BOX = ViewEntry(Container("c1", "pdk-a", "a", State.RUNNING), Limits(0, 0, 0), 1)
 
 
 @pytest.fixture
@@ -75,13 +75,13 @@ def test_the_end_of_what_is_gone_is_kept(view: View) -> None:
     view.put(BOX)
     view.died("c1", 137, 5.0)
     assert not view.now.ends
-    view.gone("c1")
+    view.forget("c1")
     assert view.now.ends == {"c1": End(137, 5.0)}
 
 
 def test_a_late_exit_event_is_recorded(view: View) -> None:
     view.put(BOX)
-    view.gone("c1")
+    view.forget("c1")
     view.died("c1", 1, 5.0)
     assert view.now.ends == {"c1": End(1, 5.0)}
 

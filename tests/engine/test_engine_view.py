@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.engine.observe.view import Seen, View, unknown
+from controller.engine.observe.view import View, ViewEntry, unknown
 from controller.kinds.observed.observed import Container, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock
@@ -30,8 +30,8 @@ def view(clock: HandClock, wakes: Wakes) -> View:
     return made
 
 
-def seen(ticket: int, id_: str = "a", uid: str = "u1", state: State = State.RUNNING) -> Seen:
-    return Seen(Container(id=id_, name=f"pdk-{id_}", uid=uid, state=state, limits=LIMITS), LIMITS, ticket)
+def seen(ticket: int, id_: str = "a", uid: str = "u1", state: State = State.RUNNING) -> ViewEntry:
+    return ViewEntry(Container(id=id_, name=f"pdk-{id_}", uid=uid, state=state, limits=LIMITS), LIMITS, ticket)
 
 
 def state(view: View, uid: str = "u1") -> list[str]:
@@ -67,7 +67,7 @@ def test_unlisted_containers_are_gone(view: View) -> None:
 
 def test_a_removal_beats_every_list_and_inspect(view: View) -> None:
     began = view.ticket()
-    view.gone("a")
+    view.forget("a")
     view.settle(began, [seen(began)], frozenset("a"))
     view.put(seen(view.ticket()))
     assert view.now.containers == {}
@@ -123,7 +123,7 @@ def test_an_observation_is_never_changed_afterwards(view: View) -> None:
     view.settle(view.ticket(), [seen(1)], frozenset("a"))
     before = view.now
     view.put(seen(view.ticket(), "b"))
-    view.gone("a")
+    view.forget("a")
     assert [each.id for each in before.containers["u1"]] == ["a"]
     with pytest.raises(TypeError):
         before.containers["u1"] = ()  # type: ignore[index]
@@ -133,5 +133,5 @@ def test_grouped_by_uid_oldest_first(view: View) -> None:
     young = Container(id="y", name="y", uid="u1", state=State.RUNNING, created_at=2.0)
     old = Container(id="z", name="z", uid="u1", state=State.EXITED, created_at=1.0)
     for each in (young, old):
-        view.put(Seen(each, LIMITS, view.ticket()))
+        view.put(ViewEntry(each, LIMITS, view.ticket()))
     assert [each.id for each in view.now.containers["u1"]] == ["z", "y"]

@@ -202,7 +202,7 @@ def test_a_deleted_volume_stays_usable_while_mounted(tmp_path: Path, maps: IdMap
 
 def test_listed_volumes_have_size_age_and_use(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 30)
-    assert volumes.kept() == []
+    assert volumes.list_volumes() == []
     before = time.time()
     own = volumes.tree(replace(VOLUME, source="a", claimed_by="box"), "team", ROOT, maps)
     os.close(volumes.tree(replace(VOLUME, source="a-b"), "team", ROOT, maps))
@@ -216,7 +216,7 @@ def test_listed_volumes_have_size_age_and_use(tmp_path: Path, maps: IdMaps) -> N
         (place / "more").write_bytes(bytes(1 << 20))
         os.sync()
         assert 1 << 20 <= volumes.used_bytes()["team", "a"] - first < 2 << 20
-        found = volumes.kept()
+        found = volumes.list_volumes()
         assert [(each.namespace, each.name) for each in found] == [("other", "data"), ("team", "a"), ("team", "a-b")]
         assert [each.claimed_by for each in found] == ["", "box", ""]
         assert all(each.size_bytes == SIZE and abs(each.made_at - before) < 120 for each in found)
@@ -229,7 +229,7 @@ def test_listed_volumes_have_size_age_and_use(tmp_path: Path, maps: IdMaps) -> N
         os.close(own)
     free(tmp_path / "team" / "a.img")
     volumes.remove_unused("team", "a")
-    assert [each.name for each in volumes.kept("team")] == ["a-b"]
+    assert [each.name for each in volumes.list_volumes("team")] == ["a-b"]
     assert [each.name for each in (tmp_path / "team").iterdir()] == ["a-b.img"]
 
 
@@ -240,7 +240,7 @@ def test_a_claimed_volume_is_exclusive(tmp_path: Path, maps: IdMaps) -> None:
         volumes.tree(replace(VOLUME, claimed_by="two"), "team", ROOT, maps)
     os.close(volumes.tree(VOLUME, "team", ROOT, maps))
     volumes.remove("team", "data", "two")
-    assert volumes.kept("team")
+    assert volumes.list_volumes("team")
     volumes.remove("team", "data", "one")
     os.close(volumes.tree(VOLUME, "team", ROOT, maps))
     with pytest.raises(Refused, match="is a shared volume"):

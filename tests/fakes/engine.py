@@ -287,7 +287,7 @@ class FakeEngine:
         self.gpu_driver = False
         self.hostile: dict[str, Any] = {}
         self.before_act: Callable[[Action], None] | None = None
-        self._files, self._ports, self.left = FakeFiles(), FakePorts(), FakeAdoptedExecs()
+        self._files, self._ports, self.adopted_execs = FakeFiles(), FakePorts(), FakeAdoptedExecs()
         self.image_store = FakeImages(
             self.images,
             lambda: {each.image_id for each in self._boxes.values()},
@@ -742,15 +742,15 @@ class FakeEngine:
         def begins() -> None:
             self.commands.append((box.name, tuple(command)))
             known = stdin is None and command[0] not in self.programs
-            self.left.start(ref, run(command).exit_code if known else 0)
+            self.adopted_execs.start(ref, run(command).exit_code if known else 0)
 
-        ref = self.left.prepare(box.id, begins)
+        ref = self.adopted_execs.prepare(box.id, begins)
         if prepared is not None:
             prepared(ref)
         made = Stream(chunks(), self.open_streams)
         made.ref = ref
         begins()
-        made.killed = lambda: self.left.end(ref)
+        made.killed = lambda: self.adopted_execs.end(ref)
         return made
 
     def _reachable(self, container_id: str) -> Box:

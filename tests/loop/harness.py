@@ -191,7 +191,7 @@ class LoopHarness:
                 volumes=self.engine.kept_volumes,
                 images=self.engine.image_store,
                 snapshots=self.snapshots,
-                adopted_execs=self.engine.left,
+                adopted_execs=self.engine.adopted_execs,
                 run_folder=self.run_folder,
                 models=self.models,
             ),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
 from controller.service.errors import BadRequest
-from controller.service.objects.objects import Found, Objects
+from controller.service.objects.objects import ObjectPage, Objects
 from tests.conftest import HandClock
 from tests.contract.store_worlds import BACKENDS, World, box, make_world
 
@@ -41,7 +41,7 @@ def kind() -> Kind:
     return SANDBOX
 
 
-def pages(objects: Objects, limit: int, **asked: str | None) -> Iterator[Found]:
+def pages(objects: Objects, limit: int, **asked: str | None) -> Iterator[ObjectPage]:
     token = ""
     while True:
         found = objects.page(kind(), asked.get("namespace"), labels=asked.get("labels") or "", limit=limit, token=token)

@@ -12,20 +12,20 @@ from fastapi import Response
 
 from controller.kinds.registry import Kind
 from controller.service.objects import serialize, table
-from controller.service.objects.objects import Found
+from controller.service.objects.objects import ObjectPage
 from controller.version import API_VERSION
 
 _PIECE = 50  # items
 Missing = Sequence[Mapping[str, str]] | None
 
 
-def list_of(kind: Kind, page: Found, missing: Missing = None) -> Response:
+def list_of(kind: Kind, page: ObjectPage, missing: Missing = None) -> Response:
     """Return a Kubernetes List. `missing` are hosts whose objects are not in it (None: there is one host)."""
     head = serialize.list_head(kind.name, page.revision, page.continue_token) | _without(missing)
     return _answer(head, "items", (serialize.object_json(kind, stored) for stored in page.objects))
 
 
-def table_of(kind: Kind, page: Found, now: float, version: str = API_VERSION, missing: Missing = None) -> Response:
+def table_of(kind: Kind, page: ObjectPage, now: float, version: str = API_VERSION, missing: Missing = None) -> Response:
     """Return a Kubernetes Table of that version. `now` is Unix seconds; `missing` as for `list_of`."""
     head = table.head(kind, page.revision, version, page.continue_token) | _without(missing)
     return _answer(head, "rows", table.rows(kind, page.objects, now, version))

@@ -23,7 +23,7 @@ from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
-from controller.service.objects.objects import Found
+from controller.service.objects.objects import ObjectPage
 from controller.service.services import Services
 
 Hosts = list[dict[str, str]] | None
@@ -41,7 +41,9 @@ class OtherObjects:
     missing: Sequence[Missing]
 
 
-def list_everywhere(kind: Kind, connection: HTTPConnection, read_own: Callable[[], Found]) -> tuple[Found, Hosts]:
+def list_everywhere(
+    kind: Kind, connection: HTTPConnection, read_own: Callable[[], ObjectPage]
+) -> tuple[ObjectPage, Hosts]:
     """Return the objects of all hosts that a list asks for, and the missing hosts (None: there is one host).
 
     `read_own` reads those of this one. On a worker thread of the request only.
@@ -54,10 +56,10 @@ def list_everywhere(kind: Kind, connection: HTTPConnection, read_own: Callable[[
         objects += read_own().objects if other_objects.host_name else ()
     except ServiceUnavailable as error:  # this host may be missing, too
         missing.append(Missing(other_objects.host_name, str(error)))
-    return Found(sorted(objects, key=_order), 0), missing_as_json(missing)
+    return ObjectPage(sorted(objects, key=_order), 0), missing_as_json(missing)
 
 
-def merge_statuses(kind: Kind, connection: HTTPConnection, own_page: Found) -> Found:
+def merge_statuses(kind: Kind, connection: HTTPConnection, own_page: ObjectPage) -> ObjectPage:
     """Return a list of a stored kind's objects, each with the status that its host gives.
 
     On a worker thread of the request only.
@@ -67,7 +69,7 @@ def merge_statuses(kind: Kind, connection: HTTPConnection, own_page: Found) -> F
         return own_page
     reasons = {missing_host.host: missing_host.message for missing_host in other_objects.missing}
     unseen = (stored for stored in own_page.objects if stored.status.get("host") not in other_objects.answered)
-    return Found(
+    return ObjectPage(
         sorted([*other_objects.objects, *(_without_status(stored, reasons) for stored in unseen)], key=_order),
         own_page.revision,
     )

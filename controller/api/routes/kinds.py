@@ -22,7 +22,7 @@ from controller.kinds.common.owner_reference import Propagation
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects import serialize
-from controller.service.objects.objects import Found
+from controller.service.objects.objects import ObjectPage
 from controller.service.objects.table import KUBERNETES, table
 from controller.service.objects.texts import WholeList
 from controller.service.services import Services
@@ -134,7 +134,7 @@ class KindHandlers:
         deleted = services.objects.delete_all(
             self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent
         )
-        return list_of(self._kind, Found(deleted, 0))
+        return list_of(self._kind, ObjectPage(deleted, 0))
 
     async def read(self, services: UseCases, namespace: Namespace, name: Name, accept: Accept = "") -> Response:
         """The object."""

@@ -17,7 +17,7 @@ from controller.api.routes.kinds import Accept, Agent, Cascade, Name, as_table, 
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.objects import serialize
-from controller.service.objects.objects import Found
+from controller.service.objects.objects import ObjectPage
 from controller.service.objects.table import table
 from controller.service.services import Services
 
@@ -100,7 +100,7 @@ class ReadOnlyHandlers:
             raise errors.MethodNotAllowed(message, kind=self._kind.plural)
         objects, fields = services.objects, hosted.own_fields(self._kind, request, query.fields)
 
-        def own_page() -> Found:
+        def own_page() -> ObjectPage:
             return objects.list(self._kind, namespace, labels=query.labels, fields=fields, limit=query.limit)
 
         page, missing = (

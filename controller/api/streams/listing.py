@@ -20,7 +20,7 @@ from controller.api.middleware.answers import Answer
 from controller.kinds.registry import Kind
 from controller.service.errors import ServiceError
 from controller.service.objects import serialize, table
-from controller.service.objects.objects import Found, Objects
+from controller.service.objects.objects import ObjectPage, Objects
 from controller.service.objects.texts import ObjectTexts
 
 ANSWER_BYTES = 2 << 20
@@ -94,7 +94,7 @@ class Parts:
             return as_text(table.head(self._kind, self.revision, self._version, next_token)), "rows"
         return as_text(serialize.list_head(self._kind.name, self.revision, next_token)), "items"
 
-    def _items(self, page: Found) -> Iterable[bytes]:
+    def _items(self, page: ObjectPage) -> Iterable[bytes]:
         if self._version:
             return map(as_text, table.rows(self._kind, page.objects, self._objects.now(), self._version))
         if page.versions and not self._kind.flat:

@@ -171,7 +171,7 @@ class Actor:
             if fault.kind == "timeout" and container_id and not self._observer.free(container_id):
                 # The next observation tells whether all containers hang. Until then no other call waits for this one.
                 self._observer.doubt(container_id)
-            if fault.gone:
+            if fault.is_gone:
                 return Waiting(
                     _GONE_RETRY_SECONDS, "ContainerGone", f"the container was removed meanwhile: {fault.message}"
                 )
@@ -233,7 +233,7 @@ class Actor:
                 "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
             )
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return Transient("ImageMissing", _image_missing(action))
             if fault.status == 409:
                 return self._name_taken(action)
@@ -270,7 +270,7 @@ class Actor:
         except Foreign as foreign:
             return _name_conflict(name, f"the container {foreign.id[:12]} of {foreign.owner}")
         except Fault as fault:
-            if fault.gone:  # removed between the two calls
+            if fault.is_gone:  # removed between the two calls
                 return Waiting(
                     _GONE_RETRY_SECONDS, "NameConflict", f"the name {name} was taken a moment ago and is free again"
                 )
@@ -286,7 +286,7 @@ class Actor:
         try:
             self._client.call("containers.start", lambda api: api.start(container.id), container=container.id)
         except Fault as fault:
-            if fault.unreachable or fault.gone:
+            if fault.unreachable or fault.is_gone:
                 raise
             now = self._observer.read(container.id).container
             if now.state is State.RUNNING:
@@ -308,7 +308,7 @@ class Actor:
         try:
             return _of_object(action.uid, self._observer.read(action.name).container)
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return None
             raise
 
@@ -343,7 +343,7 @@ class Actor:
         if not isinstance(outcome, Ok):
             return outcome
         try:
-            page_out(self._cgroups, action.container_id, self._observer.known(action.container_id).pid)
+            page_out(self._cgroups, action.container_id, self._observer.container_of(action.container_id).pid)
         except (Unreadable, OSError, ValueError, KeyError) as error:
             self._unpause(action)
             return Transient(NOT_HIBERNATED, f"{action.name}: its memory can't be moved to swap: {error}")
@@ -367,7 +367,7 @@ class Actor:
         """Unpause it. From a disk its memory is read back at once: page by page, as it is used, would take long."""
         outcome = self._unpause(action)
         if isinstance(outcome, Ok) and self._hibernation(0).reason in ("EncryptedSwap", "PlainSwap"):
-            read_in(self._cgroups, action.container_id, self._observer.known(action.container_id).pid)
+            read_in(self._cgroups, action.container_id, self._observer.container_of(action.container_id).pid)
         return outcome
 
     def _rename(self, action: RenameContainer) -> Outcome:
@@ -394,7 +394,7 @@ class Actor:
     def _connect(self, action: ConnectNetwork) -> Outcome:
         container = self._startable(action)
         if container is None:
-            raise _gone(action.container_id or action.name)
+            raise _missing_container(action.container_id or action.name)
         action = replace(action, container_id=container.id)
         # One that was made without the engine's networks is on `none` as soon as it is on no other.
         current = self._now(container.id) or container
@@ -438,7 +438,7 @@ class Actor:
     def _update(self, action: UpdateLimits) -> Outcome:
         container = self._ours(action.uid, action.container_id)
         if container is None:
-            raise _gone(action.container_id)
+            raise _missing_container(action.container_id)
         delay = too_small(self._cgroups, container, action.limits)
         if delay is not None:
             return delay
@@ -462,11 +462,11 @@ class Actor:
     def _bind(self, action: BindMounts) -> Outcome:
         """Bind, then check a running sandbox from inside."""
         if action.container_id:
-            _of_object(action.uid, self._observer.known(action.container_id))
+            _of_object(action.uid, self._observer.container_of(action.container_id))
         try:
             outcome = self._mounts.bind(action)
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return Transient("ImageMissing", _no_image(action.image))
             raise
         return self._visible(action) if action.container_id and isinstance(outcome, Ok) else outcome
@@ -508,7 +508,7 @@ class Actor:
         if self._ours(action.uid, action.container_id) is None:
             if done(None):
                 return Ok(action.container_id)
-            raise _gone(action.container_id)
+            raise _missing_container(action.container_id)
         if ending:
             self._before_kill(action.container_id)
         try:
@@ -521,7 +521,7 @@ class Actor:
                 raise
             return Ok(action.container_id)
         if isinstance(action, RemoveContainer):
-            self._view.gone(action.container_id)
+            self._view.forget(action.container_id)
         elif not done(self._now(action.container_id)) and not ending:
             self._wait_until(done, action.container_id)
         return Ok(action.container_id)
@@ -544,7 +544,7 @@ class Actor:
         try:
             return self._observer.read(container_id).container
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return None
             raise
 
@@ -552,7 +552,7 @@ class Actor:
         """Return the container of that object; None if it is gone. Raises Foreign, Fault."""
         if self._view.is_gone(container_id):
             return None
-        view_entry = self._view.seen(container_id)
+        view_entry = self._view.entry_of(container_id)
         if view_entry is not None and view_entry.container.state is State.UNKNOWN:
             raise Fault("busy", hanging_message(container_id))
         container = view_entry.container if view_entry is not None else self._now(container_id)
@@ -572,7 +572,7 @@ def _of_object(uid: str, container: Container) -> Container:
     return container
 
 
-def _gone(container_id: str) -> Fault:
+def _missing_container(container_id: str) -> Fault:
     return Fault("4xx", f"no such container: {container_id[:12]}", status=404)
 
 

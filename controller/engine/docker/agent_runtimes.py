@@ -42,7 +42,7 @@ class AgentRuntimes:
         try:
             return str(self._client.call("images.inspect", lambda api: api.inspect_image(IMAGE))["Id"])
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return ""
             raise
 
@@ -61,7 +61,7 @@ class AgentRuntimes:
             return volume
         stored = self._volume(volume)
         if stored is not None and _image_of(stored) != image:
-            return _taken(volume, "volume")
+            return _name_conflict(volume, "volume")
         return self._fill(volume, image)
 
     def all(self) -> Sequence[AgentRuntime]:
@@ -98,7 +98,7 @@ class AgentRuntimes:
         try:
             self._client.call("containers.create", lambda api: api.create_container_from_config(body, volume))
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 self.observe_now()
                 return volume if self._is_used(volume) else _no_image()
             if fault.status != 409:
@@ -106,7 +106,7 @@ class AgentRuntimes:
             filled_image = self._filled_from(volume)
             if filled_image is None:
                 return Waiting(_FILLING_SECONDS, "AgentNotReady", f"the agent's runtime {volume} is being filled")
-            return volume if filled_image == image else _taken(volume, "container")
+            return volume if filled_image == image else _name_conflict(volume, "container")
         return volume
 
     def _filled_from(self, volume: str) -> str | None:
@@ -114,7 +114,7 @@ class AgentRuntimes:
         try:
             answer = self._client.call("containers.inspect", lambda api: api.inspect_container(volume))
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return None
             raise
         return labels_of(answer).get(AGENT, "")
@@ -132,7 +132,7 @@ class AgentRuntimes:
         except Fault as fault:
             if fault.status == 409:
                 return False
-            if not fault.gone:
+            if not fault.is_gone:
                 raise
         return True
 
@@ -158,6 +158,6 @@ def _no_image() -> Outcome:
     return Transient("AgentImageMissing", f"the agent's image {IMAGE} is not on this host; run `images/build.sh agent`")
 
 
-def _taken(name: str, what: str) -> Outcome:
+def _name_conflict(name: str, what: str) -> Outcome:
     message = f"the {what} {name} is somebody else's; remove or rename it (`docker {what} rm {name}`)"
     return Transient("NameConflict", message)

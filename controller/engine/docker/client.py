@@ -66,14 +66,18 @@ class Client:
         """Post JSON with fields that docker-py lacks; return the answer. `path` has no version. Raises Fault."""
         timeout = timeout_seconds or self.timeout_seconds
         return self.call(
-            operation, lambda api: _said(api.post(_url(api, path), json=body, timeout=timeout)), container=container
+            operation,
+            lambda api: _parse_answer(api.post(_url(api, path), json=body, timeout=timeout)),
+            container=container,
         )
 
     def inspect(self, reference: str, *, timeout_seconds: float) -> dict[str, Any]:
         """Inspect one container, by id or name, within the time-out. Raises Fault."""
         path, timeout = f"/containers/{quote(reference, safe='')}/json", min(timeout_seconds, self.timeout_seconds)
         return self.call(
-            "containers.inspect", lambda api: _said(api.get(_url(api, path), timeout=timeout)), container=reference
+            "containers.inspect",
+            lambda api: _parse_answer(api.get(_url(api, path), timeout=timeout)),
+            container=reference,
         )
 
     def layer_bytes(self, container_id: str, *, timeout_seconds: float) -> int:
@@ -84,7 +88,7 @@ class Client:
         path = f"/containers/{quote(container_id, safe='')}/json"
         answer = self.call(
             "containers.size",
-            lambda api: _said(api.get(_url(api, path), params={"size": "1"}, timeout=timeout_seconds)),
+            lambda api: _parse_answer(api.get(_url(api, path), params={"size": "1"}, timeout=timeout_seconds)),
         )
         size = answer.get("SizeRw")
         if size is None or int(size) < 0:  # engines say -1 where counting failed
@@ -230,7 +234,7 @@ def _url(api: docker.APIClient, path: str) -> str:
     return f"{api.base_url}/v{api.api_version}{path}"
 
 
-def _said(answer: Any) -> dict[str, Any]:
+def _parse_answer(answer: Any) -> dict[str, Any]:
     """Return the JSON of an answer. Raises Fault for a status of 400 or above."""
     if answer.status_code >= 400:
         raise raw_http.refusal(answer.status_code, answer.content)

@@ -83,12 +83,12 @@ def _with_image(client: Client, image: str) -> DiskAbility:
         return DiskAbility(False, f"the engine refuses a size for the writable layer ({fault.message})")
     container = str(answer["Id"])
     try:
-        return _written(client, container)
+        return _probe_by_write(client, container)
     finally:
         client.call("containers.remove", lambda api: api.remove_container(container, force=True, v=True))
 
 
-def _written(client: Client, container: str) -> DiskAbility:
+def _probe_by_write(client: Client, container: str) -> DiskAbility:
     _put(client, container, "small", _FITS_BYTES)  # a small file must fit, or the refusal of a large one means nothing
     try:
         _put(client, container, "large", 2 * _SIZE_BYTES)

@@ -56,7 +56,7 @@ class Fault(Exception):
         return _RULES_LOST.search(self.message) is not None
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """True if the engine answered 404: the object does not exist."""
         return self.status == 404
 

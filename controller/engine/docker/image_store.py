@@ -36,7 +36,7 @@ class DockerImages:
         try:
             answer = self._client.call("images.inspect", lambda api: api.inspect_image(name))
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return None
             raise ImageError(fault.message) from fault
         return _image(str(answer["Id"]), answer)
@@ -71,7 +71,7 @@ class DockerImages:
             for name in image.names or (image.id,):
                 self._client.call("images.remove", _removal(name))
         except Fault as fault:
-            return "" if fault.gone else fault.message
+            return "" if fault.is_gone else fault.message
         return ""
 
     def agent_runtimes(self) -> Sequence[AgentRuntime] | None:

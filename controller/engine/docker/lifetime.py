@@ -31,7 +31,7 @@ class EngineRun:
     start_ticks: int
     began_at: float
 
-    def same(self, other_run: "EngineRun") -> bool:
+    def is_same_run(self, other_run: "EngineRun") -> bool:
         """Tell whether it is the same process, even if the wall clock was set meanwhile."""
         return (self.pid, self.start_ticks) == (other_run.pid, other_run.start_ticks)
 

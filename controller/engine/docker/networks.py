@@ -62,7 +62,7 @@ class Networks:
             if stored is not None and (stored.uid, stored.config_hash, stored.is_linked) == (action.uid, desired, True):
                 return Ok()
             if stored is not None and stored.uid != action.uid:
-                return _taken(action.name, f"the object with uid {stored.uid}")
+                return _name_conflict(action.name, f"the object with uid {stored.uid}")
             if stored is not None:
                 refusal = self._drop(stored)
                 if refusal is not None:
@@ -78,7 +78,7 @@ class Networks:
             if stored is None:
                 return Ok()
             if stored.uid != action.uid:
-                return _taken(action.name, f"the object with uid {stored.uid or '(many)'}")
+                return _name_conflict(action.name, f"the object with uid {stored.uid or '(many)'}")
             refusal = self._drop(stored)
             self._look()
             return refusal or Ok()
@@ -112,7 +112,7 @@ class Networks:
                 message = f"subnet {action.config.subnet}: already in use on this host: {fault.message}"
                 return Transient(SUBNET_TAKEN, message)
             if fault.status == 409 or "already exists" in fault.message or "same bridge name" in fault.message:
-                return _taken(action.name, "another owner")
+                return _name_conflict(action.name, "another owner")
             raise
         return Ok()
 
@@ -121,7 +121,7 @@ class Networks:
         try:
             self._client.call("networks.remove", lambda api: api.remove_network(network.id))
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return None
             if fault.status == 403 or "active endpoints" in fault.message:
                 return Waiting(_BUSY_SECONDS, "NetworkInUse", f"{network.name}: {fault.message}")
@@ -167,6 +167,6 @@ def _network(row: Mapping[str, Any]) -> Network:
     )
 
 
-def _taken(name: str, holder: str) -> Outcome:
+def _name_conflict(name: str, holder: str) -> Outcome:
     message = f"the network {name} belongs to {holder}; remove it (`docker network rm {name}`)"
     return Transient("NameConflict", message)

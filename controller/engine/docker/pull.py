@@ -95,7 +95,7 @@ def is_here(client: Client, image: str) -> bool:
     try:
         client.call("images.inspect", lambda api: api.inspect_image(image))
     except Fault as fault:
-        if fault.gone:
+        if fault.is_gone:
             return False
         raise
     return True

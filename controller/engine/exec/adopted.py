@@ -176,7 +176,7 @@ class AdoptedExec(Iterator[Chunk]):
             state: dict[str, Any] = self._client.call("exec.inspect", lambda api: api.exec_inspect(self._ref.exec_id))
         except Fault as fault:
             ref = self._ref
-            if fault.gone and not self._killer.alive(
+            if fault.is_gone and not self._killer.alive(
                 Target(ref.container_id, ref.init_pid, 0, ref.mark, ref.since_ticks)
             ):
                 raise ExitLost(_FORGOTTEN) from fault

@@ -508,7 +508,7 @@ class _Frames:
                 raise self._bad()
             while length:
                 if self._at == len(self._received):
-                    self._more()
+                    self._read_more()
                 data = self._received[self._at : self._at + length]
                 self._at += len(data)
                 length -= len(data)
@@ -521,12 +521,12 @@ class _Frames:
 
     def _exactly(self, count: int) -> bytes:
         while len(self._received) - self._at < count:
-            self._more()
+            self._read_more()
         data = self._received[self._at : self._at + count]
         self._at += count
         return data
 
-    def _more(self) -> None:
+    def _read_more(self) -> None:
         data = self._answer.read()
         if not data:
             raise self._bad()

@@ -25,7 +25,7 @@ class ByteQueue:
         return self._bytes >= self._limit
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self._ended
 
     def put(self, chunk: Chunk, max_wait_seconds: float | None) -> bool:

@@ -121,7 +121,7 @@ class Exec:
         return self._settled
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True once its end is known, or nobody waits for it any more."""
         return self._ended.is_set()
 
@@ -136,7 +136,7 @@ class Exec:
         if seconds > 0 and not self._ended.is_set():
             self._leader(seconds)
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Tell whether it has or had a process, or never will; also True where the engine can't tell."""
         if self._ended.is_set():
             return True
@@ -314,7 +314,7 @@ def feed(wire: HttpStream, stdin: Iterable[bytes], tty: bool = False) -> None:
 
 def stream_error(fault: Fault, *, may_have_begun: bool = True) -> StreamError:
     """Return a fault as a StreamError for the client. `may_have_begun`: the request may have been carried out."""
-    if fault.gone:
+    if fault.is_gone:
         return NotNow("the container is gone; retry once the sandbox is Ready")
     if fault.status == _CONFLICT:
         return NotNow(f"the sandbox is not running: {fault.message}; retry once it is Ready")

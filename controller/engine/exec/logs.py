@@ -326,7 +326,7 @@ class LogReader:
     def _follow(self, wire: HttpStream | None, position: _Position) -> Iterator[Chunk]:
         """Yield the entries after a position, and each new one until the container's run ends."""
         ended_at: float | None = None
-        while not self._queue.ended:
+        while not self._queue.has_ended:
             opened = _moment(time.time() - _REORDERED_SECONDS)
             wire = wire or self._reopened(position, ended_at)
             if wire is None:
@@ -398,7 +398,7 @@ def _counted(batches: Iterator[list[Entry]]) -> tuple[str, int]:
 
 def is_gone(error: StreamError) -> bool:
     """Return True if the container of a request was removed."""
-    return isinstance(error.__cause__, Fault) and error.__cause__.gone
+    return isinstance(error.__cause__, Fault) and error.__cause__.is_gone
 
 
 def _is_conflict(error: StreamError) -> bool:

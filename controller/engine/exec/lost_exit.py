@@ -95,10 +95,10 @@ class ExitEvidence:
 
 
 @dataclass(slots=True)
-class _Awaited:
+class _WatchedCommand:
     evidence: ExitEvidence
     state: Callable[[], Mapping[str, Any]]
-    ended: Callable[[], bool]
+    has_ended: Callable[[], bool]
     is_stalled: Callable[[], bool]
     lost: Callable[[], None]
 
@@ -108,7 +108,7 @@ class LostExitWatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._awaited: list[_Awaited] = []
+        self._awaited: list[_WatchedCommand] = []
         self._runs = False
         self._closing = threading.Event()
 
@@ -126,7 +126,7 @@ class LostExitWatch:
         The engine can't end a container while somebody's output of it is not read: one that `is_stalled` is lost then.
         """
         with self._lock:
-            self._awaited.append(_Awaited(evidence, state, has_ended, is_stalled, lost))
+            self._awaited.append(_WatchedCommand(evidence, state, has_ended, is_stalled, lost))
             start, self._runs = not self._runs, True
         if start:
             threading.Thread(target=self._run, name="engine-lost-exits", daemon=True).start()
@@ -146,8 +146,8 @@ class LostExitWatch:
                     self._runs = False
                     return
 
-    def _is_over(self, command: _Awaited) -> bool:
-        if command.ended():
+    def _is_over(self, command: _WatchedCommand) -> bool:
+        if command.has_ended():
             return True
         if command.evidence.is_alive:
             return False
@@ -157,7 +157,7 @@ class LostExitWatch:
         try:
             state: Mapping[str, Any] | None = command.state()
         except Fault as fault:
-            state = {} if fault.gone else None
+            state = {} if fault.is_gone else None
         except Exception:  # a bug must not end the watch of all others
             log.exception("lost exit check failed")
             return True

@@ -18,19 +18,19 @@ class PauseGuard:
     @contextmanager
     def command(self, container_id: str) -> Iterator[None]:
         """Held while a command in that container is started."""
-        with self._held(self._commands, container_id, unless=self._pauses):
+        with self._count(self._commands, container_id, unless=self._pauses):
             yield
 
     @contextmanager
     def pause(self, container_id: str) -> Iterator[None]:
         """Held while that container is paused. No new command starts meanwhile."""
-        with self._held(self._pauses, container_id, unless=Counter()):
+        with self._count(self._pauses, container_id, unless=Counter()):
             with self._changed:
                 self._changed.wait_for(lambda: not self._commands[container_id], _WAIT_SECONDS)
             yield
 
     @contextmanager
-    def _held(self, counter: Counter[str], container_id: str, *, unless: Counter[str]) -> Iterator[None]:
+    def _count(self, counter: Counter[str], container_id: str, *, unless: Counter[str]) -> Iterator[None]:
         with self._changed:
             self._changed.wait_for(lambda: not unless[container_id], _WAIT_SECONDS)
             counter[container_id] += 1

@@ -115,7 +115,7 @@ class DockerStreams:
         self._instance_id, self._known, self._proc = instance_id, container_of, cgroups.proc
         self._client = client
         self._killer = Killer(cgroups)
-        self.left = DockerAdoptedExecs(client, self._killer, container_of)
+        self.adopted_execs = DockerAdoptedExecs(client, self._killer, container_of)
         self._lost_exits = LostExitWatch()
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[_Stream] = weakref.WeakSet()
@@ -215,7 +215,7 @@ class DockerStreams:
         self._register(stream)
         running.expire_after(timeout_seconds, escaped)
         if self._observer is not None:
-            self._observer.beginning(container_id, running.begun)
+            self._observer.beginning(container_id, running.has_begun)
         self._watch(running, stream.queue, wire)
         _relay(
             wire,
@@ -223,7 +223,7 @@ class DockerStreams:
             max_wait_seconds=None if hangs_up else _STALL_SECONDS,
             last=running.last_chunks,
             on_abandon=running.abandon,
-            chunks=partial(_begun, running, self._image(container_id), tty),
+            chunks=partial(_command_chunks, running, self._image(container_id), tty),
         )
         if tty and size is not None:  # an engine before API 1.42 has ignored it
             threading.Thread(target=_resized, args=(running, *size), name="engine-size", daemon=True).start()
@@ -241,7 +241,7 @@ class DockerStreams:
 
         evidence = ExitEvidence(running.ref, self._proc, self._known)
         self._lost_exits.add(
-            evidence, running.state, has_ended=lambda: running.ended, is_stalled=lambda: queue.full, lost=lost
+            evidence, running.state, has_ended=lambda: running.has_ended, is_stalled=lambda: queue.full, lost=lost
         )
 
     def cut_stalled(self, container_id: str) -> None:
@@ -365,13 +365,13 @@ def _relay(
                     queue.end(error=StreamError(f"the output was not read for {max_wait_seconds} s; retry"))
                     break
         except (StreamError, *FOREIGN):
-            if not queue.ended:  # a cut connection may also fail with an error
+            if not queue.has_ended:  # a cut connection may also fail with an error
                 raise
 
     def run() -> None:
         try:
             pass_on()
-            if queue.ended:
+            if queue.has_ended:
                 on_abandon()
             else:
                 queue.end(*last())
@@ -385,7 +385,7 @@ def _relay(
     threading.Thread(target=run, name="engine-stream", daemon=True).start()
 
 
-def _begun(running: Exec, image: str, tty: bool, read: Callable[[], bytes]) -> Iterator[Chunk]:
+def _command_chunks(running: Exec, image: str, tty: bool, read: Callable[[], bytes]) -> Iterator[Chunk]:
     """Yield the chunks of a command. A start error, which the engine sends on stdout, becomes words on stderr.
 
     On a terminal, which has one stream, the words are on that.

@@ -192,9 +192,9 @@ class Worker:
                 return
             self._closed = True
             self._child.terminate()
-            if self._ended(_CLEAN_SECONDS) is None:
+            if self._wait_for_exit(_CLEAN_SECONDS) is None:
                 self._child.kill()
-            self._ended(None)
+            self._wait_for_exit(None)
             # Its end has unblocked the threads that waited for it.
             for lock, stream in zip(self._using, (self._in, self._out, self._results), strict=True):
                 with lock, contextlib.suppress(OSError):
@@ -217,16 +217,16 @@ class Worker:
 
     def _silent(self) -> tuple[str, str]:
         """Return the error of a worker that ended without a result."""
-        code = self._ended(_CLEAN_SECONDS)
+        code = self._wait_for_exit(_CLEAN_SECONDS)
         if code == files_worker.BOX_ENDED:
             return "NotRunning", "the sandbox stopped meanwhile; retry once it is Ready"
         if code == -signal.SIGKILL and not self._closed:
             return "NoSpace", "the sandbox's memory limit is reached (tmpfs counts); raise it, or remove files"
         return "CutOff", _ENDED
 
-    def _ended(self, seconds: float | None) -> int | None:
+    def _wait_for_exit(self, seconds: float | None) -> int | None:
         """Wait for its exit code for so many seconds; None if it still runs."""
-        return self._child.ended(seconds)
+        return self._child.wait_for_exit(seconds)
 
 
 def _user(process_folder: Path) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Child:
         """Send it SIGKILL, unless it has ended."""
         self._signal(signal.SIGKILL)
 
-    def ended(self, seconds: float | None) -> int | None:
+    def wait_for_exit(self, seconds: float | None) -> int | None:
         """Wait for its exit code for so many seconds (None: without end); None if it still runs.
 
         It is that of a cancelled one if nobody could report it.
@@ -88,7 +88,7 @@ class ForkServer:
                 read, write = os.pipe2(os.O_CLOEXEC)
                 ours.append(write if outgoing else read)
                 worker_ends.append(read if outgoing else write)
-            pid, handle = self._asked([root, process, *worker_ends])
+            pid, handle = self._request_worker([root, process, *worker_ends])
         except BaseException:
             for end in ours:
                 os.close(end)
@@ -103,7 +103,7 @@ class ForkServer:
         with self._lock:
             self._stop()
 
-    def _asked(self, descriptors: list[int]) -> tuple[int, int]:
+    def _request_worker(self, descriptors: list[int]) -> tuple[int, int]:
         with self._lock:
             for last in (False, True):
                 control = self._control or self._start()

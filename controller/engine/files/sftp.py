@@ -419,20 +419,20 @@ class Server:
         return status(number, OK)
 
     def _realpath(self, number: int, fields: Fields) -> bytes:
-        return _named(number, _normal(self._path(fields)))
+        return _name_packet(number, _normal(self._path(fields)))
 
     def _expand_path(self, number: int, fields: Fields) -> bytes:
         path = fields.string().decode("utf-8", "surrogateescape")
         if path == "~" or path.startswith("~/"):
             path = self._home + path[1:]
-        return _named(number, _normal(clean(path or ".", self._working_dir)))
+        return _name_packet(number, _normal(clean(path or ".", self._working_dir)))
 
     def _readlink(self, number: int, fields: Fields) -> bytes:
         fd = open_path(self._root, self._path(fields), os.O_PATH | os.O_NOFOLLOW)
         try:
             if not stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "it is not a symlink")
-            return _named(number, os.readlink(b"", dir_fd=fd))
+            return _name_packet(number, os.readlink(b"", dir_fd=fd))
         finally:
             os.close(fd)
 
@@ -475,7 +475,7 @@ def _packet(type_: int, number: int, body: bytes) -> bytes:
     return _HEAD.pack(len(body) + 5, type_, number) + body
 
 
-def _named(number: int, path: bytes) -> bytes:
+def _name_packet(number: int, path: bytes) -> bytes:
     empty = _U32.pack(0)
     return _packet(NAME, number, _U32.pack(1) + string(path) + string(path) + empty)
 

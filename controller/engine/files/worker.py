@@ -41,7 +41,7 @@ class Frames:
         self._left = 0
         self._ended = False
 
-    def whole(self) -> bytes:
+    def read_frame(self) -> bytes:
         """Read one whole frame."""
         size = self._length()
         if size > _FRAME_BYTES:
@@ -155,7 +155,7 @@ def main() -> int:
 
     def work() -> Result:
         frames = Frames()
-        ask = marshal.loads(frames.whole())  # noqa: S302
+        ask = marshal.loads(frames.read_frame())  # noqa: S302
         become(int(ask["uid"]), int(ask["gid"]), ask["groups"])
         end_with(process)
         if ask["op"] not in _TRANSFERS:

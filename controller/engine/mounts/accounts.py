@@ -106,7 +106,7 @@ class Accounts:
         There are none if they can't be written: the sandbox runs without a name for its user. Never raises.
         """
         try:
-            folder = self._here() / uid
+            folder = self._own_folder() / uid
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             for name, text in files.items():
                 new = folder / f"{name}.new"
@@ -124,8 +124,8 @@ class Accounts:
     def remove(self, uid: str) -> None:
         """Delete an object's files. Never raises."""
         with contextlib.suppress(NamespaceUnreachable):
-            shutil.rmtree(self._here() / uid, ignore_errors=True)
+            shutil.rmtree(self._own_folder() / uid, ignore_errors=True)
 
-    def _here(self) -> Path:
+    def _own_folder(self) -> Path:
         """Return the folder as this process reaches it. Raises NamespaceUnreachable."""
         return self._namespace.root() / self._folder.relative_to("/")

@@ -48,7 +48,7 @@ def own_authorities(root: Path = _ROOT, env: Mapping[str, str] | None = None) ->
 
     Its own ones are those in the folders of its administrator, and in files that variables of this process name.
     """
-    files = list(dict.fromkeys([*_anchors(root), *_named(root, os.environ if env is None else env)]))
+    files = list(dict.fromkeys([*_anchors(root), *_configured_files(root, os.environ if env is None else env)]))
     own_texts = [text for text in map(_certificates, files) if text]
     if not own_texts:
         return b""
@@ -61,7 +61,7 @@ def _anchors(root: Path) -> Iterator[Path]:
         yield from sorted(path for path in (root / folder).rglob("*") if path.suffix in (".crt", ".pem"))
 
 
-def _named(root: Path, env: Mapping[str, str]) -> Iterator[Path]:
+def _configured_files(root: Path, env: Mapping[str, str]) -> Iterator[Path]:
     """Yield the files of variables, but for the bundle that the distribution makes by itself."""
     bundles = {str(root / bundle) for bundle in _BUNDLES}
     for name in _VARIABLES:

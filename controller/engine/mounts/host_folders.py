@@ -82,7 +82,7 @@ def _check(folder: int, path: str) -> None:
 def system_folder_of(folder: int) -> str:
     """Return the reason to refuse a system folder of the host, under any path; "" for others."""
     status = os.fstat(folder)
-    system_folder = next((candidate for candidate in ("/", *SYSTEM_FOLDERS) if _same(candidate, status)), "")
+    system_folder = next((candidate for candidate in ("/", *SYSTEM_FOLDERS) if _is_same_file(candidate, status)), "")
     return f"is {system_folder} under another name; system folders are never mounted" if system_folder else ""
 
 
@@ -98,7 +98,7 @@ def _check_entries(folder: int, path: str) -> None:
                 )
 
 
-def _same(path: str, status: os.stat_result) -> bool:
+def _is_same_file(path: str, status: os.stat_result) -> bool:
     try:
         own_status = Path(path).stat()
     except OSError:

@@ -143,11 +143,11 @@ class HostMounts:
 
     def bound(self, uid: str) -> tuple[BoundMount, ...]:
         """Return the mounts of that object. Never raises."""
-        return self._known().get(uid, ())
+        return self._bound_mounts().get(uid, ())
 
     def is_recorded(self, uid: str) -> bool:
         """Tell whether `bound` has all mounts of that object. Never raises."""
-        return uid in self._known() and uid not in self._unrecorded
+        return uid in self._bound_mounts() and uid not in self._unrecorded
 
     def renamed(self, uid: str) -> tuple[BoundMount, ...]:
         """Return the mounts of that object with their current origins: a bound folder may have been renamed.
@@ -170,7 +170,7 @@ class HostMounts:
         """Create the mount points, and mount there. Raises Fault."""
         trees: dict[str, int] = {}
         try:
-            self._known()
+            self._bound_mounts()
             user = self._user(action)
             self._fill_volumes(action)
             in_place = self._fill(action, user, trees) if action.keep_files and not action.container_id else ()
@@ -228,7 +228,7 @@ class HostMounts:
             return Ok()
         folders: dict[str, int] = {}
         try:
-            self._known()
+            self._bound_mounts()
             folders = self._namespace.run(lambda: self._open_folders(uid))
             return call(folders)
         except (DoesNotFit, DamagedArchive, NamespaceUnreachable) as error:
@@ -245,7 +245,7 @@ class HostMounts:
         What is in memory, and can't stay (its folder has another size or place now), is saved first.
         """
         folders = [mount for mount in action.mounts if mount.kind in _FOLDERS]
-        in_place, other_folders = self._namespace.run(lambda: self._held(action))
+        in_place, other_folders = self._namespace.run(lambda: self._divide_folders(action))
         try:
             if other_folders and self._saved is not None:
                 self._saved.save(action.uid, other_folders)
@@ -326,7 +326,7 @@ class HostMounts:
 
         Raises Fault, Refused, NamespaceUnreachable, OSError.
         """
-        self._known()
+        self._bound_mounts()
         user = self._user(action)
         return self._namespace.run(lambda: self._open_mount(action, mount, user.ids))
 
@@ -359,7 +359,7 @@ class HostMounts:
 
         Mounts in use end with their last user.
         """
-        if uid in {*self._known(), *self._unrecorded}:
+        if uid in {*self._bound_mounts(), *self._unrecorded}:
             self._release_quietly(uid, self._clear)
         if self._saved is not None:
             self._saved.remove(uid)
@@ -376,7 +376,7 @@ class HostMounts:
         A grace period protects a container that is about to be created or started. Everything is mounted again then.
         Files that are kept stay in memory until they are saved.
         """
-        now, bound_mounts = self._ticks(), self._known()
+        now, bound_mounts = self._ticks(), self._bound_mounts()
         keeping = {uid for uid, bound in bound_mounts.items() if any(mount.keeps_files for mount in bound)}
         self._strays = {
             uid: self._strays.get(uid, now) for uid in {*bound_mounts, *self._unrecorded} if uid not in uids
@@ -395,7 +395,7 @@ class HostMounts:
             if now - since > _RESTING_SECONDS:
                 self._release_quietly(uid, self._empty_unused)
 
-    def _known(self) -> Mapping[str, tuple[BoundMount, ...]]:
+    def _bound_mounts(self) -> Mapping[str, tuple[BoundMount, ...]]:
         """Return all mounts. Not for the mounting thread, which this may wait for."""
         if self._bound is None:
             try:
@@ -504,7 +504,7 @@ class HostMounts:
         read_from = self._credentials.stamps(mount, action.namespace) if self._credentials else ()
         tree = self._tree(action, mount, user) if tree < 0 else tree
         place = self._place(action.uid, number)
-        new_mount = replace(_begun(mount), read_from=read_from, keeps_files=_keeps(action, mount))
+        new_mount = replace(_new_bound_mount(mount), read_from=read_from, keeps_files=_keeps(action, mount))
         try:
             while not _is_empty(place) and len(_mounted_at(place)) > 1:
                 mount_calls.detach(str(place))
@@ -565,7 +565,7 @@ class HostMounts:
         flags = _PLAIN | (mount_calls.NO_EXEC if mount.noexec else 0)
         return mount_calls.tmpfs(flags, swappable=True, nr_inodes=str(tmpfs_files(mount.size_bytes)), **options)
 
-    def _held(self, action: BindMounts) -> tuple[tuple[str, ...], dict[str, int]]:
+    def _divide_folders(self, action: BindMounts) -> tuple[tuple[str, ...], dict[str, int]]:
         """Return the folders in memory that stay where they are, and the others that are there, opened."""
         mounts = {mount.path: mount for mount in action.mounts}
         in_place: list[str] = []
@@ -746,7 +746,7 @@ def _keeps(action: BindMounts, mount: Mount) -> bool:
     return action.keep_files and mount.kind in _FOLDERS
 
 
-def _begun(mount: Mount) -> BoundMount:
+def _new_bound_mount(mount: Mount) -> BoundMount:
     size = mount.size_bytes if mount.kind == "volume" else 0
     in_memory = mount.kind not in ("host", "volume")
     return BoundMount(

@@ -110,12 +110,12 @@ class Volumes:
         """Tell whether it is mounted. Stays true for a moment after the last unmount."""
         return bool(_attached(self._image(namespace, name)))
 
-    def kept(self, namespace: str | None = None) -> Sequence[HostVolume]:
+    def list_volumes(self, namespace: str | None = None) -> Sequence[HostVolume]:
         """Return the volumes of a namespace (None: of all), sorted, without their usage. Raises OSError."""
         images = (image for image in self._folder.glob("*/*.img") if namespace in (None, image.parent.name))
         sorted_images = sorted(images, key=lambda image: (image.parent.name, image.stem))
         attached = _backing_files() if sorted_images else {}
-        return [volume for path in sorted_images if (volume := _kept(path, attached)) is not None]
+        return [volume for path in sorted_images if (volume := _volume_of(path, attached)) is not None]
 
     def used_bytes(self) -> Mapping[tuple[str, str], int]:
         """Return the used bytes of the mounted volumes that this thread can see, by namespace and name."""
@@ -151,7 +151,7 @@ class Volumes:
             self._check_room(image, mount.size_bytes - current_bytes)
             volume_growth.extend(image, mount.size_bytes)
         if volume_growth.unfinished(image):
-            with _held(image) as device:
+            with _loop_device(image) as device:
                 volume_growth.finish(image, device)
 
     def _check_room(self, image: Path, more_bytes: int) -> None:
@@ -177,7 +177,7 @@ class KeptVolumes:
         if self._volumes is None:
             return ()
         try:
-            volumes = self._volumes.kept(namespace)
+            volumes = self._volumes.list_volumes(namespace)
         except OSError as error:
             raise VolumesUnreachable(f"the volumes can't be read: {error.strerror or error}") from error
         sizes: Mapping[tuple[str, str], int] = {}
@@ -236,7 +236,7 @@ def _check_claim(image: Path, sandbox: str) -> None:
         )
 
 
-def _kept(image: Path, attached: Mapping[str, str]) -> HostVolume | None:
+def _volume_of(image: Path, attached: Mapping[str, str]) -> HostVolume | None:
     """Read a volume's data from its file; None if it is gone."""
     try:
         size_bytes = image.stat().st_size
@@ -290,7 +290,7 @@ def _make(image: Path, size_bytes: int) -> None:
 def _device(image: Path) -> Iterator[str]:
     """Yield a loop device of the file: its present one, or a new one, which is detached with its last user."""
     with contextlib.ExitStack() as opened:
-        loop_device = opened.enter_context(_held(image))
+        loop_device = opened.enter_context(_loop_device(image))
         if loop_device:
             yield loop_device
             return
@@ -313,7 +313,7 @@ def _device(image: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _held(image: Path) -> Iterator[str]:
+def _loop_device(image: Path) -> Iterator[str]:
     """Yield the file's loop device, "" for none. It is held open, so that it is not reused for another file."""
     with contextlib.ExitStack() as opened:
         while loop_device := _attached(image):

@@ -85,7 +85,7 @@ class DockerCanary:
         try:
             self._client.call(operation, do)
         except Fault as fault:
-            if not fault.gone:
+            if not fault.is_gone:
                 raise
 
     def _tried(self, config: ContainerConfig, range_: str) -> CanaryTry:

@@ -129,17 +129,17 @@ class Inspector:
             if fault.kind == "connection":
                 # The engine became unreachable, which says nothing about this container: resync.
                 self._background.request(full=True)
-            elif not fault.gone:
+            elif not fault.is_gone:
                 self._observer.doubt(container_id)
 
     def _hangs(self, container_id: str) -> bool:
         """Tell whether the engine did not answer for it before; only the background observer retries then."""
-        view_entry = self._view.seen(container_id)
+        view_entry = self._view.entry_of(container_id)
         return view_entry is not None and view_entry.container.state is State.UNKNOWN
 
     def _known_since(self, container_id: str, at_ns: int) -> bool:
         """Tell whether the container was inspected after the event, by the host's clock."""
-        view_entry = self._view.seen(container_id)
+        view_entry = self._view.entry_of(container_id)
         if view_entry is None or view_entry.drift_ns is None or not self._same_clock:
             return False
         return view_entry.at_ns > at_ns and abs(clock_drift_ns() - view_entry.drift_ns) < _DRIFT_NS
@@ -206,10 +206,10 @@ class EventStream:
             # Either the engine is unreachable, which this records, or events were missed: the next connect resyncs.
             self._background.request()
             pause = self._first_pause if time.monotonic() - started > self._longest_pause else pause
-            self._rest(pause)
+            self._pause(pause)
             pause = min(pause * 2, self._longest_pause)
 
-    def _rest(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         """Wait before the next attempt, or until an engine that was down listens again."""
         until, away = time.monotonic() + seconds, not listens(self._client.base_url)
         while (seconds_left := until - time.monotonic()) > 0:
@@ -272,7 +272,7 @@ class EventStream:
         if action == "pause":
             self._inspector.paused(container_id)
         if action == "destroy":
-            self._view.gone(container_id)
+            self._view.forget(container_id)
         elif action in _STATE_EVENTS:
             name = str(event.get("Actor", {}).get("Attributes", {}).get("name", ""))
             self._inspector.mark(container_id, name, at_ns)
@@ -284,7 +284,7 @@ class EventStream:
             if attributes.get("name") in self._view.now.networks:
                 self._background.request()
             return
-        view_entry = self._view.seen(str(attributes.get("container", "")))
+        view_entry = self._view.entry_of(str(attributes.get("container", "")))
         if view_entry is not None:
             self._inspector.mark(view_entry.container.id, view_entry.container.name, int(event.get("timeNano") or 0))
 

@@ -34,7 +34,7 @@ from controller.engine.kernel.cgroups import Cgroups, OutsideCgroup, Unreadable,
 from controller.engine.kernel.inside import read_inside
 from controller.engine.kernel.page_out import read_frozen_memory
 from controller.engine.mounts.host_mounts import HostMounts
-from controller.engine.observe.view import Seen, View, unknown
+from controller.engine.observe.view import View, ViewEntry, unknown
 from controller.engine.usage.limits import in_force, read_limits
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State
@@ -100,15 +100,15 @@ class Observer:
         """Register a callback for a container with which the engine hangs."""
         self._hung = call
 
-    def read(self, reference: str) -> Seen:
+    def read(self, reference: str) -> ViewEntry:
         """Inspect one container, by id or name, into the view. Raises Fault (404: gone, and recorded), Foreign."""
         view_entry = self._inspected(reference)
         self._view.put(view_entry)
         return view_entry
 
-    def known(self, container_id: str) -> Container:
+    def container_of(self, container_id: str) -> Container:
         """Return a container as last observed; inspect it if it never was. Raises Fault, Foreign."""
-        view_entry = self._view.seen(container_id)
+        view_entry = self._view.entry_of(container_id)
         return (view_entry or self.read(container_id)).container
 
     def inside(self, container_id: str) -> Container:
@@ -116,7 +116,7 @@ class Observer:
 
         Raises Fault, Foreign.
         """
-        view_entry = self._view.seen(container_id)
+        view_entry = self._view.entry_of(container_id)
         attested = (
             self._attested(view_entry.container)
             if view_entry is not None and view_entry.container.state in _LIVE
@@ -150,7 +150,7 @@ class Observer:
 
     def _hangs(self, container_id: str) -> bool:
         """Tell whether the container hangs; then it becomes Unknown."""
-        view_entry = self._view.seen(container_id)
+        view_entry = self._view.entry_of(container_id)
         if view_entry is not None and view_entry.container.state is State.UNKNOWN:
             return True
         try:
@@ -162,12 +162,12 @@ class Observer:
             return True
         return False
 
-    def _inspected(self, reference: str, *, again: bool = True) -> Seen:
+    def _inspected(self, reference: str, *, again: bool = True) -> ViewEntry:
         ticket, at_ns, drift_ns = self._view.ticket(), time.time_ns(), clock_drift_ns()
         try:
             data = self._client.inspect(reference, timeout_seconds=self._observe_seconds)
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 self._view.not_found(reference, ticket)
             if again and fault.kind == "timeout" and self.free(reference):
                 return self._inspected(reference, again=False)
@@ -181,7 +181,7 @@ class Observer:
         if measured is None and container.state in _LIVE and self._same_host:
             container = replace(container, limits=None)  # what was configured may be in force or not
         attested = self._attested(measured or container)
-        return Seen(attested, configured, ticket, at_ns, drift_ns, measured=measured is not None)
+        return ViewEntry(attested, configured, ticket, at_ns, drift_ns, measured=measured is not None)
 
     def observe_now(self, *, full: bool = False) -> bool:
         """Observe everything once; return False if the engine is unreachable (the view is blind then).
@@ -224,14 +224,14 @@ class Observer:
         return listed
 
     def _known_to_hang(self, container_id: str) -> bool:
-        view_entry = self._view.seen(container_id)
+        view_entry = self._view.entry_of(container_id)
         return view_entry is not None and view_entry.container.state is State.UNKNOWN
 
     def _try_again(self, hanging: Iterable[Mapping[str, Any]]) -> None:
         """Retry containers that were Unknown, the longest ago first, and only as many as one wait allows."""
 
         def looked_at(row: Mapping[str, Any]) -> int:
-            view_entry = self._view.seen(str(row["Id"]))
+            view_entry = self._view.entry_of(str(row["Id"]))
             return view_entry.ticket if view_entry else 0
 
         try:
@@ -240,12 +240,12 @@ class Observer:
         except Fault as fault:
             self._view.blind(fault.message)
 
-    def _look_at_all(self, rows: Iterable[Mapping[str, Any]], *, full: bool) -> list[Seen]:
+    def _look_at_all(self, rows: Iterable[Mapping[str, Any]], *, full: bool) -> list[ViewEntry]:
         """Return the changes of these containers. Raises Fault if the engine becomes unreachable."""
         rows_to_inspect, changes = [], []
         for row in rows:
-            view_entry = self._view.seen(str(row["Id"]))
-            if full or view_entry is None or not _same(view_entry.container, row):
+            view_entry = self._view.entry_of(str(row["Id"]))
+            if full or view_entry is None or not _is_unchanged(view_entry.container, row):
                 rows_to_inspect.append(row)
             elif view_entry.container.state in _LIVE:
                 ticket = self._view.ticket()
@@ -271,7 +271,7 @@ class Observer:
         self._mount_tables[container.id] = table
         return moved_since
 
-    def _inspect_all(self, rows: list[Mapping[str, Any]]) -> list[Seen]:
+    def _inspect_all(self, rows: list[Mapping[str, Any]]) -> list[ViewEntry]:
         """Inspect these in parallel; a hanging container becomes Unknown.
 
         Raises Fault if the whole engine does not answer.
@@ -290,7 +290,7 @@ class Observer:
         )
         return [entry for entry in entries if entry is not None]
 
-    def _inspect(self, row: Mapping[str, Any]) -> Seen | Fault | None:
+    def _inspect(self, row: Mapping[str, Any]) -> ViewEntry | Fault | None:
         """Inspect a row's container; None if it is gone or foreign. Raises Fault if the engine is unreachable."""
         try:
             return self._inspected(str(row["Id"]))
@@ -300,17 +300,17 @@ class Observer:
             if fault.kind == "connection":
                 raise
             # Gone; or being created: listed, but not yet inspectable.
-            return None if fault.gone else fault
+            return None if fault.is_gone else fault
 
-    def _unreadable(self, row: Mapping[str, Any], fault: Fault) -> Seen | None:
+    def _unreadable(self, row: Mapping[str, Any], fault: Fault) -> ViewEntry | None:
         """Return a listed container as Unknown; None if another call waits for it already."""
-        view_entry = self._view.seen(str(row["Id"]))
+        view_entry = self._view.entry_of(str(row["Id"]))
         if fault.kind == "busy" and view_entry is not None:
             return None
         if view_entry is None or view_entry.container.state is not State.UNKNOWN:
             log.warning("container unreadable: %s: %s", name_of(row), fault.message)
         ticket = self._view.ticket()
-        return unknown(view_entry, ticket) if view_entry else Seen(unreadable_container(row), _NO_LIMITS, ticket)
+        return unknown(view_entry, ticket) if view_entry else ViewEntry(unreadable_container(row), _NO_LIMITS, ticket)
 
     def _attested(self, container: Container) -> Container:
         """Return a container with its mounts, and a live one with its attested inside."""
@@ -353,7 +353,7 @@ class Observer:
 _NO_LIMITS = Limits(0, 0, 0)
 
 
-def _same(container: Container, row: Mapping[str, Any]) -> bool:
+def _is_unchanged(container: Container, row: Mapping[str, Any]) -> bool:
     """Tell whether a list's row matches the container as last observed."""
     if (container.state, container.name) != (state_of(str(row.get("State", ""))), name_of(row)):
         return False

@@ -28,7 +28,7 @@ _STARTING_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ViewEntry:
     """A container as observed by one inspect.
 
     `configured` are the engine's limits; `measured`: the container's own come from the cgroups. `ticket` orders
@@ -52,7 +52,7 @@ class View:
         self._lock = threading.Lock()
         self._wake: Wake = _no_listener
         self._tickets = 0
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, ViewEntry] = {}
         self._gone: dict[str, None] = {}
         self._died: dict[str, End] = {}
         self._engine_run: EngineRun | None = None
@@ -71,7 +71,7 @@ class View:
             self._tickets += 1
             return self._tickets
 
-    def seen(self, container_id: str) -> Seen | None:
+    def entry_of(self, container_id: str) -> ViewEntry | None:
         return self._seen.get(container_id)
 
     def is_gone(self, container_id: str) -> bool:
@@ -81,7 +81,7 @@ class View:
         """Return the container of that object and name, if observed."""
         return next((container for container in self._now.containers.get(uid, ()) if container.name == name), None)
 
-    def put(self, entry: Seen) -> None:
+    def put(self, entry: ViewEntry) -> None:
         """Record an inspected container."""
         self._change(entries=(entry,))
 
@@ -91,7 +91,7 @@ class View:
         if entry is not None:
             self.put(unknown(entry, self.ticket()))
 
-    def gone(self, container_id: str) -> None:
+    def forget(self, container_id: str) -> None:
         """Record the certain removal of a container."""
         self._change(removed_ids=(container_id,))
 
@@ -102,10 +102,10 @@ class View:
         """
         entry = self._seen.get(container_id)
         if entry is not None and entry.ticket < ticket:
-            self.gone(container_id)
+            self.forget(container_id)
 
     def settle(
-        self, ticket: int, entries: Iterable[Seen], listed: frozenset[str], *, engine_run: EngineRun | None = None
+        self, ticket: int, entries: Iterable[ViewEntry], listed: frozenset[str], *, engine_run: EngineRun | None = None
     ) -> None:
         """Record a complete observation: `entries` were read in it, `listed` is every id that the engine listed.
 
@@ -126,7 +126,7 @@ class View:
                 return before.lost
             # Later exits are not due to the engine's start, however recent.
             return engine_run.began_at - _STOPPING_SECONDS, min(engine_run.began_at + _STARTING_SECONDS, now)
-        again = not engine_run.same(last_run) if engine_run and last_run else bool(before.blind)
+        again = not engine_run.is_same_run(last_run) if engine_run and last_run else bool(before.blind)
         return (before.at - _SHUTDOWN_SECONDS, now) if again else before.lost
 
     def died(self, container_id: str, exit_code: int, at: float) -> None:
@@ -166,7 +166,7 @@ class View:
     def _change(
         self,
         *,
-        entries: Iterable[Seen] = (),
+        entries: Iterable[ViewEntry] = (),
         removed_ids: Iterable[str] = (),
         listed: frozenset[str] | None = None,
         ticket: int = 0,
@@ -199,7 +199,7 @@ class View:
     def _missing(self, ticket: int, listed: frozenset[str]) -> tuple[str, ...]:
         return tuple(id_ for id_, entry in self._seen.items() if id_ not in listed and entry.ticket < ticket)
 
-    def _merge(self, by_uid: dict[str, tuple[Container, ...]], entries: Iterable[Seen]) -> None:
+    def _merge(self, by_uid: dict[str, tuple[Container, ...]], entries: Iterable[ViewEntry]) -> None:
         for entry in entries:
             id_ = entry.container.id
             former = self._seen.get(id_)
@@ -219,9 +219,9 @@ class View:
             del self._gone[next(iter(self._gone))]
 
 
-def unknown(entry: Seen, ticket: int) -> Seen:
+def unknown(entry: ViewEntry, ticket: int) -> ViewEntry:
     """Return the same container as Unknown."""
-    return Seen(replace(entry.container, state=State.UNKNOWN), entry.configured, ticket)
+    return ViewEntry(replace(entry.container, state=State.UNKNOWN), entry.configured, ticket)
 
 
 def _replace_in(by_uid: dict[str, tuple[Container, ...]], container: Container) -> None:

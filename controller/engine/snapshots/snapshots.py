@@ -128,7 +128,7 @@ class DockerSnapshots:
         try:
             here = self._client.call("images.inspect", lambda api: api.inspect_image(name))
         except Fault as fault:
-            if not fault.gone:
+            if not fault.is_gone:
                 raise
             here = {}
         if here.get("Id") != image_id:

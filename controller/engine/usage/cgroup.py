@@ -34,7 +34,7 @@ _ROTATED = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Handles:
     """Open folders of one run of a container, and the files in them that were read.
 
     `versions` has the cgroup version of each controller.
@@ -90,7 +90,7 @@ class CgroupUsage:
     def __init__(self, cgroups: Cgroups | None = None, *, stalls: bool = False, hold: bool = True) -> None:
         self._cgroups, self._stalls, self._hold = cgroups or Cgroups(), stalls, hold
         self._lock = threading.Lock()
-        self._held: dict[tuple[str, float], Held] = {}
+        self._held: dict[tuple[str, float], Handles] = {}
         self._handles = 0
 
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
@@ -156,7 +156,7 @@ def _key(container: Container) -> tuple[str, float]:
     return container.id, container.started_at
 
 
-def _usage_of(handles: Held, container: Container) -> Usage:
+def _usage_of(handles: Handles, container: Container) -> Usage:
     """Read all values of one container. Raises Unreadable."""
     try:
         return usage_of(handles, with_network=container.networks not in _NO_OWN_NETWORK, log_path=container.log_path)
@@ -191,7 +191,7 @@ def working_set_bytes(cgroups: Cgroups, container_id: str, pid: int) -> int:
 
 def open_folders(
     cgroups: Cgroups, container_id: str, pid: int, controllers: Sequence[str] = _CONTROLLERS, *, stalls: bool = False
-) -> Held:
+) -> Handles:
     """Open the cgroup folders of a container's process; with `stalls`, the v2 tree's, too. Raises Unreadable."""
     handles: dict[str, int] = {}
     try:
@@ -203,7 +203,7 @@ def open_folders(
             chosen[_STALLS] = folders[_STALLS]
         for folder in set(chosen.values()):
             handles[folder.path] = _open_folder(folder.path)
-        return _held(handles, chosen)
+        return _handles_of(handles, chosen)
     except (OSError, ValueError, Unreadable) as error:
         for handle in handles.values():
             os.close(handle)
@@ -213,8 +213,8 @@ def open_folders(
         raise Unreadable(f"the cgroups of container {container_id[:12]} can't be opened: {error}") from error
 
 
-def _held(handles: Mapping[str, int], chosen: Mapping[str, Folder]) -> Held:
-    return Held(
+def _handles_of(handles: Mapping[str, int], chosen: Mapping[str, Folder]) -> Handles:
+    return Handles(
         handles["/"],
         {name: handles[folder.path] for name, folder in chosen.items()},
         {name: folder.version for name, folder in chosen.items()},
@@ -225,7 +225,7 @@ def _open_folder(path: str) -> int:
     return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def usage_of(handles: Held, *, with_network: bool, log_path: str = "") -> Usage:
+def usage_of(handles: Handles, *, with_network: bool, log_path: str = "") -> Usage:
     """Read all values of one container. Raises OSError, ValueError or KeyError if one can't be read."""
     versions = handles.versions
     values: dict[str, Any] = {  # of each group of files the fields that it fills
@@ -245,7 +245,7 @@ def usage_of(handles: Held, *, with_network: bool, log_path: str = "") -> Usage:
 Figures = dict[str, float | None]
 
 
-def _cpu_time1(handles: Held) -> float:
+def _cpu_time1(handles: Handles) -> float:
     return handles.number("cpuacct", "cpuacct.usage") / 1e9
 
 
@@ -253,7 +253,7 @@ def _cpu_time2(stat: Mapping[bytes, bytes]) -> float:
     return int(stat[b"usage_usec"]) / 1e6
 
 
-def _cpu1(handles: Held) -> Figures:
+def _cpu1(handles: Handles) -> Figures:
     # cpuacct.usage_user counts double on some kernels; cpuacct.stat is coarse (10 ms) but right.
     ticks = handles.pairs("cpuacct", "cpuacct.stat")
     return {
@@ -263,7 +263,7 @@ def _cpu1(handles: Held) -> Figures:
     }
 
 
-def _cpu2(handles: Held) -> Figures:
+def _cpu2(handles: Handles) -> Figures:
     stat = handles.pairs("cpuacct", "cpu.stat")
     return {
         "cpu_usage_seconds": _cpu_time2(stat),
@@ -272,7 +272,7 @@ def _cpu2(handles: Held) -> Figures:
     }
 
 
-def _quota1(handles: Held) -> Figures:
+def _quota1(handles: Handles) -> Figures:
     quota, period = handles.number("cpu", "cpu.cfs_quota_us"), handles.number("cpu", "cpu.cfs_period_us")
     if quota <= 0:
         return {}
@@ -283,7 +283,7 @@ def _quota1(handles: Held) -> Figures:
     }
 
 
-def _quota2(handles: Held) -> Figures:
+def _quota2(handles: Handles) -> Figures:
     quota, period = parse_cpu_max(handles.data("cpu", "cpu.max").decode())
     if quota is None:
         return {}
@@ -298,7 +298,7 @@ def _throttling(stat: Mapping[bytes, bytes]) -> Figures:
     return {"cpu_periods": int(stat[b"nr_periods"]), "cpu_throttled_periods": int(stat[b"nr_throttled"])}
 
 
-def _memory1(handles: Held) -> Figures:
+def _memory1(handles: Handles) -> Figures:
     stat = handles.pairs("memory", "memory.stat")
     usage = handles.number("memory", "memory.usage_in_bytes")
     limit = handles.limit("memory", "memory.limit_in_bytes")
@@ -320,7 +320,7 @@ def _memory1(handles: Held) -> Figures:
     }
 
 
-def _memory2(handles: Held) -> Figures:
+def _memory2(handles: Handles) -> Figures:
     stat, events = handles.pairs("memory", "memory.stat"), handles.pairs("memory", "memory.events")
     usage = handles.number("memory", "memory.current")
     return {
@@ -339,12 +339,12 @@ def _memory2(handles: Held) -> Figures:
     }
 
 
-def _optional_limit(handles: Held, name: str) -> int | None:
+def _optional_limit(handles: Handles, name: str) -> int | None:
     data = handles.optional("memory", name)
     return None if data is None else limit_of(data.decode())
 
 
-def _disk1(handles: Held) -> Figures:
+def _disk1(handles: Handles) -> Figures:
     """Return the disk values; cgroup v1 does not count buffered writes."""
     transfers = _by_word(handles.optional("blkio", "blkio.throttle.io_service_bytes_recursive"))
     calls = _by_word(handles.optional("blkio", "blkio.throttle.io_serviced_recursive"))
@@ -356,7 +356,7 @@ def _disk1(handles: Held) -> Figures:
     }
 
 
-def _disk2(handles: Held) -> Figures:
+def _disk2(handles: Handles) -> Figures:
     stat = _by_key(handles.optional("blkio", "io.stat"))
     return {
         "fs_read_bytes": stat.get("rbytes"),
@@ -392,7 +392,7 @@ def _by_key(data: bytes | None) -> Mapping[str, int]:
     return sums
 
 
-def _pids(handles: Held) -> Figures:
+def _pids(handles: Handles) -> Figures:
     events = pairs(handles.optional("pids", "pids.events") or b"")
     return {
         "pids": handles.number("pids", "pids.current"),

@@ -75,12 +75,12 @@ class WritableLayers:
             for container in live:
                 measurement = measurements.get(container.id)
                 if measurement is None or self._clock.now() >= measurement.due:
-                    measured = self._one(container)
+                    measured = self._measure(container)
                     if measured is not None:
                         measurements[container.id] = measured
             self._known = measurements
 
-    def _one(self, container: Container) -> _Measured | None:
+    def _measure(self, container: Container) -> _Measured | None:
         """Return the size of one; None for a container that is gone."""
         started, at = self._ticks(), self._clock.now()
         try:
@@ -88,7 +88,7 @@ class WritableLayers:
         except TooMuch as error:
             layer = LayerUsage(None, at, str(error))
         except Fault as fault:
-            if fault.gone:
+            if fault.is_gone:
                 return None
             slow = f"the engine did not tell its size within {ENGINE_SECONDS:g} s"
             layer = LayerUsage(None, at, slow if fault.kind == "timeout" else fault.message)

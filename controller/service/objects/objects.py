@@ -24,10 +24,10 @@ _log = structlog.get_logger("paddock.objects")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ObjectPage:
     """Objects in order of namespace and name (events: oldest first), and the revision they were read at.
 
-    The revision of objects that are not stored is 0. `rest` is the token of the next page; "": this is the last.
+    The revision of objects that are not stored is 0. `continue_token` is the next page's; "": this is the last.
     `versions` are the uids and resource versions of stored objects, which are then decoded on access ((): they are all
     at hand).
     """
@@ -75,7 +75,7 @@ class Objects:
 
     def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "", limit: int = 0
-    ) -> Found:
+    ) -> ObjectPage:
         """Return the objects that both selectors match, the last `limit` of them (0: all).
 
         Raises BadRequest for an invalid selector.
@@ -87,7 +87,7 @@ class Objects:
             by_labels.requirements or by_fields.terms
         ):  # else as they are: some sources make each item only when it is read
             objects = [obj for obj in objects if by_labels.matches(obj.labels) and by_fields.matches(obj)]
-        return Found(objects[-limit:] if 0 < limit < len(objects) else objects, revision)
+        return ObjectPage(objects[-limit:] if 0 < limit < len(objects) else objects, revision)
 
     def page(
         self,
@@ -98,7 +98,7 @@ class Objects:
         fields: str = "",
         limit: int = 0,
         token: str = "",
-    ) -> Found:
+    ) -> ObjectPage:
         """Return at most `limit` (0: all) of a stored kind's objects that both selectors match, after the page before.
 
         Raises BadRequest for an invalid selector or token.
@@ -120,23 +120,23 @@ class Objects:
                     break
                 after, chunk = (objects[-1].namespace, objects[-1].name), max(chunk, _CHUNK)
         if limit == 0 or len(matches) <= limit:
-            return Found(matches, first_revision)
+            return ObjectPage(matches, first_revision)
         matches = matches[:limit]
-        return Found(
+        return ObjectPage(
             matches, first_revision, PageToken(first_revision, (matches[-1].namespace, matches[-1].name)).text()
         )
 
-    def _whole_page(self, kind: Kind, namespace: str | None, last: PageToken | None, limit: int) -> Found:
+    def _whole_page(self, kind: Kind, namespace: str | None, last: PageToken | None, limit: int) -> ObjectPage:
         """Return a page of a stored kind, without selectors: its objects are decoded where they are read."""
         after = None if last is None else last.after
         with errors.translate_store_errors():
             page = self._store.page(kind.name, namespace, after=after, limit=limit + 1 if limit else None)
         first_revision = page.revision if last is None else last.revision
         if limit == 0 or len(page.versions) <= limit:
-            return Found(page.objects, first_revision, versions=page.versions)
+            return ObjectPage(page.objects, first_revision, versions=page.versions)
         end = page.objects[limit - 1]
         continue_token = PageToken(first_revision, (end.namespace, end.name)).text()
-        return Found(page.objects[:limit], first_revision, continue_token, page.versions[:limit])
+        return ObjectPage(page.objects[:limit], first_revision, continue_token, page.versions[:limit])
 
     def _some(
         self, kind: Kind, namespace: str | None, after: tuple[str, str] | None, limit: int | None
