@@ -9,6 +9,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,36 @@ import pytest
 from controller.archive.names import Unsafe
 from controller.archive.state.save import save
 from controller.engine.docker.client import Client
+from controller.engine.docker.errors import Fault
+from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
+from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import SavedFolders
+from controller.engine.observe.observer import Observer
+from controller.engine.observe.view import Seen
+from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.restore import Restorer
+from controller.engine.snapshots.snapshots import DockerSnapshots
 from controller.engine.snapshots.worker import Thawed, save_all
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts, Mount
-from controller.kinds.runtime.snapshot import SnapshotContent, SnapshotPart
+from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 
 
 class EngineWithIds(Client):
-    """Client of no engine: only the ids of its root are asked for."""
+    """Client of no engine: its calls fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, *faults: Fault) -> None:
         """Connect to nothing."""
+        self.faults = list(faults)
+
+    def call(self, *_arguments: Any, **_options: Any) -> Any:
+        raise self.faults.pop(0)
 
     @property
     def first_ids(self) -> tuple[int, int]:
@@ -238,3 +252,56 @@ def test_saved_files_of_gone_objects_go_a_day_later(tmp_path: Path) -> None:
     saved.sweep(["here"])
     assert saved.find("gone") is None
     assert saved.find("here") is not None
+
+
+class ChangingContainer(Observer):
+    """Observer of one container, whose states it returns in order."""
+
+    def __init__(self, *containers: Container) -> None:
+        """Take the states."""
+        self.containers = list(containers)
+
+    def read(self, reference: str) -> Seen:
+        assert reference == "c"
+        return Seen(self.containers.pop(0), Limits(1000, 1 << 20, 10), 1)
+
+
+class NoMounts(HostMounts):
+    """Mounts of a sandbox without any."""
+
+    def __init__(self) -> None:
+        """Mount nothing."""
+
+    def user_ids(self, action: BindMounts) -> tuple[int, int]:
+        return -1, -1
+
+
+def test_a_stopped_sandbox_that_starts_meanwhile_is_not_captured(snapshots: SnapshotFolder, source: Path) -> None:
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source))
+    running = replace(stopped, state=State.RUNNING, started_at=2.0)
+    observer = ChangingContainer(stopped, running, stopped, stopped)
+    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, is_local=True)
+    request = CaptureRequest(
+        *("s1", "default", "first", "a", "source", stopped, "development"),
+        bind=BindMounts("source", "a", "default", "tiny", "", (), (), "why"),
+        tmpfs=(),
+        writable=True,
+    )
+    with pytest.raises(SnapshotError, match="was started") as caught:
+        capturer.capture(request, snapshots)
+    assert caught.value.retry
+    assert not snapshots.path("s1").exists()
+    assert capturer.capture(request, snapshots).parts[0].data_bytes == 4
+
+
+def test_files_stay_until_the_name_of_their_image_is_gone(snapshots: SnapshotFolder, source: Path) -> None:
+    content(snapshots, source)
+    observer, engine = ChangingContainer(), EngineWithIds(Fault("connection", "refused"))
+    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, is_local=True)
+    stored = DockerSnapshots(snapshots, capturer, engine)
+    with pytest.raises(SnapshotError, match="not reachable"):
+        stored.remove("s1")
+    assert snapshots.content("s1") is not None
+    engine.faults = [Fault("4xx", "no such image", status=404)]
+    stored.remove("s1")
+    assert snapshots.content("s1") is None

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -305,3 +306,19 @@ def test_a_refused_import_leaves_nothing(keeping: SnapshotHarness) -> None:
     assert not keeping.snapshots.stored
     moved = use_cases.take_in("default", "other", iter([b"go", b"od"]))
     assert stored_condition(moved, "Captured")["status"] == "True"
+
+
+def test_few_requests_wait_for_captures_at_once(keeping: SnapshotHarness) -> None:
+    document = {"kind": "SandboxSnapshot", "metadata": {"name": "late"}, "spec": {"imported": True}}
+    keeping.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **document}))])
+    late = keeping.stored("late")
+    assert late is not None
+    use_cases = keeping.use_cases()
+    with ThreadPoolExecutor(17) as threads:
+        waits = [threads.submit(use_cases.wait, late) for _ in range(17)]
+        try:
+            wait_for("a refusal", lambda: any(wait.done() for wait in waits))
+        finally:
+            keeping.delete("late", "sandboxsnapshot")
+        reasons = sorted(type(wait.exception()).__name__ for wait in waits)
+    assert reasons == ["NotFound"] * 16 + ["TooManyRequests"]

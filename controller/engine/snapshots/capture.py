@@ -74,6 +74,9 @@ class Capturer:
             self._busy.add(container_id)
         try:
             return self._capture(request, folder)
+        except SnapshotError:
+            folder.abandon(request.uid)
+            raise
         except WorkFailed as error:
             folder.abandon(request.uid)
             message = _with_advice(error.reason, str(error))
@@ -108,6 +111,7 @@ class Capturer:
                 path = folder / f"{number}.tar"
                 outputs.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             parts, frozen_seconds = self._save(request, container, stops, sources, outputs, omitted)
+            self._check_still(container)
             for output in outputs:
                 os.fsync(output)
             room = request.bytes_max - sum(part.archive_bytes for part in parts)
@@ -170,6 +174,15 @@ class Capturer:
                 )
             )
         return tuple(parts), float(result["frozen"])
+
+    def _check_still(self, before: Container) -> None:
+        """Refuse a capture of one that stood still of itself, and was started or resumed meanwhile.
+
+        Raises SnapshotError, Fault.
+        """
+        after = self._observer.read(before.id).container
+        if before.state is not State.RUNNING and (after.state, after.started_at) != (before.state, before.started_at):
+            raise SnapshotError("Thawed", "it was started or resumed during the capture; it is retried", retry=True)
 
     def _after_thaw(self, container: Container, stops: tuple[str, str, str]) -> None:
         """Thaw it if the worker could not; freeze it again if somebody paused it meanwhile."""

@@ -28,6 +28,9 @@ class DockerSnapshots:
 
     def recover(self) -> None:
         self._folder.recover()
+        with contextlib.suppress(SnapshotError):
+            for content in self.contents().values():  # a crash may have come before their images had names
+                self._keep_image(content)
 
     def capture(self, request: CaptureRequest) -> SnapshotContent:
         content = self._capturer.capture(request, self._folder)
@@ -42,11 +45,15 @@ class DockerSnapshots:
 
     def remove(self, uid: str) -> None:
         try:
+            self._client.call("images.remove", lambda api: api.remove_image(f"{_REPOSITORY}:{uid}", noprune=True))
+        except Fault as fault:
+            if fault.unreachable:  # without the files, nothing would tell of the name any more
+                words = "the engine is not reachable to remove the name of its image"
+                raise SnapshotError("EngineFailed", words, retry=True) from fault
+        try:
             self._folder.remove(uid)
         except OSError as error:
             raise _unreadable(error) from error
-        with contextlib.suppress(Fault):
-            self._client.call("images.remove", lambda api: api.remove_image(f"{_REPOSITORY}:{uid}", noprune=True))
 
     def sweep(self, uids: Collection[str]) -> None:
         try:

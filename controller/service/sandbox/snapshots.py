@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -42,6 +43,7 @@ COUNT_MAX = 100
 _NAME_LETTERS = 52
 _WAIT_SECONDS, _POLL_SECONDS = 180.0, 0.02
 _IMPORT_BYTES = 64 << 30
+_WAITS = 16  # threads of the API that wait for captures and imports: it has 40
 _REASONS = {"TooLarge": errors.TooLarge, "Damaged": errors.BadRequest, "Foreign": errors.BadRequest}
 
 
@@ -102,6 +104,7 @@ class SandboxSnapshots:
     def __init__(self, pipeline: Pipeline, objects: Objects, snapshots: Snapshots) -> None:
         self._pipeline, self._objects, self._snapshots = pipeline, objects, snapshots
         self._write, self._patch = Write(pipeline), Patch(pipeline)
+        self._waits = threading.BoundedSemaphore(_WAITS)
 
     def fork(
         self,
@@ -174,10 +177,11 @@ class SandboxSnapshots:
         room = self._room(namespace)
         obj = self._write.create(SNAPSHOT, namespace, json.dumps(document), written_by=written_by)
         try:
-            self._snapshots.take_in(
-                *(obj.uid, namespace, name, pieces, min(_IMPORT_BYTES, room)),
-                may_load_image=access.decision(AccessRequest("admin", sub="images/build")).allowed,
-            )
+            with self._waiting():
+                self._snapshots.take_in(
+                    *(obj.uid, namespace, name, pieces, min(_IMPORT_BYTES, room)),
+                    may_load_image=access.decision(AccessRequest("admin", sub="images/build")).allowed,
+                )
         except SnapshotError as error:
             self._delete(SNAPSHOT, obj, written_by)
             raise _service_error(error) from error
@@ -185,7 +189,7 @@ class SandboxSnapshots:
             self._delete(SNAPSHOT, obj, written_by)
             raise
         self._pipeline.wake()
-        return self.wait(obj)
+        return self._wait(obj)
 
     def _room(self, namespace: str) -> int:
         """Return the bytes that the quotas of a namespace leave for a snapshot. Raises Conflict for none."""
@@ -218,7 +222,24 @@ class SandboxSnapshots:
             raise
 
     def wait(self, obj: StoredObject) -> StoredObject:
-        """Return a snapshot once it is captured. Raises Conflict if it can't be, ServiceUnavailable if it is late."""
+        """Return a snapshot once it is captured.
+
+        Raises Conflict if it can't be, ServiceUnavailable if it is late, TooManyRequests with too many that wait.
+        """
+        with self._waiting():
+            return self._wait(obj)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count the block among those that may hold their thread for long: the others are for short requests."""
+        if not self._waits.acquire(blocking=False):
+            raise errors.TooManyRequests(f"{_WAITS} captures and imports are waited for; try again in a moment")
+        try:
+            yield
+        finally:
+            self._waits.release()
+
+    def _wait(self, obj: StoredObject) -> StoredObject:
         deadline, pause = time.monotonic() + _WAIT_SECONDS, threading.Event()
         while True:
             current = self._objects.get(SNAPSHOT, obj.namespace, obj.name)

@@ -154,7 +154,7 @@ async def take_in(services: UseCases, request: Request, namespace: str, name: st
         run_in_threadpool(services.snapshots.take_in, namespace, name, pieces, written_by=agent)
     )
     try:
-        async with asyncio.timeout(None) as stall:
+        async with asyncio.timeout(_STALL_SECONDS) as stall:
             async for piece in request.stream():
                 stall.reschedule(asyncio.get_running_loop().time() + _STALL_SECONDS)
                 while piece and not task.done() and not pieces.offer(piece):
@@ -166,6 +166,9 @@ async def take_in(services: UseCases, request: Request, namespace: str, name: st
         pieces.fail()
         await asyncio.wait([task])
         raise errors.BadRequest("the client disconnected, or sent nothing for too long") from None
+    except BaseException:  # as the daemon stops: the thread must not wait for more
+        pieces.fail()
+        raise
     return JSONResponse(serialize.obj(await task))
 
 
