@@ -21,6 +21,7 @@ from tests.docs.markdown import ELSEWHERE, Block, anchors, blocks, commands, inl
 
 LANGUAGES = {"sh", "bash", "console", "python", "yaml", "toml", "json", "mermaid"}
 FILES = files()
+TOP = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 each_file = pytest.mark.parametrize("file", FILES, ids=name)
 
 
@@ -38,7 +39,7 @@ def test_every_block_is_used() -> None:
     assert used == BLOCKS.keys()
 
 
-@each_file
+@pytest.mark.parametrize("file", [*FILES, *TOP], ids=name)
 def test_links_lead_somewhere(file: Path) -> None:
     wrong = []
     for link in links(file):
@@ -49,6 +50,22 @@ def test_links_lead_somewhere(file: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             wrong.append(link)
     assert wrong == []
+
+
+def test_the_flow_names_code_that_exists() -> None:
+    """Check `path.py: function, Class.method` and `folder/` of controller/README.md."""
+    missing = []
+    text = prose(ROOT / "controller/README.md")
+    for path, listed in re.findall(r"`((?:\.\./)?[\w/]+(?:\.py|/))(?:: ([\w., ]+))?`", text):
+        target = ROOT / "controller" / path
+        code = target.read_text() if target.is_file() else ""
+        symbols = re.findall(r"\w+", listed)
+        defined = set(re.findall(r"^ *(?:async )?(?:def|class) (\w+)|^(\w+)", code, re.MULTILINE))
+        absent = set(symbols) - {symbol for pair in defined for symbol in pair}
+        if absent or not (target.exists() or (ROOT / path).exists()):
+            missing.append((path, absent))
+    assert missing == []
+    assert text.count(".py: ") > 50
 
 
 def test_blocks_have_a_language_that_is_checked() -> None:
@@ -75,7 +92,7 @@ def test_json_is_valid_and_starts_a_command_that_exists(block: Block) -> None:
         check(words)
 
 
-@each_file
+@pytest.mark.parametrize("file", [*FILES, *TOP], ids=name)
 def test_commands_in_the_text_exist(file: Path) -> None:
     for text in inline(file):
         for words in commands(text):
