@@ -79,23 +79,25 @@ class Model(BaseModel):
 # Read when a schema is asked for. pydantic's use_attribute_docstrings costs 60 ms at the start of every process.
 def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings below the fields of a model, inherited ones too, by field."""
-    found: dict[str, str] = {}
-    for each in reversed(model.__mro__):
-        if issubclass(each, Model):
-            found |= _docstrings(each.__module__).get(each.__name__, {})
-    return found
+    docstrings: dict[str, str] = {}
+    for ancestor in reversed(model.__mro__):
+        if issubclass(ancestor, Model):
+            docstrings |= _docstrings(ancestor.__module__).get(ancestor.__name__, {})
+    return docstrings
 
 
 @cache
 def _docstrings(module: str) -> dict[str, dict[str, str]]:
     """Return the docstrings below the fields of each class of a module."""
-    found: dict[str, dict[str, str]] = {}
+    by_class: dict[str, dict[str, str]] = {}
     classes = (
-        each for each in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(each, ast.ClassDef)
+        statement
+        for statement in ast.parse(inspect.getsource(sys.modules[module])).body
+        if isinstance(statement, ast.ClassDef)
     )
-    for each in classes:
-        for field, below in pairwise(each.body):
+    for definition in classes:
+        for field, below in pairwise(definition.body):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found.setdefault(each.name, {})[name] = inspect.cleandoc(text)
-    return found
+                    by_class.setdefault(definition.name, {})[name] = inspect.cleandoc(text)
+    return by_class

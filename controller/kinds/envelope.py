@@ -48,16 +48,16 @@ def annotation_bytes(annotations: Mapping[str, str]) -> int:
 
 def too_large(annotations: Mapping[str, str]) -> str:
     """Return why these annotations are too large together; "" if they are not."""
-    held = annotation_bytes(annotations)
-    if held <= _ANNOTATIONS_BYTES:
+    size = annotation_bytes(annotations)
+    if size <= _ANNOTATIONS_BYTES:
         return ""
-    return f"are {held} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; store large data elsewhere"
+    return f"are {size} bytes together, more than {_ANNOTATIONS_BYTES >> 10} KiB; store large data elsewhere"
 
 
 def _bounded(annotations: dict[str, str]) -> dict[str, str]:
     """Refuse annotations that are too large together. A YAML alias can repeat one long text in each of them."""
-    if words := too_large(annotations):
-        raise ValueError(words)
+    if message := too_large(annotations):
+        raise ValueError(message)
     return annotations
 
 

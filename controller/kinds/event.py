@@ -58,7 +58,7 @@ def _field(name: str) -> Any:
 KIND = Kind(
     name="Event",
     plural="events",
-    short=("ev",),
+    short_names=("ev",),
     spec=EventFields,
     flat=True,
     read_only="Paddock records events; annotate the object to add a note of your own",

@@ -148,10 +148,10 @@ class HostStatus(Model):
 
 def _of(*path: str) -> Any:
     def cell(obj: StoredObject, _now: float) -> str:
-        found: object = obj.status
+        node: object = obj.status
         for step in path:
-            found = found.get(step) if isinstance(found, Mapping) else None
-        return "-" if found in (None, "") else str(found)
+            node = node.get(step) if isinstance(node, Mapping) else None
+        return "-" if node in (None, "") else str(node)
 
     return cell
 
@@ -170,16 +170,16 @@ def build_of(status: Mapping[str, Any]) -> str:
 
 def status_word(obj: StoredObject, _now: float) -> str:
     """Return Ready, or the required conditions that are not True, as kubectl shows nodes; and whether it is closed."""
-    found = {each["type"]: each for each in obj.status.get("conditions", ())}
-    failing = [each for each in _NEEDED if each not in found or found[each]["status"] != "True"]
+    conditions = {condition["type"]: condition for condition in obj.status.get("conditions", ())}
+    failing = [type_ for type_ in _NEEDED if type_ not in conditions or conditions[type_]["status"] != "True"]
     ready = f"NotReady ({', '.join(failing)})" if failing else "Ready"
-    if REACHABLE in found and found[REACHABLE]["status"] != "True":
-        ready = f"Unknown ({_away(obj, found[REACHABLE])})"
+    if REACHABLE in conditions and conditions[REACHABLE]["status"] != "True":
+        ready = f"Unknown ({_away(obj, conditions[REACHABLE])})"
     if obj.spec.get("outOfService") is True:
         return f"{ready},OutOfService"
     if obj.spec.get("drained") is True:
-        left = obj.status.get("sandboxes")
-        return f"{ready},Drained" if left == 0 else f"{ready},Draining ({'?' if left is None else left} left)"
+        count = obj.status.get("sandboxes")
+        return f"{ready},Drained" if count == 0 else f"{ready},Draining ({'?' if count is None else count} left)"
     return f"{ready},SchedulingDisabled" if obj.spec.get("schedulable") is False else ready
 
 
@@ -191,8 +191,8 @@ def _away(obj: StoredObject, reachable: Mapping[str, Any]) -> str:
 
 
 def _last_seen(obj: StoredObject, now: float) -> str:
-    seen = obj.status.get("lastSeen")
-    return age(now - datetime.fromisoformat(seen).timestamp()) if seen else "-"
+    seen_at = obj.status.get("lastSeen")
+    return age(now - datetime.fromisoformat(seen_at).timestamp()) if seen_at else "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +217,20 @@ def other_engine(hosts: Iterable[StoredObject], name: str, engine_id: str) -> st
     The sandboxes of a host that is another engine's are there; and an engine that is another host's has the sandboxes
     of that host.
     """
-    of = {each.name: engine for each in hosts if (engine := each.annotations.get(ENGINE, ""))}
-    known = of.get(name, "")
-    if engine_id and known not in ("", engine_id):
+    of = {host.name: engine for host in hosts if (engine := host.annotations.get(ENGINE, ""))}
+    engine = of.get(name, "")
+    if engine_id and engine not in ("", engine_id):
         return (
-            f"host {name}: it may be another machine's: its engine is {known}, this one is {engine_id}. Set another "
+            f"host {name}: it may be another machine's: its engine is {engine}, this one is {engine_id}. Set another "
             "host_name here; or, if this is its machine and Docker has a new id (installed anew, or upgraded), or the "
             f"other one is gone for good with all its containers, run `paddock annotate host {name} {ENGINE}-`"
         )
-    other = next((each for each, engine in of.items() if engine == engine_id and each != name), "")
-    if engine_id and other:
+    other_host = next((host for host, engine in of.items() if engine == engine_id and host != name), "")
+    if engine_id and other_host:
         return (
-            f"host {name}: its engine {engine_id} is that of host {other}, whose sandboxes are there. Set another "
-            f'docker_host or `host_name = "{other}"` here; or, if {other} is gone for good with all its sandboxes, run '
-            f"`paddock host remove {other}`"
+            f"host {name}: its engine {engine_id} is that of host {other_host}, whose sandboxes are there. Set another "
+            f'docker_host or `host_name = "{other_host}"` here; or, if {other_host} is gone for good with all its '
+            f"sandboxes, run `paddock host remove {other_host}`"
         )
     return ""
 

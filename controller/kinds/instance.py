@@ -117,7 +117,7 @@ def _status(name: str) -> Any:
 KIND = Kind(
     name="Instance",
     plural="instances",
-    short=("inst",),
+    short_names=("inst",),
     spec=InstanceSpec,
     status=InstanceStatus,
     read_only="Paddock manages one for each container; change or delete its object (PARENT) instead",

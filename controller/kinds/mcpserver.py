@@ -212,8 +212,12 @@ def state_word(obj: StoredObject) -> str:
 
 
 def _command(obj: StoredObject, _now: float) -> str:
-    found = obj.spec.get("package") or {}
-    package = f"{found.get('registry')}:{found.get('name')}@{found.get('version')}" if found else ""
+    package_spec = obj.spec.get("package") or {}
+    package = (
+        f"{package_spec.get('registry')}:{package_spec.get('name')}@{package_spec.get('version')}"
+        if package_spec
+        else ""
+    )
     return " ".join(filter(None, (package, str(obj.spec.get("command", "")), *map(str, obj.spec.get("args", ())))))
 
 
@@ -224,7 +228,7 @@ def _image(obj: StoredObject, _now: float) -> str:
 KIND = Kind(
     name="MCPServer",
     plural="mcpservers",
-    short=("mcps",),
+    short_names=("mcps",),
     spec=MCPServerSpec,
     built_in=("docker", "sandbox", "mcp", "paddock"),  # prefixes of Paddock's own tools
     columns=(

@@ -17,7 +17,7 @@ class ObjectRef:
     uid: str
 
     def __str__(self) -> str:
-        return "/".join(each for each in (self.kind.lower(), self.namespace, self.name) if each)
+        return "/".join(text for text in (self.kind.lower(), self.namespace, self.name) if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class StoredObject:
 
 def stored_condition(obj: StoredObject, type_: str) -> Mapping[str, Any]:
     """Return a condition of the object's status; empty if there is none."""
-    found: Mapping[str, Any] = next(
-        (each for each in obj.status.get("conditions", ()) if each.get("type") == type_), {}
+    condition: Mapping[str, Any] = next(
+        (condition for condition in obj.status.get("conditions", ()) if condition.get("type") == type_), {}
     )
-    return found
+    return condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def _image(obj: StoredObject) -> str:
 KIND = Kind(
     name="ModelServer",
     plural="modelservers",
-    short=("ms",),
+    short_names=("ms",),
     spec=ModelServerSpec,
     columns=(
         Column("READY", lambda obj, _now: str(condition_of(obj, READY).get("status", "Unknown"))),

@@ -30,8 +30,8 @@ class Permission(Model):
     """Security level of its sandboxes, where it is not full-isolation."""
 
     @model_validator(mode="after")
-    def _one(self) -> "Permission":
-        if sum(each is not None for each in (self.network, self.secret, self.volume, self.level)) != 1:
+    def _check_single(self) -> "Permission":
+        if sum(content is not None for content in (self.network, self.secret, self.volume, self.level)) != 1:
             raise ValueError("needs exactly one of `network:`, `secret:`, `volume:` and `level:`")
         return self
 
@@ -72,18 +72,18 @@ class PluginSpec(Model):
 
 def _ready(obj: StoredObject, _now: float) -> str:
     for type_ in ("Accepted", "Ready"):
-        found = next((each for each in obj.status.get("conditions", ()) if each.get("type") == type_), None)
-        if found is None:
+        condition = next((stored for stored in obj.status.get("conditions", ()) if stored.get("type") == type_), None)
+        if condition is None:
             return "Pending"
-        if found["status"] != "True":
-            return str(found["reason"])
+        if condition["status"] != "True":
+            return str(condition["reason"])
     return "Ready"
 
 
 KIND = Kind(
     name="Plugin",
     plural="plugins",
-    short=("plug",),
+    short_names=("plug",),
     spec=PluginSpec,
     columns=(
         Column("STATUS", _ready),

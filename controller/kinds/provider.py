@@ -113,7 +113,7 @@ def _status(obj: StoredObject, _now: float) -> str:
 KIND = Kind(
     name="Provider",
     plural="providers",
-    short=("prov",),
+    short_names=("prov",),
     spec=ProviderSpec,
     columns=(
         Column("STATUS", _status),

@@ -115,14 +115,14 @@ class Amount:
     gpus: int = 0
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(*(getattr(self, each.unit) + getattr(other, each.unit) for each in RESOURCES))
+        return Amount(*(getattr(self, resource.unit) + getattr(other, resource.unit) for resource in RESOURCES))
 
     def __sub__(self, other: "Amount") -> "Amount":
-        return Amount(*(getattr(self, each.unit) - getattr(other, each.unit) for each in RESOURCES))
+        return Amount(*(getattr(self, resource.unit) - getattr(other, resource.unit) for resource in RESOURCES))
 
     def within(self, other: "Amount") -> bool:
         """Return True if no resource exceeds the other amount."""
-        return all(getattr(self, each.unit) <= getattr(other, each.unit) for each in RESOURCES)
+        return all(getattr(self, resource.unit) <= getattr(other, resource.unit) for resource in RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,21 +194,24 @@ def used_of_hard(name: str) -> Callable[[StoredObject, float], str]:
     """Return the cell of one resource: `used/hard`, `-` for unlimited or unknown."""
 
     def cell(obj: StoredObject, _now: float) -> str:
-        used: Mapping[str, Any] = obj.status.get("used", {})
+        usage: Mapping[str, Any] = obj.status.get("used", {})
         hard: Mapping[str, Any] = obj.status.get("hard", {})
-        return f"{used.get(name, '-')}/{hard.get(name, '-')}"
+        return f"{usage.get(name, '-')}/{hard.get(name, '-')}"
 
     return cell
 
 
 COLUMNS = (
-    *(Column(each.name.upper(), used_of_hard(each.name), wide=each.name in ("disk", "gpus")) for each in RESOURCES),
+    *(
+        Column(resource.name.upper(), used_of_hard(resource.name), wide=resource.name in ("disk", "gpus"))
+        for resource in RESOURCES
+    ),
     Column("AGE", lambda obj, now: age(now - obj.created_at)),
 )
 KIND = Kind(
     name="Quota",
     plural="quotas",
-    short=("q",),
+    short_names=("q",),
     spec=QuotaSpec,
     columns=(*COLUMNS[:-1], Column(OBJECTS.upper(), used_of_hard(OBJECTS)), COLUMNS[-1]),
 )

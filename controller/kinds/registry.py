@@ -32,10 +32,10 @@ class Reference:
 
     def names(self, obj: StoredObject) -> str:
         """Return the name that an object of that kind refers to; "" if none."""
-        found: object = obj.spec
+        node: object = obj.spec
         for step in self.path:
-            found = found.get(step) if isinstance(found, Mapping) else None
-        return found if isinstance(found, str) else ""
+            node = node.get(step) if isinstance(node, Mapping) else None
+        return node if isinstance(node, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Kind:
     name: str
     plural: str
     spec: type[Model]
-    short: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
     namespaced: bool = True
     built_in: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
@@ -79,9 +79,9 @@ class Kind:
     ends_later: Callable[[StoredObject], bool] = lambda _: False
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def spellings(self) -> tuple[str, ...]:
         """Return every name of the kind on the command line, in lower case."""
-        return (self.plural, self.name.lower(), *self.short)
+        return (self.plural, self.name.lower(), *self.short_names)
 
     def is_built_in(self, name: str) -> str:
         """Return why nobody may write or delete the object of that name; "" if it is not built in."""
@@ -97,10 +97,10 @@ class Registry:
         self._by_name: Mapping[str, Kind] = {kind.name: kind for kind in kinds}
         self._by_word: dict[str, Kind] = {}
         for kind in kinds:
-            for word in kind.words:
-                other = self._by_word.setdefault(word, kind)
-                if other is not kind:
-                    raise ValueError(f"`{word}` names both {other.name} and {kind.name}")
+            for word in kind.spellings:
+                former = self._by_word.setdefault(word, kind)
+                if former is not kind:
+                    raise ValueError(f"`{word}` names both {former.name} and {kind.name}")
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._by_name.values())
@@ -108,7 +108,7 @@ class Registry:
     @cached_property
     def deletion_order(self) -> Mapping[str, int]:
         """Return the position of each kind, by name, in a deletion of several: referrers come first."""
-        users = {kind.name: [each.kind for each in kind.referenced_by] for kind in self}
+        users = {kind.name: [referrer.kind for referrer in kind.referenced_by] for kind in self}
         return {name: place for place, name in enumerate(TopologicalSorter(users).static_order())}
 
     def by_name(self, name: str) -> Kind | None:
@@ -122,9 +122,9 @@ class Registry:
 def discover() -> Registry:
     """Return the registry of all modules in this package that define `KIND`."""
     package = importlib.import_module("controller.kinds")
-    found = []
+    kinds = []
     for module in pkgutil.iter_modules(package.__path__):
         kind = getattr(importlib.import_module(f"controller.kinds.{module.name}"), "KIND", None)
         if isinstance(kind, Kind):
-            found.append(kind)
-    return Registry(tuple(found))
+            kinds.append(kind)
+    return Registry(tuple(kinds))

@@ -498,11 +498,13 @@ def status_word(obj: StoredObject) -> str:
     """Return the STATUS column: one word for people, computed from conditions; never stored."""
     if obj.deleted_at is not None:
         return "Terminating"
-    conditions: Mapping[str, Mapping[str, Any]] = {each["type"]: each for each in obj.status.get("conditions", ())}
-    for type_, shown in (("Accepted", "False"), ("Finished", "True"), ("Suspended", "True"), ("Degraded", "True")):
-        found = conditions.get(type_)
-        if found and found["status"] == shown:
-            return str(found["reason"])
+    conditions: Mapping[str, Mapping[str, Any]] = {
+        condition["type"]: condition for condition in obj.status.get("conditions", ())
+    }
+    for type_, status in (("Accepted", "False"), ("Finished", "True"), ("Suspended", "True"), ("Degraded", "True")):
+        condition = conditions.get(type_)
+        if condition and condition["status"] == status:
+            return str(condition["reason"])
     ready = conditions.get("Ready")
     if ready is None:
         return "Pending"
@@ -511,7 +513,7 @@ def status_word(obj: StoredObject) -> str:
 
 def _ready(obj: StoredObject, _now: float) -> str:
     conditions = obj.status.get("conditions", ())
-    return next((str(each["status"]) for each in conditions if each["type"] == "Ready"), "Unknown")
+    return next((str(condition["status"]) for condition in conditions if condition["type"] == "Ready"), "Unknown")
 
 
 def _image(obj: StoredObject) -> str:
@@ -522,25 +524,25 @@ def _image(obj: StoredObject) -> str:
 
 def _limit(name: str) -> Any:
     def cell(obj: StoredObject, _now: float) -> str:
-        held = obj.status.get("resources", {}).get("limits", {})
-        return str(held.get(name, "-"))
+        limits = obj.status.get("resources", {}).get("limits", {})
+        return str(limits.get(name, "-"))
 
     return cell
 
 
 def age(seconds: float) -> str:
     """Return kubectl's short form of a duration: 45s, 12m, 5h, 3d."""
-    whole = max(0, int(seconds))
+    total = max(0, int(seconds))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if whole >= 2 * size:
-            return f"{whole // size}{unit}"
-    return f"{whole}s"
+        if total >= 2 * size:
+            return f"{total // size}{unit}"
+    return f"{total}s"
 
 
 KIND = Kind(
     name="Sandbox",
     plural="sandboxes",
-    short=("sb",),
+    short_names=("sb",),
     spec=SandboxSpec,
     finalizers=(FINALIZER,),
     columns=(

@@ -58,15 +58,19 @@ class SandboxPoolSpec(Model):
         return self
 
 
-def whole(obj: StoredObject) -> tuple[str, str]:
+def whole_key(obj: StoredObject) -> tuple[str, str]:
     """Return uid and name of the pool whose bounds hold for a pool: the one that it is a part of, else its own."""
-    owners = ((each["uid"], each["name"]) for each in obj.owner_references if each.get("kind") == KIND.name)
+    owners = (
+        (owner_reference["uid"], owner_reference["name"])
+        for owner_reference in obj.owner_references
+        if owner_reference.get("kind") == KIND.name
+    )
     return next(owners, (obj.uid, obj.name))
 
 
 def whole_uid(obj: StoredObject) -> str:
     """Return the uid under which a pool's members and claimed sandboxes are counted."""
-    return whole(obj)[0]
+    return whole_key(obj)[0]
 
 
 def _count(name: str) -> "Column":
@@ -81,7 +85,7 @@ def _template(obj: StoredObject, _now: float) -> str:
 KIND = Kind(
     name="SandboxPool",
     plural="sandboxpools",
-    short=("sbp",),
+    short_names=("sbp",),
     spec=SandboxPoolSpec,
     finalizers=(FINALIZER,),
     scale=("warmReplicas",),

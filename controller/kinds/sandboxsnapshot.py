@@ -109,7 +109,7 @@ def total_bytes(obj: StoredObject) -> int:
 KIND = Kind(
     name="SandboxSnapshot",
     plural="sandboxsnapshots",
-    short=("snap", "snapshot", "snapshots"),
+    short_names=("snap", "snapshot", "snapshots"),
     spec=SandboxSnapshotSpec,
     status=SandboxSnapshotStatus,
     finalizers=(FINALIZER,),

@@ -20,7 +20,7 @@ def _limits(obj: StoredObject, _now: float) -> str:
 KIND = Kind(
     name="SandboxTemplate",
     plural="sandboxtemplates",
-    short=("sbt",),
+    short_names=("sbt",),
     spec=SandboxTemplateSpec,
     referenced_by=(
         Reference("Sandbox", ("templateRef", "name")),

@@ -191,8 +191,8 @@ def stored_profile(obj: StoredObject) -> StoredProfile:
 
 
 def _effective(obj: StoredObject) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = obj.status.get("effective", {})
-    return found
+    settings: Mapping[str, Any] = obj.status.get("effective", {})
+    return settings
 
 
 def _capabilities(obj: StoredObject, _now: float) -> str:
@@ -205,7 +205,7 @@ def _limits(obj: StoredObject, _now: float) -> str:
 
 
 def _accepted(obj: StoredObject, _now: float) -> str:
-    return next((str(each["status"]) for each in obj.status.get("conditions", ())), "Unknown")
+    return next((str(condition["status"]) for condition in obj.status.get("conditions", ())), "Unknown")
 
 
 def _user(obj: StoredObject, _now: float) -> str:
@@ -215,7 +215,7 @@ def _user(obj: StoredObject, _now: float) -> str:
 KIND = Kind(
     name="SecurityProfile",
     plural="securityprofiles",
-    short=("sp",),
+    short_names=("sp",),
     namespaced=False,
     spec=SecurityProfileSpec,
     status=SecurityProfileStatus,

@@ -71,14 +71,14 @@ def _status(name: str) -> "Column":
 
 
 def _users(obj: StoredObject, _now: float) -> str:
-    found = [f"{each['kind'].lower()}/{each['name']}" for each in obj.status.get("usedBy", ())]
-    return ",".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "") or "-"
+    users = [f"{user['kind'].lower()}/{user['name']}" for user in obj.status.get("usedBy", ())]
+    return ",".join(users[:3]) + (f" and {len(users) - 3} more" if len(users) > 3 else "") or "-"
 
 
 KIND = Kind(
     name="Volume",
     plural="volumes",
-    short=("vol",),
+    short_names=("vol",),
     spec=VolumeSpec,
     status=VolumeStatus,
     read_only="a volume is created for the sandbox that names it; change that sandbox or template (USED BY), or "

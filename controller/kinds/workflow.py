@@ -133,7 +133,7 @@ class Stage(Model):
 
     @model_validator(mode="after")
     def _one_work(self) -> "Stage":
-        if sum(each is not None for each in (self.exec, self.agent, self.copy_)) != 1:
+        if sum(action is not None for action in (self.exec, self.agent, self.copy_)) != 1:
             raise ValueError("needs exactly one of `exec:`, `agent:` and `copy:`")
         return self
 
@@ -154,13 +154,13 @@ class WorkflowSpec(Model):
 
 
 def _stages(obj: StoredObject, _now: float) -> str:
-    return ",".join(str(each.get("name", "")) for each in obj.spec.get("stages", ()))
+    return ",".join(str(stage.get("name", "")) for stage in obj.spec.get("stages", ()))
 
 
 KIND = Kind(
     name="Workflow",
     plural="workflows",
-    short=("wf",),
+    short_names=("wf",),
     spec=WorkflowSpec,
     columns=(
         Column("STAGES", _stages),

@@ -115,11 +115,11 @@ class Progress:
 
     def stage(self, name: str) -> StageProgress:
         """Return the stage of that name; one that waits if none is stored."""
-        return next((each for each in self.stages if each.name == name), StageProgress(name))
+        return next((stage for stage in self.stages if stage.name == name), StageProgress(name))
 
     def with_stage(self, changed: StageProgress) -> "Progress":
         """Return the progress with that stage replaced."""
-        return replace(self, stages=tuple(changed if each.name == changed.name else each for each in self.stages))
+        return replace(self, stages=tuple(changed if stage.name == changed.name else stage for stage in self.stages))
 
 
 SandboxState = Literal["Missing", "Pending", "Ready", "Failed"]
@@ -129,13 +129,13 @@ SandboxState = Literal["Missing", "Pending", "Ready", "Failed"]
 class SandboxView:
     """The run's sandbox as observed. `Failed`: no stage can run in it any more, for the reason in `message`.
 
-    `leaving`: its deletion was requested. `host` is empty until it has one.
+    `is_stopping`: its deletion was requested. `host` is empty until it has one.
     """
 
     state: SandboxState = "Missing"
     uid: str = ""
     message: str = ""
-    leaving: bool = False
+    is_stopping: bool = False
     host: str = ""
 
 
@@ -194,7 +194,7 @@ class Run:
     def stage(self, name: str) -> Stage | None:
         """Return the stage of that name, a `finally` stage too."""
         stages = (*self.workflow.stages, *self.workflow.finally_)
-        return next((each for each in stages if each.name == name), None)
+        return next((stage for stage in stages if stage.name == name), None)
 
 
 def frozen_status(workflow: WorkflowSpec, parameters: Mapping[str, str], workflow_obj: StoredObject | None) -> Any:
@@ -210,7 +210,7 @@ def frozen_status(workflow: WorkflowSpec, parameters: Mapping[str, str], workflo
 
 def first_progress(workflow: WorkflowSpec) -> Progress:
     """Return the progress of a run that has not begun."""
-    return Progress(stages=tuple(StageProgress(each.name) for each in (*workflow.stages, *workflow.finally_)))
+    return Progress(stages=tuple(StageProgress(stage.name) for stage in (*workflow.stages, *workflow.finally_)))
 
 
 def read_run(obj: StoredObject) -> Run | None:
@@ -219,7 +219,7 @@ def read_run(obj: StoredObject) -> Run | None:
     try:
         spec = WorkflowRunSpec.model_validate(obj.spec)
         workflow = WorkflowSpec.model_validate(status.get("workflowSpec"))
-        parameters = {str(each["name"]): str(each["value"]) for each in status.get("parameters", ())}
+        parameters = {str(parameter["name"]): str(parameter["value"]) for parameter in status.get("parameters", ())}
         return Run(obj, spec, workflow, parameters, progress_of(status, workflow))
     except (ValidationError, KeyError, TypeError, ValueError):
         return None
@@ -227,12 +227,12 @@ def read_run(obj: StoredObject) -> Run | None:
 
 def progress_to_json(progress: Progress) -> dict[str, Any]:
     """Return the progress as fields of the status; the conditions are the planner's."""
-    made: dict[str, Any] = {"phase": progress.phase}
-    made |= _texts(startTime=moment(progress.started_at), completionTime=moment(progress.finished_at))
-    made |= _texts(stopping=progress.stopping, message=progress.message, host=progress.host)
+    fields: dict[str, Any] = {"phase": progress.phase}
+    fields |= _texts(startTime=moment(progress.started_at), completionTime=moment(progress.finished_at))
+    fields |= _texts(stopping=progress.stopping, message=progress.message, host=progress.host)
     if progress.sandbox_name:
-        made["sandboxRef"] = {"name": progress.sandbox_name, **_texts(uid=progress.sandbox_uid)}
-    return made | {"stages": [_stage_to_json(each) for each in progress.stages]}
+        fields["sandboxRef"] = {"name": progress.sandbox_name, **_texts(uid=progress.sandbox_uid)}
+    return fields | {"stages": [_stage_to_json(stage) for stage in progress.stages]}
 
 
 def progress_of(status: Mapping[str, Any], workflow: WorkflowSpec) -> Progress:
@@ -249,7 +249,7 @@ def progress_of(status: Mapping[str, Any], workflow: WorkflowSpec) -> Progress:
         sandbox_name=sandbox.get("name", ""),
         sandbox_uid=sandbox.get("uid", ""),
         host=status.get("host", ""),
-        stages=tuple(_stage_of(each) for each in status["stages"]),
+        stages=tuple(_stage_of(stage) for stage in status["stages"]),
     )
 
 
@@ -264,31 +264,31 @@ def seconds_of(text: str) -> float:
 
 
 def _stage_to_json(stage: StageProgress) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": stage.name, "state": stage.state, "attempt": stage.attempt}
-    made |= _texts(
+    fields: dict[str, Any] = {"name": stage.name, "state": stage.state, "attempt": stage.attempt}
+    fields |= _texts(
         startTime=moment(stage.started_at),
         completionTime=moment(stage.finished_at),
         retryTime=moment(stage.retry_at),
         reason=stage.reason,
         message=stage.message,
     )
-    made |= {} if stage.exit_code is None else {"exitCode": stage.exit_code}
+    fields |= {} if stage.exit_code is None else {"exitCode": stage.exit_code}
     outputs = [{"name": name, "value": value} for name, value in stage.outputs.items()]
-    return made | ({"outputs": outputs} if outputs else {})
+    return fields | ({"outputs": outputs} if outputs else {})
 
 
-def _stage_of(found: Mapping[str, Any]) -> StageProgress:
+def _stage_of(stored: Mapping[str, Any]) -> StageProgress:
     return StageProgress(
-        name=found["name"],
-        state=found["state"],
-        attempt=int(found["attempt"]),
-        started_at=seconds_of(found.get("startTime", "")),
-        finished_at=seconds_of(found.get("completionTime", "")),
-        retry_at=seconds_of(found.get("retryTime", "")),
-        exit_code=found.get("exitCode"),
-        reason=found.get("reason", ""),
-        message=found.get("message", ""),
-        outputs={each["name"]: each["value"] for each in found.get("outputs", ())},
+        name=stored["name"],
+        state=stored["state"],
+        attempt=int(stored["attempt"]),
+        started_at=seconds_of(stored.get("startTime", "")),
+        finished_at=seconds_of(stored.get("completionTime", "")),
+        retry_at=seconds_of(stored.get("retryTime", "")),
+        exit_code=stored.get("exitCode"),
+        reason=stored.get("reason", ""),
+        message=stored.get("message", ""),
+        outputs={output["name"]: output["value"] for output in stored.get("outputs", ())},
     )
 
 
@@ -308,23 +308,23 @@ def _ends_later(obj: StoredObject) -> bool:
 
 def _done(obj: StoredObject, _now: float) -> str:
     stages = obj.status.get("stages", ())
-    return f"{sum(each.get('state') == 'Succeeded' for each in stages)}/{len(stages)}"
+    return f"{sum(stage.get('state') == 'Succeeded' for stage in stages)}/{len(stages)}"
 
 
 def _current(obj: StoredObject, _now: float) -> str:
-    running = [str(each["name"]) for each in obj.status.get("stages", ()) if each.get("state") == "Running"]
+    running = [str(stage["name"]) for stage in obj.status.get("stages", ()) if stage.get("state") == "Running"]
     return ",".join(running) or "-"
 
 
 def _duration(obj: StoredObject, now: float) -> str:
-    started, ended = (seconds_of(obj.status.get(each, "")) for each in ("startTime", "completionTime"))
-    return age((ended or now) - started) if started else "-"
+    started, end = (seconds_of(obj.status.get(name, "")) for name in ("startTime", "completionTime"))
+    return age((end or now) - started) if started else "-"
 
 
 KIND = Kind(
     name="WorkflowRun",
     plural="workflowruns",
-    short=("wfr",),
+    short_names=("wfr",),
     spec=WorkflowRunSpec,
     ends_later=_ends_later,
     columns=(

@@ -97,7 +97,7 @@ def _wakes(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
         return None
     snapshot = builder.snapshot
     if snapshot.pressure.low:
-        return Withheld(pressure.REASON, f"{snapshot.pressure.words()}: none is woken until it has recovered")
+        return Withheld(pressure.REASON, f"{snapshot.pressure.message()}: none is woken until it has recovered")
     if builder.waking is None:
         builder.waking = hibernation.count_waking(snapshot)
     if builder.waking >= hibernation.wakes_at_once(snapshot.observed.facts.cpus):
@@ -196,7 +196,7 @@ def _host_key(snapshot: Snapshot, memo: Memo) -> HostKey:
         blind=observed.blind,
         lost=observed.lost,
         short_of=snapshot.pressure.critical,
-        unguarded=observed.unguarded or snapshot.guarded.words,
+        unguarded=observed.unguarded or snapshot.guarded.message,
         guard_lost=observed.guard_lost,
         guard_broken=snapshot.guarded.broken,
         weights=memo.weight_bounds(snapshot),

@@ -155,7 +155,7 @@ def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> San
     ):
         return SandboxView("Failed", message=f"sandbox `{obj.name}` exists, and is not of this run; delete one of them")
     if obj.deleted_at is not None:
-        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted", leaving=True)
+        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted", is_stopping=True)
     host = host_of(obj, default)
     if run.progress.host not in ("", host):
         message = (
@@ -383,7 +383,7 @@ def _after_the_end(run: Run, view: RunView, now: float) -> Step:
     progress, actions = run.progress, list[RunAction]()
     is_kept = run.keep == "Always" or (run.keep == "OnFailure" and progress.phase != "Succeeded")
     is_kept = is_kept and not run.ending  # it goes with its run
-    is_present = view.sandbox.state != "Missing" and not view.sandbox.leaving
+    is_present = view.sandbox.state != "Missing" and not view.sandbox.is_stopping
     if run.spec.sandbox_ref is None and is_present and not is_kept:
         actions.append(DeleteSandbox())
     if run.ending:

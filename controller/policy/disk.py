@@ -28,7 +28,7 @@ def refusals(limits: Limits, level: Level, policy: Policy) -> Iterator[Refusal]:
     if not limits.disk_bytes:
         yield Refusal("resources.disk.enforcement", "is Required, but there is no limit; set resources.limits.disk")
     elif not level.read_only_root and policy.host is not None and not _enforces(policy):
-        message = policy.host.disk.words if policy.host.disk else "not tested yet; retry in a few seconds"
+        message = policy.host.disk.message if policy.host.disk else "not tested yet; retry in a few seconds"
         yield Refusal("resources.disk.enforcement", f"can't be Required on this host: {message}; {_HOW}")
 
 

@@ -104,14 +104,14 @@ def _claimed(template: Template, sandbox: str) -> Iterator[Mount]:
             "volume",
             claimed_name(claim.name, sandbox),
             size_bytes=claim.size,
-            passing=claim.reclaim_policy == "Delete",
+            is_reclaimed=claim.reclaim_policy == "Delete",
             claimed_by=sandbox,
         )
 
 
 def _volume(path: str, source: VolumeSource, *, read_only: bool) -> Mount:
     is_reclaimed = source.reclaim_policy == "Delete"
-    return Mount(path, "volume", source.name, read_only=read_only, size_bytes=source.size, passing=is_reclaimed)
+    return Mount(path, "volume", source.name, read_only=read_only, size_bytes=source.size, is_reclaimed=is_reclaimed)
 
 
 def volumes(spec: SandboxSpec, template: Template, name: str) -> tuple[Mount, ...]:
@@ -260,7 +260,7 @@ def of_one_host(spec: SandboxSpec, template: Template, name: str) -> tuple[str, 
     sandbox_mounts = mounts(spec, template, name)
     folders = (f"folder {mount.source}" for mount in sandbox_mounts if mount.kind == "host")
     lasting_volumes = (
-        mount for mount in sandbox_mounts if mount.kind == "volume" and not (mount.passing and mount.claimed_by)
+        mount for mount in sandbox_mounts if mount.kind == "volume" and not (mount.is_reclaimed and mount.claimed_by)
     )
     return (*folders, *(f"volume {mount.source}" for mount in lasting_volumes))
 

@@ -19,7 +19,7 @@ from controller.kinds.quota import (
     StoredQuota,
     pool_scope,
 )
-from controller.kinds.sandboxpool import whole
+from controller.kinds.sandboxpool import whole_key
 
 # Over-commit of the host's processors: a shortage of CPU only slows sandboxes down, and most of them idle most of the
 # time. A shortage of memory kills, so memory is reserved once. Processes and
@@ -137,7 +137,7 @@ def pool_quotas(pools: Iterable[Pool]) -> Mapping[str, tuple[QuotaBound, ...]]:
     """Return the quotas of pools, by `pool_scope`: of a part, that of its whole pool. An unreadable one blocks all."""
     by_scope = {}
     for pool in pools:
-        uid, pool_name = whole(pool.obj)
+        uid, pool_name = whole_key(pool.obj)
         key, name = pool_scope(uid), f"{pool.obj.namespace}/{pool_name}"
         if pool.spec is None:
             by_scope[key] = (QuotaBound(name, key, uid),)

@@ -54,7 +54,12 @@ def _look(database: Database) -> StoreFacts:
         discarding = _discarding(connection) if schema == migrate.head() else ()
     refuses = _refusal(database) if schema else ""
     return StoreFacts(
-        database.name, refuses=refuses, schema=schema, newest=migrate.head(), known=is_known, discarding=discarding
+        database.name,
+        refuses=refuses,
+        schema=schema,
+        newest=migrate.head(),
+        is_supported=is_known,
+        discarding=discarding,
     )
 
 

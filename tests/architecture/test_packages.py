@@ -30,8 +30,8 @@ VAGUE_NAMES = frozenset(
     " crowded busy decided hers his its theirs whole part other another same then here there".split()
 )
 NAMED_PACKAGES = (
-    *("api", "app", "archive", "cli", "client", "documents", "e2b", "engine", "gateway", "loop", "mcp", "metrics"),
-    *("ports", "scheduler", "service", "ssh", "store"),
+    *("api", "app", "archive", "cli", "client", "documents", "e2b", "engine", "gateway", "kinds", "loop", "mcp"),
+    *("metrics", "plan", "policy", "ports", "scheduler", "service", "ssh", "store"),
 )
 MOST_VAGUE = 0.02  # of a package's names: those of fields on the wire stay
 MOST_MODULES = 26  # of a package, of which about 20 are enough

@@ -27,7 +27,7 @@ def test_a_size_is_held_or_refused(world: World) -> None:
     outcome = world.engine.act(world.create(uid, read_only_root=False, storage_bytes=64 << 20))
     if found.enforced:
         assert world.only(uid).storage_bytes >= 64 << 20
-    elif "does not enforce" in found.words:  # the containerd image store; no sandbox gets a size there
+    elif "does not enforce" in found.message:  # the containerd image store; no sandbox gets a size there
         ok(outcome)
     else:
         assert not isinstance(outcome, Ok)

@@ -154,7 +154,7 @@ def test_sandboxes_share_the_runtime_of_their_agents_image(agents: World, name: 
     image = agent_image(agents)
     assert {with_agent(agents, name, image), with_agent(agents, name, IMAGE)} == {volume_name(image)}
     (runtime,) = agents.images.agent_runtimes() or ()
-    assert runtime == AgentRuntime(image, used=True)
+    assert runtime == AgentRuntime(image, is_used=True)
     assert agents.images.remove_agent_runtime(runtime) != ""
     assert with_agent(agents, name, image) == volume_name(image)
 
@@ -166,10 +166,13 @@ def test_an_older_runtime_stays_while_it_is_mounted(agents: World, name: str) ->
     new = agent_image(agents)
     assert with_agent(agents, name, IMAGE) == volume_name(new)
     assert agents.only(uid).agent == volume_name(old)
-    assert set(agents.images.agent_runtimes() or ()) == {AgentRuntime(old, used=True), AgentRuntime(new, used=True)}
+    assert set(agents.images.agent_runtimes() or ()) == {
+        AgentRuntime(old, is_used=True),
+        AgentRuntime(new, is_used=True),
+    }
     ok(agents.engine.act(RemoveContainer(uid, first.name, first.id, "a test")))
     assert agents.images.remove_agent_runtime(AgentRuntime(old)) == ""
-    assert agents.images.agent_runtimes() == [AgentRuntime(new, used=True)]
+    assert agents.images.agent_runtimes() == [AgentRuntime(new, is_used=True)]
     assert agents.images.remove_agent_runtime(AgentRuntime(old)) == ""
 
 

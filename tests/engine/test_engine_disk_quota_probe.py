@@ -57,7 +57,7 @@ def tried(base_url: str, timeout_seconds: float = 60) -> DiskAbility:
 
 def test_the_probe_reports_and_leaves_nothing() -> None:
     with private_engine(images=()) as private:  # on the host's, others try it at the same time
-        assert tried(private.base_url).words
+        assert tried(private.base_url).message
         assert private.docker("images", "-aq") == private.docker("ps", "-aq") == ""
 
 
@@ -68,7 +68,7 @@ def test_a_hanging_foreign_container_does_not_block_the_probe() -> None:
         command = ["sleep", "1000000"]
         private.docker("run", "-d", "--name", "other", "--network", "none", "paddock/test-tiny:1", *command)
         with frozen(private, "other"):
-            assert "the probe failed" not in tried(private.base_url, timeout_seconds=10).words
+            assert "the probe failed" not in tried(private.base_url, timeout_seconds=10).message
         wait_for("the engine has removed the image", lambda: private.docker("images", "-aq") == kept)
 
 
@@ -76,7 +76,7 @@ def test_a_hanging_foreign_container_does_not_block_the_probe() -> None:
 def test_btrfs_enforces_the_disk_limit() -> None:
     with engine_with_quotas() as private:
         found = tried(private.base_url)
-        assert found.enforced, found.words
+        assert found.enforced, found.message
         hand = DockerHand(private.base_url)
         with docker_world(private.base_url, hand=hand) as world:
             world.until(lambda: world.engine.observe().facts.disk == found)

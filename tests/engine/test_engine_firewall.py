@@ -63,7 +63,7 @@ def needed() -> list[int]:
 def test_a_missing_rule_means_guard_lost(gone: int) -> None:
     found = judged(without_rule(gone))
     assert found.lost
-    assert "lacks the rule" in found.words
+    assert "lacks the rule" in found.message
 
 
 def test_a_changed_verdict_is_reported() -> None:
@@ -72,7 +72,7 @@ def test_a_changed_verdict_is_reported() -> None:
         rule["expr"][-1] = {"accept": None}
         return parts
 
-    assert "paddock-special` of outward" in judged(listing(change)).words
+    assert "paddock-special` of outward" in judged(listing(change)).message
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
@@ -80,7 +80,7 @@ def test_a_changed_verdict_is_reported() -> None:
 def test_an_emptied_set_means_guard_lost(name: str, elements: list[Any]) -> None:
     found = judged(with_elements(name, elements))
     assert found.lost
-    assert f"in the set {name}" in found.words
+    assert f"in the set {name}" in found.message
 
 
 def test_a_set_may_have_more_elements() -> None:
@@ -99,7 +99,7 @@ def test_a_chain_without_its_hook_is_told() -> None:
                 del each["chain"]["hook"]
         return parts
 
-    assert "lacks the hook forward" in judged(listing(change)).words
+    assert "lacks the hook forward" in judged(listing(change)).message
 
 
 def test_a_rule_of_the_hosts_own_changes_nothing() -> None:
@@ -116,19 +116,19 @@ def test_a_rule_of_the_hosts_own_changes_nothing() -> None:
 )
 def test_an_unreadable_listing_is_unknown_not_lost(answer: str) -> None:
     found = judged(answer)
-    assert "can't be read" in found.words
+    assert "can't be read" in found.message
     assert not found.lost
 
 
 def test_without_nft_it_is_unknown_and_not_lost() -> None:
     found = NftFirewall(("/nonexistent/nft",)).guard()
-    assert "not installed" in found.words
+    assert "not installed" in found.message
     assert not found.lost
 
 
 def test_a_failing_nft_is_unknown_not_lost() -> None:
     found = NftFirewall(("false",)).guard()
-    assert "can't be read" in found.words
+    assert "can't be read" in found.message
     assert not found.lost
 
 

@@ -10,10 +10,10 @@ from tests.conftest import HandClock
 def test_this_machine(clock: HandClock, tmp_path: Path) -> None:
     found = HostGauge(clock).read(str(tmp_path))
     assert found.at == clock.now()
-    assert 0 < found.memory.left <= found.memory.total
-    assert 0 < found.disk.left <= found.disk.total
-    assert found.inodes.left <= found.inodes.total
-    assert 0 < found.pids.left < found.pids.total
+    assert 0 < found.memory.free <= found.memory.total
+    assert 0 < found.disk.free <= found.disk.total
+    assert found.inodes.free <= found.inodes.total
+    assert 0 < found.pids.free < found.pids.total
 
 
 def test_what_is_written_there(clock: HandClock, tmp_path: Path) -> None:

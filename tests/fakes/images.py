@@ -154,7 +154,7 @@ class FakeImages:
         return ""
 
     def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
-        return None if self.away else [AgentRuntime(each, used=each in self._mounted()) for each in self.runtimes]
+        return None if self.away else [AgentRuntime(each, is_used=each in self._mounted()) for each in self.runtimes]
 
     def remove_agent_runtime(self, runtime: AgentRuntime) -> str:
         if self.away:

@@ -183,7 +183,7 @@ def test_what_can_not_be_tried_holds_up_too_and_is_tried_again(world_of: Watched
     world_of.apply()
     world_of.settle()
     assert world_of.watch.now.state == "Untried"
-    assert "images/build.sh egress" in world_of.watch.now.words
+    assert "images/build.sh egress" in world_of.watch.now.message
     assert world_of.house.condition("web", "Ready") == "False NetworkUnguarded"
     assert world_of.watch.now.broken == ""
     world_of.bird.finds = CanaryTry()
@@ -234,4 +234,4 @@ def test_a_canary_that_breaks_is_no_canary_that_lives(world_of: Watched) -> None
     world_of.apply()
     world_of.settle()
     assert world_of.watch.now.state == "Untried"
-    assert "a bug" in world_of.watch.now.words
+    assert "a bug" in world_of.watch.now.message

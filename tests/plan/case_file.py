@@ -243,7 +243,7 @@ def probed(box: Sandbox, said: dict[str, Any]) -> ProbeState:
     """The probe results of the sandbox's first container; probes are as desired unless given."""
     said = dict(said)
     run = (f"{box.obj.name}-c1", NOW + said.pop("started", -100))
-    asked = dict(rendered(box).probes.named())
+    asked = dict(rendered(box).probes.by_name())
     watches = tuple(Watch(name, asked[name], run, 0, run[1]) for name in said.pop("asked", list(said)))
     tallies = {}
     for name, each in said.items():

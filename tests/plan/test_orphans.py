@@ -162,7 +162,7 @@ def test_removals_in_flight_are_kept_and_reported() -> None:
 
 def test_another_host_s_sandbox_is_removed_only_if_it_moved() -> None:
     moved, kept = stray("moved"), stray("kept-there")
-    seen = replace(host(moved, kept), moved=frozenset((moved.uid, kept.uid)), unmoved=frozenset((kept.uid,)))
+    seen = replace(host(moved, kept), moved_uids=frozenset((moved.uid, kept.uid)), unmoved_uids=frozenset((kept.uid,)))
     planned = decide(later(seen, 1e6), Memo())
     assert removed(planned) == [f"remove {moved.name}"]
     assert "sandbox/default/kept-there waits  # OrphanKept: its sandbox is another host's and never was here" in str(

@@ -160,7 +160,7 @@ CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
     ("inodes (state)", P, lambda: kernel(state_inodes=Supply(0, 1000))),
     ("store", P, lambda: store(trouble="store x is damaged")),
     ("store", P, lambda: store(refuses="store x can't be written")),
-    ("store", P, lambda: store(schema="9999", known=False)),
+    ("store", P, lambda: store(schema="9999", is_supported=False)),
     ("engine-socket", P, lambda: replace(WELL, engine_socket=SocketFacts("/s", 0o666, "root", "docker"))),
     ("paddock-socket", P, lambda: replace(WELL, daemon_socket=SocketFacts("/s", 0o777, "root", "root"))),
     ("paddock-socket", W, lambda: replace(WELL, daemon_socket=SocketFacts("/s", trouble="permission denied"))),
@@ -286,7 +286,7 @@ def test_a_host_that_runs_may_be_in_trouble() -> None:
     ]
     assert "10.0.0.2:9466: no answer in time" in found[0].found
     assert "fleet_address" in found[0].action
-    assert found[1].found == f"{engine.words}; {guard.words}"
+    assert found[1].found == f"{engine.message}; {guard.message}"
     guarded = "no sandbox with a network is started there; those without one are not affected"
     assert found[1].meaning == f"sandboxes of that host don't start, and are not kept; {guarded}"
     assert found[2].meaning == guarded

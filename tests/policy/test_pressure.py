@@ -24,7 +24,7 @@ def after(*uses: HostUse) -> Pressure:
 
 def test_enough_is_no_pressure() -> None:
     found = after(memory(4))
-    assert (found.low, found.critical, found.known, found.words()) == ((), (), ("memory",), "")
+    assert (found.low, found.critical, found.measured, found.message()) == ((), (), ("memory",), "")
 
 
 @pytest.mark.parametrize(("left", "low", "critical"), [(0.41, 0, 0), (0.39, 1, 0), (0.21, 1, 0), (0.19, 1, 1)])
@@ -52,7 +52,7 @@ def test_a_clock_set_back_prolongs_no_pressure() -> None:
 
 def test_unreadable_resources_keep_their_level() -> None:
     found = judge(after(memory(0.3)), HostUse(5.0))
-    assert (found.low, found.known) == (("memory",), ())
+    assert (found.low, found.measured) == (("memory",), ())
     assert judge(found, None).low == ("memory",)
 
 

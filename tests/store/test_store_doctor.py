@@ -24,7 +24,7 @@ def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
     with sqlite3.connect(file) as before:
         rows = before.execute("SELECT * FROM meta").fetchall()
     found = inspect_store(f"sqlite:///{file}")
-    assert (found.trouble, found.refuses, found.known) == ("", "", True)
+    assert (found.trouble, found.refuses, found.is_supported) == ("", "", True)
     assert found.schema == found.newest != ""
     with sqlite3.connect(file) as after:
         assert after.execute("SELECT * FROM meta").fetchall() == rows
@@ -51,10 +51,10 @@ def test_one_of_a_newer_paddock(file: Path) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.execute("UPDATE meta SET compatible_since = '9998'")
     found = inspect_store(f"sqlite:///{file}")
-    assert (found.schema, found.known) == ("9999", False)
+    assert (found.schema, found.is_supported) == ("9999", False)
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE meta SET compatible_since = '0010'")
-    assert inspect_store(f"sqlite:///{file}").known, "it lets this version use it"
+    assert inspect_store(f"sqlite:///{file}").is_supported, "it lets this version use it"
 
 
 def test_one_that_is_held_or_damaged(file: Path) -> None:

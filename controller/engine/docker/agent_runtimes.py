@@ -67,7 +67,7 @@ class AgentRuntimes:
     def all(self) -> Sequence[AgentRuntime]:
         """Return the runtimes on this engine. Raises Fault."""
         return [
-            AgentRuntime(image, used=self._is_used(str(volume["Name"])))
+            AgentRuntime(image, is_used=self._is_used(str(volume["Name"])))
             for volume in self._volumes()
             if (image := _image_of(volume)) and volume_name(image) == volume["Name"]
         ]

@@ -85,7 +85,7 @@ class NftFirewall:
         except (OSError, subprocess.TimeoutExpired) as error:
             return FirewallState(f"nft failed: {error}")
         state = judged(done.stdout)
-        if not state.words and (
+        if not state.message and (
             missing := [resolver for resolver in self._resolvers() if resolver not in state.resolvers]
         ):
             self._let_through(missing)

@@ -121,10 +121,10 @@ def read_kernel_facts(
         controllers=frozenset(_controllers(root)),
         bridges=tuple(sorted(bridge.parent.name for bridge in net.glob("*/bridge"))),
         forwarding=_flag(root / "proc/sys/net/ipv4/ip_forward"),
-        unguarded=guard.words,
+        unguarded=guard.message,
         resolvers=resolvers,
         dropped_resolvers=tuple(
-            resolver for resolver in resolvers if resolver not in guard.resolvers and not guard.words
+            resolver for resolver in resolvers if resolver not in guard.resolvers and not guard.message
         ),
         resolved=tuple(name for name in names if name in resolved_names),
         unresolved=tuple(name for name in names if name not in resolved_names),

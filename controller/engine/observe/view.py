@@ -150,8 +150,8 @@ class View:
 
     def guard(self, state: FirewallState) -> None:
         """Record the host's guard of networks."""
-        if (state.words, state.lost) != (self._now.unguarded, self._now.guard_lost):
-            self._change(unguarded=state.words, guard_lost=state.lost)
+        if (state.message, state.lost) != (self._now.unguarded, self._now.guard_lost):
+            self._change(unguarded=state.message, guard_lost=state.lost)
 
     def facts(self, facts: HostFacts) -> None:
         """Record the engine's facts."""

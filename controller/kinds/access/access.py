@@ -72,7 +72,7 @@ class Grant(Model):
             self.priority,
             *(getattr(self.limits, name) for name in ResourceLimits.model_fields),
         )
-        return self.require_digest or any(each is not None for each in bounds)
+        return self.require_digest or any(bound is not None for bound in bounds)
 
 
 class PeerGrant(Grant):

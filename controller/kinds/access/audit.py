@@ -64,24 +64,24 @@ class AuditReport:
     @property
     def problem(self) -> str:
         """The problems of all chains, each with its writer; "" if there is none."""
-        return "; ".join(f"{chain_title(each.writer)}: {each.problem}" for each in self.chains if each.problem)
+        return "; ".join(f"{chain_title(chain.writer)}: {chain.problem}" for chain in self.chains if chain.problem)
 
     @property
     def entries(self) -> int:
-        return sum(each.entries for each in self.chains)
+        return sum(chain.entries for chain in self.chains)
 
     @property
     def pruned(self) -> int:
-        return sum(each.pruned for each in self.chains)
+        return sum(chain.pruned for chain in self.chains)
 
     @property
     def thinned(self) -> int:
-        return sum(each.thinned for each in self.chains)
+        return sum(chain.thinned for chain in self.chains)
 
     @property
     def newest(self) -> ChainReport:
         """The chain that was written last."""
-        return max(self.chains, key=lambda each: each.last_at, default=ChainReport("", 0, 0, 0, GENESIS))
+        return max(self.chains, key=lambda chain: chain.last_at, default=ChainReport("", 0, 0, 0, GENESIS))
 
 
 def chain_title(writer: str) -> str:
@@ -91,12 +91,12 @@ def chain_title(writer: str) -> str:
 
 def fair_share(counts: Iterable[int], keep: int) -> int:
     """Return the largest number of entries per caller at which all callers together have at most `keep`."""
-    left, smallest_first = keep, sorted(counts)
+    remaining, smallest_first = keep, sorted(counts)
     for at, count in enumerate(smallest_first):
-        share = left // (len(smallest_first) - at)
+        share = remaining // (len(smallest_first) - at)
         if count > share:
             return share
-        left -= count
+        remaining -= count
     return keep
 
 

@@ -13,7 +13,12 @@ def parse_address(text: str, *, least_port: int = 1) -> tuple[str, int]:
     elif ":" in host:
         host = ""
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
-    if not host or not colon or not least_port <= number <= _MOST_PORT or any(each.isspace() for each in host):
+    if (
+        not host
+        or not colon
+        or not least_port <= number <= _MOST_PORT
+        or any(character.isspace() for character in host)
+    ):
         raise ValueError(f"`{text[:100]}` is not HOST:PORT; write such as 10.0.0.2:9466 or [fd00::2]:9466")
     return host, number
 

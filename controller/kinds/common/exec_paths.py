@@ -19,4 +19,4 @@ def too_long(text: str) -> str:
 def in_kernel_paths(path: str) -> bool:
     """Return True if the path is one of the kernel's folders or below one, however it is written."""
     plain = "/" + posixpath.normpath(f"/{path}").lstrip("/")
-    return any(plain == each or plain.startswith(f"{each}/") for each in KERNEL_PATHS)
+    return any(plain == folder or plain.startswith(f"{folder}/") for folder in KERNEL_PATHS)

@@ -8,27 +8,27 @@ from controller.kinds.common.chunk import Chunk
 
 def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
     """Yield the chunks of the last `count` lines, of which the last may have no end. Holds only these in memory."""
-    kept, ended = deque[Chunk](), 0  # no chunk goes beyond a line's end
+    tail, line_count = deque[Chunk](), 0  # no chunk goes beyond a line's end
     for chunk in chunks if count else ():
         parts = chunk.data.split(b"\n")
-        lines = [Chunk(chunk.stream, part + b"\n") for part in parts[:-1]]
+        lines = [Chunk(chunk.stream, line + b"\n") for line in parts[:-1]]
         if len(lines) > count:
-            kept.clear()
-            ended, lines = 0, lines[-count:]
-        kept.extend(lines)
-        ended += len(lines)
+            tail.clear()
+            line_count, lines = 0, lines[-count:]
+        tail.extend(lines)
+        line_count += len(lines)
         if parts[-1]:
-            kept.append(Chunk(chunk.stream, parts[-1]))
-        ended -= _drop(kept, ended - count)
-    if kept and not _ends_line(kept[-1]):
-        _drop(kept, ended + 1 - count)
-    yield from kept
+            tail.append(Chunk(chunk.stream, parts[-1]))
+        line_count -= _drop(tail, line_count - count)
+    if tail and not _ends_line(tail[-1]):
+        _drop(tail, line_count + 1 - count)
+    yield from tail
 
 
-def _drop(kept: deque[Chunk], lines: int) -> int:
+def _drop(tail: deque[Chunk], lines: int) -> int:
     """Remove so many lines from the front; return their number."""
     for _ in range(lines):
-        while not _ends_line(kept.popleft()):
+        while not _ends_line(tail.popleft()):
             pass
     return max(0, lines)
 

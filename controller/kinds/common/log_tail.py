@@ -28,8 +28,8 @@ GONE = Tail(note="its container was removed before its log could be read")
 def tail_of(data: bytes, note: str = "") -> Tail:
     """Return the last lines in these bytes. Unprintable characters are escaped; only the end of a long log is kept."""
     # A first, generous cut keeps the work small; the exact one comes once it is known how long the escapes are.
-    kept = data[-(TAIL_BYTES * _LONGEST_CHARACTER_BYTES) :]
-    lines = [printable(each) for each in kept.decode("utf-8", errors="replace").split("\n")]
+    tail = data[-(TAIL_BYTES * _LONGEST_CHARACTER_BYTES) :]
+    lines = [printable(line) for line in tail.decode("utf-8", errors="replace").split("\n")]
     if lines and not lines[-1]:
         lines.pop()
     return Tail(_bounded(lines[-TAIL_LINES:]), note)
@@ -37,22 +37,22 @@ def tail_of(data: bytes, note: str = "") -> Tail:
 
 def _bounded(lines: list[str]) -> tuple[str, ...]:
     """Return as many of the last lines as fit. The first of them is cut at its beginning if it does not fit whole."""
-    left, kept = TAIL_BYTES, list[str]()
+    room, fitting = TAIL_BYTES, list[str]()
     for line in reversed(lines):
         size = len(line.encode()) + 1
-        if size > left:
-            end = line.encode()[size - left :].decode(errors="ignore") if left > 1 else ""
-            kept += [end] if end else []
+        if size > room:
+            end = line.encode()[size - room :].decode(errors="ignore") if room > 1 else ""
+            fitting += [end] if end else []
             break
-        kept.append(line)
-        left -= size
-    return tuple(reversed(kept))
+        fitting.append(line)
+        room -= size
+    return tuple(reversed(fitting))
 
 
 def printable(text: str) -> str:
     """Return the text as one line, with an escape (`\\x1b`) for each invisible or active character."""
     text = text.removesuffix("\r")
-    return "".join(_escape(each) if _is_unsafe(each) else each for each in text)
+    return "".join(_escape(character) if _is_unsafe(character) else character for character in text)
 
 
 def _is_unsafe(character: str) -> bool:

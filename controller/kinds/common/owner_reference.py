@@ -39,13 +39,13 @@ class OwnerReference(Model):
 
 def owner_uids(obj: StoredObject) -> tuple[str, ...]:
     """Return the uids of an object's owners."""
-    return tuple(str(each.get("uid", "")) for each in obj.owner_references)
+    return tuple(str(owner.get("uid", "")) for owner in obj.owner_references)
 
 
 def blocking_uids(obj: StoredObject) -> tuple[str, ...]:
     """Return the uids of the owners whose foreground deletion waits for this object."""
     return tuple(
-        str(each.get("uid", "")) for each in obj.owner_references if each.get("blockOwnerDeletion") is not False
+        str(owner.get("uid", "")) for owner in obj.owner_references if owner.get("blockOwnerDeletion") is not False
     )
 
 

@@ -37,7 +37,7 @@ class Problem:
         place = self.file
         if self.line and (self.file or not self.field):
             place = f"{self.file or 'body'}:{self.line}:{self.column}"
-        return ": ".join(each for each in (place, self.field, self.message) if each)
+        return ": ".join(text for text in (place, self.field, self.message) if text)
 
 
 def bounded(problems: Sequence[Problem]) -> list[Problem]:
@@ -64,7 +64,7 @@ def field_text(path: Path) -> str:
 def field_path(text: str) -> Path:
     """Return the path of that text; the inverse of `field_text`."""
     steps: list[str | int] = []
-    for found in _STEP.finditer(text):
-        name, index, key = found.groups()
+    for match in _STEP.finditer(text):
+        name, index, key = match.groups()
         steps.append(int(index) if index is not None else (name or key or ""))
     return tuple(steps)

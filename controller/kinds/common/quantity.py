@@ -51,16 +51,16 @@ class Bytes(_Quantity):
 
 def _schema(read: Callable[[Any], _Quantity], text: Callable[[int], str]) -> CoreSchema:
     """Return the pydantic schema of a type, from its parser and its formatter."""
-    written = core_schema.plain_serializer_function_ser_schema(text, return_schema=core_schema.str_schema())
-    return core_schema.no_info_plain_validator_function(read, serialization=written)
+    serialization = core_schema.plain_serializer_function_ser_schema(text, return_schema=core_schema.str_schema())
+    return core_schema.no_info_plain_validator_function(read, serialization=serialization)
 
 
 def _split(text: str) -> tuple[Decimal, str]:
     """Return the number and the suffix of a quantity; an exponent is already part of the number."""
-    found = _SHAPE.match(text)
-    if not found:
+    match = _SHAPE.match(text)
+    if not match:
         raise ValueError(f"`{text}` is not a quantity; write a number with a suffix, such as 500m, 2, 512Mi or 8G")
-    number, suffix = found["number"], found["suffix"]
+    number, suffix = match["number"], match["suffix"]
     try:
         if suffix[:1] in ("e", "E") and suffix[1:].lstrip("+-").isdigit():
             return Decimal(number + suffix), ""
@@ -69,7 +69,7 @@ def _split(text: str) -> tuple[Decimal, str]:
         raise ValueError(f"`{text}` is not a number") from error
 
 
-def _whole(value: Decimal, text: str, unit: str) -> int:
+def _whole_number(value: Decimal, text: str, unit: str) -> int:
     if value != value.to_integral_value():
         raise ValueError(f"`{text}` is less than one {unit}; write a whole number of {unit}s")
     return int(value)
@@ -93,10 +93,10 @@ def parse_cpu(value: Any) -> Millicores:
     text = _text(value)
     number, suffix = _split(text)
     if suffix == "m":
-        return Millicores(_whole(number, text, "millicore"))
+        return Millicores(_whole_number(number, text, "millicore"))
     if suffix not in _DECIMAL:
         raise ValueError(f"`{text}`: `{suffix}` is not a unit of CPU; write cores (2, 0.5) or millicores (500m)")
-    return Millicores(_whole(number * _DECIMAL[suffix] * 1000, text, "millicore"))
+    return Millicores(_whole_number(number * _DECIMAL[suffix] * 1000, text, "millicore"))
 
 
 def parse_bytes(value: Any) -> Bytes:
@@ -113,7 +113,7 @@ def parse_bytes(value: Any) -> Bytes:
     factor = _BINARY.get(suffix) or _DECIMAL.get(suffix)
     if factor is None:
         raise ValueError(f"`{text}`: `{suffix}` is not a unit of bytes; write Ki, Mi, Gi, Ti (or k, M, G, T)")
-    return Bytes(_whole(number * factor, text, "byte"))
+    return Bytes(_whole_number(number * factor, text, "byte"))
 
 
 def format_cpu(millicores: int) -> str:

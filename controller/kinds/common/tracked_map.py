@@ -50,42 +50,44 @@ class TrackedMap(Mapping[str, _T]):
         self._values: dict[str, _T] = dict(values)
         self._line, self._version = _Line(self._values), 0
 
-    def updated(self, values: Mapping[str, _T], gone: Iterable[str] = ()) -> "TrackedMap[_T]":
-        """Return the mapping with these values and without the keys that are `gone`; itself if that changes nothing.
+    def updated(self, values: Mapping[str, _T], removed: Iterable[str] = ()) -> "TrackedMap[_T]":
+        """Return the mapping with these values and without the `removed` keys; itself if that changes nothing.
 
         Only the identity of values counts.
         """
-        mine, out = self._values, set(gone)
-        wanted = {
-            key: each for key, each in values.items() if key not in out and (key not in mine or mine[key] is not each)
+        mine, out = self._values, set(removed)
+        changed = {
+            key: content
+            for key, content in values.items()
+            if key not in out and (key not in mine or mine[key] is not content)
         }
         without = [key for key in out if key in mine]
-        if not wanted and not without:
+        if not changed and not without:
             return self
         fresh = mine.copy()
-        fresh.update(wanted)
+        fresh.update(changed)
         for key in without:
             fresh.pop(key, None)
         line = self._line
         if line.version != self._version:  # another one follows this one already
             return TrackedMap(fresh)
-        for key in wanted:
+        for key in changed:
             if key not in mine:
                 line.positions[key], line.next_position = line.next_position, line.next_position + 1
         for key in without:
             line.positions.pop(key, None)
-        made: TrackedMap[_T] = TrackedMap.__new__(TrackedMap)
-        made._values, made._line = fresh, line
-        made._version = line.add(frozenset((*wanted, *without)))
-        return made
+        next_map: TrackedMap[_T] = TrackedMap.__new__(TrackedMap)
+        next_map._values, next_map._line = fresh, line
+        next_map._version = line.add(frozenset((*changed, *without)))
+        return next_map
 
     def since(self, before: "TrackedMap[Any]") -> frozenset[str] | None:
         """Return the keys written since `before`; None if that is not known."""
         if before._line is not self._line or before._version > self._version:
             return None
-        steps = [self._line.steps.get(each) for each in range(before._version + 1, self._version + 1)]
-        known = [each for each in steps if each is not None]
-        return frozenset().union(*known) if len(known) == len(steps) else None
+        steps = [self._line.steps.get(version) for version in range(before._version + 1, self._version + 1)]
+        known_steps = [step for step in steps if step is not None]
+        return frozenset().union(*known_steps) if len(known_steps) == len(steps) else None
 
     def in_order(self, keys: Iterable[str]) -> list[str]:
         """Return these keys in the order of this line; those that it does not hold any more come first."""
@@ -139,10 +141,10 @@ def changed_keys(before: Mapping[str, object], now: Mapping[str, object]) -> set
     if before is now:
         return set()
     if isinstance(before, TrackedMap) and isinstance(now, TrackedMap):
-        written = now.since(before)
-        if written is not None:
-            return {key for key in written if before.get(key) is not now.get(key)}
-    return {key for key, each in now.items() if before.get(key) is not each} | (before.keys() - now.keys())
+        changed = now.since(before)
+        if changed is not None:
+            return {key for key in changed if before.get(key) is not now.get(key)}
+    return {key for key, content in now.items() if before.get(key) is not content} | (before.keys() - now.keys())
 
 
 _M = TypeVar("_M", bound=Derived[Any])
@@ -154,16 +156,16 @@ def derived(now: Mapping[str, Any], empty: _M) -> _M:
     `empty` is that of an empty mapping; its class is the form. Thread-safe: nothing that was returned ever changes.
     """
     if not isinstance(now, TrackedMap):
-        return empty.with_changes((key, None, each) for key, each in now.items())
+        return empty.with_changes((key, None, content) for key, content in now.items())
     line, kind = now._line, type(empty)
-    known: tuple[TrackedMap[Any], _M] | None = line.made.get(kind)
-    if known is not None and known[0] is now:
-        return known[1]
-    written = now.since(known[0]) if known is not None else None
-    if known is None or written is None:
-        made: _M = empty.with_changes((key, None, each) for key, each in now.items())
+    derivation: tuple[TrackedMap[Any], _M] | None = line.made.get(kind)
+    if derivation is not None and derivation[0] is now:
+        return derivation[1]
+    changed = now.since(derivation[0]) if derivation is not None else None
+    if derivation is None or changed is None:
+        derivative: _M = empty.with_changes((key, None, content) for key, content in now.items())
     else:
-        before = known[0]
-        made = known[1].with_changes((key, before.get(key), now.get(key)) for key in now.in_order(written))
-    line.made[kind] = now, made
-    return made
+        before = derivation[0]
+        derivative = derivation[1].with_changes((key, before.get(key), now.get(key)) for key in now.in_order(changed))
+    line.made[kind] = now, derivative
+    return derivative

@@ -17,16 +17,16 @@ class CanaryResult:
     """Result of the newest try.
 
     Unwatched: the canary is off. Pending: not tried since the daemon started, or since the engine or the firewall was
-    away. Untried: the try failed. `words` say why nothing with a network may be started ("": it may).
+    away. Untried: the try failed. `message` says why nothing with a network may be started ("": it may).
     """
 
     state: Literal["Unwatched", "Pending", "Holds", "Broken", "Untried"] = "Unwatched"
-    words: str = ""
+    message: str = ""
 
     @property
     def broken(self) -> str:
         """Return what answered and must not; "" if nothing did."""
-        return self.words if self.state == "Broken" else ""
+        return self.message if self.state == "Broken" else ""
 
 
 UNWATCHED = CanaryResult()

@@ -86,10 +86,10 @@ class SocketFacts:
 
 
 class FailingCondition(NamedTuple):
-    """A condition of a host that should hold and doesn't; `words` say so, with its message."""
+    """A condition of a host that should hold and doesn't; `message` says so, with its own."""
 
     type: str
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,9 @@ class ClusterFacts:
 class StoreFacts:
     """The database. `name` hides its password; `trouble` says why it can't be read, `refuses` why it can't be written.
 
-    `schema` is its version ("": empty, or not created yet). `known`: this code can use it. `newest` is the version that
-    it will be migrated to. `hosts` are those that share it, and `skew_seconds` is how far its clock is ahead of ours
-    (none, and None: there is one host).
+    `schema` is its version ("": empty, or not created yet). `is_supported`: this code can use it. `newest` is the
+    version that it will be migrated to. `hosts` are those that share it, and `skew_seconds` is how far its clock is
+    ahead of ours (none, and None: there is one host).
     """
 
     name: str
@@ -146,7 +146,7 @@ class StoreFacts:
     refuses: str = ""
     schema: str = ""
     newest: str = ""
-    known: bool = True
+    is_supported: bool = True
     hosts: tuple[HostSighting, ...] = ()
     skew_seconds: float | None = None
     discarding: tuple[str, ...] = ()
@@ -189,11 +189,11 @@ class VolumeFacts:
 
 @dataclass(frozen=True, slots=True)
 class DaemonFacts:
-    """The process that answers at the daemon's socket. `words` are its own, or why there are none."""
+    """The process that answers at the daemon's socket. `message` is its own, or why there is none."""
 
     answers: bool
     ready: bool
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

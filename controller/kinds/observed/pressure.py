@@ -10,7 +10,7 @@ RESOURCES = ("memory", "disk", "inodes", "pids")
 class Supply:
     """Free amount of a resource, and its total. A `total` of 0 is unknown or unlimited."""
 
-    left: int = 0
+    free: int = 0
     total: int = 0
 
 
@@ -33,15 +33,16 @@ class HostUse:
 class Pressure:
     """Shortages of the machine. `low` pauses new starts; `critical` (a subset) also stops idle sandboxes.
 
-    `known` are the readable ones. `calm` has (name, Unix seconds) since when a resource still called low has recovered.
+    `measured` are the readable ones. `calm` has (name, Unix seconds) since when a resource still called low has
+    recovered.
     """
 
     low: tuple[str, ...] = ()
     critical: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
     calm: tuple[tuple[str, float], ...] = ()
 
-    def words(self) -> str:
+    def message(self) -> str:
         """Return the shortages as a message; "" if there are none."""
         return f"the host is low on {' and '.join(self.low)}" if self.low else ""
 

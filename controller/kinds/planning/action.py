@@ -153,10 +153,10 @@ class UpdateLimits:
     why: str
 
     def __str__(self) -> str:
-        held = self.limits
-        shares = f" shares={held.cpu_shares}" if held.cpu_shares else ""
-        cpu, memory = format_cpu(held.cpu_millicores), format_bytes(held.memory_bytes)
-        return f"update {self.name} cpu={cpu} memory={memory} pids={held.pids}{shares}"
+        limits = self.limits
+        shares = f" shares={limits.cpu_shares}" if limits.cpu_shares else ""
+        cpu, memory = format_cpu(limits.cpu_millicores), format_bytes(limits.memory_bytes)
+        return f"update {self.name} cpu={cpu} memory={memory} pids={limits.pids}{shares}"
 
 
 @dataclass(frozen=True, slots=True)

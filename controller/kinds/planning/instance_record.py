@@ -210,44 +210,50 @@ class Instance:
 
 def state_to_json(memory: InstanceState) -> dict[str, Any]:
     """Return the state as plain JSON, without default values."""
-    kept = {name: each for name in _names(InstanceState) if (each := getattr(memory, name)) != getattr(_DEFAULT, name)}
+    non_default = {
+        name: content for name in _names(InstanceState) if (content := getattr(memory, name)) != getattr(_DEFAULT, name)
+    }
     return _flat(
         {
-            name: asdict(each) if is_dataclass(each) and not isinstance(each, type) else each
-            for name, each in kept.items()
+            name: asdict(content) if is_dataclass(content) and not isinstance(content, type) else content
+            for name, content in non_default.items()
         }
     )
 
 
 def state_from_json(data: dict[str, Any]) -> InstanceState:
     """Return the state from its JSON. Unknown fields (a newer daemon's) are kept as `extra`."""
-    kept = _sorted_out(InstanceState, data)
-    if "launch_reason" not in kept and ": " in kept.get("launch", ""):  # as older versions stored it: `Cold: <reason>`
-        kept["launch"], _, kept["launch_reason"] = kept["launch"].partition(": ")
-    if kept.get("last_end") is not None:
-        kept["last_end"] = _termination(kept["last_end"])
+    parts = _sorted_out(InstanceState, data)
+    if "launch_reason" not in parts and ": " in parts.get(
+        "launch", ""
+    ):  # as older versions stored it: `Cold: <reason>`
+        parts["launch"], _, parts["launch_reason"] = parts["launch"].partition(": ")
+    if parts.get("last_end") is not None:
+        parts["last_end"] = _termination(parts["last_end"])
     for name in ("run", "asked_to_stop", "changed", "evicted", "insecure", "overfull", "gpus"):
-        if name in kept:
-            kept[name] = tuple(kept[name])
-    if kept.get("use") is not None:
-        kept["use"] = StoredUse(**kept["use"])
-    if kept.get("saved") is not None:
-        kept["saved"] = SavedFiles(**kept["saved"])
+        if name in parts:
+            parts[name] = tuple(parts[name])
+    if parts.get("use") is not None:
+        parts["use"] = StoredUse(**parts["use"])
+    if parts.get("saved") is not None:
+        parts["saved"] = SavedFiles(**parts["saved"])
     for name in ("failure", "resize"):
-        if kept.get(name) is not None:
-            kept[name] = Failure(**_sorted_out(Failure, kept[name]))
-    if kept.get("hibernation") is not None:
-        hibernation = _sorted_out(Hibernation, kept["hibernation"])
-        kept["hibernation"] = Hibernation(**{**hibernation, "run": tuple(hibernation["run"])})
-    if kept.get("checked") is not None:
-        kept["checked"] = probe_progress_from_json(kept["checked"])
-    return InstanceState(**kept)
+        if parts.get(name) is not None:
+            parts[name] = Failure(**_sorted_out(Failure, parts[name]))
+    if parts.get("hibernation") is not None:
+        hibernation = _sorted_out(Hibernation, parts["hibernation"])
+        parts["hibernation"] = Hibernation(**{**hibernation, "run": tuple(hibernation["run"])})
+    if parts.get("checked") is not None:
+        parts["checked"] = probe_progress_from_json(parts["checked"])
+    return InstanceState(**parts)
 
 
 def _flat(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON of a part with its `extra` merged into its fields, recursively."""
-    known = {name: _flat(each) if _has_extra(each) else each for name, each in plain.items() if name != "extra"}
-    return {**plain.get("extra", {}), **known}
+    plain_fields = {
+        name: _flat(content) if _has_extra(content) else content for name, content in plain.items() if name != "extra"
+    }
+    return {**plain.get("extra", {}), **plain_fields}
 
 
 def _has_extra(value: Any) -> bool:
@@ -256,23 +262,23 @@ def _has_extra(value: Any) -> bool:
 
 def _sorted_out(kind: Hashable, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a part by name; unknown ones go into its `extra`."""
-    known = _names(kind)
-    found = {name: value for name, value in data.items() if name in known and name != "extra"}
-    if len(found) == len(data):
-        return found
-    return {**found, "extra": {name: value for name, value in data.items() if name not in found}}
+    names = _names(kind)
+    known_fields = {name: value for name, value in data.items() if name in names and name != "extra"}
+    if len(known_fields) == len(data):
+        return known_fields
+    return {**known_fields, "extra": {name: value for name, value in data.items() if name not in known_fields}}
 
 
 @cache
 def _names(kind: Hashable) -> Mapping[str, None]:
     """Return the names of a dataclass's fields, in order."""
-    return dict.fromkeys(each.name for each in fields(kind))  # type: ignore[arg-type]
+    return dict.fromkeys(field_info.name for field_info in fields(kind))  # type: ignore[arg-type]
 
 
 def _termination(data: dict[str, Any]) -> Termination:
-    kept = _sorted_out(Termination, data)
-    if kept.get("limits") is not None:
-        kept["limits"] = Limits(**kept["limits"])
-    if kept.get("tail") is not None:
-        kept["tail"] = Tail(tuple(kept["tail"]["lines"]), kept["tail"]["note"])
-    return Termination(**kept)
+    parts = _sorted_out(Termination, data)
+    if parts.get("limits") is not None:
+        parts["limits"] = Limits(**parts["limits"])
+    if parts.get("tail") is not None:
+        parts["tail"] = Tail(tuple(parts["tail"]["lines"]), parts["tail"]["note"])
+    return Termination(**parts)

@@ -50,7 +50,7 @@ class ProbeSchedule:
     watches: tuple[Watch, ...]
 
     def __str__(self) -> str:
-        return f"{self.ref} probes {', '.join(str(each) for each in self.watches) or 'nothing'}"
+        return f"{self.ref} probes {', '.join(str(watch) for watch in self.watches) or 'nothing'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,16 @@ class Writes:
     audit: tuple[AuditEntry, ...] = ()
 
     def __bool__(self) -> bool:
-        kept = (self.statuses, self.instances, self.events, self.finalized, self.retired, self.deletions, self.audit)
-        return any(kept)
+        contents = (
+            self.statuses,
+            self.instances,
+            self.events,
+            self.finalized,
+            self.retired,
+            self.deletions,
+            self.audit,
+        )
+        return any(contents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +172,16 @@ class Plan:
 
     def __str__(self) -> str:
         lines = []
-        for group in sorted(self.groups, key=lambda each: str(each.ref)):
+        for group in sorted(self.groups, key=lambda group: str(group.ref)):
             lines.append(f"{group.ref}")
             lines += [f"  {action}  # {action.why}" for action in group.actions]
-        for each in sorted(self.deferrals, key=lambda each: str(each.ref)):
-            when = "" if each.until is None else f" until +{each.until - self.now:g}s"
-            lines.append(f"{each.ref} waits{when}  # {each.reason}: {each.message}")
-        lines += sorted(str(each) for each in self.probes)
-        lines += [f"{ref} is to be deleted" for ref in sorted(str(each.ref) for each in self.writes.deletions)]
+        for deferral in sorted(self.deferrals, key=lambda deferral: str(deferral.ref)):
+            when = "" if deferral.until is None else f" until +{deferral.until - self.now:g}s"
+            lines.append(f"{deferral.ref} waits{when}  # {deferral.reason}: {deferral.message}")
+        lines += sorted(str(probe) for probe in self.probes)
+        lines += [f"{ref} is to be deleted" for ref in sorted(str(deletion.ref) for deletion in self.writes.deletions)]
         lines += [f"{ref} is gone  # {finalizer}" for ref, finalizer in sorted(self.writes.finalized, key=str)]
-        lines += [f"instance {each.name} is gone" for each in self.writes.retired]
+        lines += [f"instance {instance.name} is gone" for instance in self.writes.retired]
         if self.next_wake is not None:
             lines.append(f"next wake +{self.next_wake - self.now:g}s")
         return "\n".join(lines) or "nothing to do"

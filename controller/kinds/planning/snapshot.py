@@ -97,20 +97,18 @@ class Snapshot:
     are running: they are not planned. `results` came in since the last stored pass. `instance_id` is the store's:
     `observed` has only containers with it. `probes` are results of the current runs, for objects with probes.
     `activity` is the use that this daemon has observed; the stored use is in `instances`. `profiles` are the operator's
-    own security profiles. `pressure` are the machine's shortages, `hibernation` is its ability to
-    hibernate. `layers` is the measured disk usage of containers, by id. `unresolved` are hosts that sandboxes may reach
-    and that had no address when they last asked. `guarded` is the canary's result. `drifted` counts the differing
-    fields of an object's container in the last pass; it decides nothing. `shortages` are those of the last pass, for
-    claims; no plan uses them.
-    `objects` counts the stored ones of every kind by namespace.
-    `gateway` is the state of the model gateway. `hosts` are those whose spec or labels somebody changed. `host` is the
-    name of this one: sandboxes, pools and instances are those bound to it. `unbound` are sandboxes and pools without a
-    host, `waits` why (reason and message by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts
-    reserve by namespace, `pools_elsewhere` of the pools that have a part here (`pool_scope`, `replicas_scope`).
-    `untemplated` are the uids of unbound ones without their template. `moved` are uids of other hosts' sandboxes that
-    have a container here, `unmoved` those whose host was never this one. `leads`: it decides for what belongs to no
-    host, too.
-    `alone`: there are no other hosts.
+    own security profiles. `pressure` are the machine's shortages, `hibernation` is its ability to hibernate. `layers`
+    is the measured disk usage of containers, by id. `unresolved` are hosts that sandboxes may reach and that had no
+    address when they last asked. `guarded` is the canary's result. `drifted` counts the differing fields of an object's
+    container in the last pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses
+    them. `objects` counts the stored ones of every kind by namespace. `gateway` is the state of the model gateway.
+    `hosts` are those whose spec or labels somebody changed. `host` is the name of this one: sandboxes, pools and
+    instances are those bound to it. `unbound` are sandboxes and pools without a host, `waits` why (reason and message
+    by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts reserve by namespace, `pools_elsewhere`
+    of the pools that have a part here (`pool_scope`, `replicas_scope`). `untemplated` are the uids of unbound ones
+    without their template. `moved_uids` are uids of other hosts' sandboxes that have a container here, `unmoved_uids`
+    those whose host was never this one. `leads`: it decides for what belongs to no host, too. `alone`: there are no
+    other hosts.
     """
 
     now: float
@@ -142,8 +140,8 @@ class Snapshot:
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
     untemplated: frozenset[str] = frozenset()
     waits: Mapping[str, tuple[str, str]] | None = None
-    moved: frozenset[str] = frozenset()
-    unmoved: frozenset[str] = frozenset()
+    moved_uids: frozenset[str] = frozenset()
+    unmoved_uids: frozenset[str] = frozenset()
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     leads: bool = True
@@ -154,17 +152,21 @@ class Snapshot:
 
         A paused container still holds its memory and its counters.
         """
-        return [each for each in self._known() if each.state in (State.RUNNING, State.PAUSED)]
+        return [
+            container for container in self._observed_containers() if container.state in (State.RUNNING, State.PAUSED)
+        ]
 
     def measurable(self) -> list[Container]:
         """Return running containers, and as such those that had a process and can't be looked at now.
 
         Their figures are read without the engine; a process that has ended meanwhile has none.
         """
-        unread = (each for each in self._known() if each.state is State.UNKNOWN and each.pid)
-        return [*self.alive(), *(replace(each, state=State.RUNNING) for each in unread)]
+        unread = (
+            container for container in self._observed_containers() if container.state is State.UNKNOWN and container.pid
+        )
+        return [*self.alive(), *(replace(container, state=State.RUNNING) for container in unread)]
 
-    def _known(self) -> Iterator[Container]:
+    def _observed_containers(self) -> Iterator[Container]:
         for uid, containers in self.observed.containers.items():
             if uid in self.sandboxes or self._is_member(uid):
                 yield from containers
@@ -176,8 +178,10 @@ class Snapshot:
     def pool_of(self, uid: str) -> str:
         """Return the pool that this sandbox was claimed from; "" if there is none, or it is gone."""
         instance = self.instances.get(uid)
-        whole = instance.memory.pool if instance else ""
-        pool = self.pools.get(whole) or next((each for each in self._parts() if whole_uid(each.obj) == whole), None)
+        pool_uid = instance.memory.pool if instance else ""
+        pool = self.pools.get(pool_uid) or next(
+            (pool_part for pool_part in self._parts() if whole_uid(pool_part.obj) == pool_uid), None
+        )
         return pool.obj.name if pool else ""
 
     def _parts(self) -> Iterable[Pool]:

@@ -79,10 +79,10 @@ class Agent(Model):
 
 @dataclass(frozen=True, slots=True)
 class AgentRuntime:
-    """A runtime on a host, kept for sandboxes to come. `used`: a container of any owner mounts it."""
+    """A runtime on a host, kept for sandboxes to come. `is_used`: a container of any owner mounts it."""
 
     image: str
-    used: bool = False
+    is_used: bool = False
 
 
 def agent_port(template: "Template") -> int | None:

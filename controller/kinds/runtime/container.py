@@ -103,7 +103,7 @@ class ContainerConfig:
     @property
     def mount_points(self) -> tuple[Slot, ...]:
         """All slots of a new container. Those of folders in memory come last: older containers have none."""
-        return (*self.slots, *(Slot(each.path) for each in self.memory_mounts))
+        return (*self.slots, *(Slot(mount.path) for mount in self.memory_mounts))
 
     def fields(self) -> dict[str, Any]:
         """Return all fields by name."""
@@ -111,8 +111,8 @@ class ContainerConfig:
 
     def hash(self) -> str:
         """Return the hex digest of the immutable part."""
-        kept = ((name, getattr(self, name), added) for name, added in _hashed())
-        return stable_hash({name: value for name, value, added in kept if added != value})
+        hashed = ((name, getattr(self, name), added) for name, added in _hashed())
+        return stable_hash({name: value for name, value, added in hashed if added != value})
 
 
 @cache
@@ -129,8 +129,10 @@ def _memory_mount(folder: Tmpfs) -> Mount:
 @cache
 def _hashed() -> tuple[tuple[str, Any], ...]:
     """Return the hashed fields; a field that was added later counts where it differs from its default."""
-    own = [each for each in fields(ContainerConfig) if not each.metadata.get("mutable")]
-    return tuple((each.name, each.default if each.metadata.get("added") else _NEVER) for each in own)
+    hashed_fields = [
+        config_field for config_field in fields(ContainerConfig) if not config_field.metadata.get("mutable")
+    ]
+    return tuple((field_.name, field_.default if field_.metadata.get("added") else _NEVER) for field_ in hashed_fields)
 
 
 def stable_hash(value: Any) -> str:
@@ -144,7 +146,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _names(kind: Hashable) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+    return tuple(field_info.name for field_info in fields(kind))  # type: ignore[arg-type]
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode

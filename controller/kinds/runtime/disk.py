@@ -16,7 +16,7 @@ class DiskRules(Model):
 
 @dataclass(frozen=True, slots=True)
 class DiskAbility:
-    """The engine's ability to limit a writable layer, found by trying. `words` is the result as a message."""
+    """The engine's ability to limit a writable layer, found by trying. `message` is the result."""
 
     enforced: bool
-    words: str
+    message: str

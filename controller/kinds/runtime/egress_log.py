@@ -33,10 +33,10 @@ class Access:
 
 def parsed(line: str) -> Access | None:
     """Return the access of a line; None for any other line."""
-    words = line.split()
-    if len(words) != _FIELDS or "/" not in words[2]:
+    columns = line.split()
+    if len(columns) != _FIELDS or "/" not in columns[2]:
         return None
-    at, _, result, method, target, inside, server, size = words
+    at, _, result, method, target, inside, server, size = columns
     outcome, _, status = result.partition("/")
     if method == "-" and status == "000":
         return None  # a connection that ended without a request

@@ -16,14 +16,14 @@ BUILD_PIDS = 2048
 def reference(name: str) -> str:
     """Return an image's name with its tag or digest, as engines list it; "" for an id: it names none elsewhere."""
     plain = name.removeprefix("docker.io/").removeprefix("library/")
-    whole, _, digest = plain.partition("@")
-    repository, colon, tag = whole.rpartition(":")
+    tagged_name, _, digest = plain.partition("@")
+    repository, colon, tag = tagged_name.rpartition(":")
     tagged = bool(colon) and "/" not in tag
     if repository == "sha256":
         return ""
     if digest:
-        return f"{repository if tagged else whole}@{digest}"
-    return whole if tagged else f"{whole}:latest"
+        return f"{repository if tagged else tagged_name}@{digest}"
+    return tagged_name if tagged else f"{tagged_name}:latest"
 
 
 def owner_mark(instance_id: str) -> str:

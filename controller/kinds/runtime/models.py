@@ -26,5 +26,5 @@ def with_models(env: Mapping[str, str]) -> dict[str, str]:
 
     A key or URL of the user's own for one API leaves both of that API to the user.
     """
-    own = {name.partition("_")[0] for name in env if name in VARIABLES}
-    return {**{name: value for name, value in VARIABLES.items() if name.partition("_")[0] not in own}, **env}
+    own_apis = {name.partition("_")[0] for name in env if name in VARIABLES}
+    return {**{name: value for name, value in VARIABLES.items() if name.partition("_")[0] not in own_apis}, **env}

@@ -42,10 +42,11 @@ class Mount:
     """The mount for `path` in a sandbox.
 
     `kind` host: the folder `source` of this host. memory: an empty folder of `size_bytes` in memory. secret: the secret
-    named `source`, as a file. volume: the namespace's volume named `source`, of `size_bytes`. `passing`: it is deleted
-    with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": shared). authorities: the
-    certificates of those that `source` names. headers, certificate: files of an egress proxy, for its `credentials`.
-    tmpfs: a folder in memory as a template or a level has it, `noexec`, or `sticky` and writable for everybody.
+    named `source`, as a file. volume: the namespace's volume named `source`, of `size_bytes`. `is_reclaimed`: it is
+    deleted with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": shared).
+    authorities: the certificates of those that `source` names. headers, certificate: files of an egress proxy, for its
+    `credentials`. tmpfs: a folder in memory as a template or a level has it, `noexec`, or `sticky` and writable for
+    everybody.
     """
 
     path: str
@@ -53,7 +54,7 @@ class Mount:
     source: str = ""
     read_only: bool = False
     size_bytes: int = 0
-    passing: bool = False
+    is_reclaimed: bool = False
     claimed_by: str = ""
     credentials: tuple[HostCredential, ...] = ()
     noexec: bool = False
@@ -61,7 +62,7 @@ class Mount:
 
     def __str__(self) -> str:
         how = "read-only" if self.read_only else "read-write"
-        hosts = ", ".join(dict.fromkeys(each.host for each in self.credentials))
+        hosts = ", ".join(dict.fromkeys(credential.host for credential in self.credentials))
         what = {
             "host": f"host folder {self.source} {how}",
             "memory": f"memory {format_bytes(self.size_bytes)}",

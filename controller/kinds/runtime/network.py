@@ -33,11 +33,11 @@ class NetworkConfig:
 class FirewallState:
     """Observed state of the host's firewall rules for networks.
 
-    `words` say why nothing may rely on them ("": in force). `lost`: they were read, and are missing or incomplete.
+    `message` says why nothing may rely on them ("": in force). `lost`: they were read, and are missing or incomplete.
     Otherwise a message means that they could not be read. `resolvers` are the name servers that they let through.
     """
 
-    words: str = ""
+    message: str = ""
     lost: bool = False
     resolvers: tuple[str, ...] = ()
 
@@ -58,7 +58,7 @@ class EngineRules:
     def translates(self, subnet: str) -> bool:
         """Return True if the connections of that subnet leave with the host's address."""
         network = IPv4Network(subnet)
-        return network in self.translated or any(network.subnet_of(each) for each in self.translated)
+        return network in self.translated or any(network.subnet_of(subnet_range) for subnet_range in self.translated)
 
     def leads_out(self, bridge: str, subnet: str) -> bool | None:
         """Return True if the bridge leads to the Internet; None: that is not known."""

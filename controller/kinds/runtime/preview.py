@@ -83,8 +83,8 @@ def sign(key: bytes, purpose: Purpose, target: PreviewTarget, uid: str, counter:
     token = f"{expires}.{maker}.{base64.urlsafe_b64encode(mac).decode()}"
     if target_of(label_of(target)) is not None:
         return token
-    written = f"{target.port}/{target.name}/{target.namespace}"
-    return f"{token}.{base64.urlsafe_b64encode(written.encode()).decode().rstrip('=')}"
+    target_text = f"{target.port}/{target.name}/{target.namespace}"
+    return f"{token}.{base64.urlsafe_b64encode(target_text.encode()).decode().rstrip('=')}"
 
 
 def parse_token(text: str) -> PreviewToken | None:
@@ -95,8 +95,8 @@ def parse_token(text: str) -> PreviewToken | None:
     target = None
     if match[4]:
         try:
-            written = base64.urlsafe_b64decode(match[4] + "=" * (-len(match[4]) % 4)).decode()
-            port, name, namespace = written.split("/")
+            target_text = base64.urlsafe_b64decode(match[4] + "=" * (-len(match[4]) % 4)).decode()
+            port, name, namespace = target_text.split("/")
             target = PreviewTarget(namespace, name, int(port))
         except ValueError:
             return None

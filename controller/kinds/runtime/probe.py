@@ -74,7 +74,7 @@ class Probe(Model):
 
     @model_validator(mode="after")
     def _one_action(self) -> "Probe":
-        if sum(each is not None for each in (self.exec, self.http_get, self.tcp_socket)) != 1:
+        if sum(action is not None for action in (self.exec, self.http_get, self.tcp_socket)) != 1:
             raise ValueError("needs one of `exec:`, `httpGet:` and `tcpSocket:`, and not more")
         return self
 
@@ -95,9 +95,9 @@ class ProbeSet:
     liveness: Probe | None = None
 
     def __bool__(self) -> bool:
-        return any(True for _ in self.named())
+        return any(True for _ in self.by_name())
 
-    def named(self) -> Iterator[tuple[str, Probe]]:
+    def by_name(self) -> Iterator[tuple[str, Probe]]:
         """Yield (name, probe) of each probe that is set."""
         for name, probe in (("startup", self.startup), ("readiness", self.readiness), ("liveness", self.liveness)):
             if probe is not None:

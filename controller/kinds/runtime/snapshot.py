@@ -105,12 +105,12 @@ class SnapshotContent:
 
     def size_bytes(self, kind: PartKind) -> int:
         """Return the size of its archives of that kind."""
-        return sum(part.archive_bytes for part in self.parts if part.kind == kind)
+        return sum(content_part.archive_bytes for content_part in self.parts if content_part.kind == kind)
 
     @property
     def total_bytes(self) -> int:
         """Size of all its archives."""
-        return sum(part.archive_bytes for part in self.parts)
+        return sum(content_part.archive_bytes for content_part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,32 +44,32 @@ MAPPED_IDS = IdRange(SHARED_ID + 1, 65_533)
 
 def parse_range(text: str) -> IdRange:
     """Return the range of `FIRST-LAST`. Raises ValueError with the reason."""
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise ValueError("must be FIRST-LAST, such as 2000000-2065535")
-    made = IdRange(int(found[1]), int(found[2]))
-    if made.first < LOWEST_FREE_ID or made.last > _HIGHEST_ID or not len(made) > 0:
+    ids = IdRange(int(match[1]), int(match[2]))
+    if ids.first < LOWEST_FREE_ID or ids.last > _HIGHEST_ID or not len(ids) > 0:
         raise ValueError(f"must go up, from {LOWEST_FREE_ID} or higher to {_HIGHEST_ID} or lower")
-    if SHARED_ID in made:
+    if SHARED_ID in ids:
         raise ValueError(f"must be without {SHARED_ID}, the user of Paddock's images")
-    return made
+    return ids
 
 
-def overlapping(own: IdRange, passwd: Iterable[str], delegated: Iterable[str]) -> Iterator[str]:
+def overlapping(ids: IdRange, passwd: Iterable[str], delegated: Iterable[str]) -> Iterator[str]:
     """Yield the users of a host whose ids are in the range, as text.
 
     `passwd` are lines of passwd(5) (or group(5)), `delegated` lines of subuid(5) (or subgid(5)).
     """
     for line in passwd:
         name, _, number, *_ = (*line.strip().split(":"), "", "", "")
-        if number.isascii() and number.isdigit() and int(number) in own:
+        if number.isascii() and number.isdigit() and int(number) in ids:
             yield f"{name} has {number}"
     for line in delegated:
         name, first, count, *_ = (*line.strip().split(":"), "", "", "")
         if first.isascii() and first.isdigit() and count.isascii() and count.isdigit() and int(count):
-            held = IdRange(int(first), int(first) + int(count) - 1)
-            if own.overlaps(held):
-                yield f"{name} has {held}"
+            delegated_ids = IdRange(int(first), int(first) + int(count) - 1)
+            if ids.overlaps(delegated_ids):
+                yield f"{name} has {delegated_ids}"
 
 
 def own_id(user: str) -> int:

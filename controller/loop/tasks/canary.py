@@ -148,7 +148,7 @@ class CanaryWatch:
                 return  # engine or guard were away meanwhile: test again
             self._stale = False
             if verdict.state == "Untried" and before.broken:
-                _log.warning("network guard not testable", reason=verdict.words)
+                _log.warning("network guard not testable", reason=verdict.message)
                 return
             self._guarded = verdict
             self._awaited = self._awaited and verdict.state != "Holds"
@@ -164,7 +164,7 @@ class CanaryWatch:
             self._host, "Normal", "GuardHolds", "nothing local answers from inside networks", self._clock.now()
         )
         if verdict.broken:
-            event = replace(event, type="Warning", reason="GuardBroken", message=verdict.words)
+            event = replace(event, type="Warning", reason="GuardBroken", message=verdict.message)
         _log.warning("network guard changed", state=verdict.state, message=event.message)
         try:
             self._store.record(Writes(events=(event,)))

@@ -73,7 +73,7 @@ def prune(
     old = {
         _RUNTIME + runtime.image: runtime
         for runtime in runtimes
-        if present and runtime.image != present and not runtime.used
+        if present and runtime.image != present and not runtime.is_used
     }
     unused_ids = (*(image.id for image in unused), *old)
     since = {key: min(before.get(key, snapshot.now), snapshot.now) for key in unused_ids}

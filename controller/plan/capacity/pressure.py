@@ -22,13 +22,13 @@ def pauses(pressure: Pressure, reserved: Limits, requested: Limits) -> str:
     """Return the message of a start that has to wait; empty when it need not, or nothing is started."""
     if not pressure.low or reserved.pids or not requested.pids:
         return ""
-    return f"{pressure.words()}: nothing new is started until it has recovered"
+    return f"{pressure.message()}: nothing new is started until it has recovered"
 
 
 def retirement_events(pool: ObjectRef, retired: Iterable[Instance], pressure: Pressure, now: float) -> Iterator[Event]:
     """Yield an event for each warm member that is removed because of host pressure."""
     for member in retired if pressure.low else ():
-        yield Event(pool, "Warning", "Evicted", f"{member.memory.hostname}: {pressure.words()}", now)
+        yield Event(pool, "Warning", "Evicted", f"{member.memory.hostname}: {pressure.message()}", now)
 
 
 def timeout_seconds(spec: SandboxSpec | None, short_of: tuple[str, ...]) -> int | None:

@@ -92,7 +92,7 @@ def network_context(
         uplink=observed.networks.get(egress.UPLINK),
         subnet=subnet,
         unguarded=observed.unguarded or snapshot.guarded.broken,
-        untried="" if snapshot.guarded.broken else snapshot.guarded.words,
+        untried="" if snapshot.guarded.broken else snapshot.guarded.message,
         range=policy.network_range,
         bridges=bridges,
         peers=shared,

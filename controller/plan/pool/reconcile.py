@@ -47,7 +47,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     claimed = total - len(members) - retiring
     demand = claimed + builder.granted[uid] + builder.queued[uid]
     is_crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
-    pressure_message = snapshot.pressure.words()
+    pressure_message = snapshot.pressure.message()
     image = "" if total or pressure_message else preload.pool_scope(builder, snapshot, pool, policy, memo)
     whole_pool, free = _of_whole(builder, pool)
     whole_pool = _drained(whole_pool) if cordon.drained(snapshot) else whole_pool

@@ -20,7 +20,7 @@ from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import Amount, replicas_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
-from controller.kinds.sandboxpool import whole, whole_uid
+from controller.kinds.sandboxpool import whole_key, whole_uid
 from controller.plan.common.backoff import lacks_image, waits
 from controller.plan.common.instance_index import index_of
 from controller.plan.common.status_json import dated
@@ -389,7 +389,7 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
         is_match = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
         if pool.spec is None or not is_match or pool.spec.template_ref != spec.template_ref:
             continue
-        uid, name = whole(pool.obj)
+        uid, name = whole_key(pool.obj)
         most = pool.spec.max_replicas
         if most is None or replicas(snapshot, uid) + granted.get(uid, 0) < most:
             return uid, ""

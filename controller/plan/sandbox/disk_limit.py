@@ -115,4 +115,4 @@ def _not_measured(trouble: str) -> str:
 
 def _why(context: ReconcileContext) -> str:
     disk = context.rendered.disk if context.rendered else None
-    return disk.words if disk else "not tried yet on this engine"
+    return disk.message if disk else "not tried yet on this engine"

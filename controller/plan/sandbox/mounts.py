@@ -179,7 +179,7 @@ def volumes_to_reclaim(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
     spec, template = sandbox.spec, sandbox.template
     if sandbox.obj.deleted_at is None or sandbox.obj.kind != "Sandbox" or spec is None or template is None:
         return ()
-    reclaimed = {volume.source for volume in volumes(spec, template, sandbox.obj.name) if volume.passing}
+    reclaimed = {volume.source for volume in volumes(spec, template, sandbox.obj.name) if volume.is_reclaimed}
     for other_sandbox in snapshot.sandboxes.values() if reclaimed else ():
         if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid:
             reclaimed -= _kept_by(other_sandbox)
@@ -214,7 +214,7 @@ def _kept_by(sandbox: Sandbox) -> set[str]:
         return set()
     is_being_deleted = sandbox.obj.deleted_at is not None
     named_volumes = volumes(sandbox.spec, sandbox.template, sandbox.obj.name)
-    return {volume.source for volume in named_volumes if not (is_being_deleted and volume.passing)}
+    return {volume.source for volume in named_volumes if not (is_being_deleted and volume.is_reclaimed)}
 
 
 def with_it(context: ReconcileContext) -> Iterator[Action]:

@@ -117,7 +117,7 @@ def _tallies(context: ReconcileContext, run: Run) -> Mapping[str, Tally]:
     probed = context.probed
     if probed is None or probed.run != run:
         return {}
-    by_name = dict(probe_set(context).named())
+    by_name = dict(probe_set(context).by_name())
     current = {watch.name for watch in probed.watches if by_name.get(watch.name) == watch.probe}
     return {name: tally for name, tally in probed.tallies.items() if name in current}
 
@@ -139,7 +139,7 @@ def _pending(probes: ProbeSet, checked: ProbeProgress) -> str:
 
 def _due(probes: ProbeSet, checked: ProbeProgress) -> Iterator[tuple[str, Probe]]:
     pending = _pending(probes, checked)
-    for name, probe in probes.named():
+    for name, probe in probes.by_name():
         if name == pending or (name == "liveness" and pending != "startup"):
             yield name, probe
 

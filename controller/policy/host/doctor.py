@@ -72,13 +72,13 @@ def _problem(check: str, observed: str, meaning: str, action: str) -> Finding:
 def _daemon(facts: DoctorFacts) -> Findings:
     daemon = facts.daemon
     if daemon.ready:
-        yield _ok("daemon", daemon.words)
+        yield _ok("daemon", daemon.message)
     elif daemon.answers:
         meaning = "sandboxes keep running, but are not reconciled"
-        yield _problem("daemon", daemon.words, meaning, "see its log, and the other findings here")
+        yield _problem("daemon", daemon.message, meaning, "see its log, and the other findings here")
     else:
         meaning = "sandboxes keep running, but nothing is started, restarted or reaped"
-        yield _warning("daemon", daemon.words, meaning, "start it: `systemctl start paddock`, or `paddock serve`")
+        yield _warning("daemon", daemon.message, meaning, "start it: `systemctl start paddock`, or `paddock serve`")
 
 
 def _root(facts: DoctorFacts) -> Findings:
@@ -405,11 +405,11 @@ def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meani
         return
     low = BANDS[resource].low(supply, facts.pressure_scale or 1.0)
     large = resource in ("memory", "disk")
-    free, total = (f"{amount / _GIB:.1f} GiB" if large else str(amount) for amount in (supply.left, supply.total))
+    free, total = (f"{amount / _GIB:.1f} GiB" if large else str(amount) for amount in (supply.free, supply.total))
     observed = f"{free} of {total} left"
-    if supply.left >= low:
+    if supply.free >= low:
         yield _ok(check, observed)
-    elif supply.left >= low / 2:
+    elif supply.free >= low / 2:
         yield _warning(check, observed, meaning, action)
     else:
         yield _problem(check, observed, meaning, action)
@@ -431,7 +431,7 @@ def _store(facts: DoctorFacts) -> Findings:
     store, meaning = facts.store, "the daemon does not start, or does nothing: no sandbox is reconciled"
     if store.trouble or store.refuses:
         yield _problem("store", store.trouble or store.refuses, meaning, "fix that, or set PADDOCK_DATABASE_URL")
-    elif not store.known:
+    elif not store.is_supported:
         observed = f"{store.name} was written by a newer Paddock (schema {store.schema})"
         yield _problem("store", observed, meaning, "install that version again, or restore a backup of this version")
     elif not store.schema:

@@ -67,7 +67,7 @@ def _troubles(host: HostSighting) -> Iterator[Finding]:
         action = "let the hosts reach each other's fleet_address, and compare the fleet_* settings and files of both"
         yield Finding(f"host/{host.name}/reach", Severity.WARNING, observed, meaning, action)
     if host.failing:
-        observed = "; ".join(condition.words for condition in host.failing)
+        observed = "; ".join(condition.message for condition in host.failing)
         meaning = "; ".join(dict.fromkeys(_MEANINGS.get(condition.type, _UNKEPT) for condition in host.failing))
         action = f"run `paddock doctor` there; `paddock describe host {host.name}` shows its conditions"
         yield Finding(f"host/{host.name}/conditions", Severity.WARNING, observed, meaning, action)

@@ -43,13 +43,13 @@ BANDS: Mapping[str, PressureThreshold] = MappingProxyType(
 def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure:
     """Return the pressure after a reading; the same object if nothing changes. `scale` 0 turns it off.
 
-    Unreadable resources keep their level, and are not `known`.
+    Unreadable resources keep their level, and are not `measured`.
     """
     if scale <= 0:
         return NONE
     supplies = {name: supply for name, supply in use.supplies() if supply.total > 0} if use is not None else {}
     levels = {
-        name: _level(name, band.low(supplies[name], scale), supplies[name].left, before, use.at)
+        name: _level(name, band.low(supplies[name], scale), supplies[name].free, before, use.at)
         if use is not None and name in supplies
         else _as_before(name, before)
         for name, band in BANDS.items()
@@ -57,7 +57,7 @@ def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure
     pressure = Pressure(
         low=tuple(name for name, (level, _) in levels.items() if level),
         critical=tuple(name for name, (level, _) in levels.items() if level == _CRITICAL),
-        known=tuple(name for name in BANDS if name in supplies),
+        measured=tuple(name for name in BANDS if name in supplies),
         calm=tuple((name, since) for name, (_, since) in levels.items() if since is not None),
     )
     return before if pressure == before else pressure

@@ -79,7 +79,7 @@ def resource(kind: Kind) -> Json:
     entry = {
         "name": kind.plural,
         "singularName": kind.name.lower(),
-        "shortNames": list(kind.short),
+        "shortNames": list(kind.short_names),
         "kind": kind.name,
         "namespaced": kind.namespaced,
         "verbs": list(_verbs(kind)),

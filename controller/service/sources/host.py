@@ -241,7 +241,7 @@ def network_guard(observed: Observation, guarded: CanaryResult = UNWATCHED) -> C
     if guarded.broken:
         return Condition("NetworkGuard", "False", "Broken", guarded.broken)
     if guarded.state == "Untried":
-        return Condition("NetworkGuard", "Unknown", "Untried", guarded.words)
+        return Condition("NetworkGuard", "Unknown", "Untried", guarded.message)
     tried = "; probed from inside a network: no local address answers" if guarded.state == "Holds" else ""
     return Condition("NetworkGuard", "True", "InForce", f"the table is loaded{tried}" if tried else "")
 
@@ -252,7 +252,7 @@ def disk_quota_enforceable(observed: Observation) -> Condition:
     if disk is None:
         return Condition("DiskQuotaEnforceable", "Unknown", "NotTriedYet")
     status, reason = ("True", "Tried") if disk.enforced else ("False", "Soft")
-    return Condition("DiskQuotaEnforceable", status, reason, disk.words)  # type: ignore[arg-type]
+    return Condition("DiskQuotaEnforceable", status, reason, disk.message)  # type: ignore[arg-type]
 
 
 def hibernation_available(ability: HibernationAbility) -> Condition:
@@ -270,7 +270,7 @@ def pressures(pressure: Pressure) -> Iterator[Condition]:
             worse = "" if not set(low) & set(pressure.critical) else "; unused sandboxes are suspended"
             message = f"low on {' and '.join(low)}: nothing new is started{worse}; free some, or move sandboxes away"
             yield Condition(type_, "True", f"Insufficient{type_.removesuffix('Pressure')}", message)
-        elif set(names) & set(pressure.known):
+        elif set(names) & set(pressure.measured):
             yield Condition(type_, "False", f"Sufficient{type_.removesuffix('Pressure')}")
         else:
             yield Condition(type_, "Unknown", "NotRead", "the figures could not be read, or pressure_scale is 0")
