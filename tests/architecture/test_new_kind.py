@@ -19,7 +19,7 @@ from controller.kinds.registry import Column, Kind
 class LampSpec(Model):
     colour: Text
 
-KIND = Kind(name="Lamp", plural="lamps", short=("lm",), spec=LampSpec,
+KIND = Kind(name="Lamp", plural="lamps", short_names=("lm",), spec=LampSpec,
             columns=(Column("COLOUR", lambda obj, now: obj.spec["colour"]),))
 """
 POLICY_FILE = """
