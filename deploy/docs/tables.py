@@ -322,7 +322,7 @@ def kinds() -> str:
     rows = (
         (
             f"[{each.name}](#{each.name.lower()})",
-            ", ".join(f"`{word}`" for word in (each.plural, *each.short)),
+            ", ".join(f"`{word}`" for word in (each.plural, *each.short_names)),
             "namespace" if each.namespaced else "host",
             "Paddock" if each.read_only else "you",
         )
