@@ -151,6 +151,19 @@ def test_without_an_engine_what_was_paused_stays_so(folder: Path, container: str
     assert Path(files[0]).read_text().strip() == files[1]
 
 
+def test_what_a_capture_thaws_is_frozen_again(folder: Path) -> None:
+    file = folder / "freezer.state"
+    file.write_text("FROZEN")
+    containers = {"c": (str(file), "FROZEN", "THAWED")}
+    order = {"deadline": 100.0, "engine": f"unix://{folder}/no.sock", "containers": containers}
+    (folder / FILE).write_text(json.dumps(order))
+    watch = Watch(folder)
+    assert watch.look(100.0)
+    file.write_text("THAWED")
+    watch.look(101.0)
+    assert file.read_text() == "FROZEN"
+
+
 def test_a_file_that_is_gone_or_broken_ends_it(folder: Path) -> None:
     watch = Watch(folder)
     assert not watch.look(1.0)

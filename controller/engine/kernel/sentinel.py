@@ -165,10 +165,11 @@ class Watch:
             if _pause(engine, container) in _ALREADY:
                 return True
         with contextlib.suppress(OSError):
-            if Path(files[0]).read_text().strip() != files[1]:  # else it was paused or hibernated before, and stays so
+            if Path(files[0]).read_text().strip() != files[1]:
                 Path(files[0]).write_text(files[1])
                 self._by_cgroup[container] = files
-            return True
+                return True
+        # It was frozen before. Paused or hibernated, it stays so; the end of a capture thaws it: look again.
         return False
 
     def _thaw(self, order: Held) -> None:

@@ -29,7 +29,7 @@ from controller.engine.mounts.saved_files import DamagedArchive
 from controller.engine.observe.observer import Foreign, Observer
 from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
 from controller.engine.snapshots.work import WorkFailed, close_all, run_worker
-from controller.engine.snapshots.worker import freeze
+from controller.engine.snapshots.worker import NotFrozen, freeze
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.snapshot import CaptureRequest, Omitted, PartKind, SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
@@ -188,7 +188,7 @@ class Capturer:
         """Thaw it if the worker could not; freeze it again if somebody paused it meanwhile."""
         with contextlib.suppress(OSError):
             Path(stops[0]).write_text(stops[2])
-        with contextlib.suppress(Fault, Foreign, OSError):
+        with contextlib.suppress(Fault, Foreign, NotFrozen, OSError):
             if self._observer.read(container.id).container.state is State.PAUSED:
                 freeze(stops)
 
