@@ -74,8 +74,8 @@ class Child:
         """Take a message; the process has no privileges, and one that sends others than ours is ended."""
         try:
             self._take(self, message)
-        except (LookupError, TypeError, ValueError, AttributeError):
-            _log.exception("process sent what it should not; it is ended", process=self._name)
+        except Exception:  # this thread must not end before the process, nor without its successor
+            _log.exception("process sent what can't be served; it is ended", process=self._name)
             self._process.kill()
             return False
         return True

@@ -32,6 +32,7 @@ from controller.ssh.command import CommandStreams, command_line, passed_environm
 MOST_CHANNELS = 64  # of one connection
 _SUBS = {"command": "exec", "files": "files", "port": "portforward"}
 _MOST_SIZE = 1 << 16
+_MOST_SIGNALS = 16  # of one command, that wait
 _NO_SHELL = (
     "the image has no shell (no /bin/sh); run a program by `paddock exec NAME -- PROGRAM`, or use an image with one"
 )
@@ -59,26 +60,59 @@ class Channel:
     control: ExecStream | None = None
     closed: bool = False
     size: tuple[int, int] | None = None
+    signals: list[str] = field(default_factory=list)
+    is_passing_on: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Set the terminal's size; of several at once the last one wins. Blocks. Raises StreamError."""
-        self.size = _size((rows, columns))
+        """Have the terminal's size set, on a thread; of several at once the last one wins."""
+        self._pass_on(_size((rows, columns)), "")
+
+    def signal(self, name: str) -> None:
+        """Have a signal sent, on a thread; of very many at once the last ones are dropped."""
+        self._pass_on(None, name)
+
+    def _pass_on(self, size: tuple[int, int] | None, signal: str) -> None:
+        """Have it passed on by the channel's one thread: a client may send any number."""
         with self.lock:
-            size, self.size = self.size, None
-            if size is not None and self.control is not None:
-                self.control.resize(*size)
+            self.size = size or self.size
+            if signal and len(self.signals) < _MOST_SIGNALS:
+                self.signals.append(signal)
+            if self.is_passing_on:
+                return
+            self.is_passing_on = True
+        threading.Thread(target=self._pass_all, name="ssh control", daemon=True).start()
+
+    def _pass_all(self) -> None:
+        while True:
+            with self.lock:
+                size, self.size = self.size, None
+                signal = self.signals.pop(0) if self.signals else ""
+                if size is None and not signal:
+                    self.is_passing_on = False
+                    return
+            if self.control is None:
+                continue
+            with contextlib.suppress(StreamError, ValueError):
+                if size is not None:
+                    self.control.resize(*size)
+                if signal:
+                    self.control.signal(signal)
 
 
 @dataclass(slots=True)
 class Connection:
-    """One SSH connection: its login, and its channels by number. `over` is called when it has ended."""
+    """One SSH connection: its login, and its channels by number. `over` is called when it has ended.
+
+    `threads` work for its channels, also for those that were closed a moment ago.
+    """
 
     login: SshLogin
     over: Callable[[], None]
     fingerprint: str = ""
     shell: str = ""
     channels: dict[int, Channel] = field(default_factory=dict)
+    threads: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
@@ -109,10 +143,13 @@ class Opener:
     def open(self, connection: Connection, number: int, message: Mapping[str, Any], answer: Answer) -> None:
         """Begin to open a channel. `answer` is called with a message (empty: it is open) and its descriptors."""
         with connection.lock:
-            if len(connection.channels) >= MOST_CHANNELS:
-                answer({"message": f"{MOST_CHANNELS} channels of this connection are open; close some"}, ())
-                return
-            channel = connection.channels[number] = Channel()
+            is_full = max(len(connection.channels), connection.threads) >= MOST_CHANNELS
+            if not is_full:
+                channel = connection.channels[number] = Channel()
+                connection.threads += 1
+        if is_full:
+            answer({"message": f"{MOST_CHANNELS} channels of this connection are open; close some"}, ())
+            return
         what = str(message["what"])
         run = {"command": self._command, "files": self._files, "port": self._port}[what]
 
@@ -129,6 +166,9 @@ class Opener:
             except Exception:
                 _log.exception("ssh channel failed")
                 answer({"message": "internal error of Paddock; see the daemon's log"}, ())
+            finally:
+                with connection.lock:
+                    connection.threads -= 1
 
         threading.Thread(target=work, name=f"ssh {what}", daemon=True).start()
 

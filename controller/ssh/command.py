@@ -4,6 +4,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from controller.kinds.common.chunk import Chunk
 from controller.ports import ExecStream, StreamError
@@ -13,16 +14,17 @@ _PIECE_BYTES = 1 << 16
 _KINDS = {"stdout": STDOUT, "stderr": STDERR}
 _PASSED = frozenset(("LANG", "LANGUAGE", "TERM", "COLORTERM", "GIT_PROTOCOL", "TZ", "EDITOR"))
 _LOCALE = re.compile(r"LC_[A-Z]{1,20}")
-_MOST_LETTERS = 1024
+_MOST_LETTERS, _MOST_VARIABLES = 1024, 64
 
 
 def passed_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a client that reach the sandbox: none that could change how programs are loaded."""
-    return {
-        name: value
+    passed = (
+        (name, value)
         for name, value in variables.items()
         if (name in _PASSED or _LOCALE.fullmatch(name)) and "\0" not in value and len(value) <= _MOST_LETTERS
-    }
+    )
+    return dict(islice(passed, _MOST_VARIABLES))
 
 
 def command_line(shell: str, command: str | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from controller.service.objects.objects import Objects
 from controller.ssh.keys import Keys
 
 _WINDOW_SECONDS, _MOST_FAILURES = 60.0, 20  # of one address
+_OFFER = 1 / 15  # of a failure: an offered key that nobody has
 _MOST_LETTERS = 200
 _NO_GROUP = (1 << 32) - 1
 _REFUSED = "the key or token is not known, or may not use this sandbox"
@@ -62,6 +63,8 @@ class Gate:
             if "token" in message or not message["asks"]:  # a client offers each of its keys: only tries count
                 self.failures.add(address)
                 self.recorder.unknown(source, f"ssh {str(message['user'])[:_MOST_LETTERS]}: {error}")
+            else:
+                self.failures.add(address, _OFFER)
             raise errors.Unauthorized(_REFUSED) from error
         return SshLogin(caller, namespace, name, uid), fingerprint
 
@@ -71,6 +74,8 @@ class Gate:
         if caller is None or not caller.token_id:
             return lambda: None
         leave = self.expirations.follow(caller.token_id, end)
+        if self.expirations.over(caller):  # since it was looked at
+            end()
         timer = None
         if caller.expires_at is not None:
             timer = threading.Timer(max(0.0, caller.expires_at - self.clock.now()), end)
@@ -108,20 +113,20 @@ class Failures:
 
     def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
         self._ticks, self._lock = ticks, threading.Lock()
-        self._since, self._counts = 0.0, Counter[str]()
+        self._since, self._counts = 0.0, defaultdict[str, float](float)
 
     def check(self, address: str) -> None:
         """Raise TooManyRequests for an address that has failed too often."""
         with self._lock:
             if self._ticks() - self._since >= _WINDOW_SECONDS:
-                self._since, self._counts = self._ticks(), Counter()
-            if self._counts[address] >= _MOST_FAILURES:
+                self._since, self._counts = self._ticks(), defaultdict(float)
+            if self._counts.get(address, 0.0) >= _MOST_FAILURES:
                 raise errors.TooManyRequests("too many failed logins from this address; try again in a minute")
 
-    def add(self, address: str) -> None:
+    def add(self, address: str, weight: float = 1.0) -> None:
         """Count a failure."""
         with self._lock:
-            self._counts[address] += 1
+            self._counts[address] += weight
 
 
 def _sandbox(user: str) -> tuple[str, str]:

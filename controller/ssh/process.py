@@ -25,6 +25,7 @@ from controller.ssh.session import Session, open_port
 USER = 18_022
 """Uid and gid of the process: no user of a host has an id from 10000 up, and no sandbox this one."""
 _MOST_CONNECTIONS, _MOST_OF_SOURCE = 512, 64  # of the port
+_MOST_TRIES = 24  # keys and tokens, of one connection
 _LOGIN_SECONDS, _KEEPALIVE_SECONDS, _MOST_KEEPALIVES = 30, 30, 3
 _CIPHERS = (
     "aes128-gcm@openssh.com",
@@ -70,7 +71,7 @@ class PortServer(Server):
         self._process = process
         super().__init__(process.daemon, process.next_connection())
         self._details: dict[str, object] = {}
-        self._source = ""
+        self._source, self._tries = "", 0
 
     def connection_made(self, conn: Any) -> None:
         peer = conn.get_extra_info("peername")
@@ -100,9 +101,16 @@ class PortServer(Server):
 
     def auth_completed(self) -> None:
         self._ready = asyncio.ensure_future(self._daemon.login(self._connection, asks=False, **self._details))
-        self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._ready.add_done_callback(self._logged_in)
+
+    def _logged_in(self, done: "asyncio.Future[None]") -> None:
+        if not done.cancelled() and done.exception() is None and not self._process.has(self._connection):
+            self._daemon.send({"type": "ended", "connection": self._connection})  # it was lost meanwhile
 
     async def _may(self, details: dict[str, object]) -> bool:
+        self._tries += 1
+        if self._tries > _MOST_TRIES:
+            return False
         self._details = details  # the last one that is proven is the one that holds
         try:
             await self._daemon.login(self._connection, asks=True, **details)
@@ -168,6 +176,10 @@ class Process:
             return False
         self._sources[number], self._connections[number] = source, connection
         return True
+
+    def has(self, number: int) -> bool:
+        """Return True while a connection of the port is open."""
+        return number in self._sources
 
     def leave(self, number: int) -> None:
         """Forget a connection of the port."""

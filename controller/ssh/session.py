@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.ssh import frames
+from controller.ssh.command import passed_environment
 from controller.ssh.daemon_side import DaemonSide, Opened, Refused
 from controller.ssh.library import asyncssh
 
@@ -198,7 +199,7 @@ class Session(asyncssh.SSHServerSession[bytes]):
             self._fail(str(error))
 
     def _request(self) -> dict[str, object]:
-        variables = dict(self._channel.get_environment())
+        variables = passed_environment(self._channel.get_environment())
         if self._terminal is not None:
             variables["TERM"] = self._term
         return {"command": self._command, "env": variables, "terminal": self._terminal}

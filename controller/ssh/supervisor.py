@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from controller.kinds.access.access import Caller
-from controller.ports import Meter, StreamError
+from controller.ports import Meter
 from controller.processes.channel import ChannelClosed, Message
 from controller.processes.child import Child
 from controller.service import errors
@@ -23,6 +23,8 @@ from controller.ssh.keys import Keys
 
 MODULE, NAME = "controller.ssh.process", "ssh front"
 _READY_SECONDS, _RETRY_SECONDS = 15.0, 5.0
+_MOST_LOGINS = 32  # at once
+_LOOK_SECONDS = 2.0
 _SIGNALS = frozenset(
     ("ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT", "SEGV", "TERM", "USR1", "USR2")
 )
@@ -50,10 +52,11 @@ class Supervisor:
         self._parts, self._opener = parts, Opener(parts.work)
         self._lock = threading.Condition()
         self._child: Child | None = None
-        self._ready = self._stopping = False
+        self._ready = self._stopping = self._looks = False
         self._connections: dict[int, Connection] = {}
         self._number = 0
         self._pause = threading.Event()
+        self._logins = threading.BoundedSemaphore(_MOST_LOGINS)
 
     def start(self) -> None:
         """Serve the port, if there is one. Raises ServiceUnavailable."""
@@ -191,7 +194,12 @@ class Supervisor:
                 self._lock.notify_all()
             return
         if type_ == "login":
-            threading.Thread(target=self._login, args=(child, message), name="ssh login", daemon=True).start()
+            if self._logins.acquire(blocking=False):
+                threading.Thread(target=self._login, args=(child, message), name="ssh login", daemon=True).start()
+            else:  # anybody may try
+                busy = {"type": "answer", "number": int(message["number"]), "message": "too many logins at once"}
+                with suppress(ChannelClosed):
+                    child.send(busy)
             return
         connection = self._connections.get(int(message["connection"]))
         if connection is None:  # it has ended meanwhile
@@ -208,9 +216,10 @@ class Supervisor:
 
                 self._opener.open(connection, number, message, answer)
             case "closed":
-                threading.Thread(target=connection.release, args=(int(message["number"]),), daemon=True).start()
+                if int(message["number"]) in connection.channels:
+                    threading.Thread(target=connection.release, args=(int(message["number"]),), daemon=True).start()
             case "resize" | "signal":
-                threading.Thread(target=_control, args=(connection, message), daemon=True).start()
+                _control(connection, message)
             case "ended":
                 threading.Thread(target=self._drop_connection, args=(int(message["connection"]),), daemon=True).start()
 
@@ -224,12 +233,31 @@ class Supervisor:
             login, fingerprint = self._parts.gate.login(message)
             if not message["asks"]:
                 self._parts.meter.count("paddock_ssh_connections_total")
-                leave = self._parts.gate.follow(login, lambda: self._end(connection))
-                self._connections[connection] = Connection(login, leave, fingerprint=fingerprint)
+                self._follow(connection, login, fingerprint)
         except errors.ServiceError as error:
             answer["message"] = str(error)
+        finally:
+            self._logins.release()
         with suppress(ChannelClosed):
             child.send(answer)
+
+    def _follow(self, number: int, login: SshLogin, fingerprint: str) -> None:
+        """Note a connection of the port. It ends with its caller's token, also with one that has ended just now."""
+        connection = self._connections[number] = Connection(login, lambda: None, fingerprint=fingerprint)
+        leave = connection.over = self._parts.gate.follow(login, lambda: self._end(number))
+        if number not in self._connections:
+            leave()
+        with self._lock:
+            if not self._looks:
+                self._looks = True
+                threading.Thread(target=self._look, name="ssh tokens", daemon=True).start()
+
+    def _look(self) -> None:
+        """Notice tokens that other daemons revoke."""
+        expirations = self._parts.gate.expirations
+        while not self._pause.wait(_LOOK_SECONDS):
+            if any(connection.login.caller for connection in list(self._connections.values())) and expirations.is_due():
+                expirations.look()
 
 
 def _control(connection: Connection, message: Message) -> None:
@@ -237,8 +265,7 @@ def _control(connection: Connection, message: Message) -> None:
     channel = connection.channels.get(int(message["number"]))
     if channel is None:
         return
-    with suppress(StreamError, ValueError):
-        if message["type"] == "resize":
-            channel.resize(int(message["rows"]), int(message["columns"]))
-        elif channel.control is not None and message["name"] in _SIGNALS:
-            channel.control.signal(str(message["name"]))
+    if message["type"] == "resize":
+        channel.resize(int(message["rows"]), int(message["columns"]))
+    elif message["name"] in _SIGNALS:
+        channel.signal(str(message["name"]))

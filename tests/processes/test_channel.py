@@ -2,10 +2,12 @@
 
 import os
 import socket
+import threading
 
 import pytest
 
 from controller.processes.channel import Channel, ChannelClosed
+from controller.processes.child import Child, Message
 
 
 def test_a_message_arrives_with_its_descriptors() -> None:
@@ -32,3 +34,16 @@ def test_a_damaged_message_closes_the_channel(damaged: bytes) -> None:
     with pytest.raises(ChannelClosed):
         channel.receive()
     channel.close()
+
+
+def test_a_message_that_fails_ends_the_process() -> None:
+    ended = threading.Event()
+
+    def take(_child: Child, _message: Message) -> None:
+        raise RuntimeError("can't start new thread")
+
+    child = Child("tests.processes.talker", "talker", take, lambda _: ended.set())
+    try:
+        assert ended.wait(20)
+    finally:
+        child.stop()

@@ -64,6 +64,16 @@ def test_failures_of_an_address_are_bounded() -> None:
     failures.check("10.0.0.1")
 
 
+def test_offered_keys_count_a_little() -> None:
+    failures = Failures(lambda: 0.0)
+    for _ in range(300):
+        failures.check("10.0.0.1")
+        failures.add("10.0.0.1", 1 / 15)
+    failures.add("10.0.0.1", 1 / 15)
+    with pytest.raises(errors.TooManyRequests):
+        failures.check("10.0.0.1")
+
+
 def test_the_host_key_stays(tmp_path: Path) -> None:
     file = tmp_path / "ssh/host_key"
     first = host_key(file)
