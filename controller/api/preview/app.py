@@ -24,6 +24,7 @@ from controller.api.streams.proxy import ProxiedResponse, relay_websocket
 from controller.kinds.runtime.preview import (
     COOKIE,
     HEADER,
+    MARK,
     PARAMETER,
     PreviewTarget,
     PreviewToken,
@@ -42,6 +43,7 @@ from controller.service.sandbox.streams import SandboxStreams
 _STALL_SECONDS = 60.0
 _WAKE_SECONDS, _WAKE_PAUSE_SECONDS = 20.0, 0.25
 _CHECK_SECONDS = 2.0  # how late an open stream notices that its link has ended
+_MARK_SECONDS = 400 * 86_400  # browsers keep no cookie longer
 _SIBLINGS = ("same-site", "cross-site")
 _log = structlog.get_logger("paddock.api")
 
@@ -112,7 +114,7 @@ class PreviewApp:
         if link is not None:
             link.pause_seconds = _STALL_SECONDS
         opened = await self._opened(allowed.target)
-        await run_in_threadpool(self._previews.first_use, allowed.target, allowed.uid, allowed.token)
+        self._previews.record_use(allowed.target, allowed.token)
         return _Relay(self, allowed, opened, self._request(scope, allowed.target))
 
     def _label(self, headers: Headers) -> str:
@@ -134,14 +136,17 @@ class PreviewApp:
         target = _target(label, token)
         uid = await run_in_threadpool(self._previews.check, "link", token, target)
         cookie = await run_in_threadpool(self._previews.cookie, token, target, uid)
-        is_first = await run_in_threadpool(self._previews.first_use, target, uid, token)
+        mark = await run_in_threadpool(self._previews.mark, uid)
+        self._previews.record_use(target, token)
         path = scope["raw_path"].decode("latin-1") or "/"
         answer = RedirectResponse("/" + path.lstrip("/") + (f"?{rest}" if rest else ""), 303)
         left = max(1, token.expires - int(time.time()))
-        answer.headers["set-cookie"] = f"{COOKIE}={cookie}; Path=/; Max-Age={left}; Secure; HttpOnly; SameSite=Lax"
+        for name, value, seconds in ((COOKIE, cookie, left), (MARK, mark, _MARK_SECONDS)):
+            attributes = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax"
+            answer.headers.append("set-cookie", f"{name}={value}; {attributes}")
         answer.headers["referrer-policy"] = "no-referrer"
         answer.headers["cache-control"] = "no-store"
-        if is_first:  # what an earlier sandbox of this name left in the browser, such as a service worker
+        if cookies_of(scope["headers"], MARK) != [mark]:  # this browser may have data of an earlier sandbox of the name
             answer.headers["clear-site-data"] = '"cache", "storage"'
         return answer
 

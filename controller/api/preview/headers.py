@@ -4,12 +4,12 @@ import re
 from dataclasses import dataclass
 
 from controller.api.streams.proxy import HOP, Headers, ProgramRequest, end_to_end_headers
-from controller.kinds.runtime.preview import COOKIE, HEADER
+from controller.kinds.runtime.preview import COOKIE, HEADER, MARK
 
 _NEVER_IN = HOP | {b"host", b"expect", b"forwarded", HEADER.encode()}
 _NEVER_OUT = HOP | {b"alt-svc", b"nel", b"public-key-pins", b"report-to", b"strict-transport-security"}
 _DOMAIN_OF_COOKIE = re.compile(rb";\s*domain\s*=", re.IGNORECASE)
-_COOKIE = COOKIE.encode()
+_COOKIES = (COOKIE.encode(), MARK.encode())
 _LOCAL = rb"https?://(?:localhost|127\.0\.0\.1|\[::1\]):%d(?=[/?#]|\Z)"
 _ADDED = ((b"origin-agent-cluster", b"?1"), (b"x-robots-tag", b"noindex"))
 _CORP = b"cross-origin-resource-policy"
@@ -69,10 +69,10 @@ def without_cookie(value: bytes) -> bytes:
     return b"; ".join(part for part in _parts(value) if not _is_ours(part))
 
 
-def cookies_of(headers: Headers) -> list[str]:
-    """Return the values of our cookie; a browser sends one."""
-    parts = (part for name, value in headers if name == b"cookie" for part in _parts(value))
-    return [part.partition(b"=")[2].strip().decode("latin-1") for part in parts if _is_ours(part)]
+def cookies_of(headers: Headers, name: str = COOKIE) -> list[str]:
+    """Return the values of a cookie of ours; a browser sends one."""
+    parts = (part for header, value in headers if header == b"cookie" for part in _parts(value))
+    return [part.partition(b"=")[2].strip().decode("latin-1") for part in parts if _name_of(part) == name.encode()]
 
 
 def _parts(value: bytes) -> list[bytes]:
@@ -80,4 +80,8 @@ def _parts(value: bytes) -> list[bytes]:
 
 
 def _is_ours(cookie: bytes) -> bool:
-    return cookie.partition(b"=")[0].strip() == _COOKIE
+    return _name_of(cookie) in _COOKIES
+
+
+def _name_of(cookie: bytes) -> bytes:
+    return cookie.partition(b"=")[0].strip()

@@ -11,6 +11,7 @@ from controller.kinds.runtime.agent import PORT as AGENT_PORT
 from controller.kinds.runtime.models import PORT as MODELS_PORT
 
 PARAMETER, COOKIE, HEADER = "paddock-preview", "__Host-paddock-preview", "x-paddock-preview-token"
+MARK = "__Host-paddock-preview-of"  # cookie that says which sandbox a browser's data of a host name are of
 MOST_SECONDS, DEFAULT_SECONDS = 7 * 86_400, 8 * 3_600
 Purpose = Literal["link", "cookie"]
 _NAME = r"[a-z0-9](?:[a-z0-9]|-(?!-))*"

@@ -4,7 +4,6 @@ A link ends with its expiry, with the sandbox, with its maker's token, and when 
 The key of their signatures lies in the state folder, not in the store.
 """
 
-import contextlib
 import hmac
 import json
 import os
@@ -27,7 +26,7 @@ from controller.kinds.runtime.preview import (
     sign,
 )
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.ports import Clock, StoreError, Tokens
+from controller.ports import Clock, Tokens
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder
@@ -35,7 +34,6 @@ from controller.service.objects.objects import Objects
 
 _KEY_BYTES = 32
 _MOST_USED = 4096
-_MOST_SANDBOXES = 20_000
 _USER_OF_HOST = "-"
 
 
@@ -93,10 +91,11 @@ class Previews:
     def void(self, namespace: str, name: str) -> None:
         """End all links of a sandbox. Raises ServiceError."""
         uid = self._objects.get(SANDBOX, namespace, name).uid
+        uids = {obj.uid for obj in self._objects.list(SANDBOX).objects} | {uid}
         with self._lock:
             state = self._state()
-            state[uid] = {**state.get(uid, {}), "counter": self._counter_of(state, uid) + 1}
-            self._save(state)
+            state[uid] = {"counter": self._counter_of(state, uid) + 1}
+            self._save({uid: entry for uid, entry in state.items() if uid in uids})
 
     def check(self, purpose: Purpose, token: PreviewToken, target: PreviewTarget) -> str:
         """Return the uid of the sandbox that the token is of. Raises Unauthorized for one that does not hold."""
@@ -124,22 +123,20 @@ class Previews:
         """Return the cookie's value for a checked link; it ends with the link."""
         return sign(self._signing_key(), "cookie", target, uid, self._counter(uid), token.expires, token.maker)
 
-    def first_use(self, target: PreviewTarget, uid: str, token: PreviewToken) -> bool:
-        """Record the first use of a link. Return True if no browser has used any of this sandbox's so far."""
-        if token.mac not in self._used:
+    def mark(self, uid: str) -> str:
+        """Return a text that stands for a sandbox, and that no program in another one can guess."""
+        return hmac.new(self._signing_key(), f"preview of {uid}".encode(), "sha256").hexdigest()[:32]
+
+    def record_use(self, target: PreviewTarget, token: PreviewToken) -> None:
+        """Record the first use of a link, without blocking."""
+        with self._lock:
+            if token.mac in self._used:
+                return
             if len(self._used) >= _MOST_USED:
                 self._used.clear()
             self._used.add(token.mac)
-            ask = AccessRequest("use", SANDBOX.name, target.namespace, target.name, "preview")
-            with contextlib.suppress(StoreError):
-                self._recorder.record_end(ask, {"via": "preview", "port": target.port})
-        with self._lock:
-            state = self._state()
-            is_first = not state.get(uid, {}).get("used", False)
-            if is_first:
-                state[uid] = {**state.get(uid, {}), "used": True}
-                self._save(state)
-        return is_first
+        ask = AccessRequest("use", SANDBOX.name, target.namespace, target.name, "preview")
+        self._recorder.record_end(ask, {"via": "preview", "port": target.port})
 
     def _signing_key(self) -> bytes:
         with self._lock:
@@ -160,7 +157,7 @@ class Previews:
         return int(state.get(uid, {}).get("counter", 0))
 
     def _state(self) -> dict[str, dict[str, Any]]:
-        """Return what is kept by uid: a counter that voids links, and if any was used."""
+        """Return what is kept by uid: a counter that voids links."""
         try:
             state: dict[str, dict[str, Any]] = json.loads((self._folder / "links.json").read_text())
         except FileNotFoundError:
@@ -172,8 +169,6 @@ class Previews:
 
     def _save(self, state: dict[str, dict[str, Any]]) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        while len(state) > _MOST_SANDBOXES:  # the oldest are of sandboxes that are long gone
-            state.pop(next(iter(state)))
         _write(self._folder / "links.json", json.dumps(state).encode())
 
 
