@@ -25,11 +25,13 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access.authenticate import Identify
 from controller.service.errors import ServiceError
+from controller.service.objects.objects import Objects
 from controller.service.sandbox.locations import Locations
 from controller.service.services import Services
 from controller.store.sql_store import SqlStore
 
 _SECRETS = (b"x-api-key", b"x-access-token", b"e2b-traffic-access-token", b"e2b-sandbox-id", b"e2b-sandbox-port")
+_LABEL, _ON_TIMEOUT = "paddock.e2b", "paddock.e2b/on-timeout"  # e2b.metadata's, which is not imported for them
 _STREAMED_PATHS = ("/files", "/process.Process/StreamInput")
 MOST_BODY_BYTES = 1 << 30  # each call has a bound of its own, in the words of its form
 _OUTPUT_PATHS = ("/process.Process/Start", "/process.Process/Connect", "/execute")
@@ -53,6 +55,7 @@ def start_e2b(core: Core, services: Services, store: SqlStore, load: LoadLimits,
         key=key,
         stall_seconds=settings.transfer_stall_seconds,
         share=settings.caller_share,
+        is_needed=lambda: (settings.state_dir / "e2b").exists() and has_time_outs(services.objects),
     )
     try:
         server.start()
@@ -63,6 +66,12 @@ def start_e2b(core: Core, services: Services, store: SqlStore, load: LoadLimits,
         return ""
     core.undo.callback(server.stop)
     return server.url
+
+
+def has_time_outs(objects: Objects) -> bool:
+    """Return True if a stored sandbox is to be paused at a time, which this protocol's package does."""
+    stored = objects.list(SANDBOX, labels=f"{_LABEL}=true").objects
+    return any(obj.annotations.get(_ON_TIMEOUT, "kill") != "kill" for obj in stored)
 
 
 def _application(

@@ -102,7 +102,6 @@ class E2BApp:
         return Router(routes, redirect_slashes=False, default=_unknown)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._control.deadlines.begin()
         headers, source = Headers(scope=scope), f"tcp {scope['client'][0]}" if scope.get("client") else ""
         try:
             destination = named_by(headers, scope["path"], self._parts.rules.domain)

@@ -1,9 +1,10 @@
 """Time-outs that pause a sandbox. Those that delete one are the reconcile loop's (`activeDeadlineSeconds`).
 
-They are looked at once a second, from the first request of this protocol on.
+They are looked at once a second, on a thread, as long as there are any.
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -21,37 +22,57 @@ Pause = Callable[[str, str, str, float], Awaitable[None]]  # namespace, name, ui
 
 
 class Deadlines:
-    """Pauses sandboxes at their time. For one event loop."""
+    """Pauses sandboxes at their time. Thread-safe."""
 
     def __init__(self, clock: Clock, pause: Pause) -> None:
         self._clock, self._pause = clock, pause
+        self._lock = threading.Lock()
         self._due: dict[str, tuple[float, str, str]] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._runs = False
 
     def follow(self, obj: StoredObject) -> None:
-        """Note the time-out of a sandbox, new or changed. On the event loop, or before it runs."""
+        """Note the time-out of a sandbox, new or changed."""
         ends = metadata.seconds_in(obj, metadata.ENDS)
-        if ends is None or obj.annotations.get(metadata.ON_TIMEOUT, "kill") == "kill":
-            self._due.pop(obj.uid, None)
-        else:
+        with self._lock:
+            if ends is None or obj.annotations.get(metadata.ON_TIMEOUT, "kill") == "kill":
+                self._due.pop(obj.uid, None)
+                return
             self._due[obj.uid] = ends, obj.namespace, obj.name
-
-    def begin(self) -> None:
-        """Look from now on; called by each request."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._look())
+            if self._runs:
+                return
+            self._runs = True
+        threading.Thread(target=asyncio.run, args=(self._look(),), name="e2b-deadlines", daemon=True).start()
 
     async def _look(self) -> None:
-        while True:
+        while uids := self._uids():
             now = self._clock.now()
-            for uid, (ends, namespace, name) in list(self._due.items()):
-                if ends > now:
-                    continue
-                del self._due[uid]
-                try:
-                    with acting(None):
-                        await self._pause(namespace, name, uid, now)
-                except ServiceError as error:
-                    _log.warning("sandbox not paused at its time", sandbox=f"{namespace}/{name}", why=str(error))
-                    self._due[uid] = now + _AGAIN_SECONDS, namespace, name
+            for uid in uids:
+                await self._look_at(uid, now)
             await asyncio.sleep(_POLL_SECONDS)
+
+    def _uids(self) -> list[str]:
+        """Return whose time is to be looked at; none: the thread ends."""
+        with self._lock:
+            self._runs = bool(self._due)
+            return list(self._due)
+
+    async def _look_at(self, uid: str, now: float) -> None:
+        """Pause a sandbox if its time has passed."""
+        with self._lock:
+            ends, namespace, name = self._due.get(uid, (now + 1.0, "", ""))
+            if ends > now:
+                return
+            del self._due[uid]
+        try:
+            with acting(None):
+                await self._pause(namespace, name, uid, now)
+        except Exception as error:  # of one sandbox: the others have their time too
+            expected = isinstance(error, ServiceError)
+            _log.warning(
+                "sandbox not paused at its time",
+                sandbox=f"{namespace}/{name}",
+                why=str(error),
+                exc_info=None if expected else error,
+            )
+            with self._lock:
+                self._due.setdefault(uid, (now + _AGAIN_SECONDS, namespace, name))

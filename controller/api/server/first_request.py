@@ -35,11 +35,15 @@ class FirstRequestServer:
         key: Path | None = None,
         stall_seconds: float = STALL_SECONDS,
         share: float = SHARE,
+        is_needed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`setting` names the address in messages. Without a certificate it must be of the loopback."""
+        """`setting` names the address in messages. Without a certificate it must be of the loopback.
+
+        `is_needed` is asked once, on the waiting thread: True if the application is built without a connection.
+        """
         self._make, self._address, self._setting = make, address, setting
         self._cert, self._key = cert, key
-        self._stall_seconds, self._share = stall_seconds, share
+        self._stall_seconds, self._share, self._is_needed = stall_seconds, share, is_needed
         self._wake: socket.socket | None = None
         self._waking: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -79,6 +83,11 @@ class FirstRequestServer:
 
     def _wait(self, listening: socket.socket, wake: socket.socket) -> None:
         """Wait for the first connection, then serve it and all others. If that fails, the next one tries again."""
+        try:
+            if self._is_needed():
+                self._serve(listening)
+        except Exception:
+            _log.exception("listener not ready before its first connection", setting=self._setting)
         while self._serving is None:
             readable, _, _ = select.select([listening, wake], [], [])
             if wake in readable:
