@@ -1,5 +1,7 @@
 """The ASGI application of E2B's protocol. Building it reads the key and the stored sandboxes: not on an event loop."""
 
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -64,6 +66,7 @@ _TARGET, _PARSING, _PORT = "paddock.e2b", "paddock.e2b.parsing", "paddock.e2b.po
 _STREAM_TYPE, _UNARY_TYPE = "application/connect+json", "application/json"
 _KEEPALIVE_SECONDS = 90.0
 _MOST_SECONDS = 1e7
+_SWEEP_SECONDS = 3600.0
 _NOT_FOR_CALLERS = (AGENT_PORT, MODELS_PORT)
 _log = structlog.get_logger("paddock.e2b")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -80,7 +83,9 @@ class E2BApp:
         directory = Directory(parts.services.objects)
         self._identity = Identity(parts, AccessTokens(load_key(parts.rules.folder)), directory)
         variables = Variables(parts.rules.folder / "envs")
-        variables.keep_only(directory.uids())
+        sweep = partial(variables.keep_only, directory.stored_uids)
+        sweep()
+        threading.Thread(target=_hourly, args=(sweep,), name="e2b-sweep", daemon=True).start()
         files = FileWork(parts)
         rules = parts.services.sandbox_streams.rules
         self._control = Control(parts, self._identity, variables)
@@ -318,6 +323,16 @@ class E2BApp:
     async def _refusal(self, call: Call, request: Request) -> Response:
         del request
         raise errors.NotOffered(call.difference)
+
+
+def _hourly(sweep: Callable[[], None]) -> None:
+    """Forget what is kept of sandboxes that have ended: nobody says so."""
+    while True:
+        time.sleep(_SWEEP_SECONDS)
+        try:
+            sweep()
+        except (ServiceError, OSError) as error:
+            _log.warning("what is kept of ended sandboxes not removed", why=str(error))
 
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,7 +1,7 @@
 """Sandboxes of this protocol by their uids, and which callers were given access to them."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from controller.e2b.metadata import LABEL, TOKEN
 from controller.e2b.signature import Access
@@ -44,7 +44,7 @@ class Directory:
         except NotFound:
             obj = None
         if obj is None or obj.uid != uid:
-            self._forget(uid)
+            self._forget((uid,))
             return None
         return obj
 
@@ -53,13 +53,17 @@ class Directory:
         with self._lock:
             return tuple(self._accesses)
 
-    def uids(self) -> frozenset[str]:
-        """Return the uids of all sandboxes that are known."""
+    def stored_uids(self) -> frozenset[str]:
+        """Return the uids of all stored sandboxes, and forget those that are gone. Raises ServiceUnavailable."""
         with self._lock:
-            return frozenset(self._places)
+            known = set(self._places)  # before the look: what is new since is not gone
+        stored = frozenset(obj.uid for obj in self._objects.list(SANDBOX).objects)
+        self._forget(known - stored)
+        return stored
 
-    def _forget(self, uid: str) -> None:
+    def _forget(self, uids: Collection[str]) -> None:
         with self._lock:
-            self._places.pop(uid, None)
-            for access in [access for access in self._accesses if access.uid == uid]:
+            for uid in uids:
+                self._places.pop(uid, None)
+            for access in [access for access in self._accesses if access.uid in uids]:
                 del self._accesses[access]

@@ -6,7 +6,7 @@ Programs put keys of other services there, which must not appear in `docker insp
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -57,11 +57,13 @@ class Variables:
             self._cache.pop(uid, None)
         self._path(uid).unlink(missing_ok=True)
 
-    def keep_only(self, uids: frozenset[str]) -> None:
-        """Remove the variables of all other sandboxes."""
-        for path in self._folder.iterdir() if self._folder.is_dir() else ():
-            if path.stem not in uids:
-                path.unlink(missing_ok=True)
+    def keep_only(self, uids: Callable[[], frozenset[str]]) -> None:
+        """Remove the variables of all other sandboxes. `uids` is called after the look at what is there."""
+        paths = list(self._folder.iterdir()) if self._folder.is_dir() else []
+        stored = uids()
+        for path in paths:
+            if path.stem not in stored:
+                self.forget(path.stem)
 
     def _path(self, uid: str) -> Path:
         return self._folder / f"{uid}.json"

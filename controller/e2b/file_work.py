@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
 from controller.e2b.parts import Parts
 from controller.e2b.workplace import Workplace
+from controller.kinds.access.access import Verb
 from controller.kinds.runtime.files import READ_OPERATIONS, FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.sandbox.files import Work
@@ -30,29 +30,35 @@ class FileWork:
         return await anyio.to_thread.run_sync(do, *arguments, abandon_on_cancel=True, limiter=self._limiter)
 
     @asynccontextmanager
-    async def opened(self, place: Workplace, request: FileRequest) -> AsyncIterator[Work]:
+    async def opened(self, place: Workplace, request: FileRequest, *, again: bool = False) -> AsyncIterator[Work]:
         """Begin an operation, and close it at the end. Raises ServiceError."""
-        work = await self.begin(place, request)
+        work = await self.begin(place, request, again=again)
         try:
             yield work
         finally:
             await self.close(work)
 
-    async def begin(self, place: Workplace, request: FileRequest) -> Work:
-        """Begin an operation, which the caller closes. Raises ServiceError."""
-        reads = request.op in READ_OPERATIONS
-        use = partial(self._parts.use, place.namespace, place.name, _SUB.get(request.op, "files"))
+    async def begin(self, place: Workplace, request: FileRequest, *, again: bool = False) -> Work:
+        """Begin an operation, which the caller closes. `again`: as part of a use that is recorded.
+
+        Raises ServiceError.
+        """
+        verb: Verb = "get" if request.op in READ_OPERATIONS else "use"
+        sub = _SUB.get(request.op, "files")
 
         def begin() -> Work:
-            use("get" if reads else "use")
+            if again:
+                self._parts.require(verb, place.namespace, place.name, sub)
+            else:
+                self._parts.use(place.namespace, place.name, sub, verb)
             return self.files.begin(SANDBOX, place.namespace, place.name, request)
 
         # Not abandoned by a client that leaves: nobody would close the work, and its slot were lost for good.
         return await anyio.to_thread.run_sync(begin, limiter=self._limiter)
 
-    async def result(self, place: Workplace, request: FileRequest) -> dict[str, Any]:
+    async def result(self, place: Workplace, request: FileRequest, *, again: bool = False) -> dict[str, Any]:
         """Return the result of an operation without data. Raises ServiceError."""
-        async with self.opened(place, request) as work:
+        async with self.opened(place, request, again=again) as work:
             return await self.run(work.result)
 
     async def close(self, work: Work) -> None:

@@ -36,11 +36,14 @@ class FilesystemCalls:
         items = await self.items(place, path, depth)
         return {"entries": [entry(posixpath.join(path, item["name"]), item) for item in items]}
 
-    async def items(self, place: Workplace, path: str, depth: int) -> list[dict[str, Any]]:
-        """Return what is below a folder, by relative names. Raises ServiceError."""
+    async def items(self, place: Workplace, path: str, depth: int, *, again: bool = False) -> list[dict[str, Any]]:
+        """Return what is below a folder, by relative names. `again`: for a use that is recorded already.
+
+        Raises ServiceError.
+        """
         request = FileRequest("list", path, limit=MOST_ENTRIES, depth=depth)
         try:
-            listed = await self._files.result(place, request)
+            listed = await self._files.result(place, request, again=again)
         except Conflict as error:
             if kind_of(error) == "NotAFolder":
                 raise BadRequest(f"{path} is not a directory") from error

@@ -143,7 +143,7 @@ class ProcessCalls:
         if process.stdin is None:
             raise Conflict("the process was started without stdin; start it with stdin=True")
         if data:
-            await on_thread(process.stdin.put, data)
+            await process.stdin.put(data)
 
     async def stream_input(self, place: Workplace, messages: AsyncIterator[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Write a stream of input: first `start` with the process, then `data`."""

@@ -25,7 +25,7 @@ from controller.service.sandbox.activity import TrackedStream
 _AHEAD_BYTES = 256 << 10  # read ahead of a slow reader; then the command waits
 _POLL_SECONDS = 5.0
 _MOST_READERS = 16  # of one command
-_STDIN_PIECES, _STDIN_SECONDS = 16, 30.0
+_STDIN_PIECES, _STDIN_SECONDS, _STDIN_POLL_SECONDS = 16, 30.0, 0.01
 _FIRST_PID = 1 << 16
 _BEGIN_SECONDS = 1.0
 _MOST_ENDED, _JUST_SECONDS = 1000, 5.0
@@ -46,14 +46,20 @@ class Stdin:
         self._pieces: queue.Queue[bytes | None] = queue.Queue(_STDIN_PIECES)
         self._closed = False
 
-    def put(self, data: bytes) -> None:
-        """Add a piece; blocks while the command does not read. Raises Conflict."""
-        if self._closed:
-            raise Conflict("the stdin of this process is closed")
-        try:
-            self._pieces.put(data, timeout=_STDIN_SECONDS)
-        except queue.Full:
-            raise Conflict(f"the process has read nothing of its stdin for {_STDIN_SECONDS:g} s") from None
+    async def put(self, data: bytes) -> None:
+        """Add a piece; waits while the command does not read, on no thread. Raises Conflict."""
+        until = time.monotonic() + _STDIN_SECONDS
+        while not self._closed:
+            try:
+                self._pieces.put_nowait(data)
+            except queue.Full:
+                if time.monotonic() >= until:
+                    message = f"the process has read nothing of its stdin for {_STDIN_SECONDS:g} s"
+                    raise Conflict(message) from None
+                await asyncio.sleep(_STDIN_POLL_SECONDS)
+            else:
+                return
+        raise Conflict("the stdin of this process is closed")
 
     def close(self) -> None:
         """End the input."""

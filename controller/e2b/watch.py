@@ -5,7 +5,7 @@ import posixpath
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,10 @@ POLL_SECONDS = 0.25
 _DEPTH = 64
 _MOST_OF_ONE, _MOST = 32, 1024
 _UNUSED_SECONDS = 3600.0
-Listing = Mapping[str, Mapping[str, Any]]
+_MOST_NAMES_OF_ONE, _MOST_NAMES = 50_000, 500_000  # that watchers remember
+Look = tuple[Any, ...]  # type, size, time, link and mode of a file
+Listing = Mapping[str, Look]
+_MODE = -1
 
 
 @dataclass(slots=True)
@@ -72,12 +75,22 @@ class WatchCalls:
     async def create_watcher(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Create a watcher, whose events the client asks for. Raises ServiceError."""
         self._forget_unused()
-        of_one = [id_ for id_, watcher in self._watchers.items() if watcher.uid == place.obj.uid]
+        self._refuse_more(place)
+        watcher = await self._new_watcher(place, message)
+        self._refuse_more(place, len(watcher.listing))
+        id_ = secrets.token_hex(8)
+        self._watchers[id_] = watcher
+        return {"watcherId": id_}
+
+    def _refuse_more(self, place: Workplace, names: int = 0) -> None:
+        """Raise TooManyRequests if there is no room for another watcher of so many names."""
+        of_one = [watcher for watcher in self._watchers.values() if watcher.uid == place.obj.uid]
         if len(of_one) >= _MOST_OF_ONE or len(self._watchers) >= _MOST:
             raise TooManyRequests(f"sandbox {place.name} has {len(of_one)} watchers; stop some of them")
-        id_ = secrets.token_hex(8)
-        self._watchers[id_] = await self._new_watcher(place, message)
-        return {"watcherId": id_}
+        names_of_one = names + sum(len(watcher.listing) for watcher in of_one)
+        names_of_all = names + sum(len(watcher.listing) for watcher in self._watchers.values())
+        if names_of_one > _MOST_NAMES_OF_ONE or names_of_all > _MOST_NAMES:
+            raise TooManyRequests(f"the watched folders of sandbox {place.name} are too large together; stop some")
 
     async def get_watcher_events(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Return the changes since the call before. Raises NotFound."""
@@ -102,20 +115,23 @@ class WatchCalls:
     async def _new_watcher(self, place: Workplace, message: Fields) -> Watcher:
         path = path_of(place, message, "path")
         depth = _DEPTH if message.flag("recursive", False) else 1
-        listing = await self._listing(place, path, depth)
+        listing = looks(await self._filesystem.items(place, path, depth))
         with_entry = message.flag("includeEntry", False)
         return Watcher(place.obj.uid, path, depth, with_entry, listing, time.monotonic())
 
     async def _changes(self, place: Workplace, watcher: Watcher) -> list[dict[str, Any]]:
         """Look at the folder, and return what differs from the last look."""
-        before, after = watcher.listing, await self._listing(place, watcher.path, watcher.depth)
-        watcher.listing = after
+        before = watcher.listing
+        items = {
+            item["name"]: item for item in await self._filesystem.items(place, watcher.path, watcher.depth, again=True)
+        }
+        watcher.listing = after = looks(items.values())
         return [
             {
                 "name": name,
                 "type": type_,
                 **(
-                    {"entry": entry(posixpath.join(watcher.path, name), after[name])}
+                    {"entry": entry(posixpath.join(watcher.path, name), items[name])}
                     if watcher.with_entry and name in after
                     else {}
                 ),
@@ -123,28 +139,28 @@ class WatchCalls:
             for name, type_ in differences(before, after)
         ]
 
-    async def _listing(self, place: Workplace, path: str, depth: int) -> Listing:
-        items = await self._filesystem.items(place, path, depth)
-        return {str(item["name"]): item for item in items}
-
     def _forget_unused(self) -> None:
         oldest = time.monotonic() - _UNUSED_SECONDS
         for id_ in [id_ for id_, watcher in self._watchers.items() if watcher.used_at < oldest]:
             del self._watchers[id_]
 
 
+def looks(items: Iterable[Mapping[str, Any]]) -> Listing:
+    """Return what is remembered of files."""
+    return {
+        str(item["name"]): (item["type"], item["size"], item["modified"], item.get("target"), item["mode"])
+        for item in items
+    }
+
+
 def differences(before: Listing, after: Listing) -> Sequence[tuple[str, str]]:
     """Return the names that were created, removed, or changed, with the type of their event."""
     events = [(name, "EVENT_TYPE_REMOVE") for name in before if name not in after]
-    for name, item in after.items():
+    for name, look in after.items():
         if name not in before:
             events.append((name, "EVENT_TYPE_CREATE"))
-        elif item["type"] != "folder" and _content(before[name]) != _content(item):
+        elif look[0] != "folder" and before[name][:_MODE] != look[:_MODE]:
             events.append((name, "EVENT_TYPE_WRITE"))
-        elif before[name]["mode"] != item["mode"]:
+        elif before[name][_MODE] != look[_MODE]:
             events.append((name, "EVENT_TYPE_CHMOD"))
     return events
-
-
-def _content(item: Mapping[str, Any]) -> tuple[Any, ...]:
-    return item["type"], item["size"], item["modified"], item.get("target")

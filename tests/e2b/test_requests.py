@@ -11,7 +11,7 @@ from controller.e2b.fields import Fields
 from controller.e2b.identity import Destination, check_host, check_user, named_by
 from controller.e2b.metadata import filter_of, matches
 from controller.e2b.network import network_of
-from controller.e2b.watch import differences
+from controller.e2b.watch import Listing, differences, looks
 from controller.kinds.access.access import Caller, Grant
 from controller.service.errors import BadRequest, Misdirected
 
@@ -137,11 +137,14 @@ def test_listings_differ_by_events() -> None:
     def item(**changed: Any) -> dict[str, Any]:
         return {"type": "file", "size": 1, "modified": 1.0, "mode": "0644", **changed}
 
+    def listing(items: dict[str, dict[str, Any]]) -> Listing:
+        return looks({**item, "name": name} for name, item in items.items())
+
     before = {"same": item(), "gone": item(), "grown": item(), "folder": item(type="folder"), "run": item()}
     after = {**before, "new": item(), "grown": item(size=2), "folder": item(type="folder", modified=2.0)}
     after["run"] = item(mode="0755")
     del after["gone"]
-    assert sorted(differences(before, after)) == [
+    assert sorted(differences(listing(before), listing(after))) == [
         ("gone", "EVENT_TYPE_REMOVE"),
         ("grown", "EVENT_TYPE_WRITE"),
         ("new", "EVENT_TYPE_CREATE"),

@@ -11,13 +11,18 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from controller.e2b.app import E2BApp
+from controller.e2b.fields import Fields
 from controller.e2b.file_work import FileWork
+from controller.e2b.filesystem import FilesystemCalls
 from controller.e2b.metadata import LABEL
 from controller.e2b.parts import Parts, Rules, load_key
+from controller.e2b.processes import Stdin
 from controller.e2b.signature import Access, AccessTokens
+from controller.e2b.watch import WatchCalls
 from controller.kinds.access.access import Grant, Token
 from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.files import FileRequest
+from controller.service.errors import Conflict
 from tests.conftest import HandClock
 
 _UID = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -89,3 +94,38 @@ def test_work_of_a_client_that_leaves_is_closed(tmp_path: Path) -> None:
 
     anyio.run(leave)
     assert closed.wait(10)
+
+
+def test_a_watched_folder_is_recorded_once(tmp_path: Path) -> None:
+    recorded: list[str] = []
+    parts = _parts(tmp_path, recorder=SimpleNamespace(used=lambda ask, _: recorded.append(ask.sub)))
+    item = {"name": "a", "type": "file", "size": 1, "modified": 1.0, "mode": "0644"}
+    work = SimpleNamespace(result=lambda: {"items": [item], "truncated": False}, close=lambda: None)
+    parts.services.files.begin = lambda *_: work  # type: ignore[method-assign,assignment,return-value]
+    parts.services.registry = None  # type: ignore[misc,assignment]
+    calls = WatchCalls(FilesystemCalls(FileWork(parts)))
+    place: Any = SimpleNamespace(namespace="default", name="sb", obj=_OBJECT, absolute=str)
+
+    async def watch() -> None:
+        id_ = (await calls.create_watcher(place, Fields({"path": "/"})))["watcherId"]
+        for _ in range(3):
+            await calls.get_watcher_events(place, Fields({"watcherId": id_}))
+
+    asyncio.run(watch())
+    assert recorded == ["files/list"]
+
+
+def test_waiting_input_takes_no_thread() -> None:
+    stdin = Stdin()
+
+    async def fill() -> None:
+        puts = [asyncio.create_task(stdin.put(b"x")) for _ in range(100)]
+        done, _ = await asyncio.wait(puts, timeout=0.05)
+        assert 0 < len(done) < 100
+        before = threading.active_count()
+        stdin.abandon()
+        ended = await asyncio.gather(*puts, return_exceptions=True)
+        assert threading.active_count() <= before
+        assert any(isinstance(end, Conflict) for end in ended)
+
+    asyncio.run(fill())
