@@ -42,6 +42,7 @@ class EventReader:
     def __init__(self, execution: str) -> None:
         self._execution = execution
         self._buffer = bytearray()
+        self._searched = 0  # bytes of it that have no end of a line: a line may come byte by byte
         self._size = 0
         self._started = False
         self.done = False
@@ -53,7 +54,8 @@ class EventReader:
         if self._size > EXECUTION_BYTES:
             raise ValueError(f"over {EXECUTION_BYTES >> 20} MiB for one execution")
         self._buffer += data
-        while (end := self._buffer.find(b"\n")) >= 0:
+        while (end := self._buffer.find(b"\n", self._searched)) >= 0:
+            self._searched = 0
             line = bytes(self._buffer[:end])
             del self._buffer[: end + 1]
             event = self._event(line)
@@ -64,6 +66,7 @@ class EventReader:
                 message = f"{self.dropped} events were dropped by the daemon: they were not of their form"
                 yield ContextEvent("notice", {"text": message})
             yield event
+        self._searched = len(self._buffer)
         if len(self._buffer) > LINE_BYTES:
             raise ValueError("a line without an end")
 

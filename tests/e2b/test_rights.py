@@ -98,7 +98,7 @@ def test_work_of_a_client_that_leaves_is_closed(tmp_path: Path) -> None:
 
 def test_a_watched_folder_is_recorded_once(tmp_path: Path) -> None:
     recorded: list[str] = []
-    parts = _parts(tmp_path, recorder=SimpleNamespace(used=lambda ask, _: recorded.append(ask.sub)))
+    parts = _parts(tmp_path, recorder=SimpleNamespace(record_use=lambda ask, _: recorded.append(ask.sub)))
     item = {"name": "a", "type": "file", "size": 1, "modified": 1.0, "mode": "0644"}
     work = SimpleNamespace(result=lambda: {"items": [item], "truncated": False}, close=lambda: None)
     parts.services.files.begin = lambda *_: work  # type: ignore[method-assign,assignment,return-value]
