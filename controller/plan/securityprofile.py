@@ -21,7 +21,9 @@ _OWN = "own"  # an id of its own
 
 def reconcile_profiles(builder: PlanBuilder) -> None:
     """Add the status of every profile whose stored status differs."""
-    snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
+    snapshot = builder.snapshot
+    policy = builder.policy
+    memo = builder.memo
     key = ProfilesKey(snapshot.profiles, memo.policy)
     if not snapshot.profiles or memo.profiles == key:
         return

@@ -72,7 +72,9 @@ class CapacityLedger:
         total = amount_of(claim.total, 1) + amount_of(claim.beside.total)
         base = amount_of(claim.base, int(claim.seated)) + amount_of(claim.beside.base)
         namespace_bounds = self.bounds.get(namespace, ()) if namespace != HOST else ()
-        message, lacking, never = [], [], not claim.holds_up
+        message = []
+        lacking = []
+        never = not claim.holds_up
         lacking_resources: list[tuple[QuotaBound, str]] = []
         for bound in (*self._of_pools.get(of, ()), *namespace_bounds, *self.bounds[HOST]):
             verdict = judge(bound, self.usage(bound.namespace), total, base)

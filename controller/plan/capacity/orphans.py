@@ -84,7 +84,9 @@ def is_proven(container: Container) -> bool:
 
 
 def _strays(snapshot: Snapshot) -> Iterator[Container]:
-    observed, instances, sandboxes = snapshot.observed.containers, snapshot.instances, snapshot.sandboxes
+    observed = snapshot.observed.containers
+    instances = snapshot.instances
+    sandboxes = snapshot.sandboxes
     unknown = [uid for uid in observed if uid not in sandboxes and uid not in instances]
     if not unknown:
         return

@@ -324,7 +324,9 @@ def _placement_of(
     box: Sandbox, policy: Policy, binding: int, host: str, images: ImagePlaces = NO_IMAGES
 ) -> Placement | None:
     """Return the placement that the sandbox needs; None if that can't be told."""
-    spec, template, obj = box.spec, box.template, box.obj
+    spec = box.spec
+    template = box.template
+    obj = box.obj
     if spec is None or template is None:
         return None
     running = not host or not _rests(box)

@@ -120,7 +120,9 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
     if isinstance(outcome, Waiting):
         delay, terminal = outcome.after_seconds, False
     elif isinstance(outcome, Terminal):
-        count, delay, terminal = count + 1, 0.0, True
+        count = count + 1
+        delay = 0.0
+        terminal = True
     elif (image := missing_image(action, outcome)) and not any(
         isinstance(action, PullImage) for action, _ in result.done
     ):

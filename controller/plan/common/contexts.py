@@ -110,7 +110,9 @@ def rendered_with(
     sandbox: Sandbox, policy: Policy, memo: Memo, memory: InstanceState
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     """Return the sandbox's whole configuration, or None and the refusals."""
-    obj, hostname, user_id = sandbox.obj, memory.hostname, memory.user_id
+    obj = sandbox.obj
+    hostname = memory.hostname
+    user_id = memory.user_id
     stored = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template
     if (

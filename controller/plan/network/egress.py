@@ -262,7 +262,9 @@ def _misnamed(container: Container, sealed_network: Sealed) -> bool:
 
 def _keep_proxy(context: ReconcileContext, decision: Decision, sealed_network: Sealed) -> Decision:
     """Return the decision with missing parts of the egress path before the sandbox's own actions."""
-    until, why, network = _pause(context), _differs(context, sealed_network), context.network
+    until = _pause(context)
+    why = _differs(context, sealed_network)
+    network = context.network
     actions = [_plugged(action, context) for action in decision.actions]
     # Removals come first: a network is recreated only with nothing attached to it.
     ends = [at for at, action in enumerate(actions, 1) if isinstance(action, RemoveContainer)]
@@ -322,7 +324,9 @@ def _pause(context: ReconcileContext) -> float | None:
 
 def _new_egress(context: ReconcileContext, sealed_network: Sealed, why: str) -> list[Action]:
     """Return the actions that start an egress container, on its uplink first: that is its default route."""
-    uid, config, network = egress_uid(context.obj.uid), sealed_network.egress, context.network
+    uid = egress_uid(context.obj.uid)
+    config = sealed_network.egress
+    network = context.network
     actions: list[Action] = []
     if network.uplink is None or not network.uplink.is_linked:
         actions.append(_ensure(context, policy.uplink(network.range), "", "uplink"))

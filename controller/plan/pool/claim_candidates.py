@@ -159,7 +159,9 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
 
 def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
     """Yield the fields in which the sandbox's container differs from the pool's, other than those changed in place."""
-    spec, template, member = sandbox.spec, pool.template, member_spec(pool)
+    spec = sandbox.spec
+    template = pool.template
+    member = member_spec(pool)
     if spec is None or template is None or member is None:
         return
     if admit_with(spec, template, policy) or admit_with(member, template, policy):

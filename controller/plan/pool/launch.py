@@ -58,7 +58,10 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     """
     if not any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision
-    snapshot, obj, spec, before = builder.snapshot, context.obj, context.spec, context.memory
+    snapshot = builder.snapshot
+    obj = context.obj
+    spec = context.spec
+    before = context.memory
     if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
         return None
     if spec is not None and not before.launch and (message := sharing(claim_candidates.pools_for(snapshot, obj, spec))):
@@ -93,7 +96,9 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
 
 def _lately_claimed(snapshot: Snapshot, memo: Memo) -> set[str]:
     """Return the claimed sandboxes, without those whose claims were over before the present burst."""
-    instances, sandboxes, begin = snapshot.instances, snapshot.sandboxes, snapshot.now - BURST_SECONDS
+    instances = snapshot.instances
+    sandboxes = snapshot.sandboxes
+    begin = snapshot.now - BURST_SECONDS
     changed_uids = changed_keys(memo.bursts, instances)
     memo.bursts = instances
     claimed_uids = (

@@ -36,7 +36,9 @@ def reconcile_pools(builder: PlanBuilder) -> None:
 
 def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     """Add what one pool needs, given the decisions for its members."""
-    snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
+    snapshot = builder.snapshot
+    policy = builder.policy
+    memo = builder.memo
     if snapshot.observed.blind:
         return
     index, uid = index_of(snapshot.instances), whole_uid(pool.obj)
@@ -89,7 +91,9 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
 
 def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance]) -> list[Member]:
     """Return the state of the pool's warm members, by the decisions of this pass."""
-    snapshot, policy, memo = builder.snapshot, builder.policy, builder.memo
+    snapshot = builder.snapshot
+    policy = builder.policy
+    memo = builder.memo
     decided = {instance.uid: instance for instance in builder.instances}
     members = []
     for stored in instances:

@@ -71,7 +71,9 @@ def save(context: ReconcileContext, container: Container, decision: Decision) ->
     folders = held_folders(container)
     if not folders or context.obj.kind != "Sandbox":
         return decision
-    uid, name, failure = context.obj.uid, container.name, context.memory.failure
+    uid = context.obj.uid
+    name = container.name
+    failure = context.memory.failure
     if not keeps_files(context.spec):
         if not any(folder.keeps_files for folder in folders):
             return decision  # its host drops them after a moment
@@ -98,7 +100,9 @@ def remove(context: ReconcileContext) -> Iterator[Action]:
 
 def condition(context: ReconcileContext) -> Iterator[Condition]:
     """Yield the FilesKept condition of a sandbox with folders in memory."""
-    rendered, container, failure = context.rendered, context.container, context.memory.failure
+    rendered = context.rendered
+    container = context.container
+    failure = context.memory.failure
     if context.obj.kind != "Sandbox" or rendered is None or context.blind:
         return
     if not rendered.config.tmpfs and not any(mount.kind == "memory" for mount in rendered.config.mounts):

@@ -64,7 +64,9 @@ def is_lost(context: ReconcileContext) -> bool:
 
 def keeps(context: ReconcileContext) -> bool:
     """Return True if a container that lives is to be hibernated, or to stay so."""
-    container, hibernation, spec = context.container, context.memory.hibernation, context.spec
+    container = context.container
+    hibernation = context.memory.hibernation
+    spec = context.spec
     if container is None or container.state not in (State.RUNNING, State.PAUSED) or spec is None:
         return False
     begun_here = hibernation is not None and hibernation.run == run_of(container)

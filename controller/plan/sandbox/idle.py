@@ -122,7 +122,10 @@ def _judged(
 
 def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
     """Return the use that the store is to keep, and the time of the next write."""
-    stored, activity, now, generation = context.memory.use, context.activity, context.now, context.obj.generation
+    stored = context.memory.use
+    activity = context.activity
+    now = context.now
+    generation = context.obj.generation
     is_open = activity is not None and activity.open > 0
     if stored is None or stored.generation != generation:
         return StoredUse(now, is_open, now, generation), None

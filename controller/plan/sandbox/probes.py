@@ -63,7 +63,9 @@ def watches(context: ReconcileContext, memory: InstanceState) -> tuple[Watch, ..
 
 def unready(context: ReconcileContext, memory: InstanceState) -> tuple[str, str]:
     """Return the reason and message of a running sandbox that its probes do not call ready; empty ones if they do."""
-    probes, checked, container = probe_set(context), memory.checked, context.container
+    probes = probe_set(context)
+    checked = memory.checked
+    container = context.container
     end_reason = memory.ended_by_probes((container.id, container.started_at)) if container else ""
     if end_reason:
         return _condition_reason(end_reason), "its probes failed: it is being stopped"

@@ -228,7 +228,9 @@ def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
 
 def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ...], why: str) -> Decision:
     """Create and start the container as rendered; the image is the one pinned for this template, if any is."""
-    memory, uid, name = context.memory, context.obj.uid, rendered.config.name
+    memory = context.memory
+    uid = context.obj.uid
+    name = rendered.config.name
     is_same_template = memory.template == rendered.template_hash
     same_image = memory.made_from.get("image") == rendered.template_fields.get("image")
     labels = container_labels(
@@ -243,7 +245,9 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
         revision=context.obj.resource_version,
     )
     actions: list[Action] = list(first)
-    failure, reason, message = memory.failure, "Creating", why
+    failure = memory.failure
+    reason = "Creating"
+    message = why
     if failure is not None and is_backing_off(failure, context.obj.generation, context.deleting):
         if (failure.reason == "ImageMissing" or failure.absent) and not has_recipe(rendered.config.image):
             actions.append(PullImage(rendered.config.image, "not on this host"))
@@ -336,7 +340,9 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
     own_network, *shared = desired = networks.names(context, rendered)
     off, on = drift.network_differences(desired, container.networks)
     why = f"networks found {', '.join(container.networks) or 'none at all'}, desired {', '.join(desired)}"
-    uid, name, id_ = context.obj.uid, container.name, container.id
+    uid = context.obj.uid
+    name = container.name
+    id_ = container.id
     actions: list[Action] = [DisconnectNetwork(uid, name, id_, network, why) for network in off]
     if own_network in on:
         actions.append(ConnectNetwork(uid, name, id_, own_network, why))
@@ -347,7 +353,9 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
 
 def _run_state(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Return the actions that bring a container into the desired run state."""
-    uid, name, memory = context.obj.uid, container.name, context.memory
+    uid = context.obj.uid
+    name = container.name
+    memory = context.memory
     resting = rest_state(context)
     if resting is not None:
         return _suspend(context, container, resting)
@@ -391,7 +399,9 @@ def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> 
 def _start(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Start a created or ended container, when its restart policy and back-off say so."""
     memory, end = context.memory, context.memory.last_end
-    why, events, fields = "state found created, desired running", [], []
+    why = "state found created, desired running"
+    events = []
+    fields = []
     has_ended = container.state is State.EXITED and bool(container.started_at)
     if has_ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):

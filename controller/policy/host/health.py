@@ -53,7 +53,9 @@ def thresholds(resource: str) -> tuple[float, float]:
 
 def _judge_limits(before: Health, shares: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[bool, int]]]:
     for name, needed in SAMPLES_NEEDED.items():
-        share, was, streak = shares.get(name), name in before.near, before.streaks.get(name, 0)
+        share = shares.get(name)
+        was = name in before.near
+        streak = before.streaks.get(name, 0)
         near, clear = thresholds(name)
         if share is None:
             yield name, (was, streak)

@@ -28,7 +28,9 @@ def refusals(template: Template, policy: Policy) -> Iterator[Refusal]:
 
 
 def _runtime(template: Template, policy: Policy) -> Iterator[Refusal]:
-    runtime, host, allowed_runtimes = template.runtime, policy.host, policy.confinements.runtimes
+    runtime = template.runtime
+    host = policy.host
+    allowed_runtimes = policy.confinements.runtimes
     if runtime is None:
         return
     default = host.default_runtime if host else ""

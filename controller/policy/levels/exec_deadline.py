@@ -12,7 +12,9 @@ _HOST = "exec_max_seconds of the daemon's settings"
 
 def exec_deadline_refused(template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
     """Yield a refusal for more than the level or the operator allows any command."""
-    requested, most, of_level = template.exec_deadline_seconds, policy.exec_max_seconds, level.most_exec_seconds
+    requested = template.exec_deadline_seconds
+    most = policy.exec_max_seconds
+    of_level = level.most_exec_seconds
     if most and requested and requested > most:
         message = f"commands may run for {most:g} s at most on this host (exec_max_seconds); ask for no more"
         yield Refusal("execDeadlineSeconds", message)

@@ -214,7 +214,9 @@ def _limits(level: Level, bound: Level) -> Iterator[Refusal]:
 
 
 def _exec_seconds(level: Level, bound: Level) -> Iterator[Refusal]:
-    most, widest, usual = level.most_exec_seconds, bound.most_exec_seconds, level.exec_seconds
+    most = level.most_exec_seconds
+    widest = bound.most_exec_seconds
+    usual = level.exec_seconds
     if widest and most > widest:
         message = f"{most} s are more than a command of {bound.name} may have: {widest} s; ask for no more"
         yield Refusal("maxExecDeadlineSeconds", message)

@@ -164,7 +164,9 @@ class _Taken:
 
 
 def _take(tool: str, argv: Sequence[str], options: _Options) -> _Taken:
-    packages, beside, refused_options = list[str](), list[str](), options.refused_options or {}
+    packages = list[str]()
+    beside = list[str]()
+    refused_options = options.refused_options or {}
     at = 0
     while at < len(argv) and argv[at].startswith("-"):
         word = argv[at]
