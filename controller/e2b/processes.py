@@ -265,7 +265,16 @@ class Processes:
         """Start a command and return it once it runs; blocks. Raises ServiceError; StreamError."""
         with self._lock:
             pid, self._next = self._next, self._next + 1
-        process = Process(uid, pid, config, tag, terminal, stdin, self._pause_seconds, [reader])
+        process = Process(
+            uid=uid,
+            pid=pid,
+            config=config,
+            tag=tag,
+            terminal=terminal,
+            stdin=stdin,
+            pause_seconds=self._pause_seconds,
+            readers=[reader],
+        )
         process.stream = stream = open_()
         with self._lock:
             self._processes[pid] = process

@@ -117,7 +117,9 @@ class WatchCalls:
         depth = _DEPTH if message.flag("recursive", False) else 1
         listing = looks(await self._filesystem.items(place, path, depth))
         with_entry = message.flag("includeEntry", False)
-        return Watcher(place.obj.uid, path, depth, with_entry, listing, time.monotonic())
+        return Watcher(
+            place.obj.uid, path, depth=depth, with_entry=with_entry, listing=listing, used_at=time.monotonic()
+        )
 
     async def _changes(self, place: Workplace, watcher: Watcher) -> list[dict[str, Any]]:
         """Look at the folder, and return what differs from the last look."""

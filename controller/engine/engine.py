@@ -145,15 +145,15 @@ class DockerEngine:
 
     def _make_observer(self, meter: Meter, observe_seconds: float) -> Observer:
         return Observer(
-            self._instance_id,
-            self._client,
-            self._view,
-            self._cgroups,
-            self._networks,
-            self._guard.read,
-            meter,
-            self._mounts,
-            observe_seconds,
+            instance_id=self._instance_id,
+            client=self._client,
+            view=self._view,
+            cgroups=self._cgroups,
+            networks=self._networks,
+            read_guard=self._guard.read,
+            meter=meter,
+            mounts=self._mounts,
+            observe_seconds=observe_seconds,
         )
 
     def _make_event_streams(

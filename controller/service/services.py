@@ -245,18 +245,31 @@ def make_services(
         wake=loop.wake,
         clock=clock,
         new_uid=new_uid,
-        claims=Claims(loop.snapshot, meter or NullMeter(), facts, clock, policy, loop.place),
+        claims=Claims(loop.snapshot, meter or NullMeter(), facts=facts, clock=clock, policy=policy, place=loop.place),
         facts=facts,
         most_objects=limits.most_objects,
         most_annotation_bytes=limits.most_annotation_bytes,
         place=loop.place,
         defaults=_defaults(policy, limits.workspace_bytes),
     )
-    sources = make_sources(store, host.engine, loop.snapshot, clock, host.volumes, policy, loop.place, host.reached)
+    sources = make_sources(
+        store,
+        host.engine,
+        loop.snapshot,
+        clock=clock,
+        volumes=host.volumes,
+        policy=policy,
+        place=loop.place,
+        reached=host.reached,
+    )
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
-    fleet = make_fleet(pipeline, objects, watches, loop.snapshot, policy, meter, Patch(pipeline, sources))
+    fleet = make_fleet(
+        pipeline, objects, watches, snapshot=loop.snapshot, policy=policy, meter=meter, patch=Patch(pipeline, sources)
+    )
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
-    sandbox = make_sandbox(pipeline, objects, host, loop, limits, policy, calls, fleet, meter)
+    sandbox = make_sandbox(
+        pipeline, objects, host, loop=loop, limits=limits, policy=policy, calls=calls, fleet=fleet, meter=meter
+    )
     return Services(**vars(fleet), **vars(sandbox))
 
 
@@ -313,7 +326,9 @@ def make_sandbox(
     """Build the use-cases of the sandboxes on this host."""
     store, clock, engine, streams, recorder = pipeline.store, pipeline.clock, host.engine, host.streams, fleet.recorder
     records = ExecRecords(host.exec_folder, limits.exec_rules.output_bytes)
-    sandbox_streams = _sandbox_streams(pipeline, objects, host, loop, limits, calls, AttachedExecs(records, clock))
+    sandbox_streams = _sandbox_streams(
+        pipeline, objects, host, loop=loop, limits=limits, calls=calls, attached=AttachedExecs(records, clock)
+    )
     forward = PortForward(sandbox_streams, host.ports, limits.connections)
     files = SandboxFiles(sandbox_streams, host.files, limits.transfers)
     images = ImageService(host.images, policy.images, limits.images, recorder, pipeline.registry)

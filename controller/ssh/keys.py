@@ -39,7 +39,9 @@ class Keys:
         if not caller.token_id and caller.uid is None:
             raise errors.BadRequest("a key belongs to a user of the host or to a token; the caller is neither")
         plain, comment = _parse_key(text)
-        stored = StoredKey(fingerprint_of(plain), plain, comment, caller.name, caller.token_id, caller.uid)
+        stored = StoredKey(
+            fingerprint_of(plain), plain, comment=comment, owner=caller.name, token_id=caller.token_id, uid=caller.uid
+        )
         with self._lock:
             keys = self._load()
             if former := keys.get(stored.fingerprint):

@@ -154,7 +154,9 @@ def start_pull(client: Client, name: str, seconds: float, registries: Registries
         raise failed(str(refused)) from refused
     except Fault as fault:
         raise ImageError(fault.message) from fault
-    return _registry_work(client, "images.pull", "/images/create", params, name, seconds, failed)
+    return _registry_work(
+        client, "images.pull", "/images/create", params=params, name=name, seconds=seconds, worded=failed
+    )
 
 
 def start_push(client: Client, name: str, seconds: float) -> DockerImageWork:
@@ -165,7 +167,9 @@ def start_push(client: Client, name: str, seconds: float) -> DockerImageWork:
     def failed(reason: str) -> ImageError:
         return ImageError(f"{name}: {reason}")
 
-    return _registry_work(client, "images.push", f"/images/{repository}/push", params, name, seconds, failed)
+    return _registry_work(
+        client, "images.push", f"/images/{repository}/push", params=params, name=name, seconds=seconds, worded=failed
+    )
 
 
 def start_build(client: Client, ask: ImageBuild, cgroup: BuildCgroup) -> DockerImageWork:
@@ -201,10 +205,10 @@ def start_build(client: Client, ask: ImageBuild, cgroup: BuildCgroup) -> DockerI
         client,
         "images.build",
         "/build",
-        params,
-        ask.seconds,
-        ask.seconds,
-        failed,
+        params=params,
+        seconds=ask.seconds,
+        silence=ask.seconds,
+        failed=failed,
         what=f"the build of {ask.tag}",
         body=ask.context,
         first=first,
@@ -236,7 +240,17 @@ def _registry_work(
         raise ImageError(fault.message) from fault
     if operation == "images.push":
         headers = headers or {"X-Registry-Auth": "e30="}  # the engine requires the header: {}
-    return _started(client, operation, path, params, seconds, _SILENCE_SECONDS, failed, what=what, headers=headers)
+    return _started(
+        client,
+        operation,
+        path,
+        params=params,
+        seconds=seconds,
+        silence=_SILENCE_SECONDS,
+        failed=failed,
+        what=what,
+        headers=headers,
+    )
 
 
 def _started(
@@ -261,4 +275,4 @@ def _started(
         if fault.unreachable or fault.kind == "busy":
             raise ImageError(fault.message) from fault
         raise failed(fault.message, fault.status) from fault
-    return DockerImageWork(what, stream, seconds, silence, failed, first)
+    return DockerImageWork(what, stream, seconds=seconds, silence=silence, failed=failed, first=first)

@@ -49,7 +49,15 @@ class DockerAdoptedExecs:
     ) -> "AdoptedExec":
         """See ports.AdoptedExecs."""
         evidence = ExitEvidence(ref, self._killer.proc, self._known)
-        return AdoptedExec(self._client, self._killer, ref, evidence, timeout_seconds, escaped, starts=starts)
+        return AdoptedExec(
+            self._client,
+            self._killer,
+            ref=ref,
+            evidence=evidence,
+            timeout_seconds=timeout_seconds,
+            escaped=escaped,
+            starts=starts,
+        )
 
 
 class AdoptedExec(Iterator[Chunk]):

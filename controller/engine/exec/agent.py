@@ -287,7 +287,15 @@ class AgentConnections:
             raise AgentError("Refused", f"the agent of {_subject(container)} does not start it ({status})")
         answer.allow(None)
         kill = partial(self._kill, container, port, target.mark)
-        return _AgentExec(answer, self._killer, kill, target, timeout_seconds, escaped, _subject(container))
+        return _AgentExec(
+            answer,
+            self._killer,
+            kill=kill,
+            target=target,
+            timeout_seconds=timeout_seconds,
+            escaped=escaped,
+            subject=_subject(container),
+        )
 
     def _kill(self, container: Container, port: int, mark: str) -> bool:
         """Have the agent kill a command with all its descendants. False if it does not say that none is left."""

@@ -199,14 +199,22 @@ class DockerStreams:
         if tty and size is not None and self._is_sized_inside(container_id, init_pid):
             command = sized(command, size)
         request = Request(
-            container_id, init_pid, command, env or {}, working_dir, user, stdin is not None, tty, size, hangs_up
+            container_id=container_id,
+            init_pid=init_pid,
+            command=command,
+            env=env or {},
+            working_dir=working_dir,
+            user=user,
+            stdin=stdin is not None,
+            tty=tty,
+            size=size,
+            hangs_up=hangs_up,
         )
         with self._pause_guard.command(container_id):
             exec_id = self._create(container_id, request.body())
             if prepared is not None:
                 prepared(request.ref(exec_id))
-            start = {"Detach": False, "Tty": tty}
-            path = f"/exec/{exec_id}/start"
+            path, start = f"/exec/{exec_id}/start", {"Detach": False, "Tty": tty}
             wire = self._start("exec.start", "POST", path, container=container_id, body=start, upgrade=True)
             running = Exec(self._client, self._killer, request, exec_id, wire)
             with self._lock:

@@ -161,7 +161,7 @@ def main() -> int:
         if ask["op"] not in _TRANSFERS:
             signal.alarm(_SECONDS)  # a sandbox may add files for as long as we list or remove them
         read = frames.read if ask["op"] != "sftp" else _stdin  # its client's bytes come without frames
-        job = Job(root, ask, read, put, lambda head: say({"head": head}), draw)
+        job = Job(root, ask, read=read, write=put, head=lambda head: say({"head": head}), draw=draw)
         return OPERATIONS[ask["op"]](job)
 
     report = outcome(work)

@@ -110,7 +110,9 @@ class Capturer:
             for number in range(len(sources)):
                 path = folder / f"{number}.tar"
                 outputs.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            parts, frozen_seconds = self._save(request, container, stops, sources, outputs, omitted)
+            parts, frozen_seconds = self._save(
+                request, container, stops, sources=sources, outputs=outputs, omitted=omitted
+            )
             self._check_still(container)
             for output in outputs:
                 os.fsync(output)

@@ -87,7 +87,7 @@ class DockerSnapshots:
     ) -> SnapshotContent:
         load = self._load_image if may_load_image else self._check_image
         try:
-            content = take_in(self._folder, uid, namespace, name, pieces, bytes_max, load)
+            content = take_in(self._folder, uid, namespace, name=name, pieces=pieces, bytes_max=bytes_max, load=load)
         except (SnapshotError, Fault) as error:
             self._folder.abandon(uid)
             if isinstance(error, Fault):

@@ -45,7 +45,18 @@ def entry(
     namespace, name = namespace[:_MOST_LETTERS], name[:_MOST_LETTERS]
     asking = access.caller()
     actor, source = (asking.name, asking.source) if asking else ("paddock", "")
-    return AuditEntry(clock.now(), actor, source, verb, kind, namespace, name, uid, outcome, _traced(detail or {}))
+    return AuditEntry(
+        at=clock.now(),
+        actor=actor,
+        source=source,
+        verb=verb,
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        outcome=outcome,
+        detail=_traced(detail or {}),
+    )
 
 
 def _traced(detail: Mapping[str, Any]) -> Mapping[str, Any]:

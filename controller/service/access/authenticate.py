@@ -119,7 +119,9 @@ def new_token(name: str, grant: Grant, *, now: float, by: str, expires_at: float
     """Return a token to store, and its text, which is shown once and stored nowhere."""
     id_ = secrets.token_hex(_ID_BYTES)
     secret = secrets.token_urlsafe(_SECRET_BYTES)
-    return Token(id_, name, digest(secret), grant, now, by, expires_at), f"{PREFIX}_{id_}_{secret}"
+    return Token(
+        id_, name, digest=digest(secret), grant=grant, created_at=now, created_by=by, expires_at=expires_at
+    ), f"{PREFIX}_{id_}_{secret}"
 
 
 def bearer(header: str) -> str:

@@ -85,7 +85,9 @@ class Previews:
             expires = min(expires, int(caller.expires_at))
         self.opened()
         maker = caller.token_id if caller is not None and caller.token_id else _USER_OF_HOST
-        token = sign(self._signing_key(), "link", target, uid, self._counter(uid), expires, maker)
+        token = sign(
+            self._signing_key(), "link", target, uid=uid, counter=self._counter(uid), expires=expires, maker=maker
+        )
         return PreviewLink(target, token, expires)
 
     def void(self, namespace: str, name: str) -> None:
@@ -109,7 +111,9 @@ class Previews:
         except errors.NotFound:
             raise refusal from None
         key = self._signing_key()
-        expected = sign(key, purpose, target, uid, self._counter(uid), token.expires, token.maker)
+        expected = sign(
+            key, purpose, target, uid=uid, counter=self._counter(uid), expires=token.expires, maker=token.maker
+        )
         if not hmac.compare_digest(expected.split(".")[2], token.mac):
             raise refusal
         if token.maker != _USER_OF_HOST:
@@ -121,7 +125,15 @@ class Previews:
 
     def cookie(self, token: PreviewToken, target: PreviewTarget, uid: str) -> str:
         """Return the cookie's value for a checked link; it ends with the link."""
-        return sign(self._signing_key(), "cookie", target, uid, self._counter(uid), token.expires, token.maker)
+        return sign(
+            self._signing_key(),
+            "cookie",
+            target,
+            uid=uid,
+            counter=self._counter(uid),
+            expires=token.expires,
+            maker=token.maker,
+        )
 
     def mark(self, uid: str) -> str:
         """Return a text that stands for a sandbox, and that no program in another one can guess."""

@@ -80,7 +80,9 @@ class ModelUse:
         users = {who: replace(taken_use) for who, taken_use in self._taken.get((obj.namespace, obj.name), {}).items()}
         for name, reachable in naming_sandboxes.get((obj.kind, obj.namespace, obj.name), ()):
             users["Sandbox", name] = replace(users.get(("Sandbox", name), Taken()), names_it=True, reachable=reachable)
-        return SourceUse(obj, recent, tokens, self._since, float((self._day + 1) * _DAY), users)
+        return SourceUse(
+            obj, recent, tokens_today=tokens, since=self._since, reset_at=float((self._day + 1) * _DAY), users=users
+        )
 
     def _count(self, entries: Sequence[AuditEntry]) -> None:
         now = self._objects.now()

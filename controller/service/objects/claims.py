@@ -113,7 +113,7 @@ class Claims:
             total, counted = amount_of(reserves, 1), amount_of(member.reserves)
             if not pool_has_room(transaction, pool, total, counted):
                 continue
-            room = has_room(transaction, obj.namespace, facts, total, counted, self._place.host)
+            room = has_room(transaction, obj.namespace, facts, total=total, counted=counted, host=self._place.host)
             return (member, reserves) if room else None
         return None
 

@@ -144,7 +144,9 @@ def _check(current: StoredObject, before: serialize.Json, after: Any) -> None:
         raise errors.Conflict(f"{text} (of one that is being deleted only metadata.finalizers can be patched)")
     if fixed:
         message = "can't be patched: only spec and metadata's labels, annotations, finalizers and ownerReferences can"
-        raise errors.invalid([Problem("", 0, 0, field, message, "FieldValueForbidden") for field in fixed])
+        raise errors.invalid(
+            [Problem("", 0, column=0, field=field, message=message, reason="FieldValueForbidden") for field in fixed]
+        )
 
 
 def _differing(parent: str, before: Mapping[str, Any], after: Mapping[str, Any], free: tuple[str, ...]) -> list[str]:

@@ -109,7 +109,10 @@ def model_problems(model: type[BaseModel], error: ValidationError, section: str,
         return node if isinstance(node, str) else ""
 
     fault_list = faults(model, error, (section,), text_at)
-    return [Problem("", 0, 0, field_text(fault.path), fault.message, fault.reason) for fault in fault_list]
+    return [
+        Problem("", 0, column=0, field=field_text(fault.path), message=fault.message, reason=fault.reason)
+        for fault in fault_list
+    ]
 
 
 def _is_own(finalizer: str) -> bool:

@@ -93,12 +93,12 @@ class Collector:
             return None
         out, err = self._streams["stdout"], self._streams["stderr"]
         return Collected(
-            self._exit_code,
-            out.content(),
-            err.content(),
-            out.omitted_bytes,
-            err.omitted_bytes,
-            self._timed_out,
-            out.total_bytes,
-            err.total_bytes,
+            exit_code=self._exit_code,
+            stdout=out.content(),
+            stderr=err.content(),
+            stdout_omitted_bytes=out.omitted_bytes,
+            stderr_omitted_bytes=err.omitted_bytes,
+            timed_out=self._timed_out,
+            stdout_bytes=out.total_bytes,
+            stderr_bytes=err.total_bytes,
         )

@@ -117,7 +117,7 @@ class Detached:
         detached_exec = DetachedExec(id_ or secrets.token_hex(6), shown_command(command), now)
         asking = access.caller()
         deadline, by = now + limit if limit else 0.0, asking.name if asking else ""
-        record = Record(detached_exec, kind.name, namespace, name, obj.uid, deadline, by=by)
+        record = Record(detached_exec, kind.name, namespace=namespace, name=name, uid=obj.uid, deadline=deadline, by=by)
         with self._lock:
             if self._closing:
                 raise errors.ServiceUnavailable(_STOPPING)

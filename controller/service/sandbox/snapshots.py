@@ -279,7 +279,7 @@ class SandboxSnapshots:
             limits = default_limits(level, profiles_in(transaction)) or NO_LIMITS
             amount = amount_of(reserved(spec, template, limits), 1)
             host = self._pipeline.place.host
-            return rooms(transaction, source.namespace, self._pipeline.facts(), amount, count, host)
+            return rooms(transaction, source.namespace, self._pipeline.facts(), total=amount, count=count, host=host)
 
     def _names(self, namespace: str, prefix: str, count: int) -> Iterator[str]:
         """Yield names that no sandbox has: PREFIX-1, PREFIX-2 ..."""
