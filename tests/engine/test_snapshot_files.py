@@ -25,7 +25,7 @@ from controller.engine.mounts.host_folders import Refused
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.observe.observer import Observer
-from controller.engine.observe.view import Seen
+from controller.engine.observe.view import ViewEntry
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
@@ -261,9 +261,9 @@ class ChangingContainer(Observer):
         """Take the states."""
         self.containers = list(containers)
 
-    def read(self, reference: str) -> Seen:
+    def read(self, reference: str) -> ViewEntry:
         assert reference == "c"
-        return Seen(self.containers.pop(0), Limits(1000, 1 << 20, 10), 1)
+        return ViewEntry(self.containers.pop(0), Limits(1000, 1 << 20, 10), 1)
 
 
 class NoMounts(HostMounts):
