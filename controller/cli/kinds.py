@@ -120,7 +120,8 @@ class Kinds:
             if len(word) >= _MEANT
             else []
         )
-        close = containing or difflib.get_close_matches(word, (ALL, *self._words), n=1, cutoff=0.7)
+        spelled = difflib.get_close_matches(word, (ALL, *self._words), n=1, cutoff=0.9)  # a slip of the keyboard
+        close = spelled or containing or difflib.get_close_matches(word, (ALL, *self._words), n=1, cutoff=0.7)
         return close[0] if close else ""
 
     def targets(self, arguments: Sequence[str]) -> list[Target]:

@@ -69,6 +69,9 @@ def _answer(attested: Attested) -> serialize.Json:
         "secured": verdict.status,
         "reason": verdict.reason,
         "message": verdict.message,
-        "facts": [{name: getattr(fact, name) for name in AttestedFact.model_fields} for fact in verdict.compared],
+        "facts": [
+            {"name": fact.name, "found": fact.observed, "wanted": fact.desired, "holds": fact.holds}
+            for fact in verdict.compared
+        ],
         "report": [{"name": row.name, "found": row.observed} for row in attested.report],
     }

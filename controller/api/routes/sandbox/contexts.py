@@ -61,7 +61,7 @@ class ContextRequest(BaseModel):
     env: Variables = {}
 
 
-class ForkRequest(BaseModel):
+class ContextForkRequest(BaseModel):
     """A copy of a context. `force`: also where threads, sockets or open files forbid it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -205,7 +205,7 @@ async def restart(services: UseCases, namespace: str, name: str, context: str) -
     status_code=201,
     responses={201: {"model": ContextShape}, **_FAILURES},
 )
-async def fork(services: UseCases, namespace: str, name: str, context: str, body: ForkRequest) -> JSONResponse:
+async def fork(services: UseCases, namespace: str, name: str, context: str, body: ContextForkRequest) -> JSONResponse:
     """Copy a Python context with all its state, between executions. What a copy would break is refused, in a list."""
     copy = partial(services.contexts.fork, SANDBOX, namespace, name, context, body.name, force=body.force)
     return _shown(await run_in_threadpool(copy), 201)
