@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from controller.processes.channel import Channel, ChannelClosed
-from controller.processes.child import Child, Message
+from controller.processes.channel import Channel, ChannelClosed, Message
+from controller.processes.child import Child
 
 
 def test_a_message_arrives_with_its_descriptors() -> None:
