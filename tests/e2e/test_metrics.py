@@ -28,6 +28,10 @@ spec:
 FOREIGN = ("process_", "python_")
 # Told only by what happens to an object now and then, by an unusual host, or on request.
 SOMETIMES = {
+    "paddock_contexts",
+    "paddock_sandbox_hibernated",
+    "paddock_sandbox_hibernated_resident_bytes",
+    "paddock_sandbox_hibernated_swapped_bytes",
     "paddock_model_gateway_up",
     "paddock_model_requests_in_flight",
     "paddock_sandbox_deletion_timestamp_seconds",
