@@ -256,7 +256,9 @@ class Port(asyncssh.SSHTCPSession[bytes]):
     def eof_received(self) -> bool:
         self._relay.end_of_input()
         self._client_ended = True
-        return not self._program_ended  # closed once both have ended
+        if self._program_ended:  # asyncssh itself closes nothing at the second end
+            self._channel.close()
+        return True
 
     def pause_writing(self) -> None:
         self._relay.pause(True)
