@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.client import Paddock
+from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY
 from paddock._client.errors import ClientError
 from tests.forks import ForkedPaddock, run_paddock, start_paddock
 from tests.migrated import place_migrated
@@ -218,6 +219,8 @@ def running(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
         instance_id = daemon.instance_id()
         remove_containers(instance_id)
         unmount_below(Path("/run/paddock/mounts") / instance_id)
+        for snapshot in (folder / "snapshots").glob("*"):  # the names of their images outlive the daemon
+            docker("rmi", "--no-prune", f"{IMAGE_REPOSITORY}:{snapshot.name}", check=False)
         for claim in Path("/run/paddock/claims").glob(f"{instance_id}-*"):  # of one that was killed
             claim.unlink()
 

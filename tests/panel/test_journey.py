@@ -169,7 +169,7 @@ def test_preview_has_an_origin_of_its_own(daemon: RunningDaemon, pages: Pages, p
     )
     ready(daemon, "web")
     show(page, "web")
-    page.get_by_label("Port").fill("8000")
+    page.get_by_role("region", name="Preview").get_by_label("Port").fill("8000")
     with page.context.expect_page() as opened:
         page.get_by_role("button", name="Open", exact=True).click()
     found = opened.value

@@ -13,6 +13,7 @@ from controller.engine.docker.registries import Registries
 from controller.engine.kernel.build_cgroup import BuildCgroup
 from controller.kinds.runtime.agent import AgentRuntime
 from controller.kinds.runtime.images import OURS, HostImage, ImageBuild, ImagePull
+from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY
 from controller.ports import ImageError
 
 _NO_NAME = "<none>"
@@ -65,8 +66,11 @@ class DockerImages:
             answer = self._client.call("images.inspect", lambda api: api.inspect_image(image.id))
             if OURS not in ((answer.get("Config") or {}).get("Labels") or {}):
                 return f"it does not have the label {OURS}"
+            names = _image(image.id, answer).names
+            if any(name.startswith(f"{IMAGE_REPOSITORY}:") for name in names):
+                return "a snapshot begins from it"
             # An image that was tagged meanwhile stays. The engine itself refuses an image in use.
-            if set(_image(image.id, answer).names) - set(image.names):
+            if set(names) - set(image.names):
                 return "it was tagged meanwhile"
             for name in image.names or (image.id,):
                 self._client.call("images.remove", _removal(name))
@@ -97,7 +101,7 @@ def _image(image_id: str, data: dict[str, Any]) -> HostImage:
     digests = (digest for digest in data.get("RepoDigests") or () if not digest.startswith(_NO_NAME))
     return HostImage(
         image_id,
-        tuple(sorted(names)),
+        tuple(sorted(names, key=lambda name: (name.startswith(f"{IMAGE_REPOSITORY}:"), name))),
         tuple(sorted(digests)),
         size_bytes=int(data.get("Size") or 0),
         created_at=_seconds(data.get("Created")),

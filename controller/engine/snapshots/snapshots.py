@@ -11,10 +11,8 @@ from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.export import check_room, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
-from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
+from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY, CaptureRequest, SnapshotContent
 from controller.ports.snapshots import SnapshotError
-
-_REPOSITORY = "paddock-snapshot"
 
 
 class DockerSnapshots:
@@ -45,7 +43,7 @@ class DockerSnapshots:
 
     def remove(self, uid: str) -> None:
         try:
-            self._client.call("images.remove", lambda api: api.remove_image(f"{_REPOSITORY}:{uid}", noprune=True))
+            self._client.call("images.remove", lambda api: api.remove_image(f"{IMAGE_REPOSITORY}:{uid}", noprune=True))
         except Fault as fault:
             if fault.unreachable:  # without the files, nothing would tell of the name any more
                 words = "the engine is not reachable to remove the name of its image"
@@ -145,7 +143,9 @@ class DockerSnapshots:
     def _keep_image(self, content: SnapshotContent) -> None:
         """Give the source's image a name, so that pruning keeps it."""
         with contextlib.suppress(Fault):
-            self._client.call("images.tag", lambda api: api.tag(content.image_id, _REPOSITORY, content.uid, force=True))
+            self._client.call(
+                "images.tag", lambda api: api.tag(content.image_id, IMAGE_REPOSITORY, content.uid, force=True)
+            )
 
 
 def _unreadable(error: OSError) -> SnapshotError:

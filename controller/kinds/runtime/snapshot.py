@@ -14,6 +14,7 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.mount import BindMounts
 
 VERSION = 1
+IMAGE_REPOSITORY = "paddock-snapshot"  # of the names that keep the images of snapshots from pruning
 PartKind = Literal["root", "tmpfs", "volume"]
 
 
