@@ -51,7 +51,7 @@ print(json.dumps([ask(*each) for each in json.loads(sys.argv[1])]))
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/python:1") as made:
+    with lab("paddock/egress:1", "paddock/python:1", "paddock/agent:1") as made:
         yield made
 
 
