@@ -1,4 +1,4 @@
-"""Who calls, and which sandbox a call is for: API keys, access tokens, signed URLs, host names and headers."""
+"""Caller and sandbox of a call: API keys, access tokens, signed URLs, host names and headers."""
 
 import base64
 import binascii

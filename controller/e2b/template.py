@@ -1,4 +1,4 @@
-"""What E2B's templates mean here: a SandboxTemplate or pool of the namespace, or an image."""
+"""E2B's templates as they are here: a SandboxTemplate or pool of the namespace, or an image."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is kept beside the store of sandboxes goes with them."""
+"""Files beside the store go with the sandboxes that they are of."""
 
 from dataclasses import replace
 from pathlib import Path

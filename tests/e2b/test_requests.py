@@ -1,4 +1,4 @@
-"""What requests name and ask: metadata filters, fields, host names, networks."""
+"""Readings of requests: metadata filters, fields, host names, networks."""
 
 from typing import Any
 from urllib.parse import quote, urlencode

@@ -11,7 +11,7 @@ from controller.ssh.session import Port
 
 
 class ClientChannel:
-    """What the session does to the client's channel."""
+    """The client's channel, which records the calls of the session."""
 
     def __init__(self) -> None:
         self.data, self.calls = b"", asyncio.Queue[str]()

@@ -128,20 +128,20 @@ class PreviewApp:
 
     async def _exchanged(self, scope: Scope, headers: Headers, label: str) -> Response:
         """Exchange a link for a cookie, and lead to the address without it."""
-        (given, *_), rest = _split_query(scope)
+        (text, *_), query = _split_query(scope)
         is_navigation = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
         if not is_navigation or headers.get("sec-fetch-dest", "document") not in ("document", "empty"):
             raise PreviewRefused(403, "Not here", "a link is opened in a browser; programs send it in a header")
-        token = _token(given)
+        token = _token(text)
         target = _target(label, token)
         uid = await run_in_threadpool(self._previews.check, "link", token, target)
         cookie = await run_in_threadpool(self._previews.cookie, token, target, uid)
         mark = await run_in_threadpool(self._previews.mark, uid)
         self._previews.record_use(target, token)
         path = scope["raw_path"].decode("latin-1") or "/"
-        answer = RedirectResponse("/" + path.lstrip("/") + (f"?{rest}" if rest else ""), 303)
-        left = max(1, token.expires - int(time.time()))
-        for name, value, seconds in ((COOKIE, cookie, left), (MARK, mark, _MARK_SECONDS)):
+        answer = RedirectResponse("/" + path.lstrip("/") + (f"?{query}" if query else ""), 303)
+        seconds_left = max(1, token.expires - int(time.time()))
+        for name, value, seconds in ((COOKIE, cookie, seconds_left), (MARK, mark, _MARK_SECONDS)):
             attributes = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax"
             answer.headers.append("set-cookie", f"{name}={value}; {attributes}")
         answer.headers["referrer-policy"] = "no-referrer"
@@ -278,7 +278,7 @@ def _query(scope: Scope) -> dict[str, str]:
 
 def _split_query(scope: Scope) -> tuple[list[str], str]:
     """Return the values of our parameter, and the query without it, as it was sent."""
-    parts = scope.get("query_string", b"").decode("latin-1").split("&")
-    ours = [part for part in parts if part.partition("=")[0] == PARAMETER]
-    values = [value for part in ours for _, value in parse_qsl(part)]
-    return values or [""], "&".join(part for part in parts if part not in ours)
+    pairs = scope.get("query_string", b"").decode("latin-1").split("&")
+    ours = [pair for pair in pairs if pair.partition("=")[0] == PARAMETER]
+    texts = [text for pair in ours for _, text in parse_qsl(pair)]
+    return texts or [""], "&".join(pair for pair in pairs if pair not in ours)

@@ -62,7 +62,7 @@ def connect_(ctx: click.Context, name: str, words: tuple[str, ...], namespace: s
     program = _ssh_program()
     host, known_hosts = _host(ctx), _written_known_hosts(ctx)
     passes = bool(located(ctx).socket)
-    settings = ssh_client.options(str(known_hosts), host, ssh_client.proxy_command(_self(ctx)), passes_socket=passes)
+    settings = ssh_client.options(str(known_hosts), host, ssh_client.proxy_command(_program(ctx)), passes_socket=passes)
     flags = [word for name_, value in settings.items() for word in ("-o", f"{name_}={value}")]
     before, after = _divided(words)
     target = ssh_client.host_name(sandbox_name(name), namespace or DEFAULT_NAMESPACE)
@@ -147,7 +147,7 @@ def setup_(ctx: click.Context, remove: bool, dry_run: bool) -> None:
         _remove(main, include, (config, known_hosts), dry_run=dry_run)
         return
     host, passes = _host(ctx), bool(located(ctx).socket)
-    settings = ssh_client.options(str(known_hosts), host, ssh_client.proxy_command(_self(ctx)), passes_socket=passes)
+    settings = ssh_client.options(str(known_hosts), host, ssh_client.proxy_command(_program(ctx)), passes_socket=passes)
     text = "# Written by `paddock ssh setup`; it writes it anew.\nHost *.paddock\n"
     text += "".join(f"  {name} {value}\n" for name, value in settings.items())
     if dry_run:
@@ -223,12 +223,12 @@ def _ssh_program() -> str:
     return program
 
 
-def _self(ctx: click.Context) -> list[str]:
-    """Return this command, with the daemon that it was told."""
+def _program(ctx: click.Context) -> list[str]:
+    """Return this program's command line, with the daemon that its options name."""
     target: Target = ctx.find_root().obj
-    words = ssh_client.program()
+    arguments = ssh_client.program()
     if target.address:
-        words += ["--server", target.address]
+        arguments += ["--server", target.address]
     if target.context:
-        words += ["--context", target.context]
-    return words
+        arguments += ["--context", target.context]
+    return arguments

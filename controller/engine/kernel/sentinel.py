@@ -31,7 +31,7 @@ _ALREADY = (204, 304, 404, 409)  # done, paused before, gone, not running
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What may run until `deadline` (CLOCK_BOOTTIME), by the containers' ids: `freezer` of each."""
+    """The containers that may run until `deadline` (CLOCK_BOOTTIME), by the containers' ids: `freezer` of each."""
 
     deadline: float
     engine: str

@@ -46,8 +46,8 @@ class DockerSnapshots:
             self._client.call("images.remove", lambda api: api.remove_image(f"{IMAGE_REPOSITORY}:{uid}", noprune=True))
         except Fault as fault:
             if fault.unreachable:  # without the files, nothing would tell of the name any more
-                words = "the engine is not reachable to remove the name of its image"
-                raise SnapshotError("EngineFailed", words, retry=True) from fault
+                problem = "the engine is not reachable to remove the name of its image"
+                raise SnapshotError("EngineFailed", problem, retry=True) from fault
         try:
             self._folder.remove(uid)
         except OSError as error:
@@ -128,17 +128,17 @@ class DockerSnapshots:
         Raises SnapshotError, Fault.
         """
         if path is not None:
-            words = "it has an image, which only an admin may bring to a host"
-            raise SnapshotError("ImageRefused", f"{words}; export it without its image, and pull that here")
+            problem = "it has an image, which only an admin may bring to a host"
+            raise SnapshotError("ImageRefused", f"{problem}; export it without its image, and pull that here")
         try:
-            here = self._client.call("images.inspect", lambda api: api.inspect_image(name))
+            image = self._client.call("images.inspect", lambda api: api.inspect_image(name))
         except Fault as fault:
             if not fault.is_gone:
                 raise
-            here = {}
-        if here.get("Id") != image_id:
-            words = f"this host has no image {name} with the id {image_id}"
-            raise SnapshotError("ImageMissing", f"{words}; pull or build it, or import the archive with its image")
+            image = {}
+        if image.get("Id") != image_id:
+            problem = f"this host has no image {name} with the id {image_id}"
+            raise SnapshotError("ImageMissing", f"{problem}; pull or build it, or import the archive with its image")
 
     def _keep_image(self, content: SnapshotContent) -> None:
         """Give the source's image a name, so that pruning keeps it."""

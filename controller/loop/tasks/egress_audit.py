@@ -84,8 +84,8 @@ class EgressAudit:
                 hosts.pop(access.host[:_LONGEST_HOST], None)
             elif len(hosts) < _MOST_HOSTS:
                 hosts[access.host[:_LONGEST_HOST]] = access.at
-        others = {other: known for other, known in self._unresolved.items() if other != uid}
-        self._unresolved = {**others, uid: hosts} if hosts else others
+        unresolved = {key: failures for key, failures in self._unresolved.items() if key != uid}
+        self._unresolved = {**unresolved, uid: hosts} if hosts else unresolved
 
     def before(self, action: Action) -> None:
         """Append the last requests of a proxy that is about to be removed; it was killed already."""

@@ -24,7 +24,7 @@ _EXIT_CODES = {"ok": 0, "error": 1, "timeout": 124, "interrupted": 130, "died": 
 
 @dataclass(slots=True)
 class Outcome:
-    """What an execution gave. `pictures` are a MIME type and base64 each."""
+    """Outcome of an execution. `pictures` are a MIME type and base64 each."""
 
     stdout: str = ""
     stderr: str = ""

@@ -1,4 +1,4 @@
-"""What code in a context gave: its results by MIME type, its output and its error; the same for both clients."""
+"""Outcome of code in a context: its results by MIME type, its output and its error; the same for both clients."""
 
 import base64
 import html
