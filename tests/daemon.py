@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -110,6 +111,11 @@ class RunningDaemon:
 
     def metrics_url(self) -> str:
         return str(self.served()["metrics"])
+
+    def scrape(self) -> str:
+        """Return all metrics as text."""
+        with urllib.request.urlopen(self.metrics_url(), timeout=60) as response:
+            return str(response.read(), "utf-8")
 
     def instance_id(self) -> str:
         """Return the label by which its containers are known, asked of its own database once."""

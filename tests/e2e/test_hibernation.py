@@ -96,7 +96,11 @@ def test_idleness_hibernates_and_an_exec_wakes(daemon: RunningDaemon) -> None:
     ready = daemon.condition("idle", "Ready")
     assert (ready["status"], "in swap" in ready["message"]) == ("False", True)
     assert "Hibernated" in daemon.paddock("get", "sandboxes").stdout
+    metrics = daemon.scrape()
+    assert 'paddock_sandbox_hibernated_resident_bytes{namespace="default",sandbox="idle"}' in metrics
+    assert 'paddock_sandbox_hibernated_swapped_bytes{namespace="default",sandbox="idle"}' in metrics
     assert ask(daemon, "idle") == before
+    wait_for("the wake is counted", lambda: "paddock_sandbox_wake_seconds_count 1" in daemon.scrape())
     found = daemon.get("idle")["status"]
     assert (found["restartCount"], found.get("lastTermination")) == (0, None)
 

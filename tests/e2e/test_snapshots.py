@@ -212,8 +212,7 @@ def test_a_killed_daemon_leaves_nothing_frozen(daemon: RunningDaemon) -> None:
     )
     frozen = freezer(int(found.stdout))
     daemon.apply(CUT)
-    wait_for("a frozen sandbox", lambda: frozen.read_text().strip() in ("FROZEN", "1"), 20)
-    os.kill(daemon.process.pid or 0, signal.SIGSTOP)  # it would thaw it at once
+    wait_for("a frozen sandbox", lambda: frozen.read_text().strip() in ("FROZEN", "1") and stand_still(daemon), 20)
     for worker in captures(daemon.folder):
         os.kill(worker, signal.SIGKILL)
     assert frozen.read_text().strip() in ("FROZEN", "1"), "both are gone in the middle of the capture"
@@ -222,6 +221,16 @@ def test_a_killed_daemon_leaves_nothing_frozen(daemon: RunningDaemon) -> None:
     wait_for("a thawed sandbox", lambda: frozen.read_text().strip() in ("THAWED", "0"), 30)
     daemon.paddock("wait", "--for=condition=Captured", "--timeout=60s", "sandboxsnapshot/cut")
     assert inside(daemon, "k", "cat /workspace/f") == ".\n"
+
+
+def stand_still(daemon: RunningDaemon) -> bool:
+    """Stop the daemon, which would thaw a sandbox, and its workers, which would be done."""
+    assert daemon.process.pid is not None
+    children = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
+    workers = [int(worker) for thread in children for worker in thread.read_text().split()]
+    for process in (*workers, daemon.process.pid):
+        os.kill(process, signal.SIGSTOP)
+    return True
 
 
 def freezer(process: int) -> Path:

@@ -228,7 +228,7 @@ def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str
         "memory": (host["Memory"], (MEMORY[wish["memory"]],)),
         "swap": (host["MemorySwap"], (MEMORY[wish["memory"]],)),
         "pids": (host["PidsLimit"], (16,)),
-        "networks": (sorted(box["NetworkSettings"]["Networks"]), (["none"],)),
+        "networks": (sorted(box["NetworkSettings"]["Networks"]), ([],)),
         "name": (box["Name"], (f"/{status.get('instanceRef', {}).get('name')}",)),
         "mode": (f"MODE={wish['mode']}" in box["Config"]["Env"], (True,)),
     }

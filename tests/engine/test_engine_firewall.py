@@ -198,7 +198,7 @@ def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
         import subprocess
         from controller.engine.kernel.firewall import NftFirewall
         firewall, seen = NftFirewall(), set()
-        def nft(*words): subprocess.run(["nft", *words], check=True)
+        def nft(*command): subprocess.run(["nft", *command], check=True)
         def guard():
             number = firewall.generation()
             assert number is not None and number not in seen, (number, seen)
@@ -208,14 +208,14 @@ def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
         assert guard().lost
         for _ in range(2):
             nft("-c", "-f", "{FILE}"), nft("-f", "{FILE}")
-            assert guard().words == "", firewall.guard()
+            assert guard().message == "", firewall.guard()
         nft("flush", "set", "inet", "paddock", "private")
-        assert guard().lost and "10.0.0.0/8 in the set private" in firewall.guard().words
+        assert guard().lost and "10.0.0.0/8 in the set private" in firewall.guard().message
         nft("-f", "{FILE}")
         nft("flush", "chain", "inet", "paddock", "forward")
-        assert guard().lost and "paddock-into" in firewall.guard().words
+        assert guard().lost and "paddock-into" in firewall.guard().message
         nft("flush", "ruleset")
-        assert guard().lost and "can't be read" in firewall.guard().words
+        assert guard().lost and "can't be read" in firewall.guard().message
     """
     command = ["unshare", "--net", sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=FILE.parents[1])
