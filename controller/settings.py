@@ -384,6 +384,14 @@ class Settings(BaseSettings):
             "they trust them where there are any; or off"
         ),
     )
+    upstream_proxy: str = Field(
+        default="",
+        description=(
+            "proxy (http://HOST:PORT, without a password) by which egress proxies of sandboxes and installs reach the "
+            "Internet, on a host that has no other way to it; it decides on addresses of names that this host can't "
+            "resolve; default: none"
+        ),
+    )
     secrets_dir: Path = Field(
         default=Path("/etc/paddock/secrets"),
         description="folder of secrets, as files NAMESPACE/NAME that only root may read",
@@ -559,6 +567,18 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged"
     )
+
+    @field_validator("upstream_proxy")
+    @classmethod
+    def _reachable_by_containers(cls, url: str) -> str:
+        match = re.fullmatch(r"http://([A-Za-z0-9.-]{1,253}):([0-9]{1,5})/?", url)
+        if url and (not match or not 0 < int(match[2]) < 65536):
+            raise ValueError(
+                "must be http://HOST:PORT; a proxy that asks for a password needs one beside it that knows the password"
+            )
+        if match and is_loopback(match[1]):
+            raise ValueError(f"names this host itself ({match[1]}), which containers do not reach; name another one")
+        return url.rstrip("/")
 
     @field_validator("host_roots")
     @classmethod

@@ -25,7 +25,7 @@ from controller.engine.kernel.package_hosts import (
     read_registries,
     registry_hosts,
 )
-from controller.engine.kernel.resolvers import read_private_resolvers
+from controller.engine.kernel.resolvers import read_private_addresses, read_private_resolvers
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.mounts.secrets import SecretFolder
@@ -72,7 +72,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         authorities_dir=settings.state_dir.absolute() / "host-ca" if settings.host_ca == "auto" else None,
         builds_dir=settings.state_dir.absolute() / "images" if settings.build_images == "auto" else None,
         credentials=CredentialFiles(partial(_authority, settings.state_dir / "authority"), secrets),
-        firewall=NftFirewall(resolvers=read_private_resolvers) if core.is_local else None,
+        firewall=_firewall(settings) if core.is_local else None,
         gpus=settings.gpu_devices,
         images=_image_rules(settings),
         hibernation=hibernation_judge(core),
@@ -80,6 +80,11 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
     )
     core.undo.callback(engine.close)
     return engine, secrets
+
+
+def _firewall(settings: Settings) -> NftFirewall:
+    upstream = settings.upstream_proxy.removeprefix("http://")
+    return NftFirewall(resolvers=read_private_resolvers, upstreams=partial(read_private_addresses, upstream))
 
 
 def hibernation_judge(core: Core) -> Callable[[int], HibernationAbility]:
@@ -141,6 +146,7 @@ def make_policy(settings: Settings) -> Policy:
         models_port=settings.models_port,
         user_ids=_user_ids(settings),
         scheduler=settings.scheduler,
+        upstream_proxy=settings.upstream_proxy.removeprefix("http://"),
         holds_memory=settings.docker_host.startswith("unix:") and not os.geteuid(),
     )
     listed = (*settings.package_hosts, *registry_hosts(settings.install_rules().registries))

@@ -378,7 +378,7 @@ def render(
         mounts=mounts.mounts(spec, shape.template, name),
     )
     config = agent.with_agent(config, shape.template, namespace, policy)
-    config, way, open_ = _networked(config, spec, shape.level, uid)
+    config, way, open_ = _networked(config, spec, shape.level, uid, policy.upstream_proxy)
     return Rendered(
         config=config,
         template_hash=shape.template_hash,
@@ -424,11 +424,11 @@ def _template_hash(spec: SandboxSpec, fields: Mapping[str, object], extra: Mappi
 
 
 def _networked(
-    config: ContainerConfig, spec: SandboxSpec, level: Level, uid: str
+    config: ContainerConfig, spec: SandboxSpec, level: Level, uid: str, upstream_proxy: str
 ) -> tuple[ContainerConfig, Sealed | None, Open | None]:
     """Return the config on its level's network, and that network (both None: it has none)."""
     if level.network == "sealed":
-        way = egress.sealed(uid, reachable(spec.network, level), credentials.of(spec))
+        way = egress.sealed(uid, reachable(spec.network, level), credentials.of(spec), upstream_proxy)
         return credentials.trusting(egress.behind(config, way), spec), way, None
     if level.network == "public":
         open_ = bridge.opened(uid, spec.network)

@@ -28,6 +28,23 @@ def test_impossible_roles_are_refused(given: dict[str, Any], reason: str) -> Non
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("proxy.example.org:3128", "must be http://HOST:PORT"),
+        ("https://proxy.example.org:3128", "must be http://HOST:PORT"),
+        ("http://user:word@proxy.example.org:3128", "a proxy that asks for a password"),
+        ("http://proxy.example.org:70000", "must be http://HOST:PORT"),
+        ("http://127.0.0.1:3128", "names this host itself"),
+    ],
+)
+def test_an_upstream_proxy_that_no_container_reaches(url: str, reason: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        Settings(upstream_proxy=url)
+    assert reason in str(refusal.value)
+    assert Settings(upstream_proxy="http://10.1.2.3:3128/").upstream_proxy == "http://10.1.2.3:3128"
+
+
 def test_only_a_host_has_a_hosts_place() -> None:
     assert Settings().place == "host"
     assert Settings(**_MANY, host_name="b", roles=["api", "host"]).place == "b"

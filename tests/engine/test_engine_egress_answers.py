@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 
 import pytest
@@ -20,21 +20,30 @@ def get(proxy: str, url: str, *options: str) -> str:
     return subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30).stdout
 
 
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[str]:
-    name = f"paddock-test-egress-{os.getpid()}"
+@contextmanager
+def egress(name: str, configuration: str) -> Iterator[str]:
+    """Run a proxy, and return its URL."""
     docker(
         *("run", "-d", "--name", name, "--dns", "127.0.0.1", "--sysctl", "net.ipv4.ip_unprivileged_port_start=53"),
         *("--tmpfs", "/run:uid=13,gid=13", "--tmpfs", "/tmp:uid=13,gid=13"),
-        *("-e", f"PADDOCK_SQUID_CONF={squid_conf(['listed.example.org'])}", IMAGE),
+        *("-e", f"PADDOCK_SQUID_CONF={configuration}", IMAGE),
     )
     try:
-        address = docker("inspect", "-f", "{{.NetworkSettings.IPAddress}}", name)
-        found = f"http://{address}:{PORT}"
-        wait_for("the proxy answers", lambda: get(found, "http://other.example.org/").endswith("403"), 30)
-        yield found
+        url = f"http://{address_of(name)}:{PORT}"
+        wait_for("the proxy answers", lambda: get(url, "http://other.example.org/").endswith("403"), 30)
+        yield url
     finally:
         docker("rm", "-f", name)
+
+
+def address_of(container: str) -> str:
+    return docker("inspect", "-f", "{{.NetworkSettings.IPAddress}}", container)
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[str]:
+    with egress(f"paddock-test-egress-{os.getpid()}", squid_conf(["listed.example.org"])) as url:
+        yield url
 
 
 def test_a_refused_host_is_named_in_words(proxy: str) -> None:
@@ -65,3 +74,58 @@ def test_a_refused_tunnel_is_answered_in_plain_http(proxy: str, host: str, statu
     line, body = connect(proxy, host)
     assert line == status
     assert words in body
+
+
+# A proxy that knows no name: it answers itself, and prints what it was asked for. In tunnels it speaks TLS.
+UPSTREAM = """
+import http.server, ssl, subprocess
+command = "openssl req -x509 -newkey rsa:2048 -noenc -subj /CN=listed.example.org -keyout /tmp/k -out /tmp/c"
+subprocess.run(command.split(), check=True)
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+tls.load_cert_chain("/tmp/c", "/tmp/k")
+class Proxy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(self.command, self.path, flush=True)
+        self.send_response(200)
+        self.send_header("Content-Length", "8")
+        self.end_headers()
+        self.wfile.write(b"upstream")
+    def do_CONNECT(self):
+        print(self.command, self.path, flush=True)
+        self.wfile.write(b"HTTP/1.1 200 OK\\r\\n\\r\\n")
+        self.request = tls.wrap_socket(self.connection, server_side=True)
+        self.setup()
+        self.close_connection = False
+http.server.ThreadingHTTPServer(("", 3128), Proxy).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[str]:
+    """Name of the container of a proxy that alone reaches the Internet."""
+    name = f"paddock-test-upstream-{os.getpid()}"
+    docker("run", "-d", "--name", name, "--user", "0", "paddock/python:1", "python3", "-c", UPSTREAM)
+    try:
+        yield name
+    finally:
+        docker("rm", "-f", name)
+
+
+def test_all_that_is_allowed_goes_to_an_upstream_proxy(upstream: str) -> None:
+    configuration = squid_conf(["listed.example.org"], upstream=f"{address_of(upstream)}:3128")
+    with egress(f"paddock-test-behind-{os.getpid()}", configuration) as proxy:
+        wait_for("the upstream proxy answers", lambda: get(proxy, "http://listed.example.org/a") == "upstream\n200", 60)
+        assert get(proxy, "https://listed.example.org/b", "-k") == "upstream\n200"
+        assert get(proxy, "https://other.example.org/", "-k").endswith("\n000")
+        assert "not in this sandbox's allowed hosts" in get(proxy, "http://other.example.org/")
+        # Another name inside of an allowed tunnel, and an address that is none of the Internet's.
+        assert get(proxy, "https://other.example.org/", "-k", "--connect-to", "::listed.example.org:443").endswith(
+            "\n000"
+        )
+        assert get(proxy, "http://169.254.169.254/").endswith("\n403")
+        requests = set(docker("logs", upstream).splitlines())
+        assert requests == {
+            "GET http://listed.example.org/a",
+            "CONNECT listed.example.org:443",
+            "GET /b",
+        }

@@ -197,7 +197,7 @@ def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
     script = f"""
         import subprocess
         from controller.engine.kernel.firewall import NftFirewall
-        firewall, seen = NftFirewall(), set()
+        firewall, seen = NftFirewall(upstreams=lambda: ("10.1.2.3 . 3128",)), set()
         def nft(*command): subprocess.run(["nft", *command], check=True)
         def guard():
             number = firewall.generation()
@@ -209,6 +209,7 @@ def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
         for _ in range(2):
             nft("-c", "-f", "{FILE}"), nft("-f", "{FILE}")
             assert guard().message == "", firewall.guard()
+            assert guard().upstreams == ("10.1.2.3 . 3128",)
         nft("flush", "set", "inet", "paddock", "private")
         assert guard().lost and "10.0.0.0/8 in the set private" in firewall.guard().message
         nft("-f", "{FILE}")

@@ -76,6 +76,18 @@ def test_an_empty_list_allows_nothing() -> None:
     assert "acl listed dstdom_regex -n -i ^$" in egress.squid_conf([]).splitlines()
 
 
+def test_only_an_upstream_proxy_adds_its_lines() -> None:
+    lines, behind = egress.squid_conf(["a.example.org"]), egress.squid_conf(["a.example.org"], upstream="10.1.2.3:3128")
+    added = [line for line in behind.splitlines() if line not in lines.splitlines()]
+    assert added == [
+        "cache_peer 10.1.2.3 parent 3128 0 no-query no-digest no-netdb-exchange name=upstream",
+        "cache_peer_access upstream allow all",
+        "never_direct allow all",
+        "dns_timeout 2 seconds",
+    ]
+    assert [line for line in behind.splitlines() if line not in added] == lines.splitlines()
+
+
 def test_the_longest_list_fits_execve() -> None:
     name = ".".join(["a" * 60] * 4)
     hosts = [f"*.x{number:03}{name}"[:246] + ".example"[:7] for number in range(128)]

@@ -1,7 +1,8 @@
 """The guard: Paddock's static nft table, loaded before Docker (deploy/paddock-guard.nft), and read here.
 
-One thing is added to it: name servers of this host at addresses that it would drop, for port 53 alone. It belongs in
-the engine's network namespace, which is the daemon's own on every supported host.
+Two things are added to it, both at addresses that it would drop: name servers of this host, for port 53 alone, and the
+operator's upstream proxy, for its port. It belongs in the engine's network namespace, which is the daemon's own on
+every supported host.
 """
 
 import json
@@ -66,16 +67,24 @@ _ANSWER_SECONDS = 1.0
 
 
 class NftFirewall:
-    """ports.Firewall over the `nft` command. `resolvers` returns the name servers that the guard has to let through."""
+    """ports.Firewall over the `nft` command.
+
+    `resolvers` returns the name servers that the guard has to let through, `upstreams` the upstream proxies
+    (`ADDRESS . PORT`).
+    """
 
     def __init__(
-        self, command: tuple[str, ...] = ("nft",), resolvers: Callable[[], tuple[str, ...]] = lambda: ()
+        self,
+        command: tuple[str, ...] = ("nft",),
+        resolvers: Callable[[], tuple[str, ...]] = lambda: (),
+        upstreams: Callable[[], tuple[str, ...]] = lambda: (),
     ) -> None:
-        self._command, self._resolvers = command, resolvers
-        self._failure = ""
+        self._command = command
+        self._openings = {"resolvers": resolvers, "upstreams": upstreams}
+        self._failures: dict[str, str] = {}
 
     def guard(self) -> FirewallState:
-        """Read the guard, and let the name servers through that it lacks. Never raises."""
+        """Read the guard, and let through what it has to and does not. Never raises."""
         try:
             done = self._run("table", "inet", TABLE)
             if done.returncode:
@@ -85,25 +94,25 @@ class NftFirewall:
         except (OSError, subprocess.TimeoutExpired) as error:
             return FirewallState(f"nft failed: {error}")
         state = judged(done.stdout)
-        if not state.message and (
-            missing := [resolver for resolver in self._resolvers() if resolver not in state.resolvers]
-        ):
-            self._let_through(missing)
+        if not state.message:
+            for name, openings in self._openings.items():
+                if missing := [opening for opening in openings() if opening not in getattr(state, name)]:
+                    self._let_through(name, missing)
         return state
 
-    def _let_through(self, resolvers: list[str]) -> None:
-        """Add name servers to the guard. The change of its rules has it read again; a failure is logged once."""
-        command = [*self._command, "add", "element", "inet", TABLE, "resolvers", "{", ", ".join(resolvers), "}"]
+    def _let_through(self, name: str, openings: list[str]) -> None:
+        """Add to a set of the guard. The change of its rules has it read again; a failure is logged once."""
+        command = [*self._command, "add", "element", "inet", TABLE, name, "{", ", ".join(openings), "}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
             failure = (done.stderr.strip() or "no message").splitlines()[0] if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
             failure = str(error)
         if not failure:
-            _log.info("name servers let through the guard: %s", ", ".join(resolvers))
-        elif failure != self._failure:
-            _log.warning("name servers not let through the guard: %s: %s", ", ".join(resolvers), failure)
-        self._failure = failure
+            _log.info("%s let through the guard: %s", name, ", ".join(openings))
+        elif failure != self._failures.get(name):
+            _log.warning("%s not let through the guard: %s: %s; %s", name, ", ".join(openings), failure, LOAD)
+        self._failures[name] = failure
 
     def engine_rules(self, subnets: Collection[str]) -> EngineRules:
         """Read the engine's own rules. Never raises."""
@@ -148,7 +157,9 @@ def judged(listing: str) -> FirewallState:
     except (ValueError, KeyError, TypeError, AttributeError):
         return FirewallState("nft's answer can't be read; install nft 0.9.3 or newer")
     if not lacking:
-        return FirewallState(resolvers=tuple(_addresses(parts, "resolvers")))
+        return FirewallState(
+            resolvers=tuple(_addresses(parts, "resolvers")), upstreams=tuple(_endpoints(parts, "upstreams"))
+        )
     return FirewallState(f"the nft table `inet {TABLE}` lacks {', '.join(dict.fromkeys(lacking))}; {LOAD}", lost=True)
 
 
@@ -169,6 +180,7 @@ def _lacking_elements(parts: list[dict[str, Any]]) -> Iterator[str]:
     networks_of_sets = {
         set_json["name"]: list(collapse_addresses(_networks(set_json.get("elem", ()))))
         for set_json in _of(parts, "set")
+        if set_json["name"] in SETS
     }
     for name, desired in SETS.items():
         for network in desired:
@@ -183,6 +195,14 @@ def _addresses(parts: list[dict[str, Any]], name: str) -> Iterator[str]:
     ):
         if network.num_addresses <= _MOST_ADDRESSES:
             yield from map(str, network)
+
+
+def _endpoints(parts: list[dict[str, Any]], name: str) -> Iterator[str]:
+    """Yield the elements `ADDRESS . PORT` of a set; none of a guard from before it had the set."""
+    for set_json in _of(parts, "set"):
+        for element in set_json.get("elem", ()) if set_json["name"] == name else ():
+            concatenated = element["elem"]["val"] if "elem" in element else element
+            yield " . ".join(map(str, concatenated["concat"]))
 
 
 def _networks(elements: Any) -> Iterator[IPv4Network]:

@@ -1,6 +1,7 @@
-"""Name servers of this host that networks of the engine ask at an address that the guard would drop."""
+"""What networks of the engine need at an address that the guard would drop: name servers, and the upstream proxy."""
 
 import json
+import socket
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
@@ -20,6 +21,19 @@ def read_private_resolvers(root: Path = Path("/")) -> tuple[str, ...]:
         if servers == _STUB:
             servers = _of_file(root / "run/systemd/resolve/resolv.conf")
     return tuple(dict.fromkeys(server for server in servers if _is_private(server)))
+
+
+def read_private_addresses(upstream: str) -> tuple[str, ...]:
+    """Return the IPv4 addresses of a host:port that are not public, as elements `ADDRESS . PORT`. Never raises."""
+    host, _, port = upstream.rpartition(":")
+    if not host:
+        return ()
+    try:
+        infos = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return ()
+    addresses = sorted({str(info[4][0]) for info in infos})
+    return tuple(f"{address} . {port}" for address in addresses if _is_private(address))
 
 
 def _of_engine(file: Path) -> list[str]:

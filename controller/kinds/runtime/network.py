@@ -34,12 +34,14 @@ class FirewallState:
     """Observed state of the host's firewall rules for networks.
 
     `message` says why nothing may rely on them ("": in force). `lost`: they were read, and are missing or incomplete.
-    Otherwise a message means that they could not be read. `resolvers` are the name servers that they let through.
+    Otherwise a message means that they could not be read. `resolvers` are the name servers that they let through,
+    `upstreams` the upstream proxies (`ADDRESS . PORT`).
     """
 
     message: str = ""
     lost: bool = False
     resolvers: tuple[str, ...] = ()
+    upstreams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,7 @@ class Policy:
     host of a sandbox that names none: single, the only one there is; manual, a person. `elsewhere`: the object is, or
     may come to be, on another host: what that has, and its operator allows there, is judged by its own daemon.
     `holds_memory`: this host mounts the folders in memory of new containers itself (the engine is on it).
+    `upstream_proxy` (host:port) is the proxy by which the proxies of sandboxes reach the Internet ("": directly).
     """
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
@@ -152,6 +153,7 @@ class Policy:
     scheduler: Scheduler = "single"
     elsewhere: bool = False
     holds_memory: bool = False
+    upstream_proxy: str = ""
 
     def own_ids(self) -> IdRange | None:
         """Return the ids of which each sandbox gets one of its own on this engine; None: they share one."""
@@ -165,4 +167,5 @@ class Policy:
         inputs += [self.host, self.confinements]
         inputs.append(self.exec_max_seconds)
         inputs += [self.local_network, self.peers, self.guard_lost, self.gpu_devices, self.user_ids, self.holds_memory]
+        inputs.append(self.upstream_proxy)
         return stable_hash([*inputs, *(self.levels[name] for name in sorted(self.levels))])

@@ -40,6 +40,13 @@ _SYSCTLS = (
     ("net.ipv4.ip_unprivileged_port_start", "53"),
 )
 _SEALED_PREFIX, _UPLINK_PREFIX = 28, 22
+# Of a name that this host can't resolve, the upstream proxy knows the address: squid soon stops asking.
+_UPSTREAM = """\
+cache_peer {host} parent {port} 0 no-query no-digest no-netdb-exchange name=upstream
+cache_peer_access upstream allow all
+never_direct allow all
+dns_timeout 2 seconds
+"""
 # squid takes the tunnel's own name where there is none inside; here such a one is terminated. It says `-` for none.
 _HAS_SNI = "while read -r name rest; do case $name in *.*) echo OK;; *) echo ERR;; esac; done"
 _CONF = """\
@@ -50,7 +57,7 @@ acl CONNECT method CONNECT
 acl special dst {special}
 acl special dst ::/0
 {names}
-http_access deny manager
+{upstream}http_access deny manager
 {guarded}http_access deny CONNECT !tls
 http_access deny !web
 http_access deny !listed
@@ -103,10 +110,13 @@ class Sealed:
         return NetworkConfig(self.network, subnet, handed_out=str(upper), sealed=True)
 
 
-def sealed(uid: str, hosts: Collection[str], credentials: tuple[HostCredential, ...] = ()) -> Sealed:
+def sealed(
+    uid: str, hosts: Collection[str], credentials: tuple[HostCredential, ...] = (), upstream: str = ""
+) -> Sealed:
     """Return the sealed network of that object, with egress to these names and no others.
 
-    `credentials` are added to requests to their hosts.
+    `credentials` are added to requests to their hosts. `upstream` (host:port) is the proxy that alone reaches the
+    Internet; "": the host does.
     """
     names = tuple(sorted(set(hosts)))
     egress = ContainerConfig(
@@ -115,7 +125,7 @@ def sealed(uid: str, hosts: Collection[str], credentials: tuple[HostCredential, 
         limits=LIMITS,
         hostname="egress",
         user=_USER,
-        env=(("PADDOCK_SQUID_CONF", squid_conf(names, credentials)),),
+        env=(("PADDOCK_SQUID_CONF", squid_conf(names, credentials, upstream)),),
         tmpfs=(Tmpfs("/run", 1 << 20), Tmpfs("/tmp", 1 << 20)),  # noqa: S108 - inside the container
         network_mode=UPLINK,
         dns=(),
@@ -202,14 +212,16 @@ def parts(subnet: str) -> Iterator[str]:
     yield from (f"{network.network_address + at}/{_SEALED_PREFIX}" for at in range(0, network.num_addresses, 16))
 
 
-def squid_conf(hosts: Collection[str], credentials: Sequence[HostCredential] = ()) -> str:
+def squid_conf(hosts: Collection[str], credentials: Sequence[HostCredential] = (), upstream: str = "") -> str:
     """Return squid's complete configuration. Names are checked first, so that an unlisted one is never resolved."""
+    host, _, port = upstream.rpartition(":")
     own_certificate = "tls-cert=/etc/squid/certificate.pem tls-key=/etc/squid/key.pem"
     return _CONF.format(
         port=PORT,
         has_sni=_HAS_SNI,
         special=" ".join(SPECIAL_RANGES),
         names="\n".join(_acls(hosts)),
+        upstream=_UPSTREAM.format(host=host, port=port) if upstream else "",
         certificate=f"tls-cert={_CERTIFICATE}" if credentials else own_certificate,
         guarded="".join(f"{rule}\n" for rule in _guarded(credentials)),
         decrypted="ssl_bump bump first decrypted_host\n" if credentials else "",
