@@ -1,5 +1,6 @@
 """Spec files given with -f: files, folders (their .yaml, .yml and .json files), and `-` for stdin."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,10 @@ def _bytes(names: Sequence[str], recursive: bool) -> Iterator[tuple[str, bytes]]
         if name == "-":
             yield "stdin", sys.stdin.buffer.read(MAX_BYTES + 1)
             continue
+        if name.startswith(("http://", "https://")):
+            raise CliError(
+                f"{name}: files are read, not addresses; write `curl -fsSL {shlex.quote(name)} | paddock ... -f -`"
+            )
         for path in _paths(Path(name), recursive):
             try:
                 with path.open("rb") as file:

@@ -1,6 +1,7 @@
 """Objects as users name them (`sb/quickstart`, `sandboxes a b`), resolved to API paths by asking the daemon."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,11 @@ import click
 
 from controller.cli.client import PREFIX, Client, segment
 from controller.cli.errors import CliError, Refused
+from controller.documents.foreign_kinds import word_advice
 
 ALL = "all"
+SANDBOXES = "sandboxes"
+_NAME = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MEANT = 3  # letters of a part of a kind's name, at least
 
 
@@ -78,6 +82,7 @@ class Kinds:
     """Kinds that the daemon serves, read once."""
 
     def __init__(self, client: Client) -> None:
+        self._client = client
         self._words: dict[str, Resource] = {}
         self._shown: list[str] = []
         for listed in client.get(PREFIX).get("resources", []):
@@ -108,10 +113,15 @@ class Kinds:
         """Return the kind with that name, singular or short name."""
         resource = self._words.get(word.lower().removesuffix(".paddock"))
         if resource is None:
-            close = self._close(word.lower())
-            hint = f"did you mean `{close}`?" if close else f"known kinds: {', '.join((ALL, *self._shown))}"
-            raise CliError(f"unknown kind `{word}`; {hint}")
+            raise CliError(f"unknown kind `{word}`; {self._advice(word.lower())}")
         return resource
+
+    def _advice(self, word: str) -> str:
+        """Return what to write in place of an unknown kind."""
+        if advice := word_advice(word):
+            return advice
+        close = self._close(word)
+        return f"did you mean `{close}`?" if close else f"known kinds: {', '.join((ALL, *self._shown))}"
 
     def _close(self, word: str) -> str:
         """Return the kind that this word is a part of (`pool` of `sandboxpool`) or nearly is; "" if there is none."""
@@ -124,16 +134,33 @@ class Kinds:
         close = spelled or containing or difflib.get_close_matches(word, (ALL, *self._words), n=1, cutoff=0.7)
         return close[0] if close else ""
 
-    def targets(self, arguments: Sequence[str]) -> list[Target]:
-        """Parse `KIND [NAME ...]`, `KIND,KIND` or `KIND/NAME ...`, as kubectl does."""
+    def targets(self, arguments: Sequence[str], place: str | None = None) -> list[Target]:
+        """Parse `KIND [NAME ...]`, `KIND,KIND` or `KIND/NAME ...`, as kubectl does.
+
+        With a namespace (`place`), a word that is no kind but the name of a sandbox there means that sandbox.
+        """
         if not arguments:
             raise click.UsageError("name a kind, such as `sandboxes`, or KIND/NAME")
         if any("/" in argument for argument in arguments):
             return [self._pair(argument) for argument in arguments]
         if arguments[0] == ALL and len(arguments) == 1:
             return [Target(resource, ()) for resource in self._listed_by_all]
+        if place is not None and self._is_sandbox(arguments[0], place):
+            return [Target(self.resource(SANDBOXES), tuple(arguments))]
         kinds = [self.resource(kind_word) for kind_word in arguments[0].split(",") if kind_word]
         return [Target(resource, tuple(arguments[1:])) for resource in kinds]
+
+    def _is_sandbox(self, word: str, place: str) -> bool:
+        """Return True for a word that is no kind, if a sandbox is called so."""
+        if word.lower().removesuffix(".paddock") in self._words or not _NAME.fullmatch(word):
+            return False
+        try:
+            self._client.get(self.resource(SANDBOXES).path(place, word))
+        except Refused as error:
+            if error.reason not in ("NotFound", "Forbidden"):
+                raise
+            return False
+        return True
 
     def _pair(self, word: str) -> Target:
         kind, slash, name = word.partition("/")

@@ -1,16 +1,17 @@
 """Root of the command line. A command is imported when it is called, so that `paddock version` is quick."""
 
-import difflib
 import errno
 import importlib
 import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from controller.cli import hints
 from controller.cli.errors import INTERRUPTED, CliError, as_cli_error, drop_stdout
 from controller.cli.options import Target, located, options_end, split_flag_values
 from controller.version import API_VERSION, VERSION
@@ -84,36 +85,26 @@ COMMANDS = {
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _EXTERNAL = re.compile("[a-z0-9][a-z0-9-]*")
 
-# Commands that people know from kubectl and docker, and what to type here.
-_ELSEWHERE = {
-    "attach": "paddock logs -f NAME, or paddock exec -it NAME -- sh",
-    "cluster-info": "paddock get host, or paddock doctor",
-    "cordon": "paddock host cordon NAME",
-    "debug": "paddock exec -it NAME -- sh",
-    "hibernate": "paddock set run-state sandbox/NAME Hibernated",
-    "images": "paddock get sandboxes -o wide",
-    "kill": "paddock delete sandbox NAME --now",
-    "ls": "paddock get sandboxes",
-    "nodes": "paddock host list",
-    "pause": "paddock set run-state sandbox/NAME Paused",
-    "proxy": "paddock port-forward NAME PORT",
-    "ps": "paddock get sandboxes",
-    "rm": "paddock delete sandbox NAME",
-    "start": "paddock set run-state sandbox/NAME Running",
-    "stats": "paddock top",
-    "stop": "paddock set run-state sandbox/NAME Suspended",
-    "uncordon": "paddock host uncordon NAME",
-}
+_WORDS = "controller.cli.main.words"  # the command and its arguments
+_HELP = ("help", "options")  # as kubectl has them; `docker help run` is `docker run --help`
 
 
-def _meant(word: str) -> str:
-    """Return what a user who typed an unknown command may have meant."""
-    if elsewhere := _ELSEWHERE.get(word):
-        return f"write `{elsewhere}`"
-    close = difflib.get_close_matches(word, [*COMMANDS, *_ELSEWHERE], n=1)
-    if not close:
-        return "`paddock --help` lists all commands"
-    return f"did you mean `{close[0]}`?" if close[0] in COMMANDS else f"write `{_ELSEWHERE[close[0]]}`"
+def _help_last(command: click.Command, arguments: list[str]) -> list[str]:
+    """Return `help COMMAND` as `COMMAND --help`."""
+    at = options_end(command, arguments)
+    if arguments[at : at + 1] and arguments[at] in _HELP:
+        return [*arguments[:at], *arguments[at + 1 :], "--help"]
+    return arguments
+
+
+def _with_advice(error: click.UsageError, words: Sequence[str]) -> click.UsageError:
+    """Return the error of a command line with what to write, where its habit is a known one."""
+    advice = "" if isinstance(error, click.exceptions.NoArgsIsHelpError) else hints.argument_advice(words)
+    if not advice:
+        return error
+    is_name = isinstance(error, click.NoSuchOption | click.NoSuchCommand)  # whose guesses are not the advice
+    text = error.message if is_name else error.format_message()
+    return click.UsageError(f"{text.rstrip('.')}; {advice}", error.ctx)
 
 
 _VERBOSE = re.compile(r"-v(?:=?(\d+))?|--(?:verbose|v)(?:=(\d+))?")  # also as kubectl's: -v=6, --v=6
@@ -212,16 +203,18 @@ class LazyGroup(click.Group):
             sys.exit(1)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _verbose_first(self, args))
+        arguments = _verbose_first(self, _help_last(self, args))
+        ctx.meta[_WORDS] = arguments[options_end(self, arguments) :]
+        return super().parse_args(ctx, arguments)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             if (external := shutil.which(f"paddock-{cmd_name}")) and _EXTERNAL.fullmatch(cmd_name):
                 return _external(external)
-            raise click.UsageError(f"no such command `{cmd_name}`; {_meant(cmd_name)}", ctx)
+            return None
         name = cmd_name.replace("-", "_")
         module = importlib.import_module(f"controller.cli.commands.{name}")
         command: click.Command = getattr(module, f"{name}_")
@@ -230,6 +223,10 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            if (advised := _with_advice(error, ctx.meta[_WORDS])) is error:
+                raise
+            raise advised from error
         except ClientError as error:
             raise as_cli_error(error, _scheme_hint(ctx, error)) from error
         except (KeyboardInterrupt, click.Abort) as error:
@@ -244,7 +241,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, remaining = super().resolve_command(ctx, args)
+        try:
+            name, command, remaining = super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            advice = hints.command_advice(args, COMMANDS)
+            raise click.UsageError(f"no such command `{args[0]}`; {advice}", ctx) from error
         return name, command, split_flag_values(command, remaining) if command else remaining
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

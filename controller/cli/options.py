@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from controller.cli.hints import full_name
+
 if TYPE_CHECKING:
     from paddock._client.server import Server
 
@@ -19,6 +21,9 @@ class Group(click.Group):
     """Group whose help has the whole summary of each command: click cuts it at the end of the line."""
 
     group_class = type  # groups below it are such, too
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, full_name(cmd_name, self.commands))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}

@@ -43,7 +43,7 @@ def find_objects(
 ) -> list[ObjectRef]:
     """Return the objects that these words name. A kind without a name needs a selector or `--all`."""
     targets = []
-    for target in Kinds(client).targets(arguments):
+    for target in Kinds(client).targets(arguments, namespace):
         target.resource.check_patchable()
         names = target.names
         if not names:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from controller.documents import aliases
 from controller.documents.error_messages import faults, kind_of, remedy_for_block
+from controller.documents.foreign_kinds import document_advice
 from controller.documents.model_fields import closest
 from controller.documents.yaml_tree import REST_UNREPORTED, Node, Reading, Tree, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Path, Problem
@@ -156,6 +157,9 @@ class _Check:
             return None
         if self._foreign(root):
             return None
+        if advice := self._of_others():
+            self._say(("kind",), advice, reason="FieldValueNotSupported")
+            return None
         self._top(root)
         kind = self._kind()
         if kind is not None and kind.read_only:
@@ -203,6 +207,13 @@ class _Check:
         for name in foreign_names[:MOST_PROBLEMS]:
             self._say((name,), f"not a document; {remedy_for_block(name)}", at_key=True, reason="FieldValueForbidden")
         return bool(foreign_names)
+
+    def _of_others(self) -> str:
+        """Return what to write in place of a document of Kubernetes or agent-sandbox; "" for any other."""
+        version, kind = self._tree.find(("apiVersion",)), self._tree.find(("kind",))
+        kind_name = kind.text if kind else ""
+        advice = document_advice(version.text if version else "", kind_name) if kind_name else ""
+        return f"`{kind_name}` is {advice}" if advice else ""
 
     def _top(self, root: Node) -> None:
         unknown = [name for name in root.fields or () if name not in TOP_FIELDS]

@@ -67,6 +67,16 @@ def current_context() -> None:
     say(contexts.current)
 
 
+def _current_name() -> str:
+    """Return the name of the current context. Raises CliError without one."""
+    if name := stored.load_contexts().current:
+        return name
+    raise CliError(
+        "no context is current; write `paddock config set-context NAME --server URL --use`, or -n NAMESPACE in each "
+        "command"
+    )
+
+
 @config_.command("use-context")
 @click.argument("name")
 def use_context(name: str) -> None:
@@ -78,15 +88,19 @@ def use_context(name: str) -> None:
 
 
 @config_.command("set-context")
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--current", is_flag=True, help="Change the current context, instead of NAME.")
 @click.option("--server", metavar="URL", help="The daemon: unix:///path/to/socket or https://host:port.")
 @click.option("-n", "--namespace", metavar="NAME", help="The namespace to work in.")
 @click.option("--token-file", metavar="FILE", help="A file with the token, which only you may read.")
 @click.option("--token-stdin", is_flag=True, help="Read the token from stdin, and keep it in a file of its own.")
 @click.option("--ca-file", metavar="FILE", help="Trusted authorities, as a PEM file.")
 @click.option("--use", is_flag=True, help="Make it the current context.")
-def set_context(name: str, token_stdin: bool, use: bool, **parts: Any) -> None:
+def set_context(name: str | None, current: bool, token_stdin: bool, use: bool, **parts: Any) -> None:
     """Create a context, or change the given parts of one. An empty value removes a part."""
+    if bool(name) == current:
+        raise click.UsageError("name the context, or give --current; one of the two")
+    name = name or _current_name()
     if not name or not name.isprintable() or "/" in name or name.startswith("."):
         raise click.UsageError(f"`{name}` is not a name for a context; use letters, digits, `-`, `_` and `.`")
     if token_stdin and parts["token_file"]:

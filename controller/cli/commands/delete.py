@@ -110,7 +110,7 @@ def delete_(
     refusals: list[Refused] = []
     place = namespace or DEFAULT_NAMESPACE
     texts = files.read(files_, recursive=recursive)
-    pairs = _in_files(kinds, texts, namespace) if files_ else [(target, place) for target in kinds.targets(what)]
+    pairs = _in_files(kinds, texts, namespace) if files_ else [(target, place) for target in kinds.targets(what, place)]
     for target, _ in pairs:
         _check(target, selector, everything, host)
     if dry_run != "none":

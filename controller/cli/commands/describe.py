@@ -27,7 +27,9 @@ def describe_(ctx: click.Context, what: Sequence[str], namespace: str | None, se
     """Show objects with their conditions and events."""
     client = connect(ctx)
     place = namespace or DEFAULT_NAMESPACE
-    entries = [entry for target in Kinds(client).targets(what) for entry in _fetch(client, target, place, selector)]
+    entries = [
+        entry for target in Kinds(client).targets(what, place) for entry in _fetch(client, target, place, selector)
+    ]
     if not entries:
         note(f"No resources found in {place} namespace.")
     if entries:

@@ -47,7 +47,7 @@ def events_(
     client = connect(ctx)
     kind = name = ""
     if what:
-        target = Kinds(client).targets([what])[0]
+        target = Kinds(client).targets([what], namespace or DEFAULT_NAMESPACE)[0]
         kind, name = target.resource.kind, "".join(target.names)
         everywhere = everywhere or not target.resource.namespaced  # such as a host's: they are in no namespace
     place = namespace or DEFAULT_NAMESPACE

@@ -8,6 +8,9 @@ import click
 from controller.cli.commands.logs import sandbox_name
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
 
+_AS_USER = "a command runs as the sandbox's user; set `user` in its template, and leave this out"
+_OF_DOCKER = {"-u": _AS_USER, "--user": _AS_USER, "--privileged": _AS_USER}
+
 
 class _Command(click.Command):
     """Command whose error for a word like `-l` tells where `--` belongs."""
@@ -17,6 +20,9 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            before_name = raw_args[: raw_args.index(error.option_name)] if error.option_name in raw_args else raw_args
+            if error.option_name in _OF_DOCKER and not _positionals(self, before_name):
+                raise click.UsageError(f"{error.option_name}: {_OF_DOCKER[error.option_name]}", ctx) from error
             if "--" in raw_args:
                 raise
             message = (
@@ -27,17 +33,19 @@ class _Command(click.Command):
 
 def _with_separator(command: click.Command, arguments: Sequence[str]) -> str:
     """Return the command line with `--` after the sandbox's name."""
+    at = next(iter(_positionals(command, arguments)), 0)
+    return f"paddock exec {shlex.join(arguments[: at + 1])} -- {shlex.join(arguments[at + 1 :])}"
+
+
+def _positionals(command: click.Command, arguments: Sequence[str]) -> list[int]:
+    """Return the indexes of the words that are neither options nor their values."""
     options = [option for option in command.params if isinstance(option, click.Option) and not option.is_flag]
     with_value = {name for option in options for name in option.opts}
-    at = next(
-        (
-            at
-            for at, word in enumerate(arguments)
-            if not word.startswith("-") and not (at and arguments[at - 1] in with_value)
-        ),
-        0,
-    )
-    return f"paddock exec {shlex.join(arguments[: at + 1])} -- {shlex.join(arguments[at + 1 :])}"
+    return [
+        at
+        for at, word in enumerate(arguments)
+        if not word.startswith("-") and not (at and arguments[at - 1] in with_value)
+    ]
 
 
 @click.command("exec", cls=_Command)
@@ -68,6 +76,7 @@ def _with_separator(command: click.Command, arguments: Sequence[str]) -> str:
     help="Run COMMAND as code in a code context that keeps its variables: python, javascript, bash, or its name.",
 )
 @raw_option
+@click.option("-c", "--container", hidden=True, expose_value=False, help="As kubectl's; a sandbox is one container.")
 @click.pass_context
 def exec_(
     ctx: click.Context,
@@ -89,6 +98,9 @@ def exec_(
     On a terminal, escape sequences in the output are filtered. Without -t, colours and moves within the line are kept.
     With -t, those of full-screen programs are kept, and the terminal is reset at the end. Titles, clipboard access
     (OSC 52), DCS and queries are always removed, unless --raw is given. A pipe gets every byte.
+
+    It ends with the command, and what that left running (`server &`) ends with it: start a server with -d, or as the
+    sandbox's main command.
 
     \b
     paddock exec quickstart -- python3 -c 'print(6 * 7)'

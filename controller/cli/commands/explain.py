@@ -35,6 +35,7 @@ def explain_(what: str | None, recursive: bool, output: str, whole_schema: bool)
     paddock explain sandbox.spec.template.tmpfs
     """
     from controller.documents import json_schema
+    from controller.documents.foreign_kinds import word_advice
     from controller.kinds.registry import discover
 
     if whole_schema:
@@ -46,7 +47,7 @@ def explain_(what: str | None, recursive: bool, output: str, whole_schema: bool)
     kind = discover().by_word(word)
     if kind is None:
         kind_names = ", ".join(known_kind.name.lower() for known_kind in discover())
-        raise CliError(f"unknown kind `{word}`; known kinds: {kind_names}")
+        raise CliError(f"unknown kind `{word}`; {word_advice(word) or f'known kinds: {kind_names}'}")
     schema = _find(json_schema.document_schema(kind), names, word)
     if output == "json":
         say(json_text(schema))

@@ -44,7 +44,7 @@ class GetRequest:
 
 
 @click.command("get")
-@click.argument("what", nargs=-1, metavar="KIND [NAME ...] | KIND/NAME ...")
+@click.argument("what", nargs=-1, metavar="KIND [NAME ...] | KIND/NAME ... | SANDBOX ...")
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @selector_option
@@ -92,7 +92,7 @@ def get_(
     sort = sort_key(sort_by) if sort_by else None
     client = connect(ctx)
     place = None if everywhere else namespace or DEFAULT_NAMESPACE
-    targets = Kinds(client).targets(what)
+    targets = Kinds(client).targets(what, place)
     request = GetRequest(
         client=client,
         targets=targets,

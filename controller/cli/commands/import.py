@@ -16,22 +16,25 @@ def import_() -> None:
 
 
 @import_.command("agent-sandbox")
-@click.argument("names", nargs=-1, required=True, metavar="FILE ...")
+@click.argument("names", nargs=-1, metavar="FILE ...")
+@click.option("-f", "--filename", "files_", multiple=True, metavar="FILE", help="The same as an argument; repeatable.")
 @click.option("--lossy", is_flag=True, help="Print the rest, too, if fields can't be translated.")
-def agent_sandbox(names: Sequence[str], lossy: bool) -> None:
+def agent_sandbox(names: Sequence[str], files_: Sequence[str], lossy: bool) -> None:
     """Translate manifests of kubernetes-sigs/agent-sandbox, and name each field that is lost or means something else.
 
     Sandbox, SandboxTemplate, SandboxClaim (a Sandbox here) and SandboxWarmPool (a SandboxPool here) of v1alpha1,
     v1beta1 and v1. Give those that refer to each other together. The specs are printed; nothing is applied.
 
     \b
-    paddock import agent-sandbox sandbox.yaml | paddock apply -f -
+    paddock import agent-sandbox -f sandbox.yaml | paddock apply -f -
     """
+    if not (names or files_):
+        raise click.UsageError("no files given; add -f FILE, or -f - for stdin")
     from controller.documents.agent_sandbox.translate import translate
     from controller.documents.document import parse
     from controller.kinds.registry import discover
 
-    translation = translate(_documents(names))
+    translation = translate(_documents((*files_, *names)))
     for remark in translation.notes:
         note(f"note: {remark}")
     texts = [yaml_text(document) for document in translation.documents]

@@ -30,21 +30,51 @@ def sandbox_name(text: str) -> str:
     return name
 
 
-@click.command("logs")
+class _Command(click.Command):
+    """Command whose error for `-n 2` tells that -n is the namespace: it is the number of lines for Docker."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for at, word in enumerate(args):
+            lines = word[2:] or "".join(args[at + 1 : at + 2])
+            if word.startswith("-n") and lines.isdigit():
+                raise click.UsageError(
+                    f"-n {lines}: -n is the namespace; write `--tail {lines}` for the last lines, or "
+                    f"`--namespace {lines}` for a namespace of that name",
+                    ctx,
+                )
+        return super().parse_args(ctx, args)
+
+
+class _Lines(click.ParamType[int | None]):
+    """A number of lines; `all` and -1 are no bound, as for Docker and kubectl."""
+
+    name = "lines"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if str(value) in ("all", "-1"):
+            return None
+        if not str(value).isdigit():
+            self.fail(f"`{value}` is not a number of lines; write one such as 10, or `all`", param, ctx)
+        return int(value)
+
+
+@click.command("logs", cls=_Command)
 @click.argument("names", nargs=-1, metavar="NAME ...")
 @namespace_option
 @selector_option
 @click.option("-f", "--follow", is_flag=True, help="Show new output as it is written.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines.")
+@click.option("--tail", type=_Lines(), metavar="LINES", help="Only the last lines.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only output newer than this: 30s, 10m, 2h.")
 @click.option("--since-time", metavar="TIME", help="Only output newer than this: 2026-01-31T12:00:00Z.")
-@click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
+@click.option("-t", "--timestamps", is_flag=True, help="Prefix each line with its time.")
 @click.option("--prefix", is_flag=True, help="Prefix each line with its sandbox, as for several sandboxes.")
 @click.option("-p", "--previous", is_flag=True, help="Of the previous run.")
 @click.option("--exec", "exec_id", metavar="ID", help="Of a command started with `exec --detach`.")
 @click.option(
     "--egress", is_flag=True, help="Show the egress log instead: each request that its proxy allowed or refused."
 )
+@click.option("-c", "--container", hidden=True, expose_value=False, help="As kubectl's; a sandbox is one container.")
+@click.option("--all-containers", "--details", is_flag=True, hidden=True, expose_value=False)
 @raw_option
 @click.pass_context
 @only_reads

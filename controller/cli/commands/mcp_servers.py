@@ -21,18 +21,22 @@ _NAMES = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 
 @click.command("list")
 @namespace_option
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Whole objects; default: table.")
 @click.pass_context
-def list_(ctx: click.Context, /, namespace: str | None, output: str | None) -> None:
+def list_(ctx: click.Context, /, namespace: str | None, everywhere: bool, output: str | None) -> None:
     """List the MCP servers of a namespace: state, trust, tools, and if they run in sandboxes."""
     from controller.cli.output import columns, json_text, say, say_table
 
-    servers = _servers(ctx, namespace)
+    servers = _servers(ctx, namespace, everywhere=everywhere)
     if output is not None:
         say(json_text({"items": servers}))
         return
-    rows = [["NAME", "STATUS", "TRUST", "TOOLS", "SANDBOX", "MESSAGE"]]
-    say_table(columns(rows + [_row(server) for server in servers]))
+    rows = [["NAME", "STATUS", "TRUST", "TOOLS", "SANDBOX", "MESSAGE"], *map(_row, servers)]
+    if everywhere:
+        places = ["NAMESPACE", *(server["metadata"]["namespace"] for server in servers)]
+        rows = [[place, *row] for place, row in zip(places, rows, strict=True)]
+    say_table(columns(rows))
 
 
 @click.command("enable", context_settings={"ignore_unknown_options": True})
@@ -265,10 +269,11 @@ def _path(namespace: str, name: str = "") -> str:
     return f"{place}/{segment(name)}" if name else place
 
 
-def _servers(ctx: click.Context, namespace: str | None) -> list[dict[str, Any]]:
+def _servers(ctx: click.Context, namespace: str | None, *, everywhere: bool = False) -> list[dict[str, Any]]:
     from controller.cli.client import connect
 
-    servers: list[dict[str, Any]] = connect(ctx).get(_path(_namespace(ctx, namespace)))["items"]
+    path = _KIND if everywhere else _path(_namespace(ctx, namespace))
+    servers: list[dict[str, Any]] = connect(ctx).get(path)["items"]
     return servers
 
 

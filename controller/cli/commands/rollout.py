@@ -43,7 +43,7 @@ def status(ctx: click.Context, what: Sequence[str], namespace: str | None, timeo
     def done(_name: str, obj: Object | None) -> bool:
         return ready.reached(obj)
 
-    targets = Kinds(client).targets(what)
+    targets = Kinds(client).targets(what, place)
     if not all(target.names for target in targets):
         raise click.UsageError("name the objects to wait for, such as sandbox/quickstart")
     for target in targets:

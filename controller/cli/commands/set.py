@@ -95,6 +95,7 @@ def image(ctx: click.Context, /, what: Sequence[str], **options: Any) -> None:
     paddock set image sandbox/quickstart paddock/python:2
     """
     object_words, name = _split(what, "IMAGE")
+    name = name.rpartition("=")[2]  # kubectl's CONTAINER=IMAGE
     _run(ctx, object_words, options, "image", lambda obj: _in_template(obj, {"image": name}))
 
 

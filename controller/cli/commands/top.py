@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from controller.cli.client import Client, connect, segment
-from controller.cli.errors import only_reads
+from controller.cli.errors import CliError, only_reads
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
 from controller.cli.output import columns, json_text, note, say, say_table, without, yaml_text
 from controller.cli.safe_text import one_line
@@ -34,6 +34,8 @@ _TITLES = ["CPU%", "MEMORY", "LIMIT", "NET RX", "NET TX", "READ", "WRITTEN", "PI
 Item = Mapping[str, Any]
 _COUNTED = {"NET RX": "rx", "NET TX": "tx", "READ": "read", "WRITTEN": "write"}
 _BAR_CELLS = 12
+_SANDBOX_WORDS = ("sandboxes", "sandbox", "sb", "pods", "pod", "po")  # the last as of kubectl
+_HOST_WORDS = ("hosts", "host", "nodes", "node", "no")
 _NEAR, _FULL = 0.7, 0.9  # of a limit: from here on a bar is yellow, and red
 
 
@@ -55,7 +57,7 @@ class Use:
 
 
 @click.command("top")
-@click.argument("name", required=False, metavar="[NAME]")
+@click.argument("what", nargs=-1, metavar="[NAME]")
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option(
@@ -69,7 +71,7 @@ class Use:
 @only_reads
 def top_(
     ctx: click.Context,
-    name: str | None,
+    what: Sequence[str],
     namespace: str | None,
     everywhere: bool,
     sort_by: str,
@@ -87,6 +89,7 @@ def top_(
     """
     if watch and output is not None:
         raise click.UsageError("-w can't be combined with -o; leave one out")
+    name = _name(what)
     if name and everywhere:
         raise click.UsageError("a name can't be combined with -A; leave one out")
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
@@ -173,8 +176,23 @@ def _bar(amount: float, limit: float | None, format_amount: Callable[[float], st
     )
 
 
+def _name(what: Sequence[str]) -> str | None:
+    """Return the sandbox of `NAME`, `sandbox NAME` or `sandbox/NAME`; None for all. Raises CliError, UsageError."""
+    kind, _, name = what[0].rpartition("/") if what else ("", "", "")
+    remaining = list(what[1:])
+    if what and not kind and name in _SANDBOX_WORDS:
+        kind, name = name, remaining.pop(0) if remaining else ""
+    if kind and kind not in _SANDBOX_WORDS:
+        raise CliError(f"{kind}: has no figures here; name a sandbox, or write `paddock get hosts` for the hosts'")
+    if not kind and name in _HOST_WORDS:
+        raise CliError(f"{name}: has no figures here; write `paddock get hosts`")
+    if remaining:
+        raise click.UsageError("name one sandbox, or none for all of them")
+    return name or None
+
+
 def _ask(client: Client, namespace: str, name: str | None, *, everywhere: bool) -> dict[str, Any]:
-    plain = (name or "-").removeprefix("sandbox/").removeprefix("sb/")
+    plain = name or "-"
     place = "" if everywhere else f"namespaces/{segment(namespace)}/"
     metrics: dict[str, Any] = client.get(f"{place}sandboxes/{segment(plain)}/metrics")
     return metrics

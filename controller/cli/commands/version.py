@@ -7,6 +7,7 @@ from controller.version import API_VERSION, VERSION
 
 @click.command("version")
 @click.option("--daemon", is_flag=True, help="Also show the version of the daemon.")
+@click.option("--client", is_flag=True, hidden=True, expose_value=False, help="As kubectl's; it is what is shown.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output format; default: text.")
 @click.pass_context
 def version_(ctx: click.Context, daemon: bool, output: str | None) -> None:

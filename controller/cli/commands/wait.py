@@ -66,7 +66,7 @@ def _names_by_resource(
 ) -> dict[Resource, list[str]]:
     """Return the names to wait for, by kind."""
     names_by_resource: dict[Resource, list[str]] = {}
-    for target in Kinds(client).targets(what):
+    for target in Kinds(client).targets(what, place):
         names = target.names
         if not names:
             if not everything and not selector:
