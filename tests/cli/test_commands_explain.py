@@ -58,7 +58,7 @@ def test_json_and_the_whole_schema() -> None:
     ("words", "code", "said"),
     [
         ([], 2, "no kind given"),
-        (["pod"], 1, "unknown kind `pod`; known kinds: "),
+        (["pod"], 1, "unknown kind `pod`; a pod is a Sandbox"),
         (["sandbox.spec.tempalte"], 1, "`sandbox.spec` has no field `tempalte`; did you mean `template`?"),
         (["sandbox.spec.runState.x"], 1, "has no field `x`; it has none"),
         (["sandbox.nothing"], 1, "`sandbox` has no field `nothing`; known fields: apiVersion, kind"),

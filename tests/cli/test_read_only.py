@@ -145,7 +145,7 @@ def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, box: World) -> 
     assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready,OutOfService"
     assert paddock("host", "uncordon", "host").stdout == "host.paddock/host uncordoned\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready"
-    assert "write `paddock host uncordon NAME`" in paddock("uncordon", "host").stderr
+    assert "write `paddock host uncordon host`" in paddock("uncordon", "host").stderr
     missing = paddock("host", "cordon", "other")
     assert (missing.exit_code, "other" in missing.stderr) == (1, True)
     kept = paddock("delete", "host/host")
