@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from controller.cli import hints
 from controller.cli.errors import INTERRUPTED, CliError, as_cli_error, drop_stdout
+from controller.cli.habits import hints
 from controller.cli.options import Target, located, options_end, split_flag_values
 from controller.version import API_VERSION, VERSION
 from paddock._client.errors import BadAddress, ClientError, Refused

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from controller.cli.hints import full_name
+from controller.cli.habits.hints import full_name
 
 if TYPE_CHECKING:
     from paddock._client.server import Server

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.hints import ELSEWHERE
+from controller.cli.habits.hints import ELSEWHERE
 from controller.cli.main import COMMANDS
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World

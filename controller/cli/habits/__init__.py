@@ -1,0 +1,1 @@
+"""Habits of users of other tools: what to write here."""
