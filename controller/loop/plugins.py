@@ -10,7 +10,7 @@ import structlog
 
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
-from controller.plan.common.status_json import dated
+from controller.plan.base.status_json import dated
 from controller.plan.plugin import PluginPlan, plan_plugin, ready_condition
 from controller.ports import Clock, Kept, PluginWork, RetryLater, Store, StoreError
 

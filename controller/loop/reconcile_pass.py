@@ -35,8 +35,9 @@ from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
 from controller.loop.workflows import RunObserver
-from controller.plan.common.instance_index import index_of
-from controller.plan.host import Memo, plan
+from controller.plan.base.instance_index import index_of
+from controller.plan.base.memo import Memo
+from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen
 from controller.policy.quota_ledger import HOST

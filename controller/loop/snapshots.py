@@ -18,7 +18,7 @@ from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
-from controller.plan.common.status_json import dated
+from controller.plan.base.status_json import dated
 from controller.plan.sandboxsnapshot import (
     Capture,
     Create,

@@ -23,8 +23,8 @@ from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.workflowrun import CONDITION, Progress, Run, SandboxView, StageEnd, progress_to_json
-from controller.plan.capacity.lost_hosts import REASON as HOST_LOST
-from controller.plan.common.status_json import dated
+from controller.plan.base.status_json import dated
+from controller.plan.fleet.lost_hosts import REASON as HOST_LOST
 from controller.plan.workflowrun import (
     ENDING_SECONDS,
     CreateSandbox,

@@ -1,145 +1,46 @@
-"""The whole host in one pass: plan(snapshot) -> Plan. The only module that knows the order of the deciders.
+"""The whole host in one pass: plan(snapshot) -> Plan. It asks the deciders of plan/deciders.py about each object.
 
-`DECIDERS` is that order, and the first decider with an answer decides: deletion, security, pressure, cordon, quota,
-lifecycle, pool. Called by the loop and by `diff`. It makes no call and keeps nothing but a memo, which changes no
-answer.
+Called by the loop and by `diff`. It makes no call and keeps nothing but a memo, which changes no answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
 
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.common.tracked_map import changed_keys, tracked
-from controller.kinds.planning.action import WakeContainer
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import Amount
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity import builds, cordon, preload, pressure, refusal, wake_queue
-from controller.plan.capacity.admission import CapacityLedger, admission_order
+from controller.plan.base.backoff import fold
+from controller.plan.base.events import result_events
+from controller.plan.base.instance_index import index_of, moved_sums
+from controller.plan.base.ledger import CapacityLedger, admission_order
+from controller.plan.base.memo import HostKey, Memo, QuotasKey, Seen, Settled
+from controller.plan.base.plan_builder import PendingAdmission, PlanBuilder
+from controller.plan.base.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.capacity import wake_queue
 from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
 from controller.plan.capacity.reservations import claim
-from controller.plan.capacity.unbound import reconcile_unbound
-from controller.plan.capacity.waiting import WAITS, WAKE_QUEUED, scheduled, without_room
-from controller.plan.common.backoff import fold
-from controller.plan.common.conclude import conclude, events_about, record_of
-from controller.plan.common.contexts import context_with
-from controller.plan.common.events import result_events
-from controller.plan.common.instance_index import index_of, moved_sums
-from controller.plan.common.plan_builder import HostKey, Memo, PendingAdmission, PlanBuilder, QuotasKey, Seen, Settled
-from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.capacity.waiting import scheduled, without_room
+from controller.plan.conclude import conclude, events_about, record_of
+from controller.plan.deciders import AMEND, COMPLETE, WITHHOLD, decide, first_answer
+from controller.plan.fleet import refusal
+from controller.plan.fleet.unbound import reconcile_unbound
 from controller.plan.modelserver import reconcile_model_servers
 from controller.plan.network import stray_networks
-from controller.plan.network.networks import reconcile_networks
-from controller.plan.pool import launch
+from controller.plan.pool import launch, preload
 from controller.plan.pool import sandboxpool as pools
 from controller.plan.pool.reconcile import reconcile_pools
 from controller.plan.provider import reconcile_providers
-from controller.plan.sandbox import disk_limit, gpus, hibernation, sandbox, user_ids
+from controller.plan.sandbox import disk_limit, hibernation
 from controller.plan.sandbox.log_tail import remember
+from controller.plan.sandbox.object_context import context_with
 from controller.plan.securityprofile import reconcile_profiles
 from controller.policy.levels.levels import Policy
-
-__all__ = ["DECIDERS", "Decider", "Memo", "Withheld", "decide", "plan"]
-
-_T = TypeVar("_T")
-
-
-class Withheld(NamedTuple):
-    """Refusal of the capacity that a decision needs; `reason` and `message` are the Scheduled condition's."""
-
-    reason: str
-    message: str
-
-
-class Decider(NamedTuple):
-    """A decider, by what it is asked. It returns data; only this module combines the answers.
-
-    `propose` is asked first: the decision for one object from its own context, or None to leave it to the next decider.
-    `amend` may change, defer or (None) drop a proposed start. `withhold` is asked in admission order about decisions
-    that need capacity: a refusal, or None. `complete` adds what the final decision needs around the sandbox.
-    """
-
-    name: str
-    propose: Callable[[ReconcileContext], Decision | None] | None = None
-    amend: Callable[[PlanBuilder, ReconcileContext, Decision], Decision | None] | None = None
-    withhold: Callable[[PlanBuilder, PendingAdmission], Withheld | None] | None = None
-    complete: Callable[[PlanBuilder, ReconcileContext, Decision], Decision] | None = None
-
-
-def _pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
-    requested_claim = pending.claim
-    message = pressure.pauses(builder.snapshot.pressure, requested_claim.base, requested_claim.total)
-    return Withheld(pressure.REASON, message) if message else None
-
-
-def _cordon(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
-    requested_claim = pending.claim
-    message = cordon.pauses(builder.snapshot, requested_claim.base, requested_claim.total)
-    return Withheld(cordon.REASON, message) if message else None
-
-
-def _quota(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
-    assert builder.ledger is not None
-    if pending.context.above_quota:
-        return Withheld(WAITS, pending.context.above_quota)
-    message = builder.ledger.admit(pending.context, pending.claim, pending.decision.memory.pool)
-    return Withheld(WAITS, message) if message else None
-
-
-def _wakes(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
-    """Wake few hibernated sandboxes at once: each reads its memory from swap."""
-    if not any(isinstance(action, WakeContainer) for action in pending.decision.actions):
-        return None
-    snapshot = builder.snapshot
-    if snapshot.pressure.low:
-        return Withheld(pressure.REASON, f"{snapshot.pressure.message()}: none is woken until it has recovered")
-    if builder.waking is None:
-        builder.waking = hibernation.count_waking(snapshot)
-    if builder.waking >= hibernation.wakes_at_once(snapshot.observed.facts.cpus):
-        return Withheld(WAKE_QUEUED, f"{builder.waking} others are being woken just now")
-    builder.waking += 1
-    return None
-
-
-def _networks(_: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
-    return reconcile_networks(context, decision)
-
-
-def _user_ids(_: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
-    return user_ids.required(context, decision)
-
-
-# The order of precedence: for each kind of question, the first decider with an answer decides.
-DECIDERS = (
-    Decider("observation", propose=sandbox.reconcile_unknown),  # unknown is no state: nothing is decided on it
-    Decider("delete", propose=sandbox.reconcile_deletion),
-    Decider("security: guard", propose=sandbox.reconcile_guard),
-    Decider("pressure", withhold=_pressure),
-    Decider("cordon", withhold=_cordon),
-    Decider("quota", withhold=_quota),
-    Decider("hibernation: wakes", withhold=_wakes),
-    Decider("back-off", propose=sandbox.reconcile_failure),
-    Decider("admission", propose=sandbox.reconcile_refusal),
-    Decider("duplicates", propose=sandbox.reconcile_duplicates),
-    Decider("lifecycle", propose=sandbox.reconcile_lifecycle),  # attestation (security) first, then run state
-    Decider("pool: image", amend=preload.single_flight),
-    Decider("pool: claims", amend=launch.defer_renames),
-    Decider("pool: launch", amend=launch.launch),
-    Decider("user ids", complete=_user_ids),
-    Decider("GPUs", complete=gpus.assign),
-    Decider("network", complete=_networks),
-    Decider("image builds", complete=builds.build_missing),  # an egress container's image is built, too
-)
-
-_PROPOSE = tuple(decider.propose for decider in DECIDERS if decider.propose is not None)
-_AMEND = tuple(decider.amend for decider in DECIDERS if decider.amend is not None)
-_WITHHOLD = tuple(decider.withhold for decider in DECIDERS if decider.withhold is not None)
-_COMPLETE = tuple(decider.complete for decider in DECIDERS if decider.complete is not None)
 
 
 def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | None = None) -> Plan:
@@ -153,18 +54,6 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     for step in _STEPS:
         step(builder)
     return _finish(builder)
-
-
-def decide(context: ReconcileContext) -> Decision:
-    """Return the decision for one object by itself: the first proposal in the order of DECIDERS."""
-    context, events = sandbox.observe(context)
-    decision = _first(propose(context) for propose in _PROPOSE)
-    assert decision is not None, "the lifecycle decider has an answer to everything"
-    return sandbox.settle(decision, events)
-
-
-def _first(answers: Iterable[_T | None]) -> _T | None:
-    return next((answer for answer in answers if answer is not None), None)
 
 
 def _reconcile_sandboxes(builder: PlanBuilder) -> None:
@@ -321,7 +210,7 @@ def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None
 
 def _amended(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision | None:
     """Return the decision as the pools leave it; None: the start waits for a later pass."""
-    for amend in _AMEND:
+    for amend in AMEND:
         amended = amend(builder, context, decision)
         if amended is None:
             return None
@@ -331,7 +220,7 @@ def _amended(builder: PlanBuilder, context: ReconcileContext, decision: Decision
 
 def _completed(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with devices and networks for it."""
-    for complete in _COMPLETE:
+    for complete in COMPLETE:
         decision = complete(builder, context, decision)
     return decision
 
@@ -342,7 +231,7 @@ def _admit_pending(builder: PlanBuilder) -> None:
         return
     builder.ledger = _ledger(builder)
     for pending in sorted(builder.pending, key=_order):
-        withheld = _first(withhold(builder, pending) for withhold in _WITHHOLD)
+        withheld = first_answer(withhold(builder, pending) for withhold in WITHHOLD)
         if withheld is None:
             conclude(builder, pending, _completed(builder, pending.context, pending.decision), pending.claim.total)
             continue

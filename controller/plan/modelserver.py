@@ -9,8 +9,8 @@ from controller.kinds.modelserver import StoredModelServer
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.provider import READY, condition_of
-from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.common.status_json import dated
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.status_json import dated
 from controller.plan.sandbox import idle
 from controller.policy.modelserver import sandbox_name
 

@@ -6,8 +6,9 @@ from controller.kinds.meta import Condition, Event
 from controller.kinds.observed.models import ANSWERING, NOT_TRIED, ModelsState
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.provider import READY, StoredProvider, condition_of
-from controller.plan.common.plan_builder import PlanBuilder, ProvidersKey
-from controller.plan.common.status_json import dated
+from controller.plan.base.memo import ProvidersKey
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.status_json import dated
 
 _UNREADABLE = ModelsState("Unreadable", "this version can't read its spec; apply it again")
 

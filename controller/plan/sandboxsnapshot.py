@@ -16,8 +16,8 @@ from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxsnapshot import CAPTURED, FINALIZER, PERIODIC_LABEL, is_captured
 from controller.kinds.workflowrun import moment
-from controller.plan.common.contexts import context_of
 from controller.plan.sandbox.mounts import as_started, shared
+from controller.plan.sandbox.object_context import context_of
 from controller.policy.levels.levels import Policy
 
 _READY = (State.RUNNING, State.PAUSED, State.EXITED)

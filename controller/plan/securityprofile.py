@@ -9,8 +9,9 @@ from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.package_hosts import version_of
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.securityprofile import StoredProfile
-from controller.plan.common.plan_builder import PlanBuilder, ProfilesKey
-from controller.plan.common.status_json import dated, limits_to_json
+from controller.plan.base.memo import ProfilesKey
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.status_json import dated, limits_to_json
 from controller.policy.levels.levels import SHARED_USER, Level, Policy
 from controller.policy.levels.package_hosts import BUILD
 from controller.policy.levels.seccomp import name_of

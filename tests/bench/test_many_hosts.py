@@ -21,7 +21,7 @@ from controller.kinds.planning.snapshot import Sandbox
 from controller.kinds.registry import discover
 from controller.loop.desired import Desired
 from controller.loop.tasks.garbage import GarbageCollector
-from controller.plan.capacity.placements import Place, Settled, placements
+from controller.plan.fleet.placements import Place, Settled, placements
 from controller.policy.levels.levels import Policy
 from controller.ports.scheduler import Placed, PlacedRecord
 from controller.store.sql_store import SqlStore

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.host import Memo
+from controller.plan.base.memo import Memo
 from tests.plan.case_file import container, decide, sandbox, snapshot
 
 pytestmark = pytest.mark.bench

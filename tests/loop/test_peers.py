@@ -10,7 +10,7 @@ from controller.kinds.common.labels import peers_name, sealed_name
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import ConnectNetwork
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.host import Memo
+from controller.plan.base.memo import Memo
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from tests.contract.store_worlds import World

@@ -22,8 +22,8 @@ from controller.loop.tasks.placements import (
     REACH_SECONDS,
     PlacementKeeper,
 )
-from controller.plan.capacity.placements import GUARD
-from controller.plan.capacity.refusal import REASON, REFUSAL_SECONDS
+from controller.plan.fleet.placements import GUARD
+from controller.plan.fleet.refusal import REASON, REFUSAL_SECONDS
 from controller.policy.levels.levels import Policy
 from controller.ports import LeaseState
 from controller.ports.scheduler import Availability, Liveness, Placed, SchedulerError, SchedulerProblem, Suspended

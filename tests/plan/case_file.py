@@ -28,7 +28,8 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BoundMount, HostRoot
 from controller.kinds.runtime.probe import ProbeProgress, ProbeResult, ProbeState, Tally, Watch
 from controller.kinds.sandbox import FINALIZER, ResourceLimits, SandboxSpec
-from controller.plan.host import Memo, plan
+from controller.plan.base.memo import Memo
+from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered, render
 from tests.fakes.inside import inside_of

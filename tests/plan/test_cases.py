@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.plan.common.status_json import limits_to_json
+from controller.plan.base.status_json import limits_to_json
 from tests.plan.case_file import decide, read
 
 CASES = sorted(Path(__file__).parent.glob("cases/*.yaml"))

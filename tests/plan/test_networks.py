@@ -9,7 +9,7 @@ from controller.kinds.planning.outcome import Transient
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Snapshot
 from controller.kinds.runtime.network import EnsureNetwork, Network
-from controller.plan.host import Memo
+from controller.plan.base.memo import Memo
 from tests.plan.case_file import container, decide, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
 

@@ -1,4 +1,4 @@
-"""The order of the deciders: one visible list, and the outcome where two of them disagree."""
+"""The order of the deciders: four visible lists, and the outcome where two of them disagree."""
 
 from dataclasses import replace
 
@@ -9,16 +9,18 @@ from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.pressure import Pressure
 from controller.kinds.quota import StoredQuota
-from controller.plan.host import DECIDERS
+from controller.plan.deciders import COMPLETE, PROPOSE, WITHHOLD
 from tests.plan.case_file import container, decide, sandbox, snapshot
 
 SPEC = {"template": {"image": "a:1"}}
 
 
 def test_deciders_are_listed_in_the_stated_order() -> None:
-    names = [each.name.partition(":")[0] for each in DECIDERS]
-    stated = ["delete", "security", "pressure", "cordon", "quota", "lifecycle", "pool"]
-    assert [each for each in dict.fromkeys(names) if each in stated] == stated
+    names = [decider.__name__.removeprefix("reconcile_") for decider in PROPOSE]
+    assert names == ["unknown", "deletion", "guard", "failure", "refusal", "duplicates", "lifecycle"]
+    reasons = [decider.__name__.removeprefix("withhold_") for decider in WITHHOLD]
+    assert reasons == ["pressure", "cordon", "quota", "wake"]
+    assert [decider.__name__ for decider in COMPLETE][-1] == "build_missing"
 
 
 def test_deletion_comes_before_a_refused_spec_and_pressure() -> None:

@@ -10,7 +10,7 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.outcome import Ok, Transient
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Snapshot, SweepRules
-from controller.plan.host import Memo
+from controller.plan.base.memo import Memo
 from tests.plan.case_file import NOW, container, decide, instance, memory, sandbox, snapshot, uid_of
 
 KEPT = sandbox("kept", {"template": {"image": "a:1"}})

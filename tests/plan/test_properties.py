@@ -27,7 +27,7 @@ from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
-from controller.plan.host import Memo
+from controller.plan.base.memo import Memo
 from tests.examples import examples
 from tests.plan.case_file import NOW, container, decide, instance, rendered, sandbox, snapshot, uid_of
 

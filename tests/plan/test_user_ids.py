@@ -13,7 +13,7 @@ from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.user_ids import IdRange, own_id
-from controller.plan.common.plan_builder import Memo
+from controller.plan.base.memo import Memo
 from controller.plan.host import plan
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy

@@ -8,7 +8,7 @@ import structlog
 from controller.kinds.host import host_of_lease
 from controller.kinds.planning.plan import Writes
 from controller.kinds.workflowrun import KIND as RUN
-from controller.plan.capacity.lost_hosts import lost_statuses
+from controller.plan.fleet.lost_hosts import lost_statuses
 from controller.ports import Clock, LeaseState, Store, StoreError
 from controller.ports.place import Place
 

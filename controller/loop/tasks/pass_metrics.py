@@ -12,7 +12,7 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import RESOURCES
-from controller.plan.common.instance_index import index_of
+from controller.plan.base.instance_index import index_of
 from controller.ports import Meter
 
 _SCOPES = ("namespace", "pool", "host")

@@ -26,10 +26,10 @@ from controller.loop.clock import boot_seconds
 from controller.loop.desired import Desired
 from controller.loop.tasks.garbage import GarbageCollector
 from controller.loop.tasks.lost_hosts import away
-from controller.plan.capacity import placements as plan
-from controller.plan.capacity import spread
-from controller.plan.capacity.image_places import selects_images
-from controller.plan.capacity.placement_quota import PlacementQuota, bounded_namespaces
+from controller.plan.fleet import placements as plan
+from controller.plan.fleet import spread
+from controller.plan.fleet.image_places import selects_images
+from controller.plan.fleet.placement_quota import PlacementQuota, bounded_namespaces
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import with_profiles
 from controller.ports import Clock, Store, StoreError

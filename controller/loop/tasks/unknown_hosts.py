@@ -8,7 +8,7 @@ from controller.kinds.host import KIND as HOST
 from controller.kinds.host import host_of_lease
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, host_of
-from controller.plan.capacity.unknown_hosts import of_unknown_hosts
+from controller.plan.fleet.unknown_hosts import of_unknown_hosts
 from controller.ports import ChangesGone, Clock, Store, StoreError
 from controller.ports.place import Place
 

@@ -1,1 +1,1 @@
-"""Sharing the host's capacity: quotas, admission order, pressure, preemption, images, orphans."""
+"""Sharing the capacity of this host: reservations, quotas, waiting, orphans, images."""

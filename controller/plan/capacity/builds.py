@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from controller.kinds.planning.action import BuildImage, CreateContainer
-from controller.plan.common.backoff import IMAGE_BUILDING, is_backing_off, lacks_image
-from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.backoff import IMAGE_BUILDING, is_backing_off, lacks_image
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.policy.images import has_recipe
 
 _WHY = "not on this host"

@@ -13,7 +13,6 @@ Networks are plan/network/stray_networks.py's; volumes are user data, and never 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from controller.kinds.common.labels import is_container_name
 from controller.kinds.meta import Event, ObjectRef
@@ -22,7 +21,8 @@ from controller.kinds.planning.action import PauseContainer, RemoveContainer
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Group
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.backoff import waits
+from controller.plan.base.backoff import waits
+from controller.plan.base.sightings import Sightings, Sweep
 
 _UNREADABLE = (State.UNKNOWN, State.REMOVING)
 _NO_OBJECT = "no object is stored for it"
@@ -31,34 +31,6 @@ _UNMOVED = (
     "its sandbox is another host's and never was here; kept: is this that host's engine, or was host_name changed?"
 )
 _EMPTY = "the store holds no sandbox at all: if that is right, remove it manually (`docker rm -f`)"
-
-
-@dataclass(slots=True)
-class Sightings:
-    """Sightings of orphans, kept from pass to pass. A restart of the daemon loses them and restarts every grace.
-
-    `since` is when each container was first seen as an orphan without a break; `swept_at` when some were last removed;
-    `removing` are those whose removal has not been reported yet, by uid.
-    """
-
-    since: dict[str, float] = field(default_factory=dict)
-    swept_at: float = 0.0
-    removing: dict[str, ObjectRef] = field(default_factory=dict)
-
-    def note(self, orphans: list[Container], now: float) -> None:
-        """Keep these orphans and no others. A time in the future means that the clock was set back: count from now."""
-        self.since = {orphan.id: min(self.since.get(orphan.id, now), now) for orphan in orphans}
-
-
-@dataclass(slots=True)
-class Sweep:
-    """Result of one pass over orphans. `stray_count` is with or without proof (None: the host is not observable)."""
-
-    stray_count: int | None = None
-    removed: int = 0
-    groups: list[Group] = field(default_factory=list)
-    deferrals: list[Deferral] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
 
 
 def sweep(snapshot: Snapshot, sightings: Sightings) -> Sweep:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from controller.kinds.meta import Condition
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.quota import KIND, OBJECTS, RESOURCES, Amount, HardQuota, StoredQuota
-from controller.plan.capacity.admission import CapacityLedger
+from controller.plan.base.ledger import CapacityLedger
+from controller.plan.base.status_json import dated
 from controller.plan.capacity.reservations import reserved_amounts
-from controller.plan.common.status_json import dated
 from controller.policy.quota_ledger import HOST, QuotaBound, bounds
 
 

@@ -9,50 +9,25 @@ the reason. While its image is being pulled again it keeps its reservation.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
 from controller.kinds.quota import RESOURCES, Amount
 from controller.kinds.runtime.container import Limits
-from controller.plan.common.backoff import can_not_start
-from controller.plan.common.backoff import is_backing_off as held_up
-from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
-from controller.plan.network.networks import NONE, Share, is_held_up, share
-from controller.plan.pool.claim_candidates import WITHHELD
+from controller.plan.base.backoff import can_not_start
+from controller.plan.base.backoff import is_backing_off as held_up
+from controller.plan.base.claim import Claim
+from controller.plan.base.reasons import WITHHELD
+from controller.plan.base.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.network.networks import is_held_up, share
 from controller.plan.sandbox import hibernation, idle, mounts
 from controller.plan.sandbox.lifecycle import rest_state
 from controller.policy.quota_ledger import HOST
-from controller.policy.sandbox import volume_bytes
+from controller.policy.sandbox import NO_LIMITS, volume_bytes
 
-NO_LIMITS = Limits(0, 0, 0)
 # In these states nothing uses a processor, memory or a pid. In an unknown or transient state anything may.
 _STOPPED = (State.CREATED, State.EXITED, State.DEAD)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Resources of one object: held whatever the quotas say (`base`, `seated`), and needed in full (`total`).
-
-    `beside` is the same for its egress container. `holds_up`: later objects wait for it while it lacks capacity.
-    """
-
-    base: Limits
-    total: Limits
-    seated: bool
-    wants_seat: bool
-    beside: Share = NONE
-    holds_up: bool = True
-
-    @property
-    def asks(self) -> bool:
-        """True if it needs capacity that it does not hold."""
-        needs_more = self.total != self.base or self.beside.total != self.beside.base
-        return needs_more or (self.wants_seat and not self.seated)
-
-    def without_capacity(self) -> "Claim":
-        """Return the claim of an object that was not admitted: what it holds already."""
-        return replace(self, total=self.base, beside=replace(self.beside, total=self.beside.base))
 
 
 def claim(context: ReconcileContext, decision: Decision, instance: Instance | None) -> Claim:

@@ -7,7 +7,7 @@ from controller.kinds.quota import Amount, amount_of, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxpool import whole_uid
-from controller.plan.common.instance_index import index_of
+from controller.plan.base.instance_index import index_of
 from controller.policy.quota_ledger import HOST, bounds, judge, pool_quotas
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.kinds.meta import Condition, Event, StoredObject
-from controller.plan.capacity.reservations import Claim, smaller
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.claim import Claim
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
+from controller.plan.capacity.reservations import smaller
 from controller.plan.sandbox import hibernation, mounts
 
 WAITS = "QuotaExceeded"

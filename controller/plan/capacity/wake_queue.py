@@ -5,8 +5,8 @@ To decide on every one of them in every pass would cost more than the wakes, and
 
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.snapshot import Sandbox
+from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.capacity.waiting import WAKE_QUEUED
-from controller.plan.common.plan_builder import PlanBuilder
 from controller.plan.sandbox import hibernation
 
 

@@ -37,7 +37,7 @@ from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
-from controller.plan.common.plan_builder import Fetch, Memo
+from controller.plan.base.memo import Fetch, Memo
 from controller.plan.host import plan
 from controller.plan.sandbox.files import IN_MEMORY
 from controller.policy.levels.levels import Policy

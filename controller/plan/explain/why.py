@@ -13,13 +13,14 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
-from controller.plan.common.backoff import HEALTHY_SECONDS
-from controller.plan.common.contexts import context_of
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
-from controller.plan.host import decide, plan
+from controller.plan.base.backoff import HEALTHY_SECONDS
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
+from controller.plan.deciders import decide
+from controller.plan.host import plan
 from controller.plan.network import networks
 from controller.plan.sandbox import agent, drift, models, mounts, user_ids
 from controller.plan.sandbox.deaths import ENDED, is_unproven
+from controller.plan.sandbox.object_context import context_of
 from controller.policy.levels.levels import Policy
 
 Facts = tuple[tuple[str, str], ...]

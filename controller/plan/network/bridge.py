@@ -10,7 +10,7 @@ from controller.kinds.common.labels import container_labels
 from controller.kinds.meta import Condition
 from controller.kinds.planning.action import Action, ConnectNetwork, CreateContainer, StartContainer
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import egress
 from controller.policy.network.bridge import Open
 

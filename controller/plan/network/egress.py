@@ -7,7 +7,7 @@ anything: a sealed network without its egress container reaches nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from controller.kinds.common.labels import container_labels, egress_name, egress_uid, sealed_name
 from controller.kinds.meta import Condition
@@ -32,12 +32,14 @@ from controller.kinds.runtime.network import (
     RemoveNetwork,
 )
 from controller.kinds.runtime.secret import SECRET_MISSING
-from controller.plan.common.backoff import waits
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
-from controller.plan.common.renames import renamed
-from controller.plan.sandbox import drift
+from controller.plan.base.backoff import waits
+from controller.plan.base.claim import Share
+from controller.plan.base.limits import limit_differences
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.base.renames import renamed
 from controller.policy.network import egress as policy
 from controller.policy.network.egress import Sealed
+from controller.policy.sandbox import NO_LIMITS
 
 ROLE = "egress"
 UNGUARDED, NO_SUBNET, NETWORK_GONE = "NetworkUnguarded", "NoSubnetLeft", "NetworkGone"
@@ -45,31 +47,19 @@ UNRESOLVED = "NamesUnresolved"
 _RESUME = "`paddock set run-state sandbox/%s Suspended`, then `Running`"
 _CRASHED_SECONDS = 10.0  # one that ended sooner is started again only after such a pause
 _RETRY_SECONDS = 1.0
-_NO_LIMITS = Limits(0, 0, 0)
 _ENDED = (State.CREATED, State.EXITED, State.DEAD)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Resources of the egress container: held (`base`) and needed (`total`), beside its sandbox's own."""
-
-    base: Limits = _NO_LIMITS
-    total: Limits = _NO_LIMITS
-
-
-NONE = Share()
 
 
 def share(context: ReconcileContext, is_to_run: bool) -> Share:
     """Return the egress container's resources. `is_to_run`: its sandbox is. A blind pass changes nothing."""
-    reserved = context.network.record.reserves if context.network.record else _NO_LIMITS
+    reserved = context.network.record.reserves if context.network.record else NO_LIMITS
     if context.blind:
         return Share(reserved, reserved)
     is_in_use = any(container.state not in _ENDED for container in context.network.containers)
     needed = _sealed_network(context) is not None and is_to_run
     return Share(
-        policy.LIMITS if is_in_use or (needed and reserved.pids) else _NO_LIMITS,
-        policy.LIMITS if is_in_use or needed else _NO_LIMITS,
+        policy.LIMITS if is_in_use or (needed and reserved.pids) else NO_LIMITS,
+        policy.LIMITS if is_in_use or needed else NO_LIMITS,
     )
 
 
@@ -251,7 +241,7 @@ def _differs(context: ReconcileContext, sealed_network: Sealed) -> str:
         return "a secret of its credentials was changed or deleted"
     if container.cgroups_lost:
         return "its egress container is out of its cgroup"
-    if container.limits is not None and list(drift.limit_differences(policy.LIMITS, container.limits)):
+    if container.limits is not None and list(limit_differences(policy.LIMITS, container.limits)):
         return "the limits of its egress container were changed"
     return ""
 

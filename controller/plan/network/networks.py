@@ -1,19 +1,19 @@
 """Networks of a sandbox: the one entry to egress, bridge and peers.
 
-`reconcile_networks` is called at one place, by plan/host.py, with the decision for the sandbox itself. What is missing
-is created before the sandbox's own start; what is no longer needed is removed after it. The guard, which stops or
-freezes a sandbox, is a decider of its own (guard.py).
+`reconcile_networks` is called at one place, by plan/deciders.py, with the decision for the sandbox itself. What is
+missing is created before the sandbox's own start; what is no longer needed is removed after it. The guard, which stops
+or freezes a sandbox, is a decider of its own (plan/sandbox/guard.py).
 """
 
 from collections.abc import Iterator
 
 from controller.kinds.meta import Condition
 from controller.kinds.planning.action import Action
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.claim import NONE as NONE
+from controller.plan.base.claim import Share as Share
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.network import bridge, egress, peers
-from controller.plan.network.egress import NONE as NONE
 from controller.plan.network.egress import UNGUARDED as UNGUARDED
-from controller.plan.network.egress import Share as Share
 from controller.plan.network.egress import is_held_up as is_held_up
 from controller.plan.network.egress import record as egress_record
 from controller.plan.network.egress import share as share

@@ -13,7 +13,7 @@ from controller.kinds.planning.action import Action, ConnectNetwork, CreateConta
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import EnsureNetwork, Network
-from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.base.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import egress
 from controller.policy.network import peers as policy
 from controller.policy.sandbox import Rendered

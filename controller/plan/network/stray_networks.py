@@ -7,7 +7,8 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import Network, RemoveNetwork
-from controller.plan.common.plan_builder import Memo, PlanBuilder
+from controller.plan.base.memo import Memo
+from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.network import peers
 
 

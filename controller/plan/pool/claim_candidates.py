@@ -8,24 +8,20 @@ from dataclasses import fields, replace
 from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.planning.action import RenameContainer
 from controller.kinds.planning.instance_record import WARM, Instance, InstanceState
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, pool_scope
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import whole_uid
-from controller.plan.common.instance_index import index_of
-from controller.plan.common.reconcile_context import Decision
-from controller.plan.pool.sandboxpool import SHARED, is_ready, is_used, member_spec, sharing
+from controller.plan.base.instance_index import index_of
+from controller.plan.base.members import member_spec
+from controller.plan.base.reconcile_context import Decision
+from controller.plan.pool.sandboxpool import is_ready, is_used, sharing
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import NOTHING, judge, pool_quotas
 from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
 
-CLAIMING = "Claiming"
-EXHAUSTED = "PoolExhausted"
-# Reasons of a sandbox that its pool gives nothing now: it is not started, and decided again in every pass.
-WITHHELD = (EXHAUSTED, SHARED)
 _PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was started with
 
 
@@ -189,20 +185,3 @@ def _short_text(value: Any) -> str:
             "[" + ", ".join(str(element[0]) if isinstance(element, tuple) else str(element) for element in value) + "]"
         )
     return str(value) or "none"
-
-
-def settle(decision: Decision) -> Decision:
-    """Return the decision, held at Claiming while anything but the name differs in the container taken over.
-
-    The name does not delay Ready: everything goes by ids, and a rename is one more engine call.
-    """
-    if not decision.memory.claiming:
-        return decision
-    first = tuple(action for action in decision.actions if not isinstance(action, RenameContainer))
-    if first and not decision.reason:
-        drift = tuple(each for each in decision.drift if each != "name")
-        message = "taking over a warm member: " + ", ".join(drift)
-        return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=message)
-    if decision.reason in ("EngineUnreachable", "Waking"):
-        return decision
-    return replace(decision, memory=replace(decision.memory, claiming=False))

@@ -11,12 +11,14 @@ from controller.kinds.common.tracked_map import changed_keys
 from controller.kinds.planning.action import CreateContainer, RenameContainer
 from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
-from controller.plan.common.instance_index import index_of
-from controller.plan.common.plan_builder import Memo, PlanBuilder
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.instance_index import index_of
+from controller.plan.base.memo import Memo
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.reasons import EXHAUSTED, SHARED
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.pool import claim_candidates
 from controller.plan.pool import sandboxpool as pools
-from controller.plan.pool.sandboxpool import SHARED, sharing
+from controller.plan.pool.sandboxpool import sharing
 
 # Claims come in bursts: for so long after one, those that follow go first.
 BURST_SECONDS = 0.2
@@ -72,7 +74,7 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     pool, missing = pools.place(snapshot, sandbox, builder.granted)
     if missing:
         builder.queued[pool] += 1
-        return Decision(before, claim_candidates.EXHAUSTED, missing)
+        return Decision(before, EXHAUSTED, missing)
     builder.granted[pool] += 1
     why = "no member of the pool was ready; started as one of the pool's"
     return replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why, pool=pool))

@@ -9,22 +9,23 @@ from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, Ceiling, replicas_scope
 from controller.kinds.sandbox import FINALIZER
 from controller.kinds.sandboxpool import whole_uid
-from controller.plan.capacity import cordon, preemption, preload, pressure
-from controller.plan.common.contexts import context_with, rendered_with
-from controller.plan.common.instance_index import index_of
-from controller.plan.common.plan_builder import PlanBuilder
+from controller.plan.base import cordon, pressure
+from controller.plan.base.instance_index import index_of
+from controller.plan.base.members import member_spec
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.pool import preemption, preload
 from controller.plan.pool.claim_candidates import ready_key
 from controller.plan.pool.sandboxpool import (
     WAITING,
     Member,
     PoolCount,
     member_of,
-    member_spec,
     plan_turnover,
     ready_ones,
     replicas,
     retirements,
 )
+from controller.plan.sandbox.object_context import context_with, rendered_with
 from controller.policy.sandbox import admit_with
 
 

@@ -12,25 +12,22 @@ from typing import Any
 from controller.kinds.common.labels import container_name
 from controller.kinds.common.tracked_map import tracked
 from controller.kinds.host import NAME
-from controller.kinds.meta import Condition, StoredObject
+from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import RETIRED, WARM, Instance, InstanceState
 from controller.kinds.planning.plan import Retirement, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import Amount, replicas_scope
-from controller.kinds.runtime.container import Limits
-from controller.kinds.sandbox import FINALIZER, Lifecycle, SandboxSpec
 from controller.kinds.sandboxpool import whole_key, whole_uid
-from controller.plan.common.backoff import lacks_image, waits
-from controller.plan.common.instance_index import index_of
-from controller.plan.common.status_json import dated
+from controller.plan.base.backoff import lacks_image, waits
+from controller.plan.base.instance_index import index_of
+from controller.plan.base.reasons import SHARED
+from controller.plan.base.status_json import dated
 from controller.plan.sandbox import drift, probes
-from controller.policy.sandbox import Rendered
+from controller.policy.sandbox import NO_LIMITS, Rendered
 from controller.policy.sandboxpool import shares_volumes
 
-SHARED = "SharedVolume"
 WAITING = "waitingSandboxes"  # in the status of a part: those here that wait for a place in the whole pool
-_NO_LIMITS = Limits(0, 0, 0)
 _FULL = "its pool is at its maxReplicas over all hosts"
 
 
@@ -56,37 +53,6 @@ class Turnover:
     retired: tuple[Instance, ...]
     status: Mapping[str, Any]
     until: float | None
-
-
-def member_spec(pool: Pool) -> SandboxSpec | None:
-    """Return a member's spec: a sandbox of the template with nothing of its own. None: unreadable."""
-    if pool.spec is None:
-        return None
-    lifecycle = Lifecycle(
-        shutdown_grace_period_seconds=pool.spec.shutdown_grace_period_seconds,
-        startup_deadline_seconds=pool.spec.startup_deadline_seconds,
-    )
-    return SandboxSpec(
-        template_ref=pool.spec.template_ref,
-        lifecycle=lifecycle,
-        priority=pool.spec.priority,
-        run_state=pool.spec.warm_state,
-    )
-
-
-def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
-    """Return a member in the form of a sandbox. A retired one looks like a sandbox that is being deleted."""
-    obj = StoredObject(
-        kind="SandboxPool",
-        namespace=instance.namespace,
-        name=instance.memory.hostname,
-        uid=instance.uid,
-        spec={},
-        finalizers=(FINALIZER,),
-        created_at=instance.created_at,
-        deleted_at=instance.created_at if instance.role == RETIRED else None,
-    )
-    return Sandbox(obj, member_spec(pool), pool.template, pool.broken)
 
 
 def without_used(snapshot: Snapshot) -> Snapshot:
@@ -295,7 +261,7 @@ def _new_member(pool: Pool, uid: str, now: float, host: str) -> Instance:
         namespace=pool.obj.namespace,
         parent_name=pool.obj.name,
         role=WARM,
-        reserves=_NO_LIMITS,
+        reserves=NO_LIMITS,
         created_at=now,
         memory=InstanceState(pool=whole_uid(pool.obj), hostname=name),
         member_uid=uid,

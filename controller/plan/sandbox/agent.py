@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.agent import PORT
-from controller.plan.common.reconcile_context import ALIVE, ReconcileContext
+from controller.plan.base.reconcile_context import ALIVE, ReconcileContext
 
 TYPE = "AgentCallersEnforced"
 

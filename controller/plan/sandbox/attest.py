@@ -9,7 +9,7 @@ from controller.kinds.meta import Condition, ConditionStatus
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, UnpauseContainer
 from controller.kinds.runtime.container import ContainerConfig
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.network import networks
 from controller.plan.sandbox import drift
 from controller.plan.sandbox.lifecycle import asked_to_stop, rest_state

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.kinds.observed.observed import Container
-from controller.plan.common.reconcile_context import ALIVE, ReconcileContext
-from controller.plan.common.status_json import rfc3339
+from controller.plan.base.reconcile_context import ALIVE, ReconcileContext
+from controller.plan.base.status_json import rfc3339
 
 _MOST_NAMES = 8  # in a message
 

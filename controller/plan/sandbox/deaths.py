@@ -7,7 +7,7 @@ from controller.kinds.common.log_tail import GONE
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, End, State
 from controller.kinds.planning.instance_record import InstanceState, Termination
-from controller.plan.common.backoff import HEALTHY_SECONDS, crash_delay_seconds
+from controller.plan.base.backoff import HEALTHY_SECONDS, crash_delay_seconds
 
 ENDED = (State.EXITED, State.DEAD)
 # Ends that Paddock itself caused: the sandbox is started again as soon as it is to run.

@@ -11,7 +11,7 @@ from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.reconcile_context import ALIVE, ReconcileContext
+from controller.plan.base.reconcile_context import ALIVE, ReconcileContext
 from controller.policy.disk import in_memory
 from controller.policy.sandbox import disk_limit
 

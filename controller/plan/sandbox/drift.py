@@ -9,35 +9,20 @@ from dataclasses import replace
 
 from pydantic.alias_generators import to_camel
 
-from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import MEMORY_MIN_BYTES
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base.limits import PAGE_BYTES, limit_differences
+from controller.plan.base.reconcile_context import ReconcileContext
 from controller.policy.sandbox import Rendered
 
-# The kernel rounds a memory limit down to whole pages; 64 KiB is the largest page of a supported architecture.
-_PAGE_BYTES = 64 << 10
 # Less is not worth an update at each start.
 _UNCHARGED_BYTES = 1 << 20
 CGROUPS_LOST = "CgroupsLost"
 LOST_MESSAGE = "its processes were moved out of its cgroup: nothing limits them, until it is restarted"
-# What the engine takes shares to be when nobody said anything.
-DEFAULT_SHARES = 1024
-
-
-def limit_differences(desired: Limits, observed: Limits) -> Iterator[tuple[str, str, str]]:
-    """Yield (field, found, wanted) for each limit that is not in force."""
-    if desired.cpu_millicores != observed.cpu_millicores:
-        yield "cpu", format_cpu(observed.cpu_millicores), format_cpu(desired.cpu_millicores)
-    if not 0 <= desired.memory_bytes - observed.memory_bytes < _PAGE_BYTES:
-        yield "memory", format_bytes(observed.memory_bytes), format_bytes(desired.memory_bytes)
-    if desired.pids != observed.pids:
-        yield "pids", str(observed.pids), str(desired.pids)
-    if shares_differ(desired, observed):
-        yield "cpuShares", str(observed.cpu_shares), str(desired.cpu_shares or DEFAULT_SHARES)
 
 
 def charged(desired: Limits, container: Container) -> Limits:
@@ -48,7 +33,7 @@ def charged(desired: Limits, container: Container) -> Limits:
     uncharged = sum(mount.uncharged_bytes for mount in container.bound)
     if uncharged < _UNCHARGED_BYTES:
         return desired
-    memory_bytes = max(desired.memory_bytes - uncharged // _PAGE_BYTES * _PAGE_BYTES, MEMORY_MIN_BYTES)
+    memory_bytes = max(desired.memory_bytes - uncharged // PAGE_BYTES * PAGE_BYTES, MEMORY_MIN_BYTES)
     return replace(desired, memory_bytes=min(memory_bytes, desired.memory_bytes))
 
 
@@ -105,11 +90,6 @@ def _out_of_band_differences(container: Container) -> Iterator[tuple[str, str, s
         yield "swap", "unlimited" if settings.swap_bytes < 0 else format_bytes(settings.swap_bytes), "0"
     if settings.restart_policy != "no":
         yield "restartPolicy", settings.restart_policy, "no"
-
-
-def shares_differ(desired: Limits, observed: Limits) -> bool:
-    """Return True if the CPU shares are not the desired ones; unset is the engine's default."""
-    return (observed.cpu_shares or DEFAULT_SHARES) != (desired.cpu_shares or DEFAULT_SHARES)
 
 
 def lasting(container: Container | None) -> str:

@@ -14,8 +14,8 @@ from controller.kinds.planning.action import Action, SignalContainer
 from controller.kinds.planning.outcome import FILES_NOT_SAVED, FILES_TOO_LARGE
 from controller.kinds.runtime.mount import BoundMount, CheckFiles, RemoveFiles, SaveFiles
 from controller.kinds.sandbox import keeps_files
-from controller.plan.common.backoff import CALL_LONGEST_SECONDS, waits
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.base.backoff import CALL_LONGEST_SECONDS, waits
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.policy.sandbox import Rendered
 
 TYPE = "FilesKept"

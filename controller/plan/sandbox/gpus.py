@@ -12,8 +12,8 @@ from controller.kinds.planning.action import Action, CreateContainer, StartConta
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import ContainerConfig
-from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.policy.sandbox import Rendered
 
 REASON = "GpusInUse"

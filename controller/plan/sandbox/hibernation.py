@@ -14,8 +14,8 @@ from controller.kinds.planning.action import Action, HibernateContainer, Unpause
 from controller.kinds.planning.instance_record import Hibernation, InstanceState
 from controller.kinds.planning.outcome import NOT_HIBERNATED
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.backoff import is_backing_off
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.base.backoff import is_backing_off
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.sandbox import drift, files, idle
 from controller.policy.sandbox import Rendered
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from controller.kinds.observed.activity import Activity, CpuSample, StoredUse
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import InstanceState
-from controller.plan.capacity import pressure
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base import pressure
+from controller.plan.base.reconcile_context import ReconcileContext
 from controller.plan.sandbox.deaths import was_asked_to_stop
 
 REASON = "IdleReaped"

@@ -7,9 +7,9 @@ from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, StartContainer
 from controller.kinds.planning.instance_record import InstanceState
-from controller.plan.capacity import pressure
-from controller.plan.common.backoff import waits
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.base import pressure
+from controller.plan.base.backoff import waits
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.sandbox import disk_limit, files, hibernation, idle
 from controller.plan.sandbox.deaths import was_asked_to_stop
 

@@ -7,7 +7,7 @@ from controller.kinds.planning.action import ReadTail, RemoveContainer
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.snapshot import Result
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.sandbox.deaths import ENDED
 
 

@@ -7,7 +7,7 @@ from controller.kinds.observed.models import LISTENING
 from controller.kinds.observed.observed import State
 from controller.kinds.runtime.models import PORT
 from controller.kinds.sandbox import ModelSource
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base.reconcile_context import ReconcileContext
 
 TYPE = "ModelsReachable"
 

@@ -14,7 +14,7 @@ from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, RemoveVolumes, Slot
 from controller.kinds.sandbox import SandboxSpec, keeps_files, restore_source
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base.reconcile_context import ReconcileContext
 from controller.plan.sandbox import files
 from controller.policy.attest.mounted import missing, resized
 from controller.policy.mounts import volumes

@@ -11,8 +11,8 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import SignalContainer
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.runtime.probe import NO_PROBES, Probe, ProbeProgress, ProbeResult, ProbeSet, Run, Tally, Watch
-from controller.plan.common.backoff import waits
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.backoff import waits
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.sandbox.lifecycle import asked_to_stop, stop
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import Action, UpdateLimits
-from controller.plan.common.backoff import CALL_LONGEST_SECONDS, is_backing_off, waits
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base.backoff import CALL_LONGEST_SECONDS, is_backing_off, waits
+from controller.plan.base.limits import DEFAULT_SHARES
+from controller.plan.base.reconcile_context import ReconcileContext
 from controller.plan.sandbox import drift
 from controller.policy.sandbox import Rendered
 
@@ -29,5 +30,5 @@ def resize(
         return (), None, ()
     why = ", ".join(f"{field} found {observed}, desired {want}" for field, observed, want in differences)
     if "cpuShares" in fields and not limits.cpu_shares:
-        limits = replace(limits, cpu_shares=drift.DEFAULT_SHARES)
+        limits = replace(limits, cpu_shares=DEFAULT_SHARES)
     return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, limits, why),), None, fields

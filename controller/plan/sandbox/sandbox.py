@@ -1,4 +1,4 @@
-"""Decisions for one Sandbox: nothing, a wait, or a few engine calls. plan/host.py has their order.
+"""Decisions for one Sandbox: nothing, a wait, or a few engine calls. plan/deciders.py has their order.
 
 The lifecycle decider goes on to: a missing container, one that has to be replaced, repairs in place, and last the
 desired run state.
@@ -23,7 +23,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.instance_record import InstanceState, Termination
 from controller.kinds.sandbox import FINALIZER, keeps_files
-from controller.plan.common.backoff import (
+from controller.plan.base.backoff import (
     CALL_LONGEST_SECONDS,
     CRASH_LONGEST_SECONDS,
     HEALTHY_SECONDS,
@@ -33,20 +33,22 @@ from controller.plan.common.backoff import (
     lacks_image,
     waits,
 )
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
-from controller.plan.common.renames import renamed
-from controller.plan.network import guard, networks
-from controller.plan.pool import claim_candidates
+from controller.plan.base.reasons import IMAGE_PULLING
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.base.renames import renamed
+from controller.plan.network import networks
 from controller.plan.sandbox import (
     attest,
     deaths,
     drift,
     files,
+    guard,
     hibernation,
     lifecycle,
     mounts,
     probes,
     snapshots,
+    takeover,
 )
 from controller.plan.sandbox.deaths import was_asked_to_stop
 from controller.plan.sandbox.lifecycle import Rest, asked_to_stop, rest_state, stop
@@ -55,7 +57,6 @@ from controller.plan.sandbox.resize import resize as reconcile_limits
 from controller.policy.images import has_recipe
 from controller.policy.sandbox import Rendered
 
-IMAGE_PULLING = "ImagePulling"  # the reason while its image comes
 _REMOVING_RETRY_SECONDS = 1.0
 _BLOCKED = (
     "the engine died during its start and still holds that start; its container is created again: what it wrote to its "
@@ -136,7 +137,7 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
 
 def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
     """Return the decision with those events. One that needs nothing forgets the failures on the way there."""
-    decision = claim_candidates.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
+    decision = takeover.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
     failure = decision.memory.failure
     if decision.reason or decision.actions or failure is None or files.is_of_files(failure.reason):
         return decision

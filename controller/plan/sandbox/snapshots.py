@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from controller.kinds.planning.action import Action
 from controller.kinds.runtime.snapshot import RestoreRoot
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base.reconcile_context import ReconcileContext
 from controller.policy.sandbox import Rendered
 
 

@@ -9,10 +9,10 @@ from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.binding import pending_words
 from controller.kinds.planning.instance_record import Termination
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext
-from controller.plan.common.status_json import dated, limits_to_json, rfc3339
-from controller.plan.network import guard, networks
-from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
+from controller.plan.base.reasons import CLAIMING, WITHHELD
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
+from controller.plan.base.status_json import dated, limits_to_json, rfc3339
+from controller.plan.network import networks
 from controller.plan.sandbox import (
     agent,
     attest,
@@ -20,6 +20,7 @@ from controller.plan.sandbox import (
     disk_limit,
     drift,
     files,
+    guard,
     hibernation,
     idle,
     models,

@@ -15,7 +15,7 @@ from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.plan.common.status_json import dated
+from controller.plan.base.status_json import dated
 from controller.policy.mcpserver import not_installed, runnable, runs_image, session_sandbox
 from controller.ports import Clock, Engine, ImageError, Images, Store, StoreError
 from controller.ports.place import ALONE, Place

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
-from controller.plan.common.contexts import context_of
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base.reconcile_context import ReconcileContext
 from controller.plan.sandbox.attest import Verdict, verdict
+from controller.plan.sandbox.object_context import context_of
 from controller.policy.attest.report import Row, report
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.profiles import as_seen

@@ -7,7 +7,7 @@ from controller.kinds.common import labels
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.instance_record import Failure, Instance, Termination
-from controller.plan.common.status_json import limits_to_json
+from controller.plan.base.status_json import limits_to_json
 from controller.ports import Store
 from controller.ports.place import ALONE, Place
 from controller.service.objects import serialize

@@ -11,11 +11,11 @@ from controller.kinds.planning.instance_record import Failure
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.images import reference
-from controller.plan.capacity import cordon, pressure
-from controller.plan.capacity.image_places import other_with
+from controller.plan.base import cordon, pressure
+from controller.plan.base.backoff import IMAGE_BUILDING, is_backing_off, lacks_image
+from controller.plan.base.plan_builder import PendingAdmission, PlanBuilder
 from controller.plan.capacity.waiting import WAITS
-from controller.plan.common.backoff import IMAGE_BUILDING, is_backing_off, lacks_image
-from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder
+from controller.plan.fleet.image_places import other_with
 from controller.plan.sandbox import mounts
 from controller.policy.network import egress
 

@@ -12,7 +12,7 @@ from controller.kinds.observed.pressure import Pressure
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec, idle_timeout_seconds
-from controller.plan.common.reconcile_context import ReconcileContext
+from controller.plan.base.reconcile_context import ReconcileContext
 
 REASON = "HostPressure"
 IDLE_SECONDS = 300

@@ -7,9 +7,9 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.planning.binding import IMAGE_NEEDED
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.capacity.placements import ASKED, NO_TEMPLATE
-from controller.plan.common.plan_builder import PlanBuilder
-from controller.plan.common.status_json import dated
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.status_json import dated
+from controller.plan.fleet.placements import ASKED, NO_TEMPLATE
 
 REASON = "NoHost"
 _NOTHING_CHOSEN = "it names no host, and the scheduler is `manual`: write `host:` into its spec (`paddock host list`)"
@@ -24,7 +24,7 @@ def reconcile_unbound(builder: PlanBuilder) -> None:
                 builder.finalized.append(obj.ref)
             continue
         if obj.kind == "SandboxPool" and builder.snapshot.waits is not None:
-            continue  # plan/capacity/spread.py
+            continue  # plan/fleet/spread.py
         why = _why(obj, builder.snapshot.waits, untemplated=obj.uid in builder.snapshot.untemplated)
         status = _status(obj, builder.snapshot.now, why)
         if status != obj.status:

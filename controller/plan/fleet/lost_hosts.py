@@ -7,8 +7,8 @@ from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.workflowrun import CONDITION
 from controller.kinds.workflowrun import KIND as RUN
-from controller.plan.capacity.unknown_hosts import REASON as UNKNOWN
-from controller.plan.common.status_json import dated
+from controller.plan.base.status_json import dated
+from controller.plan.fleet.unknown_hosts import REASON as UNKNOWN
 
 REASON = "HostLost"
 _SANDBOX = "the sandbox may run on, and is not started elsewhere"

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from controller.kinds.planning.instance_record import RETIRED
 from controller.kinds.planning.snapshot import Pool, Snapshot
-from controller.plan.common.instance_index import index_of
-from controller.plan.common.plan_builder import PlanBuilder
+from controller.plan.base.instance_index import index_of
+from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.pool.sandboxpool import Member, Turnover
 
 

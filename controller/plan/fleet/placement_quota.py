@@ -13,15 +13,14 @@ from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.quota import KIND, Amount, StoredQuota, amount_of
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
-from controller.plan.capacity.admission import CapacityLedger
-from controller.plan.capacity.reservations import NO_LIMITS, Claim
+from controller.plan.base.claim import NONE, Claim, Share
+from controller.plan.base.ledger import CapacityLedger
+from controller.plan.base.members import member_spec
 from controller.plan.capacity.waiting import WAITS
-from controller.plan.network.networks import NONE, Share
-from controller.plan.pool.sandboxpool import member_spec
 from controller.policy.levels.levels import Policy
 from controller.policy.levels.narrow import level_of
 from controller.policy.network import egress
-from controller.policy.sandbox import reserved
+from controller.policy.sandbox import NO_LIMITS, reserved
 
 BOUND = "Bound"  # reason of Scheduled, until the host's daemon has decided
 

@@ -9,7 +9,7 @@ from controller.kinds.meta import Condition, Event
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, PauseContainer, SignalContainer, UnpauseContainer
 from controller.kinds.planning.instance_record import InstanceState
-from controller.plan.common.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
+from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import egress
 from controller.plan.sandbox.lifecycle import asked_to_stop, rest_state
 

@@ -1,42 +1,26 @@
-"""The plan under construction, and the memo that is kept from one pass to the next."""
+"""The memo of the planner: results that are kept from one pass to the next."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.tracked_map import TrackedMap, changed_keys
-from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.activity import Activity, Run
+from controller.kinds.observed.activity import Activity
 from controller.kinds.observed.models import ModelsState
 from controller.kinds.observed.observed import Container, HostFacts
 from controller.kinds.planning.instance_record import Instance
-from controller.kinds.planning.plan import (
-    Deferral,
-    Deletion,
-    Group,
-    ProbeSchedule,
-    Retirement,
-    Sample,
-    StatusWrite,
-    Warm,
-)
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.provider import StoredProvider
-from controller.kinds.quota import Amount, Ceiling, StoredQuota
+from controller.kinds.quota import Amount, StoredQuota
 from controller.kinds.runtime.network import Network
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.securityprofile import StoredProfile
-from controller.plan.capacity.admission import CapacityLedger
-from controller.plan.capacity.orphans import Sightings, Sweep
-from controller.plan.capacity.reservations import Claim
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
-from controller.plan.network.network_context import taken_subnets
-from controller.plan.pool import sandboxpool as pools
-from controller.plan.sandbox import user_ids
+from controller.plan.base import user_ids
+from controller.plan.base.members import as_sandbox
+from controller.plan.base.network_context import taken_subnets
+from controller.plan.base.sightings import Sightings
 from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import UPLINK
@@ -381,7 +365,7 @@ class Memo:
         """Return a pool's member as a sandbox; the same Python object as long as nothing about it changes."""
         member = self.members.get(instance.uid)
         if member is None or not _same_members(member.pool, pool) or member.role != instance.role:
-            member = KnownMember(pool, instance.role, pools.as_sandbox(pool, instance))
+            member = KnownMember(pool, instance.role, as_sandbox(pool, instance))
             self.members[instance.uid] = member
         return member.sandbox
 
@@ -395,57 +379,3 @@ def _same_members(first: Pool, second: Pool) -> bool:
     return first is second or (
         first.spec is second.spec and first.template is second.template and first.broken == second.broken
     )
-
-
-@dataclass(slots=True)
-class PlanBuilder:
-    """The plan under construction in one pass over `snapshot`; `memo` is kept for the next pass."""
-
-    snapshot: Snapshot
-    policy: Policy
-    memo: Memo
-    groups: list[Group] = field(default_factory=list)
-    deferrals: list[Deferral] = field(default_factory=list)
-    statuses: list[StatusWrite] = field(default_factory=list)
-    instances: list[Instance] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    finalized: list[ObjectRef] = field(default_factory=list)
-    retired: list[Instance] = field(default_factory=list)
-    probes: list[ProbeSchedule] = field(default_factory=list)
-    drift: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    wakes: list[float] = field(default_factory=list)
-    pending: list["PendingAdmission"] = field(default_factory=list)
-    ledger: CapacityLedger | None = None
-    ceilings: list[Ceiling] = field(default_factory=list)  # beside the ledger's
-    shortages: dict[str, str] = field(default_factory=dict)  # shortage of each pool member that lacks capacity, by uid
-    granted: Counter[str] = field(default_factory=Counter)  # places in pools, given away in this pass
-    gpus: set[str] = field(default_factory=set)  # devices given away in this pass
-    queued: Counter[str] = field(default_factory=Counter)  # sandboxes that wait for one
-    gave: set[str] = field(default_factory=set)  # scopes in which a pool gave way in this pass (namespaces, the host)
-    claiming: set[str] = field(default_factory=set)  # whose limits are not in force since they were claimed (uids)
-    pulling: set[str] = field(default_factory=set)  # images that this pass has fetched (hashes of their names)
-    starts: int | None = None  # how many members of pools may still be started in this pass; None: any number
-    orphans: Sweep = field(default_factory=Sweep)
-    deletions: list[Deletion] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    holds: dict[str, Run] = field(default_factory=dict)
-    releases: dict[str, Run] = field(default_factory=dict)
-    waking: int | None = None  # hibernated sandboxes that are woken, once counted
-    wake_candidates: int | None = None  # of those that wait to be woken: so many more are decided in this pass
-    skipped_wakes: bool = False
-    reaped: list[str] = field(default_factory=list)
-    warm: list[Warm] = field(default_factory=list)
-    retirements: list[Retirement] = field(default_factory=list)
-    audit: list[AuditEntry] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class PendingAdmission:
-    """A decision that still needs capacity: admitted, or made to wait, after all that hold or free some."""
-
-    context: ReconcileContext
-    decision: Decision
-    claim: Claim
-    instance: Instance | None
-    key: Settled
-    quiet: bool

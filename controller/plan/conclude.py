@@ -11,10 +11,11 @@ from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
 from controller.kinds.planning.plan import Deferral, Deletion, Group, ProbeSchedule, Sample, StatusWrite
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
-from controller.plan.common.plan_builder import PendingAdmission, PlanBuilder, Timer
-from controller.plan.common.reconcile_context import Decision, ReconcileContext, replace_if_changed
+from controller.plan.base.memo import Timer
+from controller.plan.base.plan_builder import PendingAdmission, PlanBuilder
+from controller.plan.base.reasons import CLAIMING, WITHHELD
+from controller.plan.base.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network.networks import egress_record
-from controller.plan.pool.claim_candidates import CLAIMING, WITHHELD
 from controller.plan.sandbox import hibernation, probes
 from controller.plan.sandbox.status import status
 from controller.policy.sandbox import NO_LIMITS

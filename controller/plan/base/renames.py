@@ -7,7 +7,7 @@ them first gets a name that nothing else has.
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import RenameContainer
 from controller.kinds.planning.snapshot import Snapshot
-from controller.plan.common.reconcile_context import ReconcileContext, replace_if_changed
+from controller.plan.base.reconcile_context import ReconcileContext, replace_if_changed
 
 NAME_CONFLICT = "NameConflict"
 

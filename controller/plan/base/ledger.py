@@ -15,7 +15,7 @@ from controller.kinds.planning.plan import Shortage
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, Ceiling, StoredQuota, amount_of, host_scope, pool_scope
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.capacity.reservations import Claim
+from controller.plan.base.claim import Claim
 from controller.policy.quota_ledger import HOST, NOTHING, QuotaBound, bounds, judge, pool_quotas
 
 

@@ -10,12 +10,13 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Pool, Snapshot
-from controller.plan.common.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, lacks_image, waits
-from controller.plan.common.events import result_events
-from controller.plan.common.plan_builder import Fetch, Memo, PlanBuilder
-from controller.plan.common.reconcile_context import Decision, ReconcileContext
-from controller.plan.pool.sandboxpool import member_spec
-from controller.plan.sandbox.sandbox import IMAGE_PULLING
+from controller.plan.base.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, lacks_image, waits
+from controller.plan.base.events import result_events
+from controller.plan.base.members import member_spec
+from controller.plan.base.memo import Fetch, Memo
+from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.reasons import IMAGE_PULLING
+from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.policy.images import has_recipe
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit_with, render

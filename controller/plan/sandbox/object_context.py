@@ -8,10 +8,10 @@ from controller.kinds.observed.usage import NOT_MEASURED, LayerUsage
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.common.plan_builder import KnownRender, Memo, RenderedKey
-from controller.plan.common.reconcile_context import ReconcileContext, replace_if_changed
-from controller.plan.common.renames import with_taken_names
-from controller.plan.network.network_context import network_context
+from controller.plan.base.memo import KnownRender, Memo, RenderedKey
+from controller.plan.base.network_context import network_context
+from controller.plan.base.reconcile_context import ReconcileContext, replace_if_changed
+from controller.plan.base.renames import with_taken_names
 from controller.plan.sandbox import gpus, user_ids
 from controller.plan.sandbox import mounts as bound
 from controller.policy import mounts

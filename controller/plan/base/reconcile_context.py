@@ -14,7 +14,7 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec
-from controller.plan.network.network_context import NOTHING, NetworkContext
+from controller.plan.base.network_context import NOTHING, NetworkContext
 from controller.policy.admission import Refusal
 from controller.policy.sandbox import Rendered
 

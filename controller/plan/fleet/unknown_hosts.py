@@ -7,7 +7,7 @@ from controller.kinds.meta import Condition, Event, ObjectRef, StoredObject, sto
 from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.sandbox import FINALIZER
-from controller.plan.common.status_json import dated
+from controller.plan.base.status_json import dated
 
 REASON = "HostUnknown"
 

@@ -20,7 +20,7 @@ from controller.kinds.meta import Condition, ObjectRef, StoredObject, stored_con
 from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.quota import RESOURCES, Amount
-from controller.plan.common.status_json import dated
+from controller.plan.base.status_json import dated
 from controller.plan.pool.sandboxpool import WAITING
 from controller.ports.scheduler import Pending, Placed, PlacedRecord
 

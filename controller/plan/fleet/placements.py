@@ -15,18 +15,12 @@ from controller.kinds.meta import Condition, ObjectRef, StoredObject, stored_con
 from controller.kinds.planning.binding import IMAGE_NEEDED, UNBOUND, binding_of, host_of, pending_words
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
-from controller.plan.capacity import spread
-from controller.plan.capacity.image_places import (
-    ImagePlaces,
-    has_listed_images,
-    image_labels,
-    images_of,
-    keeping_images,
-)
-from controller.plan.capacity.placement_quota import BOUND, PlacementQuota, is_on_its_way, is_waiting
+from controller.plan.base.members import member_spec
+from controller.plan.base.status_json import dated
 from controller.plan.capacity.waiting import WAITS
-from controller.plan.common.status_json import dated
-from controller.plan.pool.sandboxpool import member_spec
+from controller.plan.fleet import spread
+from controller.plan.fleet.image_places import ImagePlaces, has_listed_images, image_labels, images_of, keeping_images
+from controller.plan.fleet.placement_quota import BOUND, PlacementQuota, is_on_its_way, is_waiting
 from controller.policy import mounts
 from controller.policy.levels.levels import Level, Policy
 from controller.policy.levels.narrow import level_of

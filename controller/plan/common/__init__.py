@@ -1,1 +1,0 @@
-"""Shared parts of the deciders: context, plan builder, conclusion, back-off, events."""

@@ -1,0 +1,1 @@
+"""Several hosts: which one gets a sandbox or a part of a pool, and what is done about a lost one."""
