@@ -10,11 +10,11 @@ from controller.e2b.errors import Ended
 from controller.e2b.fields import Fields
 from controller.e2b.frames import END, frame
 from controller.e2b.parts import Parts, on_thread
-from controller.e2b.processes import Process, Processes, Reader, Stdin
+from controller.e2b.processes import LeftProcess, Process, Processes, Reader, Stdin, label_of, listed
 from controller.e2b.workplace import Workplace
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
-from controller.service.errors import BadRequest, Conflict, ServiceError, of_stream
+from controller.service.errors import BadRequest, Conflict, NotFound, ServiceError, of_stream
 
 _SIGNALS = {"SIGNAL_SIGTERM": "TERM", "SIGNAL_SIGKILL": "KILL", 15: "TERM", 9: "KILL"}
 _MOST_LETTERS = 256
@@ -72,6 +72,8 @@ class ProcessCalls:
             program=command[0][:_MOST_LETTERS],
             arguments=len(command) - 1,
         )
+        config = {"cmd": command[0], "args": command[1:], "envs": {}, **({"cwd": folder} if folder else {})}
+        pid = self._processes.next_pid()
         open_ = self._parts.services.sandbox_streams.exec(
             SANDBOX,
             place.namespace,
@@ -83,11 +85,11 @@ class ProcessCalls:
             timeout_seconds=seconds or 0.0,
             tty=size is not None,
             size=size,
+            label=label_of(pid, tag, config),
         )
-        config = {"cmd": command[0], "args": command[1:], "envs": {}, **({"cwd": folder} if folder else {})}
         try:
             return self._processes.start(
-                place.obj.uid, config, tag=tag, terminal=size is not None, stdin=stdin, open_=open_, reader=reader
+                place.obj.uid, pid, config, tag=tag, terminal=size is not None, stdin=stdin, open_=open_, reader=reader
             )
         except StreamError as error:
             raise of_stream(error) from error
@@ -95,8 +97,8 @@ class ProcessCalls:
     async def connect(self, place: Workplace, message: Fields, keepalive: float, seconds: float | None) -> Frames:
         """Join a running command. Raises NotFound."""
         self._parts.require("use", place.namespace, place.name, "exec")
-        process, reader = self._find(place, message), Reader()
-        process.join(reader)
+        reader = Reader()
+        process = await self._find(place, message, reader)
         return self._events(process, reader, keepalive, seconds)
 
     async def _events(self, process: Process, reader: Reader, keepalive: float, seconds: float | None) -> Frames:
@@ -124,17 +126,47 @@ class ProcessCalls:
         """Return the running commands of the sandbox."""
         del message
         self._parts.require("use", place.namespace, place.name, "exec")
-        running = self._processes.of(place.obj.uid)
+        running: list[Process | LeftProcess] = [*self._processes.of(place.obj.uid)]
+        pids = {process.pid for process in running}
+        left = [process for _, process in await on_thread(self._left, place) if process.pid not in pids]
         return {
             "processes": [
                 {"config": process.config, "pid": process.pid, **({"tag": process.tag} if process.tag else {})}
-                for process in running
+                for process in (*left, *running)
             ]
         }
 
+    def _left(self, place: Workplace) -> list[tuple[str, LeftProcess]]:
+        """Return the commands that a daemon before this one left in the sandbox, with the ids of its agent."""
+        execs = self._parts.services.sandbox_streams.left(SANDBOX, place.namespace, place.name)
+        return [(left.id, process) for left in execs if (process := listed(left.label)) is not None]
+
+    def _joined(self, place: Workplace, pid: int, tag: str, reader: Reader | None) -> Process:
+        """Return a command that a daemon before this one left, which is read from now on. Raises NotFound."""
+        for id_, left in self._left(place):
+            if left.pid == pid or (tag and left.tag == tag):
+                join = partial(self._parts.services.sandbox_streams.join, SANDBOX, place.namespace, place.name, id_)
+                try:
+                    return self._processes.start(
+                        place.obj.uid,
+                        left.pid,
+                        left.config,
+                        tag=left.tag,
+                        terminal=False,
+                        stdin=None,
+                        open_=join,
+                        reader=reader,
+                    )
+                except StreamError as error:
+                    raise of_stream(error) from error
+        raise NotFound(
+            f"process with {f'tag {tag[:60]}' if tag else f'pid {pid}'} not found: it has ended, or the daemon was"
+            " restarted since: then `paddock execs NAME` lists it if it has stdin or a terminal"
+        )
+
     async def send_input(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Write to a command's stdin, or to its terminal."""
-        await self._put(self._usable(place, message), message)
+        await self._put(await self._usable(place, message), message)
         return {}
 
     async def _put(self, process: Process, message: Fields) -> None:
@@ -151,7 +183,7 @@ class ProcessCalls:
         async for sent in messages:
             message = Fields(sent)
             if "start" in message:
-                process = self._usable(place, message.fields("start"))
+                process = await self._usable(place, message.fields("start"))
             elif "data" in message:
                 if process is None:
                     raise BadRequest("the first message must be `start`, with the process")
@@ -162,7 +194,7 @@ class ProcessCalls:
 
     async def send_signal(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """Send a command SIGTERM or SIGKILL."""
-        process = self._usable(place, message)
+        process = await self._usable(place, message)
         signal = message.text("signal", "") if not _is_number(message, "signal") else message.number("signal", 0)
         if signal not in _SIGNALS:
             raise BadRequest(f"signal: `{str(signal)[:60]}` is not SIGNAL_SIGTERM or SIGNAL_SIGKILL")
@@ -171,7 +203,7 @@ class ProcessCalls:
 
     async def close_stdin(self, place: Workplace, message: Fields) -> Mapping[str, Any]:
         """End a command's stdin."""
-        process = self._usable(place, message)
+        process = await self._usable(place, message)
         if process.stdin is None:
             raise Conflict("the process was started without stdin; start it with stdin=True")
         process.stdin.close()
@@ -182,7 +214,7 @@ class ProcessCalls:
         self._parts.require("use", place.namespace, place.name, "exec")
         if self._processes.has_just_ended(place.obj.uid, message.fields("process").number("pid", 0)):
             return {}
-        process = self._find(place, message)
+        process = await self._find(place, message)
         if not process.terminal or process.stream is None:
             raise Conflict("the process has no terminal; create one by `pty.create`")
         size = message.fields("pty").fields("size")
@@ -195,13 +227,20 @@ class ProcessCalls:
             raise
         return {}
 
-    def _usable(self, place: Workplace, message: Fields) -> Process:
+    async def _usable(self, place: Workplace, message: Fields) -> Process:
         self._parts.require("use", place.namespace, place.name, "exec")
-        return self._find(place, message)
+        return await self._find(place, message)
 
-    def _find(self, place: Workplace, message: Fields) -> Process:
+    async def _find(self, place: Workplace, message: Fields, reader: Reader | None = None) -> Process:
+        """Return a command by its pid, or by its tag, and let `reader` read it. Raises NotFound."""
         selector = message.fields("process")
-        return self._processes.find(place.obj.uid, selector.number("pid", 0), selector.text("tag", ""))
+        pid, tag = selector.number("pid", 0), selector.text("tag", "")
+        process = self._processes.get(place.obj.uid, pid, tag)
+        if process is None:
+            return await on_thread(self._joined, place, pid, tag, reader)
+        if reader is not None:
+            process.join(reader)
+        return process
 
 
 def _is_number(message: Fields, name: str) -> bool:

@@ -6,6 +6,7 @@ reader that is slow makes it wait. What it writes while nobody reads is dropped,
 
 import asyncio
 import base64
+import json
 import queue
 import secrets
 import threading
@@ -19,7 +20,7 @@ import structlog
 
 from controller.kinds.common.chunk import Chunk
 from controller.ports import StreamError
-from controller.service.errors import Conflict, NotFound, ServiceError, ServiceUnavailable, TooManyRequests, of_stream
+from controller.service.errors import Conflict, ServiceError, ServiceUnavailable, TooManyRequests, of_stream
 from controller.service.sandbox.activity import TrackedStream
 
 _AHEAD_BYTES = 256 << 10  # read ahead of a slow reader; then the command waits
@@ -29,6 +30,7 @@ _STDIN_PIECES, _STDIN_SECONDS, _STDIN_POLL_SECONDS = 16, 30.0, 0.01
 _FIRST_PID = 1 << 16
 _BEGIN_SECONDS = 1.0
 _MOST_ENDED, _JUST_SECONDS = 1000, 5.0
+_MOST_LABEL = 200_000
 Event = Mapping[str, Any]
 _log = structlog.get_logger("paddock.e2b")
 
@@ -241,6 +243,15 @@ class Process:
             stream.signal(name)
 
 
+@dataclass(frozen=True, slots=True)
+class LeftProcess:
+    """A command that a daemon before this one started, and that still runs or has just ended."""
+
+    pid: int
+    tag: str
+    config: Mapping[str, Any]
+
+
 class Processes:
     """The commands of all sandboxes. Thread-safe."""
 
@@ -251,20 +262,25 @@ class Processes:
         self._ended: OrderedDict[int, tuple[str, float]] = OrderedDict()  # the last ones: sandbox and time
         self._next = _FIRST_PID + secrets.randbelow(1 << 30)
 
+    def next_pid(self) -> int:
+        """Return a pid that no command of this daemon has."""
+        with self._lock:
+            pid, self._next = self._next, self._next + 1
+        return pid
+
     def start(
         self,
         uid: str,
+        pid: int,
         config: Mapping[str, Any],
         *,
         tag: str,
         terminal: bool,
         stdin: Stdin | None,
         open_: Callable[[], TrackedStream],
-        reader: Reader,
+        reader: Reader | None,
     ) -> Process:
         """Start a command and return it once it runs; blocks. Raises ServiceError; StreamError."""
-        with self._lock:
-            pid, self._next = self._next, self._next + 1
         process = Process(
             uid=uid,
             pid=pid,
@@ -273,7 +289,7 @@ class Processes:
             terminal=terminal,
             stdin=stdin,
             pause_seconds=self._pause_seconds,
-            readers=[reader],
+            readers=[reader] if reader is not None else [],
         )
         process.stream = stream = open_()
         with self._lock:
@@ -303,15 +319,10 @@ class Processes:
         with self._lock:
             return [process for process in self._processes.values() if process.uid == uid]
 
-    def find(self, uid: str, pid: int, tag: str) -> Process:
-        """Return a command of a sandbox by its pid, or by its tag. Raises NotFound."""
-        for process in self.of(uid):
-            if process.pid == pid or (tag and process.tag == tag):
-                return process
-        raise NotFound(
-            f"process with {f'tag {tag[:60]}' if tag else f'pid {pid}'} not found: it has ended, or the daemon was"
-            " restarted since: that ends a command, or `paddock execs NAME` lists it"
-        )
+    def get(self, uid: str, pid: int, tag: str) -> Process | None:
+        """Return a command of a sandbox by its pid, or by its tag; None: this daemon has none."""
+        matching = (process for process in self.of(uid) if process.pid == pid or (tag and process.tag == tag))
+        return next(matching, None)
 
     def close(self) -> None:
         """End every reader; the commands are the daemon's to end."""
@@ -320,6 +331,27 @@ class Processes:
         for process in processes:
             for reader in list(process.readers):
                 process.leave(reader)
+
+
+def label_of(pid: int, tag: str, config: Mapping[str, Any]) -> str:
+    """Return what an agent keeps of a command, for the daemon after this one; "" where that is too much."""
+    label = json.dumps({"e2b": {"pid": pid, "tag": tag, "config": config}})
+    return label if len(label) <= _MOST_LABEL else ""
+
+
+def listed(label: str) -> LeftProcess | None:
+    """Return the command of a label; None: it is of no such form. Code in a sandbox may write its own."""
+    try:
+        document = json.loads(label)["e2b"]
+        config = {name: document["config"][name] for name in ("cmd", "args", "cwd") if name in document["config"]}
+        left = LeftProcess(document["pid"], document["tag"], {**config, "envs": {}})
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    if not isinstance(left.tag, str) or not isinstance(left.pid, int) or not 0 < left.pid < 1 << 32:
+        return None
+    args = left.config.get("args", [])
+    is_text = isinstance(left.config.get("cmd"), str) and isinstance(left.config.get("cwd", ""), str)
+    return left if is_text and isinstance(args, list) and all(isinstance(arg, str) for arg in args) else None
 
 
 def end_event(code: int, status: str) -> Event:

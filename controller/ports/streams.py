@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.kinds.runtime.agent_call import AgentRequest
+from controller.kinds.runtime.agent_call import AgentRequest, LeftExec
 from controller.kinds.runtime.files import FileRequest
 
 
@@ -161,8 +161,20 @@ class Agents(Protocol):
         stdin: bytes = b"",
         timeout_seconds: float | None = None,
         escaped: Callable[[str], None] | None = None,
+        label: str = "",
     ) -> ExecStream:
-        """Run a command, as `Streams.exec` does; return its stream once it runs."""
+        """Run a command, as `Streams.exec` does; return its stream once it runs.
+
+        One with a `label` outlives this daemon, if the agent can do that.
+        """
+        ...
+
+    def left(self, container: Container, port: int) -> Sequence[LeftExec]:
+        """Return the commands with a label that nobody reads; none of an agent that keeps none."""
+        ...
+
+    def join(self, container: Container, port: int, id_: str) -> ExecStream:
+        """Return the stream of such a command: first the newest of what it wrote while nobody read it."""
         ...
 
 

@@ -99,3 +99,63 @@ def test_kill_leaves_nobody_and_keeps_the_output(agent: Running) -> None:
         end = answer.read() or end
     assert end[8:] == b"137"
     other.close()
+
+
+def frames(data: bytes) -> dict[int, bytes]:
+    """Return the bytes of each stream in the frames of an answer."""
+    streams: dict[int, bytes] = {}
+    while data:
+        kind, length = struct.unpack(">BxxxL", data[:8])
+        streams[kind] = streams.get(kind, b"") + data[8 : 8 + length]
+        data = data[8 + length :]
+    return streams
+
+
+def begun(agent: Running, script: str, name: str, keep: Any) -> None:
+    """Start a command, read the first of its output, and leave it."""
+    connection = agent.connect()
+    body = json.dumps({"command": ["sh", "-c", f"echo begun; {script}"], "id": name, "keep": keep})
+    connection.request("POST", "/exec", body, {"content-type": "application/json"})
+    answer = connection.getresponse()
+    assert answer.read1(100)[8:].startswith(b"begun\n")
+    connection.sock.shutdown(2)
+    connection.close()
+
+
+def left(agent: Running) -> dict[str, Any]:
+    return {entry["id"]: (entry["label"], entry["running"]) for entry in agent.request("GET", "/exec")[1]["commands"]}
+
+
+def joined(agent: Running, name: str) -> tuple[int, dict[int, bytes]]:
+    connection = agent.connect()
+    connection.request("POST", "/exec/join", json.dumps({"id": name}), {"content-type": "application/json"})
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer.status, frames(data) if answer.status == 200 else {}
+
+
+def test_a_kept_command_outlives_its_caller(agent: Running) -> None:
+    go = agent.root / "go"
+    begun(agent, f"until [ -e {go} ]; do sleep 0.01; done; echo more; exit 3", "one", {"label": "first", "seconds": 0})
+    finished(lambda: left(agent) == {"one": ("first", True)})
+    go.touch()
+    finished(lambda: left(agent) == {"one": ("first", False)})
+    assert joined(agent, "one") == (200, {1: b"more\n", 3: b"3"})
+    assert joined(agent, "one")[0] == 404
+    assert left(agent) == {}
+
+
+def test_a_kept_command_has_its_end_and_bounds(agent: Running) -> None:
+    begun(agent, "yes", "endless", {"label": "", "seconds": 0.3})
+    finished(lambda: left(agent) == {"endless": ("", False)})
+    _, streams = joined(agent, "endless")
+    assert streams[3] == b"137"
+    assert 0 < len(streams[1]) <= 256 * 1024
+    begun(agent, "sleep 1000", "killed", {"label": "", "seconds": 0})
+    finished(lambda: left(agent) == {"killed": ("", True)})
+    assert agent.request("POST", "/exec/kill", {"id": "killed"})[0] == 200
+    assert agent.request("POST", "/exec/kill", {"id": "killed"})[0] == 200
+    assert left(agent) == {}
+    for keep in (1, {"label": 1, "seconds": 0}, {"label": "", "seconds": -1}):
+        assert ran(agent, ["true"], keep=keep)[0] == 400

@@ -20,7 +20,8 @@ from tests.e2b_clients.conftest import printed
 from tests.e2e.test_e2b import STREAM, Box, Client, frames_in
 
 pytestmark = [pytest.mark.e2b, pytest.mark.docker, pytest.mark.timeout(600)]
-GUESSES, AT_ONCE = 100_000, 500
+GUESSES, AT_ONCE, AGENTS = 100_000, 500, 10
+_LIST = "/process.Process/List"
 LARGE = """
 apiVersion: paddock/v1alpha1
 kind: SandboxTemplate
@@ -245,17 +246,23 @@ def test_a_hundred_commands_outlive_the_daemon(tmp_path: Path) -> None:
         with httpx.Client(base_url=variables["E2B_API_URL"], timeout=60) as http:
             box = Client(http, variables["E2B_API_KEY"]).create(templateID="large")
             headers, pids = {**box.headers, "content-type": STREAM}, []
-            body = frame({"process": {"cmd": "/bin/sleep", "args": ["31415"]}, "stdin": True})
-            for _ in range(100):
+            for number in range(100):  # the first by the agent, and those with stdin by the engine
+                body = frame({"process": {"cmd": "/bin/sleep", "args": ["31415"]}, "stdin": number >= AGENTS})
                 with http.stream("POST", "/process.Process/Start", content=body, headers=headers) as started:
                     first = b"".join([next(started.iter_raw())])
                     pids.append(json.loads(first[5 : 5 + struct.unpack_from(">BI", first)[1]])["event"]["start"]["pid"])
-            assert len(box.call("/process.Process/List", {}).json()["processes"]) == 100
+            assert len(box.call(_LIST, {}).json()["processes"]) == 100
         daemon.kill()
         daemon.start_again()
         with httpx.Client(base_url=printed(daemon)["E2B_API_URL"], timeout=60) as http:
-            body = frame({"process": {"pid": pids[0]}})
+            again = Box(http, box.shown)
+            assert [process["pid"] for process in again.call(_LIST, {}).json()["processes"]] == pids[:AGENTS]
+            for pid in pids[:AGENTS]:
+                signal = {"process": {"pid": pid}, "signal": "SIGNAL_SIGTERM"}
+                assert again.call("/process.Process/SendSignal", signal).status_code == 200
+            wait_for("they end", lambda: again.call(_LIST, {}).json()["processes"] == [])
+            body = frame({"process": {"pid": pids[-1]}})
             joined = http.post("/process.Process/Connect", content=body, headers=headers)
             message = frames_in(joined.content)[-1]["error"]
             assert (message["code"], "paddock execs" in message["message"]) == ("not_found", True)
-        wait_for("they are adopted", lambda: daemon.paddock("execs", box.id).stdout.count("Running") == 100)
+        wait_for("they are adopted", lambda: daemon.paddock("execs", box.id).stdout.count("Running") == 100 - AGENTS)

@@ -321,3 +321,26 @@ def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, box: Box
     run = next(each for each in reversed(entries) if (each["verb"], each["object"]["name"]) == ("exec", box.id))
     assert run["actor"].startswith("token e2b-default-")
     assert run["detail"]["program"] == "/bin/bash"
+
+
+def test_a_command_is_joined_after_a_killed_daemon(daemon: RunningDaemon, client: Client, box: Box) -> None:
+    line = "echo before; until [ -e go ]; do sleep 0.05; done; echo after; exit 7"
+    body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", line]}, "stdin": False, "tag": "lasting"})
+    headers = {**box.headers, "content-type": STREAM}
+    with box.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
+        first = next(answer.iter_raw())
+    pid = frames_in(first[: 5 + struct.unpack_from(">BI", first)[1]] + frame({}, END))[0]["event"]["start"]["pid"]
+    daemon.kill()
+    daemon.start_again()
+    with httpx.Client(base_url=daemon.served()["e2b"], timeout=60) as http:
+        again = Box(http, box.shown)
+        (listed,) = again.call("/process.Process/List", {}).json()["processes"]
+        assert (listed["pid"], listed["tag"], listed["config"]["args"]) == (pid, "lasting", ["-c", line])
+        again.run("touch go")
+        joined = http.post("/process.Process/Connect", content=frame({"process": {"pid": pid}}), headers=headers)
+        started, *events, end, last = frames_in(joined.content)
+        assert (started["event"]["start"]["pid"], last) == (pid, {})
+        texts = [base64.b64decode(event["event"]["data"]["stdout"]) for event in events]
+        assert (b"".join(texts)[-6:], end["event"]["end"]["exitCode"]) == (b"after\n", 7)
+        again.start("sleep 1000 & echo", seconds=0.1)
+        assert again.call("/process.Process/List", {}).json()["processes"] == []

@@ -23,7 +23,7 @@ from controller.engine.exec.command import TIMED_OUT, Escaped, signal_number
 from controller.engine.exec.kill import MARK, Killer, Target, signal_group, ticks_now
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container
-from controller.kinds.runtime.agent_call import AgentRequest
+from controller.kinds.runtime.agent_call import AgentRequest, LeftExec
 from controller.ports import AgentError, ExecStream, PortForwarder, StreamError
 
 _KEPT = 4  # idle connections of one container
@@ -39,6 +39,9 @@ _HEAD_BYTES, _HEADERS, _INTERIM = 16 << 10, 64, 4
 _PIECE_BYTES = 64 << 10
 _FRAME = struct.Struct(">BxxxL")
 _FRAME_BYTES = 1 << 20
+_LISTING_BYTES = 8 << 20
+_SPARE_SECONDS = 5.0
+_MARK = re.compile("[0-9a-f]{16}")
 _FRAMING = ("content-length", "transfer-encoding")
 _STREAMS = {1: "stdout", 2: "stderr"}
 _EXIT, _EXIT_BYTES = 3, 3
@@ -264,16 +267,57 @@ class AgentConnections:
         stdin: bytes = b"",
         timeout_seconds: float | None = None,
         escaped: Escaped | None = None,
+        label: str = "",
     ) -> ExecStream:
         """See ports.Agents."""
         target = Target(container.id, container.pid, 0, secrets.token_hex(8), ticks_now())
-        body = {"command": list(command), "env": {**env, MARK: target.mark}, "cwd": working_dir, "id": target.mark}
+        body: dict[str, object] = {
+            "command": list(command),
+            "env": {**env, MARK: target.mark},
+            "cwd": working_dir,
+            "id": target.mark,
+        }
         if stdin:
             body["stdin"] = base64.b64encode(stdin).decode()
-        data = json.dumps(body).encode()
+        if label:
+            # Its time limit is this daemon's to enforce; without one it is the agent's.
+            body["keep"] = {"label": label, "seconds": timeout_seconds + _SPARE_SECONDS if timeout_seconds else 0}
+        return self._opened(container, port, "/exec", body, target, timeout_seconds, escaped, lasts=bool(label))
+
+    def left(self, container: Container, port: int) -> Sequence[LeftExec]:
+        """See ports.Agents."""
+        with contextlib.closing(
+            self.ask(container, port, AgentRequest("GET", "/exec", {}), seconds=_KILL_SECONDS)
+        ) as answer:
+            status, _ = answer.head()
+            data = bytearray()
+            while (piece := answer.read()) and len(data) <= _LISTING_BYTES:
+                data += piece
+        if status in (404, 405):  # it is older
+            return ()
+        return left_execs(bytes(data)) if status == 200 else ()
+
+    def join(self, container: Container, port: int, id_: str) -> ExecStream:
+        """See ports.Agents."""
+        target = Target(container.id, container.pid, 0, id_, ticks_now())
+        return self._opened(container, port, "/exec/join", {"id": id_}, target, None, None, lasts=True)
+
+    def _opened(
+        self,
+        container: Container,
+        port: int,
+        path: str,
+        body: Mapping[str, object],
+        target: Target,
+        timeout_seconds: float | None,
+        escaped: Escaped | None,
+        *,
+        lasts: bool,
+    ) -> ExecStream:
+        """Send a request whose answer is the output of a command. `lasts`: it outlives its connection."""
         link = self._link(container, port)
         try:
-            request = AgentRequest("POST", "/exec", {"content-type": "application/json"}, data)
+            request = AgentRequest("POST", path, {"content-type": "application/json"}, json.dumps(body).encode())
             if self._submit(link, request, _START_SECONDS) is not None:
                 raise AgentError("NotTaken", f"the agent of {_subject(container)} takes no commands of this form")
         except BaseException:
@@ -295,6 +339,7 @@ class AgentConnections:
             timeout_seconds=timeout_seconds,
             escaped=escaped,
             subject=_subject(container),
+            lasts=lasts,
         )
 
     def _kill(self, container: Container, port: int, mark: str) -> bool:
@@ -407,9 +452,10 @@ class _AgentExec(Iterator[Chunk]):
         timeout_seconds: float | None,
         escaped: Escaped | None,
         subject: str,
+        lasts: bool,
     ) -> None:
         self._answer, self._killer, self._target, self._subject = answer, killer, target, subject
-        self._kill = kill
+        self._kill, self._lasts = kill, lasts
         self._ended, self._killed = threading.Event(), threading.Event()
         self._timed_out = self._left = False
         self._chunks = self._read()
@@ -438,7 +484,9 @@ class _AgentExec(Iterator[Chunk]):
             self._left = True
             self._finish()
             self._answer.close()
-            if self._killer is not None and not self._timed_out:
+            if self._lasts and not self._timed_out:
+                threading.Thread(target=self._kill_all, name="agent-kill", daemon=True).start()
+            elif self._killer is not None and not self._timed_out:
                 threading.Thread(target=self._killer.end, args=(self._target,), name="agent-kill", daemon=True).start()
 
     def __del__(self) -> None:
@@ -544,6 +592,23 @@ class _Frames:
         return AgentError(
             "BadAnswer", f"what listens on the agent's port in {self._subject} sent no output of a command"
         )
+
+
+def left_execs(data: bytes) -> Sequence[LeftExec]:
+    """Read an agent's list of commands; what is not of its form is left out."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return ()
+    listed = document.get("commands") if isinstance(document, dict) else None
+    return tuple(
+        LeftExec(entry["id"], entry["label"])
+        for entry in (listed if isinstance(listed, list) else ())
+        if isinstance(entry, dict)
+        and isinstance(entry.get("id"), str)
+        and _MARK.fullmatch(entry["id"])
+        and isinstance(entry.get("label"), str)
+    )
 
 
 def _subject(container: Container) -> str:

@@ -35,6 +35,14 @@ class AgentRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftExec:
+    """A command of an agent that outlived its caller. `label` is what the caller had it keep."""
+
+    id: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """Checked answer of `mcp/execute`. `result` is the tool's own structure, for one tool, or a list of those."""
 

@@ -15,7 +15,7 @@ import structlog
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.agent import PORT
-from controller.kinds.runtime.agent_call import AgentRequest, Outcome
+from controller.kinds.runtime.agent_call import AgentRequest, LeftExec, Outcome
 from controller.ports import AgentAnswer, AgentError, Agents, Clock, ExecStream, Meter, NullMeter, Store, StoreError
 from controller.service.sandbox.exec_deadline import template_of
 
@@ -40,6 +40,14 @@ class NoAgents:
         raise AgentError("NotListening", "agents are not reached here")
 
     def exec(self, *_: Any, **__: Any) -> ExecStream:
+        """Raise AgentError."""
+        raise AgentError("NotListening", "agents are not reached here")
+
+    def left(self, *_: Any) -> Sequence[LeftExec]:
+        """Return none."""
+        return ()
+
+    def join(self, *_: Any) -> ExecStream:
         """Raise AgentError."""
         raise AgentError("NotListening", "agents are not reached here")
 
@@ -116,6 +124,18 @@ class AgentCalls:
         self.answered(obj)
         self.counted("exec", "ok", time.monotonic() - started)
         return stream
+
+    def left(self, obj: StoredObject, container: Container) -> Sequence[LeftExec]:
+        """Return the commands that outlived their daemon; none of a sandbox without an agent, or whose has none.
+
+        Raises AgentError.
+        """
+        port = self.port(obj, container)
+        return () if port is None else self._agents.left(container, port)
+
+    def join(self, obj: StoredObject, container: Container, id_: str) -> ExecStream:
+        """Return the stream of one of them. Raises AgentError."""
+        return self._agents.join(container, self.port(obj, container) or PORT, id_)
 
     def health(self, obj: StoredObject, container: Container | None) -> str:
         """Ask the agent for its health; return it as a message for people."""

@@ -12,6 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.kinds.runtime.agent_call import LeftExec
 from controller.kinds.runtime.models import with_models
 from controller.kinds.runtime.secret import Environment, NoSecret, SecretRef
 from controller.policy.exec_paths import folder_refused, program_refused
@@ -102,6 +103,7 @@ class SandboxStreams:
         size: tuple[int, int] | None = None,
         prepared: Callable[[ExecRef], None] | None = None,
         hangs_up: bool = False,
+        label: str = "",
     ) -> Callable[[], TrackedStream]:
         """Run a command in the sandbox; the last chunk is `exit`. A sandbox suspended as idle is started for it.
 
@@ -109,6 +111,7 @@ class SandboxStreams:
         stream a DetachableExec: it is called with its reference just before the command starts. `size` are the rows and
         columns that a terminal (`tty`) begins with.
         `hangs_up`: closing the stream ends the command as a lost terminal does, and does not kill it.
+        `label`: a command that the sandbox's agent runs outlives this daemon, and is found again by `left`.
         Without `timeout_seconds` the template's or the host's limit applies; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
@@ -129,7 +132,7 @@ class SandboxStreams:
         def start(container: Container) -> ExecStream:
             escaped = self._escapes.handler(obj, container)
             if whole_input is not None and (
-                quick := self._quick(obj, container, command, whole_input, escaped=escaped, **options)
+                quick := self._quick(obj, container, command, whole_input, escaped=escaped, label=label, **options)
             ):
                 return quick
             engine_options: dict[str, Any] = {"user": user, "stdin": stdin, "tty": tty, "escaped": escaped}
@@ -169,6 +172,33 @@ class SandboxStreams:
             return self._agents.exec(obj, container, command, stdin=stdin, **options)
         except AgentError as error:
             raise StreamError(str(error)) from error
+
+    def left(self, kind: Kind, namespace: str, name: str) -> Sequence[LeftExec]:
+        """Return the commands with a label that an earlier daemon left; none of a sandbox that does not run.
+
+        Raises ServiceError.
+        """
+        container = self.awake(kind, namespace, name)
+        if self._agents is None or container is None or container.state is not State.RUNNING:
+            return ()
+        try:
+            return self._agents.left(self._objects.get(kind, namespace, name), container)
+        except AgentError as error:
+            raise errors.ServiceUnavailable(str(error), retry_after_seconds=errors.SOON) from error
+
+    def join(self, kind: Kind, namespace: str, name: str, id_: str) -> TrackedStream:
+        """Return the stream of one of them. May block. Raises ServiceError; StreamError."""
+        obj = self.usable(kind, namespace, name)
+        container, release = self.occupy(kind, obj, WAIT_SECONDS)
+        with ExitStack() as lease:
+            lease.callback(release)
+            try:
+                stream = self._agents.join(obj, container, id_) if self._agents is not None else None
+            except AgentError as error:
+                raise StreamError(str(error)) from error
+            if stream is None:
+                raise StreamError("there is no agent here")
+            return TrackedStream(stream, lease.pop_all().close)
 
     def object(self, kind: Kind, namespace: str, name: str) -> StoredObject:
         """Return the sandbox's object, whatever its state. Raises NotFound."""

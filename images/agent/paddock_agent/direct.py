@@ -7,6 +7,11 @@ zeros, the length as four bytes, and the data. It begins once the command runs; 
 `errno`.
 
 `POST /exec/kill` with `{"id": ...}` kills every descendant of such a command, and answers when all are gone.
+
+With `"keep": {"label": TEXT, "seconds": N}` a command outlives its caller, at most so long after its start (0: without
+end): the newest of its output stays until `POST /exec/join` with its id, whose answer is as that of `/exec`.
+`GET /exec` lists such commands while they have no caller. One that has ended meanwhile is forgotten as the oldest of
+some.
 """
 
 from __future__ import annotations
@@ -18,11 +23,12 @@ import json
 import os
 import socket
 import struct
+from collections import deque
 
 from . import supervisor
 from .execs import launch
 from .http import Request
-from .loop import Loop
+from .loop import Loop, Timer
 from .protocol import Exchange, dumps
 from .replies import ToolError
 
@@ -36,6 +42,7 @@ _FRAME = struct.Struct(">BxxxL")
 _READ = 64 * 1024
 _MOST_UNSENT = 256 * 1024
 _KIND = "application/vnd.paddock.exec"
+_SHELF_BYTES, _SHELF_ENDED, _LABEL_CHARACTERS = 256 * 1024, 16, 256 * 1024
 
 
 class _Refused(Exception):
@@ -49,15 +56,17 @@ class Direct:
         self._loop = loop
         self._most = most
         self._environment = environment
-        self._runs: set[_Run] = set()
+        self._runs: dict[_Run, None] = {}  # in the order of their start
 
     def post(self, request: Request, exchange: Exchange) -> None:
-        if len(self._runs) >= self._most:
-            exchange.reply(503, dumps({"error": f"{len(self._runs)} commands are running, the most there may be"}))
+        running = sum(not run.has_ended for run in self._runs)
+        if running >= self._most:
+            exchange.reply(503, dumps({"error": f"{running} commands are running, the most there may be"}))
             return
         try:
             given = json.loads(request.body)
             command, folder, environment, stdin = self._parts(given)
+            keep = _keep_of(given)
         except (_Refused, ValueError, RecursionError) as error:
             exchange.reply(400, dumps({"error": f"the body is not of its form: {error}"}))
             return
@@ -72,19 +81,57 @@ class Direct:
         finally:
             os.close(folder)
         name = given.get("id", "")
-        self._runs.add(_Run(self._loop, exchange, started, stdin, name, self._runs.discard))
+        self._runs[_Run(self._loop, exchange, started, stdin, name, keep, self._over)] = None
+
+    def _over(self, run: _Run) -> None:
+        """Forget a command whose answer has ended; of those without a caller the oldest."""
+        if run.caller_left:
+            ended = [other for other in self._runs if other.caller_left and other.has_ended]
+            for surplus in ended[: max(0, len(ended) - _SHELF_ENDED)]:
+                del self._runs[surplus]
+        else:
+            self._runs.pop(run, None)
+
+    def left(self, exchange: Exchange) -> None:
+        """Answer with the commands that have no caller."""
+        runs = [
+            {"id": run.name, "label": run.keep[0], "running": not run.has_ended}
+            for run in self._runs
+            if run.keep is not None and run.caller_left
+        ]
+        exchange.reply(200, dumps({"commands": runs}))
+
+    def join(self, request: Request, exchange: Exchange) -> None:
+        """Answer with what a command without a caller has written, and with what it writes."""
+        run = self._named(request, exchange)
+        if run is None:
+            return
+        if not run.caller_left:
+            exchange.reply(409, dumps({"error": "somebody reads this command"}))
+            return
+        run.join(exchange)
 
     def kill(self, request: Request, exchange: Exchange) -> None:
+        run = self._named(request, exchange)
+        if run is None:
+            return
+        if run.has_ended:
+            self._runs.pop(run, None)
+            exchange.reply(200, dumps({}))
+        else:
+            run.kill(lambda: exchange.reply(200, dumps({})))
+
+    def _named(self, request: Request, exchange: Exchange) -> _Run | None:
+        """Return the command that a request names; None: it was answered."""
         try:
             name = json.loads(request.body)["id"]
         except (ValueError, RecursionError, TypeError, KeyError):
             exchange.reply(400, dumps({"error": "the body is not of its form"}))
-            return
-        found = next((each for each in self._runs if name and each.name == name), None)
-        if found is None:
+            return None
+        run = next((run for run in self._runs if name and run.name == name), None)
+        if run is None:
             exchange.reply(404, dumps({"error": "no such command runs"}))
-        else:
-            found.kill(lambda: exchange.reply(200, dumps({})))
+        return run
 
     def _parts(self, given: Any) -> tuple[list[bytes], int, dict[bytes, bytes], bytes]:
         if not isinstance(given, dict):
@@ -103,6 +150,46 @@ class Direct:
         return [os.fsencode(each) for each in words], opened, environment, stdin
 
 
+def _keep_of(given: Any) -> tuple[str, float] | None:
+    """Return the label and the seconds of a command that outlives its caller. Raises _Refused."""
+    keep = given.get("keep")
+    if keep is None:
+        return None
+    label, seconds = (keep.get("label"), keep.get("seconds")) if isinstance(keep, dict) else (None, None)
+    if not isinstance(label, str) or len(label) > _LABEL_CHARACTERS:
+        raise _Refused("keep: label")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 1e7:
+        raise _Refused("keep: seconds")
+    return label, float(seconds)
+
+
+class _Shelf(Exchange):
+    """The answer of a command without a caller: the newest of its frames."""
+
+    def __init__(self) -> None:
+        self.frames: deque[bytes] = deque()
+        self._size = 0
+
+    def chunk(self, data: bytes) -> None:
+        self.frames.append(data)
+        self._size += len(data)
+        while self._size > _SHELF_BYTES and len(self.frames) > 1:
+            self._size -= len(self.frames.popleft())
+
+    def end_chunks(self) -> None:
+        """Keep what there is."""
+
+    @property
+    def unsent(self) -> int:
+        return 0
+
+    def on_drained(self, callback: Callable[[], None] | None) -> None:
+        """Nothing waits."""
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Nobody leaves."""
+
+
 class _Run:
     """One command, from its start until its last output has been sent or its caller has gone."""
 
@@ -113,9 +200,11 @@ class _Run:
         started: tuple[socket.socket, int, int, int],
         stdin: bytes,
         name: str,
+        keep: tuple[str, float] | None,
         over: Callable[[_Run], None],
     ) -> None:
         self.name = name
+        self.keep = keep
         self._loop = loop
         self._exchange = exchange
         self._over = over
@@ -125,8 +214,42 @@ class _Run:
         self._status: int | None = None
         self._begun = False
         self._killing: list[Callable[[], None]] = []
-        exchange.on_gone(self._leave)
+        self._expiry: Timer | None = loop.after(keep[1], self._expire) if keep is not None and keep[1] else None
+        exchange.on_gone(self._caller_left)
         loop.watch(self._control.fileno(), self._report)
+
+    @property
+    def caller_left(self) -> bool:
+        return isinstance(self._exchange, _Shelf)
+
+    @property
+    def has_ended(self) -> bool:
+        """True once all has been given back."""
+        return self._control.fileno() < 0
+
+    def _caller_left(self) -> None:
+        if self.keep is None or not self._begun or self.has_ended:
+            self._leave()
+            return
+        self._exchange = _Shelf()
+        self._watch()  # a slow caller may have made it wait
+
+    def join(self, exchange: Exchange) -> None:
+        """Answer with what is on the shelf, and go on for this caller."""
+        shelf, self._exchange = self._exchange, exchange
+        exchange.open_chunks(_KIND)
+        for frame in shelf.frames if isinstance(shelf, _Shelf) else ():
+            exchange.chunk(frame)
+        if self.has_ended:
+            self._over(self)
+            exchange.end_chunks()
+        else:
+            exchange.on_gone(self._caller_left)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        with contextlib.suppress(OSError):
+            self._control.send(b"K")
 
     def _report(self) -> None:
         try:
@@ -218,8 +341,8 @@ class _Run:
         code = b"%d" % (128 + ended_by if ended_by else os.WEXITSTATUS(self._status))
         with contextlib.suppress(OSError):
             self._control.send(b"D")
-        self._leave()
         self._exchange.chunk(_FRAME.pack(3, len(code)) + code)
+        self._leave()
         self._exchange.end_chunks()
 
     def _leave(self) -> None:
@@ -228,6 +351,7 @@ class _Run:
             return
         self._loop.forget(self._control.fileno())
         self._control.close()
+        self._loop.cancel(self._expiry)
         for fd in self._streams:
             self._loop.forget(fd)
             os.close(fd)
