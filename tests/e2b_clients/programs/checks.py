@@ -49,7 +49,7 @@ class Checks:
         print(json.dumps({"check": name, "ok": False, "error": "".join(lines)[-3000:]}), flush=True)
 
     def end(self) -> None:
-        """Exit at once: the newest client's native HTTP library may abort an interpreter that ends beside its threads."""
+        """Exit at once: the newest client's HTTP library may abort an interpreter that ends beside its threads."""
         sys.stdout.flush()
         os._exit(1 if self.failed else 0)
 
