@@ -10,7 +10,7 @@ from controller.e2b.errors import Ended
 from controller.e2b.fields import Fields
 from controller.e2b.frames import END, frame
 from controller.e2b.parts import Parts, on_thread
-from controller.e2b.processes import LeftProcess, Process, Processes, Reader, Stdin, label_of, listed
+from controller.e2b.processes import OrphanProcess, Process, Processes, Reader, Stdin, label_of, orphan_of
 from controller.e2b.workplace import Workplace
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import StreamError
@@ -126,32 +126,32 @@ class ProcessCalls:
         """Return the running commands of the sandbox."""
         del message
         self._parts.require("use", place.namespace, place.name, "exec")
-        running: list[Process | LeftProcess] = [*self._processes.of(place.obj.uid)]
+        running: list[Process | OrphanProcess] = [*self._processes.of(place.obj.uid)]
         pids = {process.pid for process in running}
-        left = [process for _, process in await on_thread(self._left, place) if process.pid not in pids]
+        orphans = [process for _, process in await on_thread(self._orphans, place) if process.pid not in pids]
         return {
             "processes": [
                 {"config": process.config, "pid": process.pid, **({"tag": process.tag} if process.tag else {})}
-                for process in (*left, *running)
+                for process in (*orphans, *running)
             ]
         }
 
-    def _left(self, place: Workplace) -> list[tuple[str, LeftProcess]]:
+    def _orphans(self, place: Workplace) -> list[tuple[str, OrphanProcess]]:
         """Return the commands that a daemon before this one left in the sandbox, with the ids of its agent."""
-        execs = self._parts.services.sandbox_streams.left(SANDBOX, place.namespace, place.name)
-        return [(left.id, process) for left in execs if (process := listed(left.label)) is not None]
+        execs = self._parts.services.sandbox_streams.orphans(SANDBOX, place.namespace, place.name)
+        return [(exec_.id, process) for exec_ in execs if (process := orphan_of(exec_.label)) is not None]
 
     def _joined(self, place: Workplace, pid: int, tag: str, reader: Reader | None) -> Process:
         """Return a command that a daemon before this one left, which is read from now on. Raises NotFound."""
-        for id_, left in self._left(place):
-            if left.pid == pid or (tag and left.tag == tag):
+        for id_, orphan in self._orphans(place):
+            if orphan.pid == pid or (tag and orphan.tag == tag):
                 join = partial(self._parts.services.sandbox_streams.join, SANDBOX, place.namespace, place.name, id_)
                 try:
                     return self._processes.start(
                         place.obj.uid,
-                        left.pid,
-                        left.config,
-                        tag=left.tag,
+                        orphan.pid,
+                        orphan.config,
+                        tag=orphan.tag,
                         terminal=False,
                         stdin=None,
                         open_=join,

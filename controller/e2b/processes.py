@@ -244,7 +244,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftProcess:
+class OrphanProcess:
     """A command that a daemon before this one started, and that still runs or has just ended."""
 
     pid: int
@@ -339,19 +339,19 @@ def label_of(pid: int, tag: str, config: Mapping[str, Any]) -> str:
     return label if len(label) <= _MOST_LABEL else ""
 
 
-def listed(label: str) -> LeftProcess | None:
+def orphan_of(label: str) -> OrphanProcess | None:
     """Return the command of a label; None: it is of no such form. Code in a sandbox may write its own."""
     try:
         document = json.loads(label)["e2b"]
         config = {name: document["config"][name] for name in ("cmd", "args", "cwd") if name in document["config"]}
-        left = LeftProcess(document["pid"], document["tag"], {**config, "envs": {}})
+        orphan = OrphanProcess(document["pid"], document["tag"], {**config, "envs": {}})
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    if not isinstance(left.tag, str) or not isinstance(left.pid, int) or not 0 < left.pid < 1 << 32:
+    if not isinstance(orphan.tag, str) or not isinstance(orphan.pid, int) or not 0 < orphan.pid < 1 << 32:
         return None
-    args = left.config.get("args", [])
-    is_text = isinstance(left.config.get("cmd"), str) and isinstance(left.config.get("cwd", ""), str)
-    return left if is_text and isinstance(args, list) and all(isinstance(arg, str) for arg in args) else None
+    args = orphan.config.get("args", [])
+    is_text = isinstance(orphan.config.get("cmd"), str) and isinstance(orphan.config.get("cwd", ""), str)
+    return orphan if is_text and isinstance(args, list) and all(isinstance(arg, str) for arg in args) else None
 
 
 def end_event(code: int, status: str) -> Event:

@@ -169,7 +169,7 @@ class Agents(Protocol):
         """
         ...
 
-    def left(self, container: Container, port: int) -> Sequence[LeftExec]:
+    def orphans(self, container: Container, port: int) -> Sequence[LeftExec]:
         """Return the commands with a label that nobody reads; none of an agent that keeps none."""
         ...
 

@@ -122,7 +122,7 @@ def begun(agent: Running, script: str, name: str, keep: Any) -> None:
     connection.close()
 
 
-def left(agent: Running) -> dict[str, Any]:
+def orphans(agent: Running) -> dict[str, Any]:
     return {entry["id"]: (entry["label"], entry["running"]) for entry in agent.request("GET", "/exec")[1]["commands"]}
 
 
@@ -138,24 +138,24 @@ def joined(agent: Running, name: str) -> tuple[int, dict[int, bytes]]:
 def test_a_kept_command_outlives_its_caller(agent: Running) -> None:
     go = agent.root / "go"
     begun(agent, f"until [ -e {go} ]; do sleep 0.01; done; echo more; exit 3", "one", {"label": "first", "seconds": 0})
-    finished(lambda: left(agent) == {"one": ("first", True)})
+    finished(lambda: orphans(agent) == {"one": ("first", True)})
     go.touch()
-    finished(lambda: left(agent) == {"one": ("first", False)})
+    finished(lambda: orphans(agent) == {"one": ("first", False)})
     assert joined(agent, "one") == (200, {1: b"more\n", 3: b"3"})
     assert joined(agent, "one")[0] == 404
-    assert left(agent) == {}
+    assert orphans(agent) == {}
 
 
 def test_a_kept_command_has_its_end_and_bounds(agent: Running) -> None:
     begun(agent, "yes", "endless", {"label": "", "seconds": 0.3})
-    finished(lambda: left(agent) == {"endless": ("", False)})
+    finished(lambda: orphans(agent) == {"endless": ("", False)})
     _, streams = joined(agent, "endless")
     assert streams[3] == b"137"
     assert 0 < len(streams[1]) <= 256 * 1024
     begun(agent, "sleep 1000", "killed", {"label": "", "seconds": 0})
-    finished(lambda: left(agent) == {"killed": ("", True)})
+    finished(lambda: orphans(agent) == {"killed": ("", True)})
     assert agent.request("POST", "/exec/kill", {"id": "killed"})[0] == 200
     assert agent.request("POST", "/exec/kill", {"id": "killed"})[0] == 200
-    assert left(agent) == {}
+    assert orphans(agent) == {}
     for keep in (1, {"label": 1, "seconds": 0}, {"label": "", "seconds": -1}):
         assert ran(agent, ["true"], keep=keep)[0] == 400

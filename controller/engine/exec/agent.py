@@ -284,7 +284,7 @@ class AgentConnections:
             body["keep"] = {"label": label, "seconds": timeout_seconds + _SPARE_SECONDS if timeout_seconds else 0}
         return self._opened(container, port, "/exec", body, target, timeout_seconds, escaped, lasts=bool(label))
 
-    def left(self, container: Container, port: int) -> Sequence[LeftExec]:
+    def orphans(self, container: Container, port: int) -> Sequence[LeftExec]:
         """See ports.Agents."""
         with contextlib.closing(
             self.ask(container, port, AgentRequest("GET", "/exec", {}), seconds=_KILL_SECONDS)

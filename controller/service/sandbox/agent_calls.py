@@ -43,7 +43,7 @@ class NoAgents:
         """Raise AgentError."""
         raise AgentError("NotListening", "agents are not reached here")
 
-    def left(self, *_: Any) -> Sequence[LeftExec]:
+    def orphans(self, *_: Any) -> Sequence[LeftExec]:
         """Return none."""
         return ()
 
@@ -125,13 +125,13 @@ class AgentCalls:
         self.counted("exec", "ok", time.monotonic() - started)
         return stream
 
-    def left(self, obj: StoredObject, container: Container) -> Sequence[LeftExec]:
+    def orphans(self, obj: StoredObject, container: Container) -> Sequence[LeftExec]:
         """Return the commands that outlived their daemon; none of a sandbox without an agent, or whose has none.
 
         Raises AgentError.
         """
         port = self.port(obj, container)
-        return () if port is None else self._agents.left(container, port)
+        return () if port is None else self._agents.orphans(container, port)
 
     def join(self, obj: StoredObject, container: Container, id_: str) -> ExecStream:
         """Return the stream of one of them. Raises AgentError."""

@@ -111,7 +111,7 @@ class SandboxStreams:
         stream a DetachableExec: it is called with its reference just before the command starts. `size` are the rows and
         columns that a terminal (`tty`) begins with.
         `hangs_up`: closing the stream ends the command as a lost terminal does, and does not kill it.
-        `label`: a command that the sandbox's agent runs outlives this daemon, and is found again by `left`.
+        `label`: a command that the sandbox's agent runs outlives this daemon, and is found again by `orphans`.
         Without `timeout_seconds` the template's or the host's limit applies; 0 is none. The stream is an ExecStream.
         """
         if not command or not command[0]:
@@ -121,10 +121,9 @@ class SandboxStreams:
             raise errors.BadRequest("; ".join(f"{field}: {message}" for field, message in refusals.items() if message))
         obj = self.usable(kind, namespace, name)
         limit = self.time_limit(obj, timeout_seconds, tty=tty)
-        options: dict[str, Any] = {"env": self.variables(obj, env or {}), "working_dir": working_dir}
-        options["timeout_seconds"] = limit
+        variables = self.variables(obj, env or {})
+        options: dict[str, Any] = {"env": variables, "working_dir": working_dir, "timeout_seconds": limit}
         whole_input = _complete_input(stdin) if not (tty or user or prepared or hangs_up) else None
-        wait_seconds = min(limit or WAIT_SECONDS, WAIT_SECONDS)
         forget_record: Callable[[], None] = lambda: None  # noqa: E731
         if prepared is None and self._attached is not None and not hangs_up:
             prepared, forget_record = self._attached.recorder(obj, command, limit, tty=tty)
@@ -141,7 +140,7 @@ class SandboxStreams:
             return self._streams.exec(container.id, command, **options, **engine_options)
 
         def open_() -> TrackedStream:
-            container, release = self.occupy(kind, obj, wait_seconds)
+            container, release = self.occupy(kind, obj, min(limit or WAIT_SECONDS, WAIT_SECONDS))
             with ExitStack() as lease:
                 lease.callback(release)
                 lease.callback(forget_record)
@@ -173,7 +172,7 @@ class SandboxStreams:
         except AgentError as error:
             raise StreamError(str(error)) from error
 
-    def left(self, kind: Kind, namespace: str, name: str) -> Sequence[LeftExec]:
+    def orphans(self, kind: Kind, namespace: str, name: str) -> Sequence[LeftExec]:
         """Return the commands with a label that an earlier daemon left; none of a sandbox that does not run.
 
         Raises ServiceError.
@@ -182,7 +181,7 @@ class SandboxStreams:
         if self._agents is None or container is None or container.state is not State.RUNNING:
             return ()
         try:
-            return self._agents.left(self._objects.get(kind, namespace, name), container)
+            return self._agents.orphans(self._objects.get(kind, namespace, name), container)
         except AgentError as error:
             raise errors.ServiceUnavailable(str(error), retry_after_seconds=errors.SOON) from error
 

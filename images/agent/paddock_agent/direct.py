@@ -85,19 +85,19 @@ class Direct:
 
     def _over(self, run: _Run) -> None:
         """Forget a command whose answer has ended; of those without a caller the oldest."""
-        if run.caller_left:
-            ended = [other for other in self._runs if other.caller_left and other.has_ended]
+        if run.is_orphan:
+            ended = [other for other in self._runs if other.is_orphan and other.has_ended]
             for surplus in ended[: max(0, len(ended) - _SHELF_ENDED)]:
                 del self._runs[surplus]
         else:
             self._runs.pop(run, None)
 
-    def left(self, exchange: Exchange) -> None:
+    def orphans(self, exchange: Exchange) -> None:
         """Answer with the commands that have no caller."""
         runs = [
             {"id": run.name, "label": run.keep[0], "running": not run.has_ended}
             for run in self._runs
-            if run.keep is not None and run.caller_left
+            if run.keep is not None and run.is_orphan
         ]
         exchange.reply(200, dumps({"commands": runs}))
 
@@ -106,7 +106,7 @@ class Direct:
         run = self._named(request, exchange)
         if run is None:
             return
-        if not run.caller_left:
+        if not run.is_orphan:
             exchange.reply(409, dumps({"error": "somebody reads this command"}))
             return
         run.join(exchange)
@@ -215,11 +215,11 @@ class _Run:
         self._begun = False
         self._killing: list[Callable[[], None]] = []
         self._expiry: Timer | None = loop.after(keep[1], self._expire) if keep is not None and keep[1] else None
-        exchange.on_gone(self._caller_left)
+        exchange.on_gone(self._be_orphaned)
         loop.watch(self._control.fileno(), self._report)
 
     @property
-    def caller_left(self) -> bool:
+    def is_orphan(self) -> bool:
         return isinstance(self._exchange, _Shelf)
 
     @property
@@ -227,7 +227,7 @@ class _Run:
         """True once all has been given back."""
         return self._control.fileno() < 0
 
-    def _caller_left(self) -> None:
+    def _be_orphaned(self) -> None:
         if self.keep is None or not self._begun or self.has_ended:
             self._leave()
             return
@@ -244,7 +244,7 @@ class _Run:
             self._over(self)
             exchange.end_chunks()
         else:
-            exchange.on_gone(self._caller_left)
+            exchange.on_gone(self._be_orphaned)
 
     def _expire(self) -> None:
         self._expiry = None

@@ -71,7 +71,7 @@ class Agent:
         server.route("POST", "/exec", self._direct.post)
         server.route("POST", "/exec/kill", self._direct.kill)
         server.route("POST", "/exec/join", self._direct.join)
-        server.route("GET", "/exec", lambda _, exchange: self._direct.left(exchange))
+        server.route("GET", "/exec", lambda _, exchange: self._direct.orphans(exchange))
         server.route("GET", "/healthz", self._health)
         server.route("GET", "/contexts", lambda _, exchange: self._code().handle("/list", b"", exchange))
         for path in ("", "/execute", "/interrupt", "/restart", "/fork", "/delete"):
