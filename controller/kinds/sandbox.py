@@ -254,6 +254,13 @@ class TemplateRef(Model):
     """Name of the SandboxTemplate."""
 
 
+PeerName = Annotated[
+    Text,
+    Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?$"),
+    Form("letters, digits, `_`, `-` and `.`, such as db"),
+]
+
+
 class NetworkSpec(Model):
     """Network access of the sandbox, by host name. Left out: what its security level allows by default.
 
@@ -274,6 +281,11 @@ class NetworkSpec(Model):
     """Allowed: join the other sandboxes of the namespace that set it, too.
 
     Each is NAME.peers.internal to the others. Requires the level's permission and the operator's setting `peers`.
+    """
+    peer_names: Annotated[dict[PeerName, Name], Field(max_length=256)] | None = None
+    """Further names of peers, for this sandbox alone: `{db: shop-db}` lets it reach the sandbox shop-db as `db`.
+
+    Requires `peers: Allowed`. It can be changed while the sandbox runs; that cuts open connections to its peers.
     """
 
 
@@ -337,6 +349,15 @@ class Credential(Model):
         Form("the name of a user, such as x-access-token"),
     ] = None
     """User of the scheme Basic."""
+
+
+class StartCondition(Model):
+    """A sandbox of the namespace that comes before this one."""
+
+    sandbox: Name
+    """Name of the other sandbox."""
+    condition: Literal["Started", "Ready", "Succeeded"] = "Ready"
+    """Started: its container has been started. Ready: it is Ready. Succeeded: it has ended with exit code 0."""
 
 
 class PeriodicSnapshots(Model):
@@ -435,6 +456,11 @@ class SandboxSpec(Model):
     """Models that it may use at http://127.0.0.1:8090, at any security level. Changed at once, in a running sandbox."""
     credentials: Annotated[tuple[Credential, ...], Field(max_length=16)] = ()
     """Secrets for hosts, added by its proxy (levels development and build). The first one needs a new container."""
+    start_after: Annotated[tuple[StartCondition, ...], Field(max_length=64)] = ()
+    """Sandboxes of the namespace that come first: it is not started before each of them is as its condition says.
+
+    What runs already, or is restarted after it ended by itself, waits for nobody.
+    """
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""
     host: Name | None = None

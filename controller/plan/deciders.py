@@ -13,8 +13,8 @@ from controller.kinds.planning.action import WakeContainer
 from controller.plan.base import cordon, pressure
 from controller.plan.base.plan_builder import PendingAdmission, PlanBuilder
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
-from controller.plan.capacity import builds
-from controller.plan.capacity.waiting import WAITS, WAKE_QUEUED
+from controller.plan.capacity import builds, start_order
+from controller.plan.capacity.waiting import STARTS_LATER, WAITS, WAKE_QUEUED
 from controller.plan.network.networks import reconcile_networks
 from controller.plan.pool import launch, preload
 from controller.plan.sandbox import gpus, hibernation, sandbox, user_ids
@@ -40,6 +40,11 @@ def decide(context: ReconcileContext) -> Decision:
 def first_answer(answers: Iterable[_T | None]) -> _T | None:
     """Return the first answer that is not None."""
     return next((answer for answer in answers if answer is not None), None)
+
+
+def withhold_later_start(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
+    message = start_order.pauses(builder.snapshot, pending.context, pending.claim.base, pending.claim.total)
+    return Withheld(STARTS_LATER, message) if message else None
 
 
 def withhold_pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
@@ -100,6 +105,7 @@ AMEND: tuple[Callable[[PlanBuilder, ReconcileContext, Decision], Decision | None
     launch.launch,
 )
 WITHHOLD: tuple[Callable[[PlanBuilder, PendingAdmission], Withheld | None], ...] = (
+    withhold_later_start,  # it asks for no capacity yet
     withhold_pressure,
     withhold_cordon,
     withhold_quota,

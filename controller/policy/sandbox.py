@@ -313,6 +313,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
     template, template_level = at_own_level(spec, template), template.security_level
     level = _known_level(template, policy)
     limits, places = effective_limits(spec.resources, template, level.limits), mounts.slots(spec, template)
+    joins = level.peers and policy.peers and spec.network.peers == "Allowed"
     config = ContainerConfig(
         image=template.image,
         name="",
@@ -333,7 +334,8 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         security_options=_NO_NEW_PRIVILEGES if level.no_new_privileges else (),
         seccomp=level.seccomp,
         sysctls=level.sysctls,
-        joins_peers=level.peers and policy.peers and spec.network.peers == "Allowed",
+        joins_peers=joins,
+        peer_names=tuple(sorted((spec.network.peer_names or {}).items())) if joins else (),
         models=bool(spec.models),
         restore_from=restore_key(restore_source(spec, template)),
         owned_ids=policy.own_ids(),

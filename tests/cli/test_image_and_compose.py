@@ -25,7 +25,7 @@ def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_pat
     assert done.stdout.splitlines() == [
         f"sandbox.paddock/my-shop-{each} valid (client dry run)" for each in ("web", "db")
     ]
-    assert "services.web.ports[0]: nothing listens on the host by itself" in done.stderr
+    assert "services.web.ports: `paddock compose up` opens them at 127.0.0.1" in done.stderr
     shown = paddock("apply", *words, "--dry-run=server")
     assert shown.stdout.splitlines()[0] == "sandbox.paddock/my-shop-web created (server dry run)", shown.output
     assert paddock("apply", *words, "-n", "team").stdout.count("created") == 2

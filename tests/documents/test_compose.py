@@ -142,7 +142,7 @@ def test_many_problems_are_bounded() -> None:
     keys = ", ".join(f"privilege{number}: 1" for number in range(9_000))
     found = read(f"name: a\nservices: {{w: {{image: x, {keys}}}}}")
     assert len(found.problems) == MOST_PROBLEMS + 1
-    items = ", ".join(["'80:80'"] * 15_000)
+    items = ", ".join(["'80:80/udp'"] * 15_000)
     assert len(read(f"name: a\nservices: {{w: {{image: x, ports: [{items}]}}}}").problems) == MOST_PROBLEMS + 1
 
 

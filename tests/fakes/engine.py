@@ -141,6 +141,7 @@ class Box:
     created_at: float
     command: tuple[str, ...] | None = None
     networks: tuple[str, ...] = ("none",)
+    names_on: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # of peers, by network
     state: State = State.CREATED
     pid: int = 0
     started_at: float = 0.0
@@ -192,6 +193,7 @@ class Box:
             exit_code=self.exit_code,
             oom_killed=self.oom_killed,
             networks=self.networks,
+            peer_names=tuple(sorted(name for names in self.names_on.values() for name in names)),
             error=self.error,
             out_of_band=self.out_of_band,
             inside=self._inside() if self.state in _LIVE else None,
@@ -1051,6 +1053,8 @@ class FakeEngine:
         if isinstance(action, ConnectNetwork) and "none" in others | {action.network} and others:
             return Transient("Conflict", "a container on the network none is on no other")
         box.networks = tuple(sorted(others | ({action.network} if isinstance(action, ConnectNetwork) else set())))
+        names = action.peer_names if isinstance(action, ConnectNetwork) else ()
+        box.names_on = {**box.names_on, action.network: names}
         return Ok(box.id)
 
     def _read_tail(self, action: ReadTail) -> Outcome:

@@ -207,3 +207,26 @@ def test_networks_that_come_or_go_are_decided_as_by_a_new_planner(house: LoopHar
 def _without(host: Snapshot, *names: str) -> Snapshot:
     left = {key: each for key, each in host.observed.networks.items() if key not in names}
     return replace(host, observed=replace(host.observed, networks=left))
+
+
+def named(house: LoopHarness, name: str, peer_names: dict[str, str]) -> None:
+    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
+    network = {"peers": "Allowed", "peerNames": peer_names}
+    house.apply(name, template={"securityLevel": "development"}, resources=small, network=network)
+    house.settle()
+
+
+def test_new_names_of_peers_attach_it_anew(house: LoopHarness) -> None:
+    named(house, "web", {"db": "shop-db"})
+    box = house.container_name("web")
+    assert house.engine.box(box).seen(readable=True).peer_names == (("db", "shop-db"),)
+    count = len(house.engine.calls)
+    house.settle()
+    assert len(house.engine.calls) == count
+    named(house, "web", {"db": "shop-db", "cache": "shop-cache"})
+    assert [str(call) for call in house.engine.calls[count:]] == [
+        f"disconnect {box} from {SHARED}",
+        f"connect {box} to {SHARED}",
+    ]
+    assert house.engine.box(box).seen(readable=True).peer_names == (("cache", "shop-cache"), ("db", "shop-db"))
+    assert house.condition("web", "Ready") == "True Running"

@@ -54,7 +54,7 @@ def check(found: Composed, level: str | None) -> None:
     for each in found.documents:
         spec = SandboxSpec.model_validate(each.spec)
         assert spec.template is not None
-        assert spec.template.security_level == (level or "full-isolation")
+        assert spec.template.security_level == (level or "development")
         if not admit(spec, policy):
             rendered = render(spec, spec.template, name=each.name, uid="a", policy=policy)
             assert wider(rendered.config, widest(BUILT_IN[spec.template.security_level], policy)) == ()

@@ -49,13 +49,13 @@ def test_up_applies_and_down_deletes_exactly_its_own(world: World) -> None:
 def test_a_dry_run_writes_nothing_and_notes_are_told(world: World) -> None:
     found = world.services.compose.up(FILE, dry_run=True)
     assert [each.result for each in found.applied] == ["created", "created"]
-    assert any("peers.internal" in str(each) for each in found.notes)
+    assert ["volume gets 1Gi" in str(each) or "no security level" in str(each) for each in found.notes] == [True, True]
     assert world.store.list("Sandbox")[0] == []
 
 
 def test_orphans_go_only_when_asked(world: World) -> None:
     results(world)
-    assert results(world, ONE) == ["default/shop-web unchanged"]
+    assert results(world, ONE) == ["default/shop-web configured"]  # it knows one peer less
     assert results(world, ONE, remove_orphans=True) == ["default/shop-web unchanged", "default/shop-db pruned"]
     assert world.sandbox("shop-db").deleted_at is not None
 
@@ -68,7 +68,7 @@ def test_orphans_are_those_of_the_projects_namespace(world: World) -> None:
         taken = transaction.get("Sandbox", "other", "shop-web")
         assert taken is not None
         transaction.put(replace(taken, labels={**taken.labels, **mine}))
-    assert results(world, ONE, remove_orphans=True) == ["default/shop-web unchanged", "default/shop-db pruned"]
+    assert results(world, ONE, remove_orphans=True) == ["default/shop-web configured", "default/shop-db pruned"]
     assert world.sandbox("shop-web", "other").deleted_at is None
 
 

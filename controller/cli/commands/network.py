@@ -89,4 +89,5 @@ def _reach(client: Client, namespace: str, name: str) -> Any:
         level_hosts=None if level_hosts is None else tuple(level_hosts),
         local_network=own_network.get("localNetwork") == "Allowed",
         peers=own_network.get("peers") == "Allowed",
+        peer_names=tuple(own_network.get("peerNames") or ()),
     )

@@ -5,12 +5,15 @@ deletes exactly them.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.documents.compose import refused
 from controller.documents.compose.element import OURS, Element, Report, mapping_node, scalar
 from controller.documents.compose.mounts import is_name, like_name, read_volumes
+from controller.documents.compose.networks import Joined, check_separation, read_joined, read_networks
+from controller.documents.compose.order import check_order, read_dependencies
+from controller.documents.compose.ports import Published
 from controller.documents.compose.service import Shared, check_defaults, read_service
 from controller.documents.compose.variables import Replacer
 from controller.documents.document import MAX_VALUES, Document, check_tree
@@ -25,6 +28,10 @@ MAX_MADE = 100_000  # values of all documents, with the file's `x-paddock` in ea
 MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
 _TOO_LONG = f"more than {MAX_LETTERS >> 20} MiB of text, with what aliases and variables stand for"
 _MADE_LETTERS = 30  # of a project's name
+_LEVEL_NOTE = (
+    "no security level is named, so it is development: root in the sandbox, the other services, and no Internet;"
+    " write `x-paddock: {securityLevel: ..., network: {allowedHosts: [...]}}` for another one"
+)
 _TOP = ("name", "services", "volumes", "networks", "secrets", "version", OURS)
 
 
@@ -43,12 +50,17 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Result of one file. With problems the documents are not complete. `notes`: differences from Compose."""
+    """Result of one file. With problems the documents are not complete. `notes`: differences from Compose.
+
+    `ports` are those that its services publish, `sandboxes` the names of their sandboxes.
+    """
 
     project: str
     documents: list[Document]
     problems: list[Problem]
     notes: list[Problem]
+    ports: Sequence[Published] = ()
+    sandboxes: Mapping[str, str] = field(default_factory=dict)
 
 
 def apply_set_name(namespace: str, project: str) -> str:
@@ -82,7 +94,7 @@ def read_compose(
     if _letters(root, {}) > MAX_LETTERS:
         Element(root, report).refuse(f"has {_TOO_LONG}: split the file")
         return Composed(project.name, [], _in_order(report.problems), [])
-    name, sandboxes = _sandboxes(Element(root, report), project)
+    name, sandboxes, shared = _sandboxes(Element(root, report), project)
     if report.problems:
         return Composed(name, [], _in_order(report.problems), [])
     lengths: dict[int, int] = {}
@@ -99,7 +111,8 @@ def read_compose(
         document, wrong = check_tree(Tree(file, sandbox), registry, namespace)
         report.problems += wrong
         documents += [document] if document is not None and not wrong else []
-    return Composed(name, documents, _in_order(report.problems), _in_order(report.notes))
+    ports, names = (shared.ports, shared.sandboxes) if shared is not None else ((), {})
+    return Composed(name, documents, _in_order(report.problems), _in_order(report.notes), ports, names)
 
 
 def project_name(file: str, text: str, project: Project) -> str | Problem:
@@ -151,33 +164,55 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
     return ordered
 
 
-def _sandboxes(element: Element, project: Project) -> tuple[str, list[Node]]:
-    """Return the project's name, and a document for each service."""
+def _sandboxes(element: Element, project: Project) -> tuple[str, list[Node], Shared | None]:
+    """Return the project's name, a document for each service, and what they share."""
     if element.node.fields is None:
         element.refuse("a Compose file is a mapping with `services:`")
-        return project.name, []
+        return project.name, [], None
     refused.check(element, _TOP, refused.TOP)
     name = _name(element, project)
     services = element.child("services")
     if services is None or not services.fields():
         (services or element).refuse("has no services; write `services: {NAME: {image: ...}}`")
-        return name, []
+        return name, [], None
+    if len(services.fields()) > MAX_SERVICES:
+        services.refuse(f"has {len(services.fields())} services; at most {MAX_SERVICES}: split the file")
+        return name, [], None
     defaults = element.child(OURS)
     check_defaults(defaults)
-    shared = Shared(
+    shared = _shared(element, services, name, project, defaults)
+    documents = [_sandbox(service, child, shared) for service, child in services.fields().items()]
+    unnamed = [
+        service
+        for service, child in services.fields().items()
+        if child.node.fields is not None
+        and not any(place is not None and place.child("securityLevel") for place in (defaults, child.child(OURS)))
+    ]
+    if unnamed:
+        services.note(_LEVEL_NOTE)
+    return name, documents, shared
+
+
+def _shared(element: Element, services: Element, name: str, project: Project, defaults: Element | None) -> Shared:
+    """Return what the services share; problems for networks and an order that can't be."""
+    children, networks = services.fields(), element.child("networks")
+    names = read_networks(networks)
+    mappings = {service: child for service, child in children.items() if child.node.fields is not None}
+    joined = {service: read_joined(child, names) for service, child in mappings.items()}
+    check_separation(networks, joined)
+    dependencies = {service: read_dependencies(child) for service, child in mappings.items()}
+    check_order({**dict.fromkeys(children, ()), **dependencies}, {})
+    return Shared(
         project=name,
-        services=tuple(services.fields()),
+        sandboxes=_sandbox_names(services, name),
         volumes=read_volumes(element.child("volumes"), name),
-        networks=_networks(element.child("networks")),
         secrets=_secrets(element.child("secrets")),
+        joined={**{service: Joined() for service in children}, **joined},
+        dependencies={**dict.fromkeys(children, ()), **dependencies},
         folder=project.folder,
         defaults=defaults,
+        own_names=frozenset(service for service, child in mappings.items() if child.child("container_name")),
     )
-    if len(shared.services) > MAX_SERVICES:
-        services.refuse(f"has {len(shared.services)} services; at most {MAX_SERVICES}: split the file")
-        return name, []
-    names = _sandbox_names(services, name)
-    return name, [_sandbox(service, names[service], element, shared) for service, element in services.fields().items()]
 
 
 def _sandbox_names(services: Element, project: str) -> dict[str, str]:
@@ -185,12 +220,14 @@ def _sandbox_names(services: Element, project: str) -> dict[str, str]:
     names: dict[str, str] = {}
     for service, element in services.fields().items():
         container_name = element.child("container_name") if element.node.fields is not None else None
-        name = container_name.text() if container_name is not None else f"{project}-{service}"
-        if container_name is not None and name is not None and not is_name(name):
-            container_name.refuse(f"`{name}` can't be a sandbox's name; write `{like_name(name)}`")
-        elif name in names.values():
+        asked_name = container_name.text() if container_name is not None else None
+        name = like_name(asked_name or f"{project}-{service}")
+        if asked_name and name != asked_name:
+            assert container_name is not None
+            container_name.note(f"its sandbox is named {name}: names have small letters, digits and `-` here")
+        if name in names.values():
             (container_name or element).refuse(f"another service's sandbox is named `{name}`, too; rename one of them")
-        names[service] = name or f"{project}-{service}"
+        names[service] = name
     return names
 
 
@@ -204,24 +241,6 @@ def _name(element: Element, project: Project) -> str:
         (name_element or element).refuse(f"`{name}` is not a valid project name; write `{like_name(name)}`")
         return ""
     return name
-
-
-def _networks(element: Element | None) -> tuple[str, ...]:
-    """Return the file's networks. There is one of a namespace, so that two would be the same."""
-    names: list[str] = []
-    for name, network in element.fields().items() if element is not None else ():
-        driver = network.child("driver")
-        remedy = "the network of a namespace's sandboxes is Paddock's own; remove it"
-        network.check_keys("driver", "internal", **dict.fromkeys(network.fields(), remedy))
-        if driver is not None and driver.text() not in (None, "bridge"):
-            driver.refuse(remedy)
-        names.append(name)
-    if element is not None and len(names) > 1:
-        element.refuse(
-            f"has {len(names)} networks, and the sandboxes of a namespace share one, where all could reach each other;"
-            " keep one, or put each group into a namespace of its own"
-        )
-    return tuple(names)
 
 
 def _secrets(element: Element | None) -> dict[str, Node]:
@@ -238,18 +257,17 @@ def _secrets(element: Element | None) -> dict[str, Node]:
     return secrets
 
 
-def _sandbox(name: str, sandbox: str, element: Element, shared: Shared) -> Node:
-    """Return the document of one service, whose sandbox has this name."""
+def _sandbox(service: str, element: Element, shared: Shared) -> Node:
+    """Return the document of one service."""
     at = element.key or element.node
-    if not is_name(name):
-        element.refuse(f"`{name}` can't be part of a sandbox's name; write `{like_name(name)}`", at_key=True)
-    labels, spec = read_service(sandbox, element, shared)
+    labels, spec = read_service(service, element, shared)
     label_nodes = {label: node for label, (_, node) in ((labels.fields if labels is not None else None) or {}).items()}
-    label_nodes |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(name, at)}
+    label_nodes |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(service, at)}
+    name = scalar(shared.sandboxes[service], at)
     fields = {
         "apiVersion": scalar(API_VERSION, at),
         "kind": scalar("Sandbox", at),
-        "metadata": mapping_node({"name": scalar(sandbox, at), "labels": mapping_node(label_nodes, labels or at)}, at),
+        "metadata": mapping_node({"name": name, "labels": mapping_node(label_nodes, labels or at)}, at),
         "spec": spec,
     }
     return mapping_node(fields, at)

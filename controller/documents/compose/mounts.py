@@ -57,8 +57,6 @@ def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
     """Return the file's volumes; problems for those that are more than a name and a size."""
     volumes: dict[str, Volume] = {}
     for name, volume in element.fields().items() if element is not None else ():
-        if not is_name(name):
-            volume.refuse(f"`{name}` can't be part of a volume's name; write `{like_name(name)}`", at_key=True)
         volume.check_keys(
             *_VOLUME_KEYS, external="volumes of others have no size here; write `name:` with the volume's name"
         )
@@ -74,7 +72,9 @@ def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
         if size is None:
             volume.note(f"the volume gets {DEFAULT_VOLUME}; write `driver_opts: {{size: 2g}}` for another size")
         place = size.node if size is not None else (volume.key or volume.node)
-        volume_name = name_element.text() if name_element is not None else f"{project}-{name}"
+        volume_name = like_name((name_element.text() if name_element is not None else None) or f"{project}-{name}")
+        if any(volume_name == other.name.value for other in volumes.values()):
+            volume.refuse(f"another volume is named `{volume_name}` here, too; rename one of them", at_key=True)
         at = name_element.node if name_element is not None else (volume.key or volume.node)
         volumes[name] = Volume(scalar(volume_name, at), scalar(amount, place))
     return volumes

@@ -1,13 +1,16 @@
 """One service of a Compose file as the spec of a Sandbox."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from controller.documents.compose import refused
 from controller.documents.compose.element import OURS, Element, list_node, mapping_node, read_pairs, scalar
 from controller.documents.compose.gpus import read_gpus
+from controller.documents.compose.healthcheck import read_healthcheck
 from controller.documents.compose.mounts import MountReader, Volume, as_list
-from controller.documents.compose.ports import read_ports
+from controller.documents.compose.networks import Joined, network_node, peer_names
+from controller.documents.compose.order import Dependency, start_node
+from controller.documents.compose.ports import Published, read_ports
 from controller.documents.compose.values import arguments, number, quantity, seconds
 from controller.documents.yaml_tree import Node
 
@@ -26,7 +29,7 @@ _KNOWN = (
         "restart",
         "healthcheck",
     ),
-    *("cap_drop", "security_opt", "stop_grace_period", "container_name", OURS),
+    *("cap_add", "cap_drop", "security_opt", "stop_grace_period", "container_name", "links", OURS),
 )
 _RESTART = {"no": "Never", "always": "Always", "unless-stopped": "Always", "on-failure": "OnFailure"}
 _CONDITIONS = {"none": "Never", "on-failure": "OnFailure", "any": "Always"}
@@ -34,37 +37,43 @@ _OURS = ("securityLevel", "network", "lifecycle", "priority")
 # The service's own key, the one below `deploy.resources.limits`, and the spec's.
 _LIMITS = (("cpus", "cpus", "cpu"), ("mem_limit", "memory", "memory"), ("pids_limit", "pids", "pids"))
 _RESERVED = ("paddock/", "com.docker.")
-_NO_ORDER = "sandboxes start together: its command must wait for the others itself, or fail and be started again"
-_WAITS = "Paddock starts the services together; write `condition: service_started`, and let its command wait or retry"
-_IDLE = (
-    "it is suspended after 30 minutes without use; write `x-paddock: {lifecycle: {keepRunning: true}}` to keep it on"
-)
-_RETRIES = "restarts have no count, but grow further apart; write `on-failure`"
+_RETRIES = "restarts have no count here, but grow further apart"
+_LEVEL = "development"  # of a service that names none: images expect root in them, and services each other
+_JOINED_LEVELS = (_LEVEL, "build")  # levels whose sandboxes join others
+_LEVEL_REMEDY = "remove it, or choose a level (`x-paddock: {securityLevel: ...}`)"
+_LEVEL_CAPABILITIES = {_LEVEL: ("CHOWN", "SETGID", "SETUID")}
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Facts that the services of one file share. `defaults` is `x-paddock` at its top; `secrets` are the operator's."""
+    """Facts that the services of one file share. `defaults` is `x-paddock` at its top; `secrets` are the operator's.
+
+    `sandboxes` are the names of their sandboxes, `joined` their parts in the networks, and `dependencies` what comes
+    before each. `own_names` are services with a `container_name`. `ports` are those that were read so far.
+    """
 
     project: str
-    services: Sequence[str]
+    sandboxes: Mapping[str, str]
     volumes: Mapping[str, Volume]
-    networks: Sequence[str]
     secrets: Mapping[str, Node]
+    joined: Mapping[str, Joined]
+    dependencies: Mapping[str, tuple[Dependency, ...]]
     folder: str = ""
     defaults: Element | None = None
+    own_names: frozenset[str] = frozenset()
+    ports: list[Published] = field(default_factory=list)
 
 
-def read_service(sandbox: str, element: Element, shared: Shared) -> tuple[Node | None, Node]:
+def read_service(service: str, element: Element, shared: Shared) -> tuple[Node | None, Node]:
     """Return the labels and the spec of a service's sandbox; problems and notes are in the element's report."""
     refused.check(element, _KNOWN, refused.SERVICE)
-    reader = _Service(sandbox, element, shared)
+    reader = _Service(service, element, shared)
     return reader.labels(), reader.spec()
 
 
 class _Service:
-    def __init__(self, sandbox: str, element: Element, shared: Shared) -> None:
-        self._sandbox, self._element, self._shared = sandbox, element, shared
+    def __init__(self, service: str, element: Element, shared: Shared) -> None:
+        self._service, self._element, self._shared = service, element, shared
         self._place = element.key or element.node
 
     def spec(self) -> Node:
@@ -72,17 +81,14 @@ class _Service:
         reader = MountReader(self._shared.volumes, self._shared.folder)
         self._with("volumes", reader.volumes)
         self._with("tmpfs", reader.tmpfs)
-        self._with("ports", lambda ports: read_ports(ports, self._sandbox))
-        self._with("expose", lambda ports: [number(port) for port in ports.items()])
-        self._with("depends_on", self._order)
+        self._with("ports", self._ports)
+        self._with("expose", lambda ports: [port.text() for port in ports.items()])
         ours = self._ours()
+        level = ours.get("securityLevel") or scalar(_LEVEL, self._place)
         image, user, folder = element.child("image"), element.child("user"), element.child("working_dir")
         if image is None:
             element.refuse("needs `image:`", at_key=True)
         mounts = reader.mounts
-        restart = self._restart()
-        if restart.value == "Always" and "lifecycle" not in ours:
-            (element.child("restart") or element).note(_IDLE)
         template = {
             "image": self._text(image),
             **self._command(),
@@ -94,18 +100,21 @@ class _Service:
             "workspace": mounts.workspace,
             "secrets": self._secrets(),
             "volumes": as_list(mounts.volumes, self._at("volumes")),
-            "securityLevel": ours.get("securityLevel"),
-            "security": self._security(),
+            "securityLevel": level,
+            "security": self._security(str(level.value)),
             "runtime": self._text(element.child("runtime")),
-            "readiness": self._readiness(),
+            "readiness": read_healthcheck(element.child("healthcheck")),
         }
         spec = {
             "template": mapping_node(template, self._place),
             "workspace": mounts.source,
             "resources": self._resources(),
-            "restartPolicy": restart,
+            "restartPolicy": self._restart(),
             "lifecycle": self._lifecycle(ours.get("lifecycle")),
-            "network": self._network(ours.get("network")),
+            "network": self._network(ours.get("network"), str(level.value)),
+            "startAfter": start_node(
+                self._shared.dependencies[self._service], self._shared.sandboxes, self._at("depends_on")
+            ),
             "priority": ours.get("priority"),
         }
         return mapping_node(spec, self._place)
@@ -134,6 +143,8 @@ class _Service:
 
     def _user(self, element: Element | None) -> Node | None:
         user = self._text(element)
+        if element is not None and user is not None and user.text in ("root", "root:root"):
+            return scalar("0:0", element.node)
         if (
             element is not None
             and user is not None
@@ -166,7 +177,7 @@ class _Service:
 
     def _environment(self) -> Node | None:
         element = self._element.child("environment")
-        variables = []
+        variables: dict[str, Node] = {}
         for name, variable, has_value in read_pairs(element) if element is not None else ():
             if not has_value:
                 variable.refuse(
@@ -174,13 +185,11 @@ class _Service:
                 )
                 continue
             text = variable.text_or_flag()
-            variables.append(
-                mapping_node(
-                    {"name": scalar(name, variable.key or variable.node), "value": scalar(text or "", variable.node)},
-                    variable.node,
-                )
+            variables[name] = mapping_node(
+                {"name": scalar(name, variable.key or variable.node), "value": scalar(text or "", variable.node)},
+                variable.node,
             )
-        return list_node(variables, element.node) if element is not None and variables else None
+        return list_node([*variables.values()], element.node) if element is not None and variables else None
 
     def _secrets(self) -> Node | None:
         element = self._element.child("secrets")
@@ -202,18 +211,14 @@ class _Service:
             secrets.append(mapping_node({"name": operator_secret, "mountPath": scalar(path, secret.node)}, secret.node))
         return list_node(secrets, element.node) if element is not None and secrets else None
 
-    def _security(self) -> Node | None:
+    def _security(self, level: str) -> Node | None:
         """Return what narrows the level. Nothing here ever widens it."""
         fields: dict[str, Node | None] = {}
-        read_only, drop = self._element.child("read_only"), self._element.child("cap_drop")
-        options, mode = self._element.child("security_opt"), self._element.child("network_mode")
+        read_only, options = self._element.child("read_only"), self._element.child("security_opt")
+        mode = self._element.child("network_mode")
         if read_only is not None and read_only.flag():
             fields["readOnlyRootFilesystem"] = scalar(True, read_only.node)
-        if drop is not None and drop.items():
-            if [capability.text() for capability in drop.items()] == ["ALL"]:
-                fields["capabilities"] = list_node([], drop.node)
-            else:
-                drop.refuse("write `cap_drop: [ALL]`: capabilities are the level's, all or none of them")
+        fields["capabilities"] = self._capabilities(level)
         for option in options.items() if options is not None else ():
             if option.text() in ("no-new-privileges:true", "no-new-privileges", "no-new-privileges=true"):
                 fields["noNewPrivileges"] = scalar(True, option.node)
@@ -221,12 +226,33 @@ class _Service:
                 option.refuse("profiles are the security level's (`x-paddock: {securityLevel: ...}`); remove it")
         if mode is not None and mode.node.value == "none":
             fields["network"] = mapping_node({"mode": scalar("none", mode.node)}, mode.node)
-        return mapping_node(fields, self._place) if fields else None
+        return mapping_node(fields, self._place) if any(fields.values()) else None
+
+    def _capabilities(self, level: str) -> Node | None:
+        """Return the capabilities that remain of the level's; None: all of them."""
+        drop, add = self._element.child("cap_drop"), self._element.child("cap_add")
+        granted = _LEVEL_CAPABILITIES.get(level, ())
+        needless = (*granted, "NET_BIND_SERVICE")  # every port may be bound at these levels
+        for capability in add.items() if add is not None else ():
+            if (name := _capability(capability)) and name not in needless:
+                capability.refuse(f"a sandbox of level {level} has no {name}; {_LEVEL_REMEDY}")
+        if drop is None or not drop.items():
+            return None
+        dropped = {_capability(capability) for capability in drop.items()}
+        added = {_capability(capability) for capability in add.items()} if add is not None else set()
+        if "ALL" in dropped:
+            remaining = [name for name in granted if name in added]
+        elif granted:
+            remaining = [name for name in granted if name not in dropped]
+        else:
+            drop.refuse("write `cap_drop: [ALL]`: capabilities are the level's, all or none of them")
+            return None
+        return list_node([scalar(name, drop.node) for name in remaining], drop.node)
 
     def _resources(self) -> Node | None:
         element, deploy = self._element, self._deploy()
         limits: dict[str, Node | None] = {}
-        for service_key, deploy_key, field in (
+        for service_key, deploy_key, limit in (
             ("cpus", "cpus", "cpu"),
             ("mem_limit", "memory", "memory"),
             ("pids_limit", "pids", "pids"),
@@ -234,7 +260,7 @@ class _Service:
             mine, shared = element.child(service_key), deploy.child(deploy_key) if deploy is not None else None
             if mine is not None and shared is not None:
                 shared.refuse(f"is set as `{service_key}`, too; keep one", at_key=True)
-            limits[field] = self._limit(field, mine or shared)
+            limits[limit] = self._limit(limit, mine or shared)
         both = element.child("memswap_limit")
         if both is not None and (limits["memory"] is None or quantity(both) != limits["memory"].value):
             both.refuse("a sandbox has no swap; remove it, or write the same as `mem_limit`")
@@ -311,7 +337,9 @@ class _Service:
         element, deploy = self._element.child("restart"), self._element.child("deploy")
         policy = deploy.child("restart_policy") if deploy is not None else None
         if policy is not None:
-            policy.check_keys("condition", **dict.fromkeys(("delay", "max_attempts", "window"), _RETRIES))
+            policy.check_keys("condition", "delay", "max_attempts", "window")
+            if attempts := policy.child("max_attempts"):
+                attempts.note(_RETRIES)
             if element is not None:
                 element.refuse("is set in `deploy: {restart_policy: ...}`, too; keep one", at_key=True)
             condition = policy.child("condition")
@@ -319,7 +347,7 @@ class _Service:
         if element is None:
             return scalar("Never", self._place)
         if element.node.text.startswith("on-failure:"):
-            element.refuse(_RETRIES)
+            element.note(_RETRIES)
         elif element.node.value is False:  # YAML 1.1 parsers read a plain `no` so
             return scalar("Never", element.node)
         else:
@@ -332,78 +360,6 @@ class _Service:
             element.refuse(f"`{text}` is not supported; write {', '.join(choices)}")
         return scalar(choices.get(text or "", "Never"), element.node)
 
-    def _readiness(self) -> Node | None:
-        element = self._element.child("healthcheck")
-        if element is None:
-            return None
-        start = "the sandbox is not Ready before its first success anyway; remove it"
-        element.check_keys("test", "interval", "timeout", "retries", "disable", "start_period", start_interval=start)
-        off, test = element.child("disable"), element.child("test")
-        if off is not None and off.flag():
-            return None
-        if test is None:
-            element.refuse("needs `test:`; the image's own health check is never run")
-            return None
-        command = self._test(test)
-        if command is None:
-            return None
-        timings = {name: element.child(name) for name in ("interval", "timeout", "retries", "start_period")}
-        interval, timeout = timings["interval"], timings["timeout"]
-        retries = timings["retries"]
-        if timings["start_period"] is not None:
-            seconds(timings["start_period"])  # failures before the first success never count
-        period = (seconds(interval) if interval is not None else None) or 30
-        limit = (seconds(timeout) if timeout is not None else None) or 30
-        count = number(retries) if retries is not None else 3
-        fields = {
-            "exec": mapping_node({"command": command}, test.node),
-            "periodSeconds": scalar(period, interval.node if interval is not None else element.node),
-            "timeoutSeconds": scalar(limit, timeout.node if timeout is not None else element.node),
-            "failureThreshold": scalar(count, retries.node if retries is not None else element.node),
-        }
-        return mapping_node(fields, element.node)
-
-    def _test(self, element: Element) -> Node | None:
-        """Return the command of a health check; None for none, or for a problem."""
-        if element.is_text:
-            return self._shell(element, element.node.text)
-        texts = [word.text() for word in element.items()]
-        if None in texts or texts == ["NONE"]:
-            return None
-        if len(texts) == 2 and texts[0] == "CMD-SHELL":
-            return self._shell(element, texts[1] or "")
-        if len(texts) > 1 and texts[0] == "CMD":
-            return list_node([scalar(word, element.node) for word in texts[1:]], element.node)
-        element.refuse('must be ["CMD", PROGRAM, ...], ["CMD-SHELL", LINE] or ["NONE"]')
-        return None
-
-    def _shell(self, element: Element, line: str) -> Node:
-        return list_node([scalar(word, element.node) for word in ("/bin/sh", "-c", line)], element.node)
-
-    def _order(self, element: Element) -> None:
-        names: list[Element] = []
-        if element.node.items is not None:
-            names = [dependency for dependency in element.items() if dependency.text() is not None]
-        else:
-            for name, dependency in element.fields().items():
-                names.append(
-                    Element(
-                        scalar(name, dependency.key or dependency.node),
-                        dependency.report,
-                        dependency.path,
-                        dependency.key,
-                    )
-                )
-                dependency.check_keys("condition", "required", restart="services are restarted alone; remove it")
-                condition = dependency.child("condition")
-                if condition is not None and condition.text() != "service_started":
-                    condition.refuse(_WAITS)
-        for dependency in names:
-            if dependency.node.text not in self._shared.services:
-                dependency.refuse(f"there is no service `{dependency.node.text}` in this file; add it, or remove this")
-        if names:
-            element.note(_NO_ORDER)
-
     def _ours(self) -> dict[str, Node]:
         """Return the fields of `x-paddock`, the service's before the file's."""
         nodes: dict[str, Node] = {}
@@ -415,8 +371,22 @@ class _Service:
             service_fields.check_keys(*_OURS)
         return nodes
 
+    def _ports(self, element: Element) -> None:
+        sandbox = self._shared.sandboxes[self._service]
+        self._shared.ports.extend(read_ports(element, self._service, sandbox))
+
+    def _network(self, ours: Node | None, level: str) -> Node | None:
+        """Return the network: with the other services, at the levels that allow it or where the file asks for it."""
+        element, joined = self._element.child("networks"), self._shared.joined
+        if element is None and level not in _JOINED_LEVELS:
+            return ours
+        names = peer_names(self._service, joined, self._shared.sandboxes, self._shared.own_names)
+        return network_node(names, ours, element.node if element is not None else self._place)
+
     def _lifecycle(self, ours: Node | None) -> Node | None:
+        """Return the lifecycle. Services run until they are taken down, as others reach them unnoticed."""
         element = self._element.child("stop_grace_period")
+        ours = ours or mapping_node({"keepRunning": scalar(True, self._place)}, self._place)
         if element is None:
             return ours
         grace = seconds(element)
@@ -426,29 +396,9 @@ class _Service:
         nodes = {name: node for name, (_, node) in fields.items()}
         return mapping_node({**nodes, "shutdownGracePeriodSeconds": scalar(grace or 0, element.node)}, element.node)
 
-    def _network(self, ours: Node | None) -> Node | None:
-        element = self._element.child("networks")
-        if element is None:
-            return ours
-        if element.node.fields is not None:
-            joined = list(element.fields().items())
-        else:
-            joined = [(network.node.text, network) for network in element.items() if network.text() is not None]
-        for name, network in joined:
-            if network.node.fields is not None:
-                network.refuse("a service has no address or alias of its own in a network; write the name alone")
-            if name not in ("default", *self._shared.networks):
-                message = f"there is no network `{name}` in this file; add it at the end: `networks: {{{name}: {{}}}}`"
-                network.refuse(message)
-        mode = self._element.child("network_mode")
-        if mode is not None:
-            mode.refuse("`networks:` is set, too; keep one", at_key=True)
-        if not joined:
-            return ours
-        fields = {name: node for name, (_, node) in ((ours.fields if ours is not None else None) or {}).items()}
-        host_name = f"{self._shared.project}-SERVICE.peers.internal here (or NAME with a `container_name`)"
-        element.note(f"another service is {host_name}, and sandboxes of other projects in the namespace can join, too")
-        return mapping_node({"peers": scalar("Allowed", element.node), **fields}, element.node)
+
+def _capability(element: Element) -> str:
+    return (element.text() or "").upper().removeprefix("CAP_")
 
 
 def _command_nodes(element: Element) -> Node | None:

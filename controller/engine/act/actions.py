@@ -407,7 +407,11 @@ class Actor:
                 action,
                 "networks.connect",
                 lambda api: api.connect_container_to_network(
-                    action.container_id, action.network, action.address or None, aliases=list(action.aliases)
+                    action.container_id,
+                    action.network,
+                    action.address or None,
+                    aliases=list(action.aliases),
+                    links=[(sandbox, name) for name, sandbox in action.peer_names],
                 ),
                 done=lambda now: now is not None and action.network in now.networks,
             )

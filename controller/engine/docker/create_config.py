@@ -99,13 +99,14 @@ def create_body(
 
 
 def _environment(config: ContainerConfig) -> list[tuple[str, str]]:
-    """Return the variables, with those of the model gateway: they and its name in no_proxy are not part of the hash."""
-    if not config.models:
+    """Return the variables, with those of the model gateway. They and names in no_proxy are not part of the hash."""
+    direct_names = [*(name for name, _ in config.peer_names), *([HOST] if config.models else [])]
+    if not direct_names:
         return list(config.env)
-    variables = with_models(dict(config.env))
+    variables = with_models(dict(config.env)) if config.models else dict(config.env)
     for name in ("NO_PROXY", "no_proxy"):
         if name in variables:
-            variables[name] = f"{variables[name]},{HOST}"
+            variables[name] = ",".join((variables[name], *direct_names))
     return sorted(variables.items())
 
 

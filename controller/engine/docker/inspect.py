@@ -48,6 +48,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         exit_code=int(state.get("ExitCode") or 0),
         oom_killed=bool(state.get("OOMKilled")),
         networks=_networks(data),
+        peer_names=_peer_names(data),
         error=str(state.get("Error", "")),
         out_of_band=drift_of_body(data.get("HostConfig", {}), swap_limit=swap_limit),
         storage_bytes=storage_of_body(data.get("HostConfig", {})),
@@ -72,6 +73,13 @@ def _networks(data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the networks of an inspect. A container that was made without any is on `none`, as others are."""
     without = (NO_NETWORK,) if data.get("Config", {}).get("NetworkDisabled") else ()
     return networks_of(data.get("NetworkSettings")) or without
+
+
+def _peer_names(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the names of others that it was attached with, each with the name that it stands for."""
+    networks = ((data.get("NetworkSettings") or {}).get("Networks") or {}).values()
+    links = (link.partition(":") for network in networks for link in (network or {}).get("Links") or ())
+    return tuple(sorted((name, target) for target, _, name in links))
 
 
 def _home(env: Iterable[str]) -> str:

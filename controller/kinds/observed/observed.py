@@ -57,6 +57,7 @@ class Container:
     `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
     layer (with its image, where the engine counts that too); 0: none. `slots` are the paths of its mount points,
     `bound` the bind mounts that this host made there. `unrecorded`: the record of them is lost.
+    `peer_names` are the further names of peers that it is attached with, as in its config.
     `agent` is the volume of its agent's runtime; "": it has no agent.
     `user` is the user that it was created to run as, as the engine has it: the spec's or the image's.
     `working_dir` and `home` are the folders where its commands run, and of its user; "": `/`, and that of /etc/passwd.
@@ -86,6 +87,7 @@ class Container:
     exit_code: int = 0
     oom_killed: bool = False
     networks: tuple[str, ...] = ()
+    peer_names: tuple[tuple[str, str], ...] = ()
     error: str = ""
     out_of_band: OutOfBandSettings = OutOfBandSettings()
     inside: InsideState | None = None

@@ -193,7 +193,7 @@ class DisconnectNetwork:
 class ConnectNetwork:
     """Connect a container to a network, with that `address` if one is given, else with any of the network's.
 
-    `aliases` are its names for others on the network.
+    `aliases` are its names for others on the network, `peer_names` those of others for it alone: (name, sandbox).
     """
 
     verb: ClassVar[str] = "connect"
@@ -205,6 +205,7 @@ class ConnectNetwork:
     why: str
     address: str = ""
     aliases: tuple[str, ...] = ()
+    peer_names: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"connect {self.name} to {self.network}" + (f" as {self.address}" if self.address else "")

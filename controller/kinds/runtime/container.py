@@ -82,6 +82,8 @@ class ContainerConfig:
     slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
     mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
     joins_peers: bool = field(default=False, metadata=_MUTABLE)  # on its namespace's shared bridge, too
+    # Further names of peers for it alone: (name, sandbox). Its main process calls them without a proxy.
+    peer_names: tuple[tuple[str, str], ...] = field(default=(), metadata=_MUTABLE)
     storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
     # The agent's image, whose runtime is mounted: its id, or its name while the id is not known; "": there is no agent.
     # A newer image recreates nothing. That there is an agent is hashed with the command.

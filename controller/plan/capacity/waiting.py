@@ -11,6 +11,7 @@ from controller.plan.sandbox import hibernation, mounts
 
 WAITS = "QuotaExceeded"
 WAKE_QUEUED = "WakeQueued"  # others are being woken just now
+STARTS_LATER = "StartsLater"  # others come first, as its spec says: nothing is wrong
 
 
 def without_room(
@@ -40,7 +41,7 @@ def without_room(
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(context, spec=context.spec.model_copy(update={"run_state": "Suspended"})))
     # A pool's member has no status that records the event: its pool's Degraded condition reports it.
-    silent = _waits(context.obj, reason) or context.obj.kind != "Sandbox"
+    silent = _waits(context.obj, reason) or context.obj.kind != "Sandbox" or reason == STARTS_LATER
     events = () if silent else (context.event(reason, message, warning=True),)
     return replace(
         resting,

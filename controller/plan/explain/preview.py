@@ -204,11 +204,11 @@ def _changed(container: Container, action: Action, now: float) -> Container:
         case RenameContainer():
             return replace(container, name=action.name)
         case ConnectNetwork():
-            return replace(container, networks=tuple(sorted({*container.networks, action.network})))
+            networks = tuple(sorted({*container.networks, action.network}))
+            return replace(container, networks=networks, peer_names=action.peer_names or container.peer_names)
         case DisconnectNetwork():
-            return replace(
-                container, networks=tuple(network for network in container.networks if network != action.network)
-            )
+            networks = tuple(network for network in container.networks if network != action.network)
+            return replace(container, networks=networks, peer_names=())
         case UpdateLimits():
             out_of_band = replace(container.out_of_band, swap_bytes=0, restart_policy="no")
             return replace(container, limits=_in_force(action.limits, container.limits), out_of_band=out_of_band)

@@ -8,6 +8,7 @@ or freezes a sandbox, is a decider of its own (plan/sandbox/guard.py).
 from collections.abc import Iterator
 
 from controller.kinds.meta import Condition
+from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import Action
 from controller.plan.base.claim import NONE as NONE
 from controller.plan.base.claim import Share as Share
@@ -40,6 +41,11 @@ def names(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
 def connect_peers(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
     """Yield the actions that attach the container to the bridge shared with its peers."""
     return peers.joining(context, rendered, container_id, why)
+
+
+def rename_peers(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
+    """Yield the actions that give the container the names of its peers that its spec has."""
+    return peers.renaming(context, container, rendered)
 
 
 def unplugged(context: ReconcileContext) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from controller.kinds.common.labels import container_labels, peers_name
 from controller.kinds.meta import Condition
-from controller.kinds.planning.action import Action, ConnectNetwork, CreateContainer
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.action import Action, ConnectNetwork, CreateContainer, DisconnectNetwork
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import EnsureNetwork, Network
@@ -33,8 +34,30 @@ def networks(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
 def joining(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
     """Yield the actions that attach its container to the shared bridge."""
     for network in networks(context, rendered)[1:]:
-        known_as = policy.names(context.obj.name)
-        yield ConnectNetwork(context.obj.uid, rendered.config.name, container_id, network, why, aliases=known_as)
+        yield ConnectNetwork(
+            context.obj.uid,
+            rendered.config.name,
+            container_id,
+            network,
+            why,
+            aliases=policy.names(context.obj.name),
+            peer_names=rendered.config.peer_names,
+        )
+
+
+def renaming(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
+    """Yield the actions that attach it to the shared bridge anew, if it knows its peers by other names."""
+    shared = peers_name(context.obj.namespace)
+    desired = rendered.config.peer_names
+    if not rendered.config.joins_peers or shared not in container.networks or container.peer_names == desired:
+        return
+    why = f"names of its peers found {_names(container.peer_names)}, desired {_names(desired)}"
+    yield DisconnectNetwork(context.obj.uid, container.name, container.id, shared, why)
+    yield from joining(context, rendered, container.id, why)
+
+
+def _names(peer_names: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} for {sandbox}" for name, sandbox in peer_names) or "none"
 
 
 def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:

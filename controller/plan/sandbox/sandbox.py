@@ -349,7 +349,7 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
         actions.append(ConnectNetwork(uid, name, id_, own_network, why))
     if not set(on).isdisjoint(shared):
         actions += networks.connect_peers(context, rendered, id_, why)
-    return actions
+    return [*actions, *networks.rename_peers(context, container, rendered)]
 
 
 def _run_state(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:

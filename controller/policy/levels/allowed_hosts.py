@@ -27,6 +27,8 @@ def network_refused(network: NetworkSpec, level: Level | None, policy: Policy) -
 
 def _peers(network: NetworkSpec, level: Level, policy: Policy) -> Iterator[Refusal]:
     if network.peers == "Blocked":
+        if network.peer_names:
+            yield Refusal(f"{_AT}.peerNames", "it joins no others; write `peers: Allowed`, too, or remove it")
         return
     if not level.peers:
         message = f"level {level.name} can't join other sandboxes; remove it, or use securityLevel: development"

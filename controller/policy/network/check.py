@@ -3,6 +3,7 @@
 The rules are those of the proxy's configuration (egress.py) and of the guard, in their order.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -26,6 +27,7 @@ class Reach:
     level_hosts: tuple[str, ...] | None = None
     local_network: bool = False
     peers: bool = False
+    peer_names: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Verdict:
 
 def check(host: str, port: int, reach: Reach) -> Verdict:
     """Return the outcome of a request to that host and port."""
-    if host.endswith(f".{DOMAIN}"):
+    if host.endswith(f".{DOMAIN}") or host in reach.peer_names:
         return _peer(host, reach)
     if reach.mode == "none":
         message = "it has no network; give the sandbox `allowedHosts` at level development, or use level build"
