@@ -286,6 +286,7 @@ class NetworkSpec(Model):
     """Further names of peers, for this sandbox alone: `{db: shop-db}` lets it reach the sandbox shop-db as `db`.
 
     Requires `peers: Allowed`. It can be changed while the sandbox runs; that cuts open connections to its peers.
+    A sandbox with such names that reaches no host has no proxy settings; its first host needs a new container.
     """
 
 

@@ -344,6 +344,8 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
     config = disk.sized(confinement.confined(config, template, policy), policy)
     fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
     extra = _beside_the_template(spec, template, template_level, config)
+    if _has_peers_alone(spec, level):  # its first host, and the settings of the proxy with it, need a new container
+        extra["unproxied"] = True
     return Shape(
         template=template,
         level=level,
@@ -431,11 +433,17 @@ def _networked(
     """Return the config on its level's network, and that network (both None: it has none)."""
     if level.network == "sealed":
         way = egress.sealed(uid, reachable(spec.network, level), credentials.of(spec), upstream_proxy)
-        return credentials.trusting(egress.behind(config, way), spec), way, None
+        behind = egress.behind(config, way, proxied=not _has_peers_alone(spec, level))
+        return credentials.trusting(behind, spec), way, None
     if level.network == "public":
         open_ = bridge.opened(uid, spec.network)
         return bridge.behind(config, open_), None, open_
     return config, None, None
+
+
+def _has_peers_alone(spec: SandboxSpec, level: Level) -> bool:
+    """Return True if it reaches named peers and no host: many programs call `http://db` by a proxy if they know one."""
+    return bool(spec.network.peer_names) and level.network == "sealed" and not reachable(spec.network, level)
 
 
 def _beside_the_template(

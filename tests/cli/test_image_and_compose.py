@@ -35,7 +35,7 @@ def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_pat
     assert served.sandbox("my-shop-web").spec["template"]["image"] == "tiny:2"
     compose_file(tmp_path, FILE.replace("  db: {image: 'tiny:1'}\n", ""))
     assert paddock("apply", *words, "--prune").stdout.splitlines() == [
-        "sandbox.paddock/my-shop-web unchanged",
+        "sandbox.paddock/my-shop-web configured",
         "sandbox.paddock/my-shop-db pruned",
     ]
     gone = paddock("delete", *words, "--no-wait")

@@ -39,6 +39,7 @@ _LIMITS = (("cpus", "cpus", "cpu"), ("mem_limit", "memory", "memory"), ("pids_li
 _RESERVED = ("paddock/", "com.docker.")
 _RETRIES = "restarts have no count here, but grow further apart"
 _LEVEL = "development"  # of a service that names none: images expect root in them, and services each other
+_LOW_PORTS = 1024
 _JOINED_LEVELS = (_LEVEL, "build")  # levels whose sandboxes join others
 _LEVEL_REMEDY = "remove it, or choose a level (`x-paddock: {securityLevel: ...}`)"
 _LEVEL_CAPABILITIES = {_LEVEL: ("CHOWN", "SETGID", "SETUID")}
@@ -82,9 +83,8 @@ class _Service:
         self._with("volumes", reader.volumes)
         self._with("tmpfs", reader.tmpfs)
         self._with("ports", self._ports)
-        self._with("expose", lambda ports: [port.text() for port in ports.items()])
         ours = self._ours()
-        level = ours.get("securityLevel") or scalar(_LEVEL, self._place)
+        level = ours.get("securityLevel") or self._default_level(ours)
         image, user, folder = element.child("image"), element.child("user"), element.child("working_dir")
         if image is None:
             element.refuse("needs `image:`", at_key=True)
@@ -374,6 +374,21 @@ class _Service:
     def _ports(self, element: Element) -> None:
         sandbox = self._shared.sandboxes[self._service]
         self._shared.ports.extend(read_ports(element, self._service, sandbox))
+
+    def _default_level(self, ours: dict[str, Node]) -> Node:
+        """Return the level of a service that names none. Ports below 1024 need a capability that development lacks."""
+        ports = [port.remote for port in self._shared.ports if port.service == self._service]
+        expose = self._element.child("expose")
+        for port in expose.items() if expose is not None else ():
+            first = (port.text() or "").partition("/")[0].partition("-")[0]
+            ports += [int(first)] if first.isdigit() else []
+        low = min(ports, default=_LOW_PORTS)
+        if low >= _LOW_PORTS:
+            return scalar(_LEVEL, self._place)
+        element = self._element.child("ports") or expose or self._element
+        element.note(f"port {low} can't be opened at level development: the service gets build, without its hosts")
+        ours.setdefault("network", mapping_node({"allowedHosts": list_node([], element.node)}, element.node))
+        return scalar("build", element.node)
 
     def _network(self, ours: Node | None, level: str) -> Node | None:
         """Return the network: with the other services, at the levels that allow it or where the file asks for it."""

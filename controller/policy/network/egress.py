@@ -149,16 +149,19 @@ def _files(credentials: tuple[HostCredential, ...]) -> tuple[Mount, ...]:
     )
 
 
-def behind(config: ContainerConfig, way: Sealed) -> ContainerConfig:
-    """Return the sandbox's container config on its sealed network: proxy settings, and a DNS without any names."""
+def behind(config: ContainerConfig, way: Sealed, *, proxied: bool = True) -> ContainerConfig:
+    """Return the sandbox's container config on its sealed network: proxy settings, and a DNS without any names.
+
+    Without `proxied` its programs are told of no proxy, and call everything themselves.
+    """
     variables = dict(config.env)
-    proxied = dict.fromkeys(_PROXY_NAMES, _PROXY) | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
+    settings = dict.fromkeys(_PROXY_NAMES, _PROXY) | {"NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
     return replace(
         config,
         network_mode=way.network,
         dns=(PENDING,),
         dns_options=("timeout:1", "attempts:1"),
-        env=tuple(sorted({**proxied, **variables}.items())),
+        env=tuple(sorted({**(settings if proxied else {}), **variables}.items())),
     )
 
 
