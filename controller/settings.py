@@ -20,6 +20,7 @@ from controller.kinds.common.daemon_role import ROLES, DaemonRole
 from controller.kinds.host import NAME
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.package_hosts import Registries
+from controller.kinds.runtime.runtime_choice import DefaultRuntime
 from controller.kinds.runtime.user_ids import IdRange, parse_range
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
@@ -285,6 +286,13 @@ class Settings(BaseSettings):
         default=(),
         max_length=16,
         description="runtimes of the engine that templates may request, such as runsc; at most 16; default: none",
+    )
+    default_runtime: DefaultRuntime = Field(
+        default="auto",
+        description=(
+            "runtime of new sandboxes whose spec names none: runc, crun, or auto: crun where the engine has it and it "
+            "passes a trial, else the engine's own"
+        ),
     )
     apparmor_profiles: tuple[str, ...] = Field(
         default=(),

@@ -2,10 +2,13 @@
 # The Docker Engine: uses the one that answers; otherwise installs Debian's (where it may) and starts it.
 #   deploy/engine.sh start | stop [--force] | status
 # `stop` ends only an engine that `start` has started, and not while containers run that are not Paddock's.
-# Settings: DOCKER_HOST, PADDOCK_ENGINE_STATE_DIR, PADDOCK_ENGINE_TIMEOUT (seconds), PADDOCK_DOCKERD_ARGS (more arguments for dockerd).
+# Settings: DOCKER_HOST, PADDOCK_ENGINE_STATE_DIR, PADDOCK_ENGINE_TIMEOUT (seconds), PADDOCK_DOCKERD_ARGS (more arguments for dockerd),
+# PADDOCK_CRUN (no: crun is neither installed nor registered with an engine that is started from here).
 # Never two engines in one network namespace: they take bridges and firewall rules from each other.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+# shellcheck source=lib/crun.sh
+. "$ROOT/deploy/lib/crun.sh"
 
 pid_file=$PADDOCK_ENGINE_STATE_DIR/dockerd.pid
 log_file=$PADDOCK_ENGINE_STATE_DIR/dockerd.log
@@ -50,6 +53,7 @@ install_engine() {
     # Newer releases keep the docker command in a package of its own.
     apt_update
     if apt-cache show docker-cli 2>/dev/null | grep -q '^Package: docker-cli$'; then packages+=(docker-cli); fi
+    if debian_has_crun; then packages+=(crun); fi
     apt_install "${packages[@]}"
     mkdir -p "$PADDOCK_ENGINE_STATE_DIR"
     printf '%s\n' "${packages[@]}" >"$PADDOCK_ENGINE_STATE_DIR/installed-packages"
@@ -64,6 +68,7 @@ start_by_systemd() {
         die "systemctl could not start docker." "See: systemctl status docker"
     }
     wait_until_it_answers
+    register_crun
 }
 
 # The pid of a dockerd that shares our network namespace. A second one there would take docker0 and the firewall's rules from it.
@@ -92,7 +97,8 @@ start_by_hand() {
     esac
     # shellcheck disable=SC2206 # words on purpose
     args+=(${PADDOCK_DOCKERD_ARGS:-})
-    if [ ${#args[@]} -eq 0 ] && stale=$(cat /var/run/docker.pid 2>/dev/null) && [ "$(cat "/proc/$stale/comm" 2>/dev/null)" != dockerd ]; then
+    mapfile -t -O "${#args[@]}" args < <(crun_options)
+    if [ "$DOCKER_HOST" = unix:///var/run/docker.sock ] && [ -z "${PADDOCK_DOCKERD_ARGS:-}" ] && stale=$(cat /var/run/docker.pid 2>/dev/null) && [ "$(cat "/proc/$stale/comm" 2>/dev/null)" != dockerd ]; then
         rm -f /var/run/docker.pid # left by an engine that was killed; dockerd would refuse if another program has its number now
     fi
     step "Starting the Docker Engine in the background, as no init system runs here: dockerd${args:+ ${args[*]}}"
@@ -123,7 +129,10 @@ start() {
         if [ "$DOCKER_HOST" = unix:///var/run/docker.sock ] && engine_next_door >/dev/null; then wait_until_it_answers; fi
     fi
     if engine_answers; then # the package's own service start did it
-        systemd_works && : >"$systemd_mark"
+        if systemd_works; then
+            : >"$systemd_mark"
+            register_crun
+        fi
         say "Docker Engine $(version) answers at $DOCKER_HOST."
         return
     fi

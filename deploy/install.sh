@@ -7,12 +7,16 @@
 #   /etc/systemd/system, /etc/tmpfiles.d, /etc/logrotate.d
 # The data (/var/lib/paddock) stay as they are. An upgrade whose daemon does not get ready is taken back: the version before
 # runs again, and where that cannot use the store any more, on the copy of the store that was made first.
+# Where Debian has crun, it is installed and registered with the engine of this host, which goes on running.
 # Settings: PREFIX (/usr/local), PYTHON (the interpreter), PADDOCK_DAEMON_TIMEOUT (seconds until a daemon has to be ready),
+#   PADDOCK_CRUN (no: leave crun and the engine's settings alone),
 #   DESTDIR (a folder in the place of /: nothing outside of it is touched; services only if DESTDIR/run/systemd/system is there).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 # shellcheck source=lib/installed.sh
 . "$ROOT/deploy/lib/installed.sh"
+# shellcheck source=lib/crun.sh
+. "$ROOT/deploy/lib/crun.sh"
 
 [ $# -eq 0 ] || die "unknown argument: $1" "Use: deploy/install.sh (its head lists the settings)"
 [ -n "$DESTDIR" ] || is_root || die "installing needs root." "Run: sudo deploy/install.sh"
@@ -121,6 +125,17 @@ forget_old_versions() { # but the one in use, and the one before it
     done
 }
 
+# A quicker start of sandboxes, and nothing that an installation could fail for.
+offer_crun() {
+    [ -z "$DESTDIR" ] && systemd_runs && engine_answers || return 0
+    if ! have crun; then
+        debian_has_crun || return 0
+        step "Installing crun, which starts sandboxes in about half of runc's time (PADDOCK_CRUN=no: not)"
+        (apt_install crun) || warn "crun could not be installed; sandboxes are started by runc."
+    fi
+    register_crun
+}
+
 without_systemd() {
     [ -z "$DESTDIR" ] || return 0
     say "systemd does not run here. Start the daemon, now and at boot, with:"
@@ -133,6 +148,7 @@ before=$(readlink "$lib/current" 2>/dev/null || true)
 saved=
 make_version "$name"
 make_group
+offer_crun
 step "Putting Paddock $name in place"
 place_files
 if [ -n "$before" ] && [ "$before" != "$name" ] && [ -e "$lib/$before/.complete" ]; then save_store "$before"; else before=; fi

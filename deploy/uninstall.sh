@@ -39,5 +39,6 @@ if [ -n "$purge" ]; then
     [ -n "$DESTDIR" ] || ! getent group paddock >/dev/null || groupdel paddock
     say "Removed, with settings and data. Containers of it that still run: docker ps --filter label=paddock.instance"
 else
+    if have crun; then say "crun stays registered with the engine, if it is: sandboxes that run on were created with it."; fi
     say "Removed. Kept: $DESTDIR/etc/paddock, $state, $DESTDIR/var/log/paddock, and the sandboxes, which run on."
 fi

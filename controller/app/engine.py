@@ -77,6 +77,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         images=_image_rules(settings),
         hibernation=hibernation_judge(core),
         snapshots_dir=settings.state_dir.absolute() / "snapshots",
+        default_runtime=settings.default_runtime,
     )
     core.undo.callback(engine.close)
     return engine, secrets

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from controller.engine.docker.networks import Networks
 from controller.engine.docker.pull import Pulls, is_here
 from controller.engine.docker.recipe_builds import RecipeBuilds
 from controller.engine.docker.registries import Registries, Resolve, resolve_addresses
+from controller.engine.docker.runtime_trial import RuntimeTrials
 from controller.engine.exec.agent import AgentConnections
 from controller.engine.exec.kill import Killer
 from controller.engine.exec.port_forward import DockerPorts
@@ -47,6 +49,7 @@ from controller.kinds.planning.action import Action, BuildImage, RemoveContainer
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.runtime.mount import HostRoot
 from controller.kinds.runtime.network import EnsureNetwork, RemoveNetwork
+from controller.kinds.runtime.runtime_choice import DefaultRuntime
 from controller.policy.images import ANY_IMAGE, ImageRules
 from controller.ports import (
     AdoptedExecs,
@@ -77,7 +80,7 @@ class DockerEngine:
     images (None: none are built), and `authorities_dir` for the file of the host's authorities that sandboxes trust,
     too (None: they do not). `images` say which registries may be at addresses that are not public, and `resolve`
     returns those of a name. `hibernation` judges the host's swap before each hibernation. `saved` are the files in
-    memory of suspended sandboxes. Raises ValueError for a bad address.
+    memory of suspended sandboxes. `default_runtime` is the setting of that name. Raises ValueError for a bad address.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class DockerEngine:
         resolve: Resolve = resolve_addresses,
         hibernation: Callable[[int], HibernationAbility] = lambda _: UNKNOWN_ABILITY,
         snapshots_dir: Path | None = None,
+        default_runtime: DefaultRuntime = "runc",
     ) -> None:
         meter = meter or NullMeter()
         self._instance_id, self._hibernation = instance_id, hibernation
@@ -125,7 +129,8 @@ class DockerEngine:
         # Events carry the engine's time, which is comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._observer, self._view, self._background, same_clock=same_clock)
-        self._events = self._make_event_streams(meter, pauses_seconds, gpus)
+        self._facts = self._make_facts(gpus, default_runtime)
+        self._events = self._make_event_streams(meter, pauses_seconds)
         self._streams = DockerStreams(
             instance_id, self._client, self._cgroups, self._observed_container, self._observer
         )
@@ -156,16 +161,22 @@ class DockerEngine:
             observe_seconds=observe_seconds,
         )
 
-    def _make_event_streams(
-        self, meter: Meter, pauses_seconds: tuple[float, float], gpus: tuple[str, ...]
-    ) -> Sequence[EventStream]:
-        """Return one stream for the events of our containers, and one for those of networks."""
-        quota_probe = DiskQuotaProbe(self._client)
+    def _make_facts(self, gpus: tuple[str, ...], default_runtime: DefaultRuntime) -> Callable[[], HostFacts]:
+        quota_probe, trials = DiskQuotaProbe(self._client), RuntimeTrials(self._client, default_runtime)
 
         def facts() -> HostFacts:
-            host_facts = quota_probe.with_disk(self._client.probe())
+            host_facts = trials.with_choice(quota_probe.with_disk(self._client.probe()))
             return replace(host_facts, gpus=gpus, agent=self._agents.image())
 
+        return facts
+
+    def _renew_facts(self) -> None:
+        """Ask the engine about itself again: it has read its settings anew. Without an answer the facts stay."""
+        with suppress(Fault):
+            self._view.facts(self._facts())
+
+    def _make_event_streams(self, meter: Meter, pauses_seconds: tuple[float, float]) -> Sequence[EventStream]:
+        """Return one stream for the events of our containers, and one for those of networks."""
         return [
             EventStream(
                 filters,
@@ -175,8 +186,9 @@ class DockerEngine:
                 inspector=self._inspector,
                 meter=meter,
                 pauses_seconds=pauses_seconds,
-                facts=facts,
+                facts=self._facts,
                 images_changed=self._agents.observe_now,
+                engine_changed=self._renew_facts,
             )
             for filters in (container_events(self._instance_id), NETWORK_EVENTS)
         ]
@@ -206,6 +218,7 @@ class DockerEngine:
             hibernation=self._hibernation,
             restorer=self._restorer,
             is_capturing=self._snapshots.is_capturing,
+            renew_facts=self._renew_facts,
         )
 
     @property

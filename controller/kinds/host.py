@@ -92,6 +92,9 @@ class EngineInfo(Model):
     """Cgroup driver, systemd or cgroupfs."""
     default_runtime: Text
     """Runtime that starts containers, such as runc."""
+    sandbox_runtime: Text | None = None
+    """Runtime of new sandboxes whose spec names none; the condition DefaultRuntime says why. Left out at first.
+    """
     runtimes: tuple[Text, ...] = ()
     """Runtimes that a template may name here."""
     security_options: tuple[Text, ...] = ()
@@ -154,6 +157,12 @@ def _of(*path: str) -> Any:
         return "-" if node in (None, "") else str(node)
 
     return cell
+
+
+def _runtime(obj: StoredObject, now: float) -> str:
+    """Return the runtime of new sandboxes, or the engine's own before the choice, and of a host of an older version."""
+    chosen = _of("engine", "sandboxRuntime")(obj, now)
+    return str(_of("engine", "defaultRuntime")(obj, now) if chosen == "-" else chosen)
 
 
 def _of_capacity(name: str) -> Any:
@@ -253,7 +262,7 @@ KIND = Kind(
         Column("VERSION", lambda obj, _now: build_of(obj.status) or "-"),
         Column("STORAGE", _of("engine", "storageDriver"), wide=True),
         Column("CGROUP", _of("engine", "cgroupVersion"), wide=True),
-        Column("RUNTIME", _of("engine", "defaultRuntime"), wide=True),
+        Column("RUNTIME", _runtime, wide=True),
         Column("SANDBOXES", _of("sandboxes"), wide=True),
         Column("ADDRESS", _of("address"), wide=True),
         Column("LAST SEEN", _last_seen, wide=True),

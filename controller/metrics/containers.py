@@ -199,8 +199,8 @@ def _template(snapshot: Snapshot, uid: str) -> Template | None:
 
 
 def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
-    """Return the info family, to join on. Every sandbox runs in the engine's default runtime."""
-    runtime = snapshot.observed.facts.default_runtime
+    """Return the info family, to join on."""
+    default_runtime = snapshot.observed.facts.default_runtime
 
     def labels(row: Row) -> Labels:
         container, template = row.container, _template(snapshot, row.container.uid)
@@ -210,7 +210,7 @@ def _info(rows: list[Row], snapshot: Snapshot) -> Metric:
                 "container_id": container.id,
                 "image": container.image,
                 "image_id": container.image_id,
-                "runtime": runtime,
+                "runtime": container.runtime or default_runtime,
                 "network": ",".join(container.networks),
                 "security_level": template.security_level if template else "",
                 "pool": snapshot.pool_of(container.uid),

@@ -1,5 +1,6 @@
 """deploy/engine.sh: uses what answers, installs only where it may, stops only what it started."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.lib.runtime import register
 from tests.deploy.conftest import FEDORA, World
 
 BROKEN_APT = """#!/bin/sh
@@ -40,10 +42,10 @@ def test_says_what_it_installs_and_what_failed(world: World) -> None:
     world.command("apt-cache", '#!/bin/sh\necho "Package: $2"\n')
     result = world.run("deploy/engine.sh", "start")
     assert result.returncode == 1
-    assert "Debian packages to install: docker.io iptables docker-cli" in result.stdout
+    assert "Debian packages to install: docker.io iptables docker-cli crun" in result.stdout
     assert "| no such mirror" in result.stderr
     assert "run this again" in result.stderr
-    assert "--no-install-recommends docker.io iptables docker-cli" in (world.base / "calls").read_text()
+    assert "--no-install-recommends docker.io iptables docker-cli crun" in (world.base / "calls").read_text()
 
 
 def test_a_remote_engine_is_not_ours_to_start(world: World) -> None:
@@ -122,3 +124,19 @@ def test_starts_an_engine_of_its_own_and_stops_it(real_docker: World) -> None:
     assert world.run("deploy/engine.sh", "status").stdout == first.stdout
     assert {"docker0"} & links <= set(os.listdir("/sys/class/net"))
     assert str(base) not in Path("/proc/self/mounts").read_text()
+
+
+def test_registering_a_runtime_keeps_the_other_settings(tmp_path: Path) -> None:
+    file = tmp_path / "docker/daemon.json"
+    assert [register(file, "crun", "/usr/bin/crun") for _ in range(2)] == [True, False]
+    file.write_text('{"live-restore": true, "runtimes": {"runsc": {"path": "/x"}}}')
+    file.chmod(0o640)
+    assert register(file, "crun", "/usr/bin/crun")
+    crun = {"crun": {"path": "/usr/bin/crun"}}
+    assert json.loads(file.read_text()) == {"live-restore": True, "runtimes": {"runsc": {"path": "/x"}, **crun}}
+    assert (file.stat().st_mode & 0o777, [entry.name for entry in file.parent.iterdir()]) == (0o640, ["daemon.json"])
+    for bad in ("[]", "{", '{"runtimes": 1}'):
+        file.write_text(bad)
+        with pytest.raises(ValueError):
+            register(file, "crun", "/usr/bin/crun")
+        assert file.read_text() == bad

@@ -56,7 +56,9 @@ def test_an_agent_answers_the_daemon_beside_its_command(daemon: RunningDaemon, n
     ((mount,), names) = ([each for each in mounts if each["Type"] == way] for way in ("volume", "bind"))
     assert (mount["Destination"], mount["RW"]) == ("/.paddock", False)
     files = {each["Destination"]: each["RW"] for each in names if each["Destination"].startswith("/etc/")}
-    assert files == dict.fromkeys(("/etc/group", "/etc/hosts", "/etc/passwd", "/etc/resolv.conf"), False)
+    assert files == dict.fromkeys(
+        ("/etc/group", "/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/resolv.conf"), False
+    )
     # Its signals reach the command, and the command's exit code is the sandbox's.
     daemon.paddock("set", "run-state", "sandbox", name, "Suspended")
     wait_for("it ended by its own code", lambda: last_end(daemon, name).get("exitCode") == 5, 60)

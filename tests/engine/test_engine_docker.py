@@ -283,7 +283,7 @@ def test_an_uncovered_image_volume_is_refused(world: World, uid: str) -> None:
         mounts = output(world, covered, "grep -E ' (/data|/more) ' /proc/mounts").splitlines()
         assert [each.split()[2] for each in mounts] == ["tmpfs", "tmpfs"]
         mounts_of_ours = {mount["Destination"] for mount in hand(world).inspect(covered.id)["Mounts"]}
-        assert mounts_of_ours <= {"/etc/hosts", "/etc/resolv.conf"}, "no volume of the image's"
+        assert mounts_of_ours <= {"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}, "no volume of the image's"
         world.engine.act(RemoveContainer(uid, covered.name, covered.id, "a test"))
     finally:
         remove_image(image)

@@ -326,10 +326,11 @@ def test_sizes_of_layer_and_log(api: Any, run: Callable[..., Box]) -> None:
     box = run(program, "--user", "0:0")
     box.says("written")
     container = box.container
-    written = tree_bytes(container.layer_path)
-    assert 8 * MIB <= written < 9 * MIB
     engine = api.inspect_container(box.name)["Id"]
     (told,) = [each["SizeRw"] for each in api.containers(size=True, filters={"id": engine})]
+    # The containerd image store has no folder of its own for a layer: there the engine's figure counts.
+    written = tree_bytes(container.layer_path) if container.layer_path else told
+    assert 8 * MIB <= written < 9 * MIB
     assert written == pytest.approx(told, abs=MIB // 2)
     log = box.files().log_bytes
     assert log is not None

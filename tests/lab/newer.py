@@ -7,13 +7,15 @@
 PADDOCK_LAB_ENGINE says which: 26 (trixie's, the default) or 28 (sid's). PADDOCK_LAB_STORE=containerd gives it the image
 store that Engine 29 has by default.
 
-The engine lives in namespaces of its own, with that root as its /. The command sees its socket at the place where it
-looks for the host's engine, and needs to know nothing of all this. Fetched once, about 80 MB, into .cache/.
+The engine lives in namespaces of its own, with that root as its /. The command is in its network and sees its socket at
+the place where it looks for the host's engine, and needs to know nothing of all this. Fetched once, about 80 MB, into
+.cache/.
 """
 
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +30,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 RELEASES = {"26": "trixie", "28": "sid"}
 # The options of dockerd for each image store.
 STORES: dict[str, tuple[str, ...]] = {"overlay2": (), "containerd": ("--feature", "containerd-snapshotter=true")}
-PACKAGES = ("docker.io", "iptables", "busybox-static", "e2fsprogs")
+PACKAGES = ("docker.io", "iptables", "busybox-static", "e2fsprogs", "crun")
 IMAGES = ("paddock/test-tiny:1", "paddock/python:1", "paddock/egress:1")
 SOCKET = "/var/run/docker.sock"
 NOT_TO_BE_HAD = 75  # EX_TEMPFAIL
@@ -125,6 +127,8 @@ def newer_engine(
 ) -> Iterator[PrivateEngine]:
     """One that is up, with these options of dockerd, and has these images."""
     folder = Path(tempfile.mkdtemp(prefix="pdk-"))
+    # The engine finds this host's name, as it does outside.
+    (root / "etc/hosts").write_text(f"127.0.0.1\tlocalhost {socket.gethostname()}\n")
     namespaces = Rooted(root)
     engine = PrivateEngine(folder, *options, namespaces=namespaces)
     try:
@@ -155,8 +159,10 @@ def main(words: list[str]) -> int:
         print(f"Docker Engine {version}, image store {store}", flush=True)
         instead = f'mount --bind "{engine.folder}/engine.sock" {SOCKET} && exec "$@"'
         command = [sys.executable, "-m", *words[tiny:]]
+        # In the engine's network, where its bridges, its rules and the published ports are, as on a host of its own.
+        inside = ["nsenter", f"--net=/proc/{engine.namespaces.pid}/ns/net", "unshare", "--mount"]
         environment = {**os.environ, "PADDOCK_TEST_NEWER": version.partition(" ")[0]}
-        return subprocess.call(["unshare", "--mount", "sh", "-c", instead, "newer", *command], env=environment)
+        return subprocess.call([*inside, "sh", "-c", instead, "newer", *command], env=environment)
 
 
 if __name__ == "__main__":

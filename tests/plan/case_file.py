@@ -215,6 +215,7 @@ def snapshot(
     guard_lost: bool = False,
     quota: dict[str, Any] | None = None,
     hibernates: bool = False,
+    runtimes: tuple[str, ...] = (),
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
     for each in containers:
@@ -224,7 +225,14 @@ def snapshot(
         instance_id=INSTANCE,
         sandboxes={box.obj.uid: box for box in boxes},
         observed=Observation(
-            1, blind, now, by_uid, HostFacts(cpus=2), lost, unguarded=unguarded, guard_lost=guard_lost
+            1,
+            blind,
+            now,
+            by_uid,
+            HostFacts(cpus=2, runtimes=runtimes),
+            lost,
+            unguarded=unguarded,
+            guard_lost=guard_lost,
         ),
         instances=instances or {},
         in_flight=in_flight,
@@ -289,6 +297,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         guard_lost=data.get("guard_lost", False),
         quota=data.get("quota"),
         hibernates=data.get("hibernates", False),
+        runtimes=tuple(data.get("runtimes", ())),
         lost=(NOW + data["lost"][0], NOW + data["lost"][1]) if "lost" in data else (0.0, 0.0),
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),

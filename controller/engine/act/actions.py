@@ -14,7 +14,7 @@ from typing import Any
 from controller.engine.act.resize_checks import differences, in_use, remaining_drift, shrinks, too_small
 from controller.engine.docker.agent_runtimes import AgentRuntimes, mount_of
 from controller.engine.docker.bulkhead import hanging_message
-from controller.engine.docker.client import Client
+from controller.engine.docker.client import BAD_REQUEST, Client
 from controller.engine.docker.create_config import create_body, network_files, update_body
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.image_checks import check_image
@@ -97,7 +97,7 @@ class Actor:
     `before_end` is called before a container is killed. `pausing` is held while one is paused. `holding` keeps events
     from inspecting a container that is inspected here anyway. `hibernation` judges the host's swap, read then.
     `restorer` gives a new container its snapshot's files. A container is neither paused nor resumed while
-    `is_capturing` is true of it.
+    `is_capturing` is true of it. `renew_facts` asks the engine about itself again.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class Actor:
         hibernation: Callable[[int], HibernationAbility],
         restorer: Restorer,
         is_capturing: Callable[[str], bool],
+        renew_facts: Callable[[], None],
     ) -> None:
         self._instance_id = instance_id
         self._client = client
@@ -132,7 +133,7 @@ class Actor:
         self._before_kill, self._mounts, self._agents, self._accounts = before_kill, mounts, agents, accounts
         self._pulls, self._registries, self._authorities = pulls, registries, authorities
         self._pausing, self._holding, self._hibernation = pausing, holding, hibernation
-        self._restorer, self._is_capturing = restorer, is_capturing
+        self._restorer, self._is_capturing, self._renew_facts = restorer, is_capturing, renew_facts
         self._do: dict[type, Callable[[Any], Outcome]] = {
             PullImage: self._pull,
             CreateContainer: self._create,
@@ -237,8 +238,17 @@ class Actor:
                 return Transient("ImageMissing", _image_missing(action))
             if fault.status == 409:
                 return self._name_taken(action)
+            if fault.status == BAD_REQUEST and self._is_runtime_gone(action.config.host_runtime):
+                return Waiting(_GONE_RETRY_SECONDS, "RuntimeGone", f"{action.config.name}: {fault.message}")
             raise
         return Ok(self._observer.read(str(answer["Id"])).container.id, notes=checked.notes)
+
+    def _is_runtime_gone(self, host_runtime: str) -> bool:
+        """Tell whether the engine has lost the runtime that was chosen for it; then another one is chosen."""
+        if not host_runtime:
+            return False
+        self._renew_facts()
+        return host_runtime not in self._view.now.facts.runtimes
 
     def _files_in_etc(self, uid: str, files: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the mounts of these files; none where they can't be written."""

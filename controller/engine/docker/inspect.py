@@ -59,6 +59,7 @@ def container_of(data: Mapping[str, Any], *, swap_limit: bool = False) -> tuple[
         working_dir=str(config.get("WorkingDir") or ""),
         home=_home(config.get("Env") or ()),
         stop_signal=stop_signal_of(str(config.get("StopSignal") or "")),
+        runtime=str((data.get("HostConfig") or {}).get("Runtime") or ""),
         layer_path=str(((data.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""),
     )
     return container, configured

@@ -149,7 +149,8 @@ class EventStream:
     """Thread that reads one stream of the engine's events, and reconnects for ever.
 
     Container events are filtered by our label. Network events have no container labels, so they are a separate stream,
-    filtered by known containers; those of images are in it, too. `facts` returns the engine's facts.
+    filtered by known containers; those of images and of the engine's own settings are in it, too. `facts` returns the
+    engine's facts.
     """
 
     def __init__(
@@ -164,12 +165,14 @@ class EventStream:
         pauses_seconds: tuple[float, float],
         facts: Callable[[], HostFacts] | None = None,
         images_changed: Callable[[], None] = lambda: None,
+        engine_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._ask = facts or client.probe
         self._filters = filters
         self._others: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
             "network": self._take_network,
             "image": lambda _event: images_changed(),
+            "daemon": lambda _event: engine_changed(),
         }
         self._client = client
         self._view = view
@@ -297,8 +300,8 @@ def container_events(instance_id: str) -> Mapping[str, list[str]]:
 # An image's name may stand for another image afterwards.
 _IMAGE_EVENTS = ("delete", "import", "load", "pull", "tag", "untag")
 NETWORK_EVENTS: Mapping[str, list[str]] = {
-    "type": ["network", "image"],
-    "event": ["connect", "disconnect", "destroy", *_IMAGE_EVENTS],
+    "type": ["network", "image", "daemon"],
+    "event": ["connect", "disconnect", "destroy", *_IMAGE_EVENTS, "reload"],
 }
 
 

@@ -10,6 +10,7 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import BoundMount
 from controller.kinds.runtime.network import Network
+from controller.kinds.runtime.runtime_choice import RuntimeChoice
 
 
 class State(StrEnum):
@@ -64,6 +65,7 @@ class Container:
     `stop_signal` is its image's, without `SIG` ("": it names none that the engine knows).
     `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
     `frozen_memory` is where the memory of a paused one is; None: it is not paused, or that can't be read.
+    `runtime` is the engine's runtime that it was created for; "" if unknown.
     """
 
     id: str
@@ -104,6 +106,7 @@ class Container:
     working_dir: str = ""
     home: str = ""
     frozen_memory: FrozenMemory | None = None
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,8 @@ class HostFacts:
     `live_restore`: containers outlive the engine. `swap_limit`: the kernel can limit swap. `runtimes` are those that
     can start containers. `disk`: it can enforce a size of writable layers (None: not tried). `gpus` are the devices
     that the operator lists. `agent` is the id of the agent's image; "": it is not on this host. `engine_id` is the
-    engine's own, made when it was installed ("": it tells none).
+    engine's own, made when it was installed ("": it tells none). `runtime_choice` is the runtime of new sandboxes
+    whose spec names none (None: not chosen yet).
     """
 
     engine_version: str = ""
@@ -141,6 +145,7 @@ class HostFacts:
     gpus: tuple[str, ...] = ()
     agent: str = ""
     engine_id: str = ""
+    runtime_choice: RuntimeChoice | None = None
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})

@@ -92,6 +92,9 @@ class ContainerConfig:
     own_id: int = field(default=0, metadata=_ADDED)  # without `user`, for an image that fits any; 0: there is none
     restore_from: str = field(default="", metadata=_ADDED)  # key of the snapshot that it begins from; "": its image
     owned_ids: IdRange | None = field(default=None, metadata=_MUTABLE)  # of one sandbox each: no image's user has one
+    # The host's choice of a runtime for a spec that names none; "": the engine's own. A container keeps the one that it
+    # was created with.
+    host_runtime: str = field(default="", metadata=_MUTABLE)
 
     # Its folders in memory are mounts of this host's, which outlive a stop; else the engine's, which end with it. How a
     # container is made is not hashed: of an existing one its `slots` tell.

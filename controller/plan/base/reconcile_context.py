@@ -47,7 +47,8 @@ class ReconcileContext:
     is the use that this daemon observed (None: none). `short_of` are the resources of which the host is critically
     short. `network` is the state of its networks. `written_bytes` is what its container was last measured to have
     written to disk (0: not measured), `unmeasured` why it can't be measured. `stale_gpus`: the devices of its container
-    are no longer its own. `volumes` are removed with it, the files of `replaced_volumes` replaced by a rollback.
+    are no longer its own. `lost_runtime` is its container's runtime, which the engine no longer has. `volumes` are
+    removed with it, the files of `replaced_volumes` replaced by a rollback.
     `was_unguarded` is `memory.unguarded` as stored, before this pass.
     `above_quota` is the weight or priority that a later quota no longer allows ("": none).
     `models` is the state of the gateway's listener in it (None: not known). `lacks_user_id`: it is to run as an id of
@@ -75,6 +76,7 @@ class ReconcileContext:
     written_bytes: int = 0
     unmeasured: str = ""
     stale_gpus: bool = False
+    lost_runtime: str = ""
     volumes: tuple[str, ...] = ()
     replaced_volumes: tuple[str, ...] = ()
     was_unguarded: bool = False

@@ -161,6 +161,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
     if container.started_at:
         yield "started", _ago(context.now, container.started_at)
     yield "limits", _limits(container.limits) if container.limits else "not known"
+    yield "runtime", container.runtime or "not known"
     if container.state is not State.UNKNOWN:
         whose = "shared with every sandbox that has it" if user_ids.shares(context) else "its own"
         yield "user", f"{user_ids.user_label(container)} ({whose})"
@@ -178,6 +179,8 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
             yield "differs", why
         elif drift.outdated(container, context.rendered) or mounts.waiting(context, container, context.rendered):
             yield "differs", "rendered differently now; takes effect at its next start"
+    if context.lost_runtime:
+        yield "differs", f"the engine has no runtime {context.lost_runtime}; created again at its next start"
     binding = drift.lasting(container)
     if binding:
         yield "differs", f"bound to the {binding} out-of-band; created again at its next start"

@@ -88,8 +88,8 @@ def verdict(context: ReconcileContext) -> Verdict:
     inside = container.inside
     if inside is None or inside.unread:
         return Verdict("Unknown", "NotAttested", inside.unread if inside else "not read yet")
-    if hides_processes(rendered.config.runtime):
-        message = f"the runtime {rendered.config.runtime} hides the sandbox's inside from the host"
+    if hides_processes(runtime := rendered.config.runtime or container.runtime):
+        message = f"the runtime {runtime} hides the sandbox's inside from the host"
         return Verdict("Unknown", "NotAttested", message)
     # A network attached out-of-band is detached in this same pass.
     attached = set(container.networks) == set(networks.names(context, rendered))

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, HostFacts
 from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import MEMORY_MIN_BYTES
@@ -100,8 +100,21 @@ def lasting(container: Container | None) -> str:
     return " and ".join(f"{what} {which}" for what, which in bindings if which)
 
 
-def degraded(container: Container | None) -> Condition | None:
-    """Return the condition of a container that is bound to CPUs or memory nodes; None: it is not."""
+def lost_runtime(container: Container | None, facts: HostFacts) -> str:
+    """Return the runtime of a container that the engine no longer has, and could not start it with; "" if it has it."""
+    if container is None or not facts.runtimes or container.runtime in facts.runtimes:
+        return ""
+    return container.runtime
+
+
+def degraded(container: Container | None, runtime: str = "") -> Condition | None:
+    """Return the condition of a container that lost its `runtime`, or is bound to CPUs or memory; None: neither."""
+    if runtime:
+        message = (
+            f"the engine no longer has the runtime {runtime} that it was created with; register it again, or have it "
+            "created with another: that happens at its next start (`paddock restart`)"
+        )
+        return Condition("Degraded", "True", "RuntimeGone", message)
     bindings = lasting(container)
     if not bindings:
         return None

@@ -12,7 +12,7 @@ from controller.plan.base.memo import KnownRender, Memo, RenderedKey
 from controller.plan.base.network_context import network_context
 from controller.plan.base.reconcile_context import ReconcileContext, replace_if_changed
 from controller.plan.base.renames import with_taken_names
-from controller.plan.sandbox import gpus, user_ids
+from controller.plan.sandbox import drift, gpus, user_ids
 from controller.plan.sandbox import mounts as bound
 from controller.policy import mounts
 from controller.policy.admission import Refusal
@@ -69,6 +69,7 @@ def context_with(
         written_bytes=layer.used_bytes or 0,
         unmeasured=layer.trouble,
         stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
+        lost_runtime=drift.lost_runtime(ranked[0] if ranked else None, snapshot.observed.facts),
         volumes=bound.volumes_to_reclaim(snapshot, sandbox),
         replaced_volumes=bound.replaced(snapshot, sandbox),
         models=snapshot.gateway.sandboxes.get(uid),

@@ -415,7 +415,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         if not deaths.is_ours(end):
             events.append(context.event("Ended", _end_text(memory), warning=True))
             fields.append("exited")
-    lasting = drift.lasting(container) or context.stale_gpus
+    lasting = drift.lasting(container) or context.stale_gpus or context.lost_runtime
     if is_start_blocked(memory.failure, context.obj.generation):
         events.append(context.event("Recreating", _BLOCKED, warning=True))
         why = "its start is blocked by one that the engine's death cut off"

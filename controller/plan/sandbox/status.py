@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.kinds.common.log_tail import Tail
 from controller.kinds.meta import Condition
-from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.observed import State
 from controller.kinds.planning.binding import pending_words
 from controller.kinds.planning.instance_record import Termination
 from controller.plan.base.reasons import CLAIMING, WITHHELD
@@ -163,7 +163,7 @@ def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condit
     yield _outdated(context)
     yield _suspended(context, decision)
     yield Condition("Finished", "True", decision.reason, decision.message) if decision.finished else _NOT_FINISHED
-    yield _degraded(decision, context.container)
+    yield _degraded(context, decision)
 
 
 def _scheduled(decision: Decision) -> Condition:
@@ -268,7 +268,7 @@ def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
     )
 
 
-def _degraded(decision: Decision, container: Container | None) -> Condition:
+def _degraded(context: ReconcileContext, decision: Decision) -> Condition:
     """Return the Degraded condition: the failure that keeps recurring."""
     memory = decision.memory
     if decision.reason == "CrashLoopBackOff":
@@ -277,7 +277,7 @@ def _degraded(decision: Decision, container: Container | None) -> Condition:
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)
-    return drift.degraded(container) or _AS_EXPECTED
+    return drift.degraded(context.container, context.lost_runtime) or _AS_EXPECTED
 
 
 def carried(before: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,13 +40,13 @@ class Row:
     observed: str
 
 
-def report(config: ContainerConfig, inside: InsideState, default_runtime: str = "") -> tuple[Row, ...]:
-    """Return the report; empty if the sandbox could not be read. `default_runtime` is the engine's ("": unknown)."""
-    return () if inside.unread else tuple(Row(*row) for row in _rows(config, inside, default_runtime))
+def report(config: ContainerConfig, inside: InsideState, runtime: str = "") -> tuple[Row, ...]:
+    """Return the report; empty if the sandbox could not be read. `runtime` is the container's ("": unknown)."""
+    return () if inside.unread else tuple(Row(*row) for row in _rows(config, inside, runtime))
 
 
-def _rows(config: ContainerConfig, inside: InsideState, default_runtime: str) -> Iterator[tuple[str, str]]:
-    yield "runtime", config.runtime or default_runtime or "the engine's own"
+def _rows(config: ContainerConfig, inside: InsideState, runtime: str) -> Iterator[tuple[str, str]]:
+    yield "runtime", runtime or config.runtime or "the engine's own"
     yield "user", f"{inside.uid}:{inside.gid}" + _of("groups", inside.groups)
     yield "capabilities held", names_of(inside.capabilities)
     yield "capabilities bounding", names_of(inside.bounding)

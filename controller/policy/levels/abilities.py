@@ -13,7 +13,8 @@ class Abilities:
     """Abilities of the engine and its kernel. `runtimes` are those that it can start containers with.
 
     `disk`: it can enforce a size of writable layers (None: not tried). `agent` is the id of the agent's image; "": it
-    is not on this host. `maps_users`: ids in a container are others on the host (userns-remap).
+    is not on this host. `maps_users`: ids in a container are others on the host (userns-remap). `host_runtime` is the
+    runtime of new sandboxes whose spec names none; "": the engine's default.
     """
 
     apparmor: bool = False
@@ -23,6 +24,7 @@ class Abilities:
     disk: DiskAbility | None = None
     agent: str = ""
     maps_users: bool = False
+    host_runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ def abilities(facts: HostFacts) -> Abilities:
         disk=facts.disk,
         agent=facts.agent,
         maps_users=has_option(facts, "userns"),
+        host_runtime=facts.runtime_choice.runtime if facts.runtime_choice else "",
     )
 
 

@@ -80,7 +80,18 @@ def confined(config: ContainerConfig, template: Template, policy: Policy) -> Con
         *([f"{_SELINUX}level:{label.level}"] if label and label.level else []),
         *([f"{_SELINUX}type:{label.type}"] if label and label.type else []),
     )
-    return replace(config, security_options=options, runtime=template.runtime or config.runtime)
+    return replace(
+        config,
+        security_options=options,
+        runtime=template.runtime or config.runtime,
+        host_runtime=_host_runtime(config, template, policy),
+    )
+
+
+def _host_runtime(config: ContainerConfig, template: Template, policy: Policy) -> str:
+    """Return the host's choice of a runtime; "" where the spec names one, or the engine's own has to give devices."""
+    is_open = template.runtime is None and not config.gpus
+    return policy.host.host_runtime if is_open and policy.host is not None else ""
 
 
 def label_wanted(config: ContainerConfig) -> tuple[str, ...]:

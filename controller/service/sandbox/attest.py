@@ -55,10 +55,10 @@ class Attest:
         now, observed = self._clock.now(), self._engine.observe()
         snapshot = replace(last, now=now, observed=observed)
         context = context_of(snapshot, sandbox, as_seen(self._policy, snapshot))
-        return Attested(obj, now, verdict(context), _report(context, observed.facts.default_runtime))
+        return Attested(obj, now, verdict(context), _report(context))
 
 
-def _report(context: ReconcileContext, default_runtime: str) -> tuple[Row, ...]:
+def _report(context: ReconcileContext) -> tuple[Row, ...]:
     if context.rendered is None or context.container is None or context.container.inside is None:
         return ()
-    return report(context.rendered.config, context.container.inside, default_runtime)
+    return report(context.rendered.config, context.container.inside, context.container.runtime)

@@ -144,7 +144,8 @@ class HostSource:
         status |= {"metricsURL": self._reached.metrics_url} if self._reached.metrics_url else {}
         checked = [engine_reachable(observed), store_writable(trouble)]
         checked.append(network_guard(observed, self._guarded()))
-        checked += [disk_quota_enforceable(observed), hibernation_available(self._hibernation())]
+        checked += [disk_quota_enforceable(observed), default_runtime(observed)]
+        checked.append(hibernation_available(self._hibernation()))
         checked += pressures(self._pressure())
         return {**status, "conditions": _conditions_json(checked)}
 
@@ -255,6 +256,14 @@ def disk_quota_enforceable(observed: Observation) -> Condition:
     return Condition("DiskQuotaEnforceable", status, reason, disk.message)  # type: ignore[arg-type]
 
 
+def default_runtime(observed: Observation) -> Condition:
+    """Return the condition of the runtime of new sandboxes: False if it is not the one that the operator set."""
+    choice = observed.facts.runtime_choice
+    if choice is None:
+        return Condition("DefaultRuntime", "Unknown", "NotLookedYet")
+    return Condition("DefaultRuntime", "False" if choice.fell_back else "True", choice.reason, choice.message)
+
+
 def hibernation_available(ability: HibernationAbility) -> Condition:
     """Return the condition of hibernation: without it idle sandboxes are suspended."""
     if ability == UNKNOWN_ABILITY:
@@ -298,6 +307,7 @@ def _engine(facts: HostFacts) -> dict[str, Any]:
         "cgroupVersion": facts.cgroup_version,
         "cgroupDriver": facts.cgroup_driver,
         "defaultRuntime": facts.default_runtime,
+        **({"sandboxRuntime": choice.runtime or facts.default_runtime} if (choice := facts.runtime_choice) else {}),
         "runtimes": sorted(facts.runtimes),
         "securityOptions": list(facts.security_options),
     }

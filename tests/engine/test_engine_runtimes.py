@@ -1,0 +1,134 @@
+"""crun as the runtime of new sandboxes: chosen after a trial, inside as with runc, and missed once it is gone."""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.engine.docker.client import Client
+from controller.engine.docker.runtime_trial import RuntimeTrials, trial_error
+from controller.kinds.planning.action import SignalContainer, StartContainer
+from controller.kinds.planning.outcome import Waiting
+from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.runtime_choice import RuntimeChoice
+from controller.kinds.sandbox import SandboxSpec
+from controller.policy.attest.attest import differing, facts
+from controller.policy.host.host import fitted
+from controller.policy.levels.levels import Policy
+from controller.policy.sandbox import render
+from controller.ports import NullMeter
+from tests.contract.engine_worlds import TINY, DockerHand, World, docker_world, read_all
+from tests.lab.engine import Namespaces, PrivateEngine
+
+pytestmark = [pytest.mark.docker, pytest.mark.skipif(not shutil.which("crun"), reason="needs crun")]
+UNIFIED = Path("/sys/fs/cgroup/unified")
+
+
+@contextmanager
+def engine_with_crun(*, hybrid: bool = False) -> Iterator[PrivateEngine]:
+    """An engine that has crun, on a host that mixes cgroups v1 and v2 or not."""
+    folder = Path(tempfile.mkdtemp(prefix="pdk-"))
+    namespaces = Namespaces()
+    if UNIFIED.is_dir() and not hybrid:
+        namespaces.run("umount", str(UNIFIED))
+    register(folder, "crun")
+    engine = PrivateEngine(folder, "--config-file", str(folder / "daemon.json"), namespaces=namespaces)
+    try:
+        engine.start()
+        engine.load(TINY)
+        yield engine
+    finally:
+        engine.close()
+        namespaces.close()
+        shutil.rmtree(folder)
+
+
+def register(folder: Path, *names: str) -> None:
+    """Write the engine's settings with these runtimes beside its own."""
+    runtimes = {name: {"path": shutil.which(name)} for name in names}
+    (folder / "daemon.json").write_text(json.dumps({"runtimes": runtimes}))
+
+
+def choice(world: World) -> RuntimeChoice | None:
+    return world.engine.observe().facts.runtime_choice
+
+
+def rendered(world: World, level: str) -> ContainerConfig:
+    """Return the config of a sandbox of that level that names no runtime, for this host."""
+    spec = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
+    assert spec.template is not None
+    policy = fitted(Policy(), world.engine.observe().facts)
+    return render(spec, spec.template, name="box", uid="a", policy=policy).config
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[PrivateEngine]:
+    with engine_with_crun() as private:
+        yield private
+
+
+@pytest.fixture
+def world(engine: PrivateEngine) -> Iterator[World]:
+    hand = DockerHand(engine.base_url)
+    with docker_world(engine.base_url, hand=hand, default_runtime="auto") as made:
+        yield made.settled()
+
+
+@pytest.mark.parametrize("level", ["full-isolation", "production"])
+def test_crun_is_chosen_and_confines_as_runc(world: World, level: str) -> None:
+    assert choice(world) == RuntimeChoice("crun", "TrialPassed", "crun: a sandbox was started with it in a trial")
+    config, uid = rendered(world, level), world.new_uid()
+    assert config.host_runtime == "crun"
+    fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root", "host_runtime")
+    sandbox = world.running(uid, **{name: getattr(config, name) for name in fields})
+    assert (sandbox.runtime, sandbox.limits) == ("crun", world.create(uid).config.limits)
+    assert sandbox.inside is not None
+    assert differing(facts(config, sandbox.inside)) == ""
+    assert read_all(world.streams.exec(sandbox.id, ["echo", "done"]))[0] == b"done\n"
+
+
+def test_a_lost_runtime_is_noticed_and_not_chosen_again(engine: PrivateEngine, world: World) -> None:
+    uid, other_uid = world.new_uid(), world.new_uid()
+    sandbox = world.running(uid, host_runtime="crun")
+    stale = world.create(other_uid, host_runtime="crun")
+    register(engine.folder)
+    try:
+        os.kill(engine.pid, signal.SIGHUP)
+        world.until(lambda: (now := choice(world)) is not None and now.reason == "NotRegistered")
+        assert (world.only(uid).pid, world.only(uid).runtime) == (sandbox.pid, "crun"), "what runs goes on"
+        world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test"))
+        world.until(lambda: world.state(uid) == "exited")
+        failure = world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
+        assert "crun" in getattr(failure, "message", "")
+        outcome = world.engine.act(stale)
+        assert isinstance(outcome, Waiting), outcome
+        assert outcome.reason == "RuntimeGone"
+    finally:
+        register(engine.folder, "crun")
+        os.kill(engine.pid, signal.SIGHUP)
+    world.until(lambda: (now := choice(world)) is not None and now.runtime == "crun")
+
+
+@pytest.mark.skipif(not UNIFIED.is_dir(), reason="needs a host that mixes cgroups v1 and v2")
+def test_a_host_of_mixed_cgroups_keeps_runc() -> None:
+    with engine_with_crun(hybrid=True) as private:
+        client = Client(private.base_url, meter=NullMeter(), timeout_seconds=60)
+        try:
+            error = trial_error(client, "crun")
+            choices = [
+                RuntimeTrials(client, name).with_choice(client.probe()).runtime_choice for name in ("auto", "crun")
+            ]
+        finally:
+            client.close()
+        assert "cgroup" in error, "crun itself refuses"
+        assert private.docker("ps", "-aq") == private.docker("images", "-q", "--filter", "dangling=true") == ""
+    for is_named, chosen in enumerate(choices):
+        assert chosen is not None
+        assert (chosen.runtime, chosen.reason, chosen.fell_back) == ("", "TrialFailed", bool(is_named))
+        assert "this host has controllers of cgroup v1 and of v2" in chosen.message
