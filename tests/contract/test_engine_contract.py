@@ -71,6 +71,7 @@ def test_a_created_container_is_in_the_view_at_once(world: World, uid: str) -> N
     assert seen.image == TINY
     assert seen.image_id.startswith("sha256:")
     assert seen.limits == SMALL
+    assert seen.runtime == world.engine.observe().facts.default_runtime
     assert seen.pid == 0
     assert (seen.created_at > 0, seen.started_at, seen.finished_at) == (True, 0, 0)
 

@@ -91,6 +91,7 @@ from controller.kinds.runtime.mount import (
 )
 from controller.kinds.runtime.network import EnsureNetwork, Network, RemoveNetwork
 from controller.kinds.runtime.probe import ProbeResult, Watch
+from controller.kinds.runtime.runtime_choice import RuntimeChoice
 from controller.kinds.runtime.snapshot import RestoreRoot
 from controller.kinds.volume import HostVolume
 from controller.policy.images import remedy
@@ -117,6 +118,8 @@ FACTS = HostFacts(
     security_options=("name=seccomp,profile=default",),
     swap_limit=True,
     disk=DiskAbility(False, "the engine refuses a size for the writable layer"),
+    runtimes=("runc",),
+    runtime_choice=RuntimeChoice("", "NotRegistered", "runc: the engine has no crun"),
 )
 OnContainer = PauseContainer | UnpauseContainer | HibernateContainer | WakeContainer
 _MEMORY_MIN_BYTES = 6 << 20
@@ -208,6 +211,7 @@ class Box:
             working_dir=(self.config and self.config.working_dir) or "/workspace",  # as Paddock's images have it
             home=dict(self.config.env).get("HOME", "") if self.config else "",
             frozen_memory=self._frozen_memory(),
+            runtime=(self.config and (self.config.runtime or self.config.host_runtime)) or "runc",
         )
         return shown if readable else replace(shown, state=State.UNKNOWN)
 

@@ -153,6 +153,7 @@ def test_the_host_shows_engine_facts_and_conditions(house: LoopHarness) -> None:
         "EngineReachable": "True Answered",
         "StoreWritable": "True Answered",
         "DiskQuotaEnforceable": "False Soft",
+        "DefaultRuntime": "True NotRegistered",
         "NetworkGuard": "True InForce",
         **NOT_READ,
     }
