@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,7 @@ class RunningDaemon:
     environment: dict[str, str]
     process: subprocess.Popen[str] | ForkedPaddock
     log: list[str] = field(default_factory=list)
+    periods: Mapping[str, float] = field(default_factory=dict)  # of its background work, where they are not as built
     elsewhere: "RunningDaemon | None" = None  # the daemon whose host has its sandboxes, if that is another one
     _instance_id: str = ""
 
@@ -138,7 +139,7 @@ class RunningDaemon:
     def start_again(self, **settings: str) -> None:
         """Start it anew once it has ended, with its settings and these."""
         given = {key: value for key, value in self.environment.items() if key.startswith("PADDOCK_")}
-        later = start_daemon(self.folder, **given | settings)
+        later = start_daemon(self.folder, periods=self.periods, **given | settings)
         self.environment |= settings
         self.process, self.log = later.process, later.log
 
@@ -155,9 +156,13 @@ def start_daemon(
     ready: bool = True,
     prefix: Sequence[str] | None = None,
     network_of: int | None = None,
+    periods: Mapping[str, float] | None = None,
     **settings: str,
 ) -> RunningDaemon:
     """Start `paddock serve`; with `ready`, wait until it serves.
+
+    `periods` are other seconds between two runs of its background work, by job id (controller/loop): a test
+    waits for such work, not for its time. They need a forked daemon.
 
     With a `prefix`, be it empty, it is a new interpreter's, by a command that begins so; else it is forked off. It runs
     in the network namespace of the process `network_of`, if one is given.
@@ -180,12 +185,12 @@ def start_daemon(
     }
     process: subprocess.Popen[str] | ForkedPaddock
     if prefix is None and not _TIMED:
-        process = ForkedPaddock(["serve"], environment=environment, cwd=ROOT, network_of=network_of)
+        process = ForkedPaddock(["serve"], environment=environment, cwd=ROOT, network_of=network_of, periods=periods)
     else:
         network = () if network_of is None else ("nsenter", f"--target={network_of}", "--net", "--")
         command = [*network, *(prefix or ()), sys.executable, "-m", "controller", "serve"]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
-    daemon = RunningDaemon(folder, environment, process)
+    daemon = RunningDaemon(folder, environment, process, periods=periods or {})
 
     def drain() -> None:
         assert process.stderr is not None

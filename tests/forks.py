@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
@@ -82,15 +82,24 @@ class ForkedPaddock:
     """`paddock ARGUMENTS` as its own process, which goes on: to be asked and told what a subprocess.Popen is."""
 
     def __init__(
-        self, arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, network_of: int | None = None
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cwd: Path,
+        network_of: int | None = None,
+        periods: Mapping[str, float] | None = None,
     ) -> None:
-        """`network_of`: the process in whose network namespace it runs, if not in ours."""
+        """`network_of`: the process in whose network namespace it runs, if not in ours.
+
+        `periods`: other seconds between two runs of background work, by job id (controller/loop/reconcile_loop.py).
+        """
         self._lock = threading.Lock()  # its exit code can be read only once
         ours, theirs = FORKS.Pipe(duplex=False)
         with theirs:
             self._process = FORKS.Process(
                 target=_lasting_paddock,
-                args=(list(arguments), dict(environment), cwd, theirs, network_of),
+                args=(list(arguments), dict(environment), cwd, theirs, network_of, dict(periods or {})),
                 daemon=True,
             )
             self._process.start()
@@ -119,13 +128,35 @@ class ForkedPaddock:
 
 
 def _lasting_paddock(
-    arguments: list[str], environment: dict[str, str], cwd: Path, stderr: Connection, network_of: int | None
+    arguments: list[str],
+    environment: dict[str, str],
+    cwd: Path,
+    stderr: Connection,
+    network_of: int | None,
+    periods: dict[str, float],
 ) -> None:
+    if periods:
+        _set_periods(periods)
     os.dup2(stderr.fileno(), 2)
     stderr.close()
     if network_of is not None:
         enter_network(network_of)
     _become(arguments, environment, cwd)
+
+
+def _set_periods(periods: dict[str, float]) -> None:
+    """Have this process run background work so often: what a test waits for need not take half a minute."""
+    from controller.loop.schedule import Schedule
+
+    every = Schedule.every
+
+    def every_period(
+        self: Schedule, job_id: str, seconds: float, jitter_seconds: float, mark: Callable[[], None]
+    ) -> None:
+        period = periods.get(job_id, seconds)
+        every(self, job_id, period, jitter_seconds * period / seconds, mark)
+
+    Schedule.every = every_period
 
 
 def _paddock(arguments: list[str], environment: dict[str, str], cwd: Path, files: list[Path]) -> None:

@@ -30,11 +30,12 @@ from schemathesis.specs.openapi.checks import (
 from controller.api.app import create_app
 from tests.conftest import HandClock
 from tests.daemon import wait_for
+from tests.examples import examples
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World, make_world
 
-EXAMPLES, OF_OTHERS = 5, 1  # of each operation; the routes of all kinds are the same code
-SECONDS = 20  # after that, kinds whose routes were not asked yet are left out
+EXAMPLES, OF_OTHERS = examples(6), 1  # of each operation; the routes of all kinds are the same code
+SECONDS = examples(8)  # after that, kinds whose routes were not asked yet are left out
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from controller.cli.complete import FILES, NO_SPACE, candidates
 from controller.cli.main import COMMANDS, cli
 from tests.helpers_api import QUICKSTART, World
 
@@ -44,12 +45,30 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def complete(folder: Path, served: World) -> Complete:
-    """Return bash's completions of the last word."""
+def peopled(served: World) -> World:
+    """Return a daemon with sandboxes to name."""
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: quarry')}")
     served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
+    return served
 
-    def run(*words: str, server: str = f"unix://{served.socket}") -> list[str]:
+
+@pytest.fixture
+def complete(peopled: World, monkeypatch: pytest.MonkeyPatch) -> Complete:
+    """Return what the shells' scripts ask for: completions of the last word, but for the marks of files and spaces."""
+    monkeypatch.setattr("controller.cli.complete._TIMEOUT_SECONDS", 60)
+
+    def words(*arguments: str, server: str = f"unix://{peopled.socket}") -> list[str]:
+        lines = candidates(cli, list(arguments), server)
+        return [line for line in lines if line not in (FILES, NO_SPACE)]
+
+    return words
+
+
+@pytest.fixture
+def in_bash(folder: Path, peopled: World) -> Complete:
+    """Return bash's completions of the last word."""
+
+    def run(*words: str, server: str = f"unix://{peopled.socket}") -> list[str]:
         path = f"{folder / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-c", BASH, "bash", "paddock", *words],
@@ -65,13 +84,20 @@ def complete(folder: Path, served: World) -> Complete:
     return run
 
 
+def test_bash_completes(in_bash: Complete, folder: Path) -> None:
+    (folder / "spec.yaml").touch()
+    assert in_bash("de") == ["describe", "delete"]
+    assert in_bash("apply", "--dry-run", "=", "cl") == ["client"]
+    assert in_bash("describe", "sb", "q") == ["quarry", "quickstart"]
+    assert in_bash("label", "sb/quarry", "sandboxe") == ["sandboxes/"]
+    assert in_bash("apply", "-f", "spe") == ["spec.yaml"]
+
+
 def test_commands_and_options(complete: Complete) -> None:
     assert complete("") == list(COMMANDS)
-    assert complete("de") == ["describe", "delete"]
     assert complete("set", "r") == ["resources", "run-state"]
     assert "--dry-run" in complete("apply", "--d")
     assert complete("apply", "--dry-run", "s") == ["server"]
-    assert complete("apply", "--dry-run", "=", "cl") == ["client"]
 
 
 def test_kinds_and_object_names(complete: Complete) -> None:
@@ -102,19 +128,17 @@ def test_names_are_those_of_the_commands_kind(complete: Complete, served: World)
         assert complete(*words, "") == [], words
 
 
-def test_files_fields_and_shells(complete: Complete, folder: Path) -> None:
-    (folder / "spec.yaml").touch()
-    assert complete("apply", "-f", "spe") == ["spec.yaml"]
+def test_fields_and_shells(complete: Complete) -> None:
     assert complete("explain", "sandbox.spec.temp") == ["sandbox.spec.template", "sandbox.spec.templateRef"]
     assert complete("completion", "f") == ["fish"]
 
 
-def test_without_a_daemon_it_is_silent(complete: Complete) -> None:
+def test_without_a_daemon_it_is_silent(in_bash: Complete) -> None:
     nowhere = "unix:///nowhere.sock"
-    assert complete("describe", "sb", "q", server=nowhere) == []
-    assert complete("describe", "", server=nowhere) == []
-    assert complete("desc", server=nowhere) == ["describe"]
-    assert complete("describe", "sb", "q", server="nonsense") == []
+    assert in_bash("describe", "sb", "q", server=nowhere) == []
+    assert in_bash("describe", "", server=nowhere) == []
+    assert in_bash("desc", server=nowhere) == ["describe"]
+    assert in_bash("describe", "sb", "q", server="nonsense") == []
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")

@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from controller.kinds.observed.doctor import Finding, Severity
 from tests.cli.conftest import Run
+from tests.forks import run_paddock
 from tests.helpers_api import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,14 +21,8 @@ def doctor(folder: Path, engine: str, *words: str) -> subprocess.CompletedProces
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "controller", "doctor", *words],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **environment}
+    return run_paddock(["doctor", *words], environment=environment, cwd=ROOT, stdin=None, seconds=110)
 
 
 def test_without_an_engine_exit_code_is_1(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ metadata: {name: busy}
 spec:
   template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]}
   resources: {limits: {memory: 64Mi}}
-  lifecycle: {shutdownGracePeriodSeconds: 1, idleTimeoutSeconds: %d}
+  lifecycle: {shutdownGracePeriodSeconds: 0, idleTimeoutSeconds: %d}
 """
 WRITES = "while [ ! -e /tmp/stop ]; do echo a line; sleep 0.02; done; echo done > /tmp/done; exit 5"
 
@@ -68,13 +68,13 @@ def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> None:
     with running(tmp_path) as daemon:
-        container = ready(daemon, idle_seconds=10)
+        container = ready(daemon, idle_seconds=5)
         with box_of(daemon) as box:
             ends = box.detach(["sh", "-c", WRITES], timeout_seconds=0).id
             killed = box.detach(["sleep", "31415"], timeout_seconds=0).id
-            late = box.detach(["sleep", "27182"], timeout_seconds=5).id
+            late = box.detach(["sleep", "27182"], timeout_seconds=3).id
             wait_for("its words", lambda: b"a line" in box.exec_log(ends))
-            attached = box.start(["sleep", "16180"], timeout_seconds=8)
+            attached = box.start(["sleep", "16180"], timeout_seconds=4)
             attached.wait_begun()
         getattr(daemon.works_at, end)()
         assert "sleep 31415" in processes(container)

@@ -30,13 +30,13 @@ spec:
   resources:
     limits: {cpu: 200m, memory: 64Mi, pids: 16, disk: 16Mi}
     disk: {enforcement: %(enforcement)s}
-  lifecycle: {shutdownGracePeriodSeconds: 1}
+  lifecycle: {shutdownGracePeriodSeconds: 0}
 """
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    with running(tmp_path, PADDOCK_PROFILE_GRANTS=GRANTS) as made:
+    with running(tmp_path, periods={"layers": 1}, PADDOCK_PROFILE_GRANTS=GRANTS) as made:
         made.paddock("apply", "-f", "-", stdin=PROFILE)
         yield made
 

@@ -14,7 +14,7 @@ kind: Sandbox
 metadata: {name: %s}
 spec:
   template: {image: "paddock/test-tiny:1", command: %s}
-  lifecycle: {shutdownGracePeriodSeconds: 1, %s}
+  lifecycle: {shutdownGracePeriodSeconds: 0, %s}
 """
 SLEEPS = '["sleep", "1000000"]'
 
@@ -41,7 +41,7 @@ def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaem
     done = daemon.paddock("exec", "dozing", "--", "echo", "hello")
     assert done.stdout == "hello\n"
     # Longer than its timeout, and not stopped under it.
-    assert daemon.paddock("exec", "dozing", "--", "sh", "-c", "sleep 5; echo done").stdout == "done\n"
+    assert daemon.paddock("exec", "dozing", "--", "sh", "-c", "sleep 3; echo done").stdout == "done\n"
     wait_for("it dozes off again", lambda: state(daemon, "dozing") == "exited")
     assert daemon.get("dozing")["status"]["restartCount"] == 0
 
@@ -58,7 +58,7 @@ def test_a_busy_sandbox_is_not_suspended(daemon: RunningDaemon) -> None:
 
 
 def test_a_deadline_ends_it_and_its_time_to_live_removes_it(daemon: RunningDaemon) -> None:
-    daemon.apply(BOX % ("brief", SLEEPS, "activeDeadlineSeconds: 2, ttlSecondsAfterFinished: 3"))
+    daemon.apply(BOX % ("brief", SLEEPS, "activeDeadlineSeconds: 2, ttlSecondsAfterFinished: 1"))
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/brief")
     daemon.paddock("wait", "--for=delete", "--timeout=60s", "sandbox/brief")
     assert state(daemon, "brief") == ""

@@ -37,7 +37,7 @@ spec:
   resources: {limits: {memory: 128Mi}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
-LIFETIME_SECONDS = 8
+LIFETIME_SECONDS = 5
 
 
 def read(daemon: RunningDaemon, word: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_a_claimed_sandbox_has_its_whole_lifetime(tmp_path: Path) -> None:
         daemon.apply(POOL.replace("warmReplicas: 2", "warmReplicas: 1"))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
         filled_at = time.monotonic()
-        wait_for("its member is some seconds old", lambda: time.monotonic() > filled_at + 4)
+        wait_for("its member is some seconds old", lambda: time.monotonic() > filled_at + 2)
         daemon.apply(CLAIM.replace("lifecycle: {", f"lifecycle: {{activeDeadlineSeconds: {LIFETIME_SECONDS}, "))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/a")
         box = read(daemon, "sandbox/a")

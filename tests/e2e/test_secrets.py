@@ -21,6 +21,7 @@ spec:
     image: paddock/python:1
     command: ["sleep", "100000"]
     secrets: [{name: token, mountPath: /run/secrets/token}]
+  lifecycle: {shutdownGracePeriodSeconds: 0}
 """
 
 
@@ -79,8 +80,10 @@ def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> N
     assert found_in(daemon) == []
 
     # Without its secret nothing is started.
+    daemon.paddock("set", "run-state", "sandbox/keeper", "Suspended")
+    daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/keeper")
     token.unlink()
-    docker("kill", box(daemon))
+    daemon.paddock("set", "run-state", "sandbox/keeper", "Running")
     wait_for("it is told", lambda: daemon.condition("keeper", "Ready").get("reason") == "SecretMissing")
     assert box(daemon) == ""
     refused = daemon.paddock("exec", "--secret", "TOKEN=token", "keeper", "--", "true", check=False)

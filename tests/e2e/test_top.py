@@ -23,7 +23,7 @@ spec:
 
 
 def test_top_shows_the_load_and_a_limit_that_is_near_becomes_an_event(tmp_path: Path) -> None:
-    with running(tmp_path, PADDOCK_RESYNC_SECONDS="1") as daemon:
+    with running(tmp_path, periods={"health": 1}, PADDOCK_RESYNC_SECONDS="1") as daemon:
         daemon.apply(BOX % HELD)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
 

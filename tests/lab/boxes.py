@@ -89,6 +89,6 @@ def spec(name: str) -> str:
         "production" if name == "local" else name,
         template,
         resources={"limits": limits},
-        lifecycle={"keepRunning": True},
+        lifecycle={"keepRunning": True, "shutdownGracePeriodSeconds": 0},
         **({"network": network[name]} if name in network else {}),
     )

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -63,9 +64,13 @@ def frozen(private: PrivateEngine, *containers: str) -> Iterator[None]:
 @contextmanager
 def _killed(private: PrivateEngine, *containers: str) -> Iterator[None]:
     """Kill them out of band, until the engine answers for none of them."""
+
+    def wait_until_hanging(container: str) -> None:
+        wait_for(f"{container[:12]} hangs", lambda: not answers(private, container))
+
     with _killing(private, *containers):
-        for container in containers:
-            wait_for(f"{container[:12]} hangs", lambda container=container: not answers(private, container))
+        with ThreadPoolExecutor(len(containers)) as pool:
+            list(pool.map(wait_until_hanging, containers))
         yield
 
 

@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.lab.engine import Namespaces, PrivateEngine
 
 GUARD = ROOT / "deploy" / "paddock-guard.nft"
 HOST_SIDE, INET_SIDE = "203.0.113.2", "203.0.113.1"
+OWN_RESOLVER = "127.0.0.1"
 _SERVED = (inet.DNS, inet.GIT, inet.OTHER, inet.PACKAGES, inet.METADATA, inet.LAN10, inet.LAN192)
 _TOOLS = ("nsenter", "unshare", "ip", "nft", "dockerd", "iptables", "openssl")
 
@@ -49,14 +51,51 @@ class Lab:
     inet: Namespaces
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     marks: Iterator[int] = field(default_factory=lambda: itertools.count(20_000))
+    # Entries of each log since `begin()`, and the length of the file that they were read from.
+    entries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
 
     @property
     def host(self) -> Namespaces:
         return self.engine.namespaces
 
     def log(self, which: str = "internet") -> list[dict[str, Any]]:
+        """Return what it got to see since the last `begin()`."""
         file = self.folder / f"{which}.log"
-        return [json.loads(line) for line in file.read_text().splitlines() if line] if file.exists() else []
+        entries = self.entries.setdefault(which, [])
+        if file.exists():
+            with file.open("rb") as stream:
+                stream.seek(self.offsets.get(which, 0))
+                lines, newline, _ = stream.read().rpartition(b"\n")  # a line may be half written
+            self.offsets[which] = self.offsets.get(which, 0) + len(lines + newline)
+            entries += [json.loads(line) for line in lines.splitlines() if line]
+        return entries
+
+    def begin(self) -> None:
+        """Make it as new for the next module: guarded, without containers and networks, its logs empty."""
+        self.remove_containers()
+        networks = self.docker("network", "ls", "-q", "--filter", "type=custom").split()
+        if networks:
+            self.docker("network", "rm", *networks)
+        self.set_resolver(OWN_RESOLVER)
+        self.guard()
+        for which in ("internet", "host"):
+            self.log(which).clear()
+
+    def remove_containers(self) -> None:
+        """Remove every container of its engine, some at a time."""
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda id_: self.docker("rm", "-f", id_, check=False), self.docker("ps", "-aq").split()))
+
+    def set_resolver(self, address: str) -> None:
+        """Have the host's resolv.conf name this one."""
+        (self.folder / "resolv.conf").write_text(f"nameserver {address}\n")
+
+    def load(self, *images: str) -> None:
+        """Give the engine those of these images that it does not have."""
+        missing = [image for image in images if not self.docker("images", "-q", image)]
+        if missing:
+            self.engine.load(*missing)
 
     def mark(self) -> int:
         """Return the length of the Internet's log after all traffic so far; later entries are `since` it."""
@@ -83,9 +122,10 @@ class Lab:
     def docker(self, *arguments: str, check: bool = True) -> str:
         return self.engine.docker(*arguments, check=check)
 
-    def daemon(self, folder: Path, **settings: str) -> RunningDaemon:
-        """`paddock serve` in the engine's network namespace, as on any host."""
-        return start_daemon(folder, network_of=self.host.pid, PADDOCK_DOCKER_HOST=self.engine.base_url, **settings)
+    def daemon(self, folder: Path, periods: Mapping[str, float] | None = None, **settings: str) -> RunningDaemon:
+        """`paddock serve` in the engine's network namespace, as on any host; `periods` as of start_daemon."""
+        address = self.engine.base_url
+        return start_daemon(folder, network_of=self.host.pid, periods=periods, PADDOCK_DOCKER_HOST=address, **settings)
 
     def daemon_with_resolver(self, folder: Path) -> RunningDaemon:
         """The same with the lab's resolv.conf in place of this host's, in a mount namespace of its own."""
@@ -114,21 +154,22 @@ class Lab:
 
 
 @contextmanager
-def lab(*images: str, resolver: str = "127.0.0.1") -> Iterator[Lab]:
-    """A lab that is up, guarded, and has these images; gone with all of it at the end. Its host asks the resolver."""
+def lab(*images: str) -> Iterator[Lab]:
+    """A lab that is up, guarded, and has these images; gone with all of it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="pdl-"))
     host, world = Namespaces(), Namespaces()
     made = Lab(folder, PrivateEngine(folder, namespaces=host), world)
     try:
         _wire(host, world)
         _certificate(folder)
-        (folder / "resolv.conf").write_text(f"nameserver {resolver}\n")
+        made.set_resolver(OWN_RESOLVER)
         host.run("mount", "--bind", str(folder / "resolv.conf"), "/etc/resolv.conf")
         made.serve(world, "internet")
         made.serve(host, "host")
         made.guard()
         made.engine.start()
-        made.engine.load(*images)
+        if images:
+            made.engine.load(*images)
         yield made
     finally:
         made.close()

@@ -9,7 +9,7 @@
     ["garble", proxy, host, port]       the same, for bytes that are no TLS
     ["stay", proxy, host]               open a tunnel, say so on a line of its own, then: cut, once it is
 
-Standard library only.
+An argument is the longest time for an answer of a proxy, in seconds (15). Standard library only.
 """
 
 import json
@@ -21,8 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-SECONDS = 3.0
-_ANSWER_SECONDS = 15.0  # for what is to come: on a loaded machine, too
+SECONDS = 2.0  # a first packet that is lost is sent again after one
+# For what is to come: on a loaded machine, too.
+_ANSWER_SECONDS = float(sys.argv[1]) if __name__ == "__main__" and sys.argv[1:] else 15.0
 _PORT = 3128
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.contract.store_worlds import World, make_world
+from tests.examples import examples
 from tests.loop.harness import Crash, Moment
 from tests.loop.lives import LIVES, CrashingHouse, Step
 
-# `make test` tries every step; plain pytest, which is for seconds at a desk, a few.
-_STRIDE = 1 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
+# Of the steps of a life: all in the profile deep, every third in `make test`, every seventh in plain pytest.
+_STRIDE = 1 if examples(100) > 100 else 3 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
 # So many steps each daemon lives where they die one after the other: enough to get on by, fewer than a life has.
 _APART = 11
 

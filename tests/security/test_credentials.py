@@ -13,7 +13,7 @@ from controller.kinds.common.labels import container_name, egress_name
 from tests.daemon import ROOT, RunningDaemon, wait_for
 from tests.lab import inet
 from tests.lab.core import core_has, core_limits
-from tests.lab.internet import Lab, impossible, lab
+from tests.lab.internet import Lab, impossible
 from tests.mounts import unmount_below
 
 pytestmark = [
@@ -22,20 +22,21 @@ pytestmark = [
     pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
 ]
 KEY, OTHER_KEY = 'canary-7f3b"\\%c1', "canary-91d0e2"
-# Status of each request through the proxy, as Python's own client asks; `certificate` is who signed what it was shown.
+# Status of each request through the proxy, as Python's own client asks, and who signed what it was shown.
 CLIENT = """
 import base64, http.client, json, os, socket, ssl, sys
 from urllib.parse import urlsplit
 proxy = urlsplit(os.environ["HTTPS_PROXY"])
+seconds = float(sys.argv[2])
 
 def ask(method, url, headers={}, inside=None):
     url = urlsplit(url)
     if url.scheme == "https":
-        link = http.client.HTTPSConnection(proxy.hostname, proxy.port, timeout=60)
+        link = http.client.HTTPSConnection(proxy.hostname, proxy.port, timeout=seconds)
         link.set_tunnel(url.hostname, 443)
         target = inside or url.path
     else:
-        link = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=60)
+        link = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=seconds)
         target = url.geturl()
     try:
         link.request(method, target, headers=headers, body=b"x" * 70000 if method == "POST" else None)
@@ -50,26 +51,20 @@ print(json.dumps([ask(*each) for each in json.loads(sys.argv[1])]))
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/python:1", "paddock/agent:1") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
+    place.load("paddock/python:1")
     settings = {
         "PADDOCK_RESYNC_SECONDS": "2",
         "PADDOCK_SECRETS_DIR": str(place.folder / "secrets"),
         "PADDOCK_LOG_LEVEL": "debug",
         "SSL_CERT_FILE": str(place.folder / "cert.pem"),  # the authorities that this host trusts
     }
-    made = place.daemon(place.folder / "state", **settings)
+    made = place.daemon(place.folder / "credentials", **settings)
     for host, key in (("git.example.org", KEY), ("other.example.org", OTHER_KEY), ("wild.example.net", KEY)):
         made.paddock("secret", "set", "token", "--for", host, stdin=key)
     yield made
     made.stop()
-    for each in place.docker("ps", "-q").split():
-        place.docker("rm", "-f", each)
+    place.remove_containers()
     unmount_below(Path("/run/paddock/mounts") / made.instance_id())
 
 
@@ -91,20 +86,25 @@ def credential(host: str, **more: Any) -> dict[str, Any]:
     return {"host": host, "secretRef": {"name": "token"}, **more}
 
 
-def asks(daemon: RunningDaemon, name: str, *requests: list[Any]) -> list[Any]:
-    done = daemon.paddock("exec", name, "--", "python3", "-c", CLIENT, json.dumps(requests), seconds=120)
-    found: list[Any] = json.loads(done.stdout)
-    return found
+def asks(daemon: RunningDaemon, name: str, *requests: list[Any], seconds: float = 60) -> list[Any]:
+    """Send requests one after the other; each waits for its answer for `seconds` at most."""
+    program = ("python3", "-c", CLIENT, json.dumps(requests), str(seconds))
+    answers: list[Any] = json.loads(daemon.paddock("exec", name, "--", *program, seconds=120).stdout)
+    return answers
+
+
+def until_proxied(daemon: RunningDaemon, name: str) -> None:
+    """Wait until its proxy answers. A packet to one that has no network yet is lost: it is soon sent again."""
+    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", f"sandbox/{name}")
+    request = ["GET", "https://packages.example.org/"]
+    wait_for("its proxy answers", lambda: asks(daemon, name, request, seconds=3)[0][0] == 404, 60)
 
 
 @pytest.fixture(scope="module")
 def box(daemon: RunningDaemon) -> str:
     apply(daemon, "agent", credential("git.example.org"), credential("other.example.org", header="X-Token"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/agent")
-    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/agent")
-    wait_for(
-        "its proxy answers", lambda: asks(daemon, "agent", ["GET", "https://packages.example.org/"])[0][0] == 404, 60
-    )
+    until_proxied(daemon, "agent")
     return "agent"
 
 
@@ -158,10 +158,7 @@ def test_no_tunnel_begins_inside_a_decrypted_connection(place: Lab, daemon: Runn
 
 def test_an_upstream_with_a_wrong_certificate_gets_nothing(place: Lab, daemon: RunningDaemon) -> None:
     apply(daemon, "wrong", credential("wild.example.net"))
-    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/wrong")
-    wait_for(
-        "its proxy answers", lambda: asks(daemon, "wrong", ["GET", "https://packages.example.org/"])[0][0] == 404, 60
-    )
+    until_proxied(daemon, "wrong")
     since = place.mark()
     [[status, _, _]] = asks(daemon, "wrong", ["GET", "https://wild.example.net/a"])
     assert status == 503
@@ -171,10 +168,7 @@ def test_an_upstream_with_a_wrong_certificate_gets_nothing(place: Lab, daemon: R
 
 def test_pip_trusts_the_proxy(place: Lab, daemon: RunningDaemon) -> None:
     apply(daemon, "pip", credential("git.example.org", scheme="Basic", user="me"))
-    daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/pip")
-    wait_for(
-        "its proxy answers", lambda: asks(daemon, "pip", ["GET", "https://packages.example.org/"])[0][0] == 404, 60
-    )
+    until_proxied(daemon, "pip")
     since = place.mark()
     command = (
         "python3",
@@ -253,7 +247,7 @@ def test_a_changed_secret_is_used_and_a_deleted_one_ends_it(place: Lab, daemon: 
     def sent(expected: str) -> bool:
         """True once a request carried that; none may carry another one that was replaced."""
         since = place.mark()
-        [[status, _, _]] = asks(daemon, "rotated", ["GET", "https://other.example.org/rotated"])
+        [[status, _, _]] = asks(daemon, "rotated", ["GET", "https://other.example.org/rotated"], seconds=3)
         keys = [key for _, key, _ in asked(place, since)]
         return (status, keys) == (200, [f"Bearer {expected}"])
 
@@ -273,7 +267,8 @@ def test_a_changed_secret_is_used_and_a_deleted_one_ends_it(place: Lab, daemon: 
     wait_for("it says why", lambda: network().get("reason") == "SecretMissing", 60)
     assert "paddock secret set rotating --for other.example.org" in network()["message"]
     since = place.mark()
-    answers = asks(daemon, "rotated", *(["GET", f"https://{each}.example.org/gone"] for each in ("other", "packages")))
+    requests = [["GET", f"https://{host}.example.org/gone"] for host in ("other", "packages")]
+    answers = asks(daemon, "rotated", *requests, seconds=3)
     assert [status for status, _, _ in answers if isinstance(status, int)] == []
     assert asked(place, since) == []
     daemon.paddock(*set_it, stdin="third-c4")

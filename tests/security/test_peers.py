@@ -10,7 +10,7 @@ import pytest
 from controller.kinds.common.labels import peers_name
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet
-from tests.lab.internet import Lab, impossible, lab
+from tests.lab.internet import Lab, impossible
 from tests.security.test_sealed import CLOSED, Box, direct, names
 
 pytestmark = [
@@ -59,7 +59,11 @@ def ready(place: Lab, daemon: RunningDaemon, name: str, *, peers: bool, namespac
         "securityLevel": "development",
         "resources": {"limits": {"memory": "128Mi", "cpu": "250m"}},
     }
-    spec = {"template": template, "network": {"peers": "Allowed" if peers else "Blocked"}}
+    spec = {
+        "template": template,
+        "network": {"peers": "Allowed" if peers else "Blocked"},
+        "lifecycle": {"shutdownGracePeriodSeconds": 0},
+    }
     metadata = {"name": name, "namespace": namespace}
     daemon.apply(json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": metadata, "spec": spec}))
     for condition in ("Ready", "NetworkReady"):
@@ -70,14 +74,8 @@ def ready(place: Lab, daemon: RunningDaemon, name: str, *, peers: bool, namespac
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/test-tiny:1") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon(place.folder / "state", PADDOCK_RESYNC_SECONDS="2", PADDOCK_ORPHAN_GRACE_SECONDS="5")
+    made = place.daemon(place.folder / "peers", PADDOCK_RESYNC_SECONDS="2", PADDOCK_ORPHAN_GRACE_SECONDS="5")
     yield made
     made.stop()
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet
-from tests.lab.internet import Lab, impossible, lab
+from tests.lab.internet import Lab, impossible
 from tests.security.test_sealed import Box, ready
 
 pytestmark = [
@@ -18,14 +18,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/test-tiny:1", resolver=inet.LAN10) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon_with_resolver(place.folder / "state")
+    place.set_resolver(inet.LAN10)
+    made = place.daemon_with_resolver(place.folder / "resolvers")
     yield made
     made.stop()
 

@@ -16,7 +16,7 @@ from controller.kinds.common.labels import container_name, egress_name
 from controller.policy.network.addresses import SPECIAL_RANGES
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet, probe
-from tests.lab.internet import HOST_SIDE, Lab, impossible, lab
+from tests.lab.internet import HOST_SIDE, Lab, impossible
 
 pytestmark = [
     pytest.mark.docker,
@@ -61,16 +61,18 @@ class Box:
         pid = self.inspect(self.container)["State"]["Pid"]
         return ["nsenter", f"--target={pid}", "--net", sys.executable, probe.__file__]
 
-    def tries(self, *attempts: list[Any]) -> list[str]:
-        """Return the outcome of each attempt."""
-        done = subprocess.run(self.command(), input=json.dumps(attempts), capture_output=True, text=True, timeout=60)
+    def tries(self, *attempts: list[Any], seconds: float = 15) -> list[str]:
+        """Return the outcome of each attempt; `seconds` for each answer of a proxy."""
+        command = [*self.command(), str(seconds)]
+        done = subprocess.run(command, input=json.dumps(attempts), capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         found: list[str] = json.loads(done.stdout.splitlines()[-1])
         return found
 
     def until_proxied(self) -> None:
-        """Wait until its proxy listens."""
-        wait_for("the proxy answers", lambda: self.tries(["get", self.proxy, "http://git.example.org/"]) == ["200"], 60)
+        """Wait until its proxy listens. A packet to one that is away is lost: it is soon sent again."""
+        request = ["get", self.proxy, "http://git.example.org/"]
+        wait_for("the proxy answers", lambda: self.tries(request, seconds=3) == ["200"], 60)
 
 
 def spec(name: str, hosts: list[str]) -> str:
@@ -82,19 +84,14 @@ def spec(name: str, hosts: list[str]) -> str:
             "resources": {"limits": {"memory": "256Mi", "cpu": "250m"}},
         },
         "network": {"allowedHosts": hosts},
+        "lifecycle": {"shutdownGracePeriodSeconds": 0},
     }
     return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name}, "spec": body})
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/test-tiny:1") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon(place.folder / "state", PADDOCK_RESYNC_SECONDS="2")
+    made = place.daemon(place.folder / "sealed", {"egress": 2}, PADDOCK_RESYNC_SECONDS="2")
     yield made
     made.stop()
 
