@@ -3,6 +3,7 @@
 Every setting has a default that works; `paddock serve --config FILE` replaces the default file.
 """
 
+import ipaddress
 import os
 import re
 import tomllib
@@ -202,6 +203,14 @@ class Settings(BaseSettings):
     )
     preview_key_file: Path | None = Field(
         default=None, description="PEM private key of preview_cert_file, readable by the daemon alone; default: none"
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        default=(),
+        max_length=100,
+        description=(
+            "addresses or networks (10.0.0.0/24) of the proxies in front of previews, whose X-Forwarded-For tells a "
+            "client's address, and whose X-Forwarded-Proto: http leads to https; default: none"
+        ),
     )
     e2b_templates: dict[str, str] = Field(
         default={"base": "paddock/python:1", "code-interpreter-v1": "paddock/python:1"},
@@ -605,6 +614,17 @@ class Settings(BaseSettings):
             parse_address(value, least_port=0)
         return value
 
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in value:
+            try:
+                ipaddress.ip_network(entry)
+            except ValueError as error:
+                message = f"{entry}: is no address or network ({error}); write 10.0.0.1 or 10.0.0.0/24"
+                raise ValueError(message) from None
+        return value
+
     @field_validator("npm_registry", "pypi_index")
     @classmethod
     def _reachable(cls, value: str) -> str:
@@ -703,6 +723,10 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources in order of precedence: the environment, then the file (the init arguments)."""
         return env_settings, init_settings
+
+    def trusted_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """Return `trusted_proxies` as networks."""
+        return tuple(map(ipaddress.ip_network, self.trusted_proxies))
 
     @property
     def is_host(self) -> bool:

@@ -7,11 +7,15 @@ import structlog
 from starlette.types import ASGIApp
 
 from controller.api.preview.app import PreviewAddress, PreviewApp
+from controller.api.preview.protocol import PreviewProtocol, note_server_name
+from controller.api.preview.proxies import Proxies
 from controller.api.preview.routes import AddressHolder, PreviewLinks
+from controller.api.preview.traffic import Traffic
 from controller.api.server.first_request import FirstRequestServer
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
 from controller.app.errors import CannotStart
+from controller.app.identify import HostUsers, make_identify
 from controller.kinds.common.address import parse_address
 from controller.service.errors import ServiceUnavailable
 from controller.service.front.previews import Previews
@@ -45,6 +49,8 @@ class PreviewListener:
                 key=settings.preview_key_file,
                 stall_seconds=_STALL_SECONDS,
                 share=_SHARE,
+                protocol=PreviewProtocol,
+                sni_callback=note_server_name,
             )
             try:
                 server.start()
@@ -63,8 +69,15 @@ class PreviewListener:
             self._server.stop()
 
     def _application(self) -> ASGIApp:
-        services = self._services
-        return PreviewApp(self._previews, services.forward, services.sandbox_streams, self._holder.get())
+        services, core = self._services, self._core
+        return PreviewApp(
+            self._previews,
+            services.forward,
+            services.sandbox_streams,
+            self._holder.get(),
+            proxies=Proxies(core.settings.trusted_networks()),
+            traffic=Traffic(core.meter),
+        )
 
 
 def make_previews(core: Core, services: Services, store: SqlStore) -> PreviewLinks | None:
@@ -79,6 +92,8 @@ def make_previews(core: Core, services: Services, store: SqlStore) -> PreviewLin
         recorder=services.recorder,
         clock=core.clock,
         folder=settings.state_dir / "previews",
+        grants_of=HostUsers(make_identify(core, store)).caller,
+        meter=core.meter,
     )
     holder = AddressHolder()
     listener = PreviewListener(core, services, previews, holder)

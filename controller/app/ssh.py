@@ -1,15 +1,11 @@
 """The SSH front: its supervisor, over the services."""
 
-import os
-import pwd
-
-from controller.api.server.peer_credentials import HOST_NAMES
 from controller.api.server.server import SocketTaken
 from controller.api.server.tcp import bound, resolve
 from controller.app.core import Core
 from controller.app.errors import CannotStart
+from controller.app.identify import HostUsers, make_identify
 from controller.kinds.common.address import parse_address
-from controller.service.access.authenticate import Identify
 from controller.service.errors import ServiceUnavailable
 from controller.service.front.ssh import NoSsh, SshFront
 from controller.service.services import Services
@@ -53,16 +49,7 @@ def make_ssh(core: Core, services: Services, store: SqlStore) -> SshFront:
 
 
 def _gate(core: Core, services: Services, store: SqlStore, keys: Keys) -> Gate:
-    settings = core.settings
-    identify = Identify(
-        tokens=store.tokens,
-        clock=core.clock,
-        names=HOST_NAMES,
-        owners=frozenset((0, os.geteuid())),
-        group=lambda: HOST_NAMES.gid(settings.socket_group) if settings.socket_group else os.getegid(),
-        group_role=settings.socket_group_role,
-        grants=settings.access,
-    )
+    identify = make_identify(core, store)
     return Gate(
         keys=keys,
         identify=identify,
@@ -72,14 +59,6 @@ def _gate(core: Core, services: Services, store: SqlStore, keys: Keys) -> Gate:
         objects=services.objects,
         recorder=services.recorder,
         clock=core.clock,
-        group_of=_group_of,
+        user_of_host=HostUsers(identify).caller,
         failures=Failures(),
     )
-
-
-def _group_of(uid: int) -> int | None:
-    """Return the primary group of a user of this host."""
-    try:
-        return pwd.getpwuid(uid).pw_gid
-    except (KeyError, OverflowError):
-        return None

@@ -18,7 +18,7 @@ from controller.kinds.access.access import AccessRequest
 from controller.kinds.registry import Registry
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.ports import ExecStream, StreamError
+from controller.ports import ExecStream, Meter, NullMeter, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder
@@ -137,8 +137,8 @@ class Connection:
 class Opener:
     """Opens what the process asks for; each request runs on a thread of its own."""
 
-    def __init__(self, work: SandboxWork) -> None:
-        self._work = work
+    def __init__(self, work: SandboxWork, meter: Meter | None = None) -> None:
+        self._work, self._meter = work, meter or NullMeter()
 
     def open(self, connection: Connection, number: int, message: Mapping[str, Any], answer: Answer) -> None:
         """Begin to open a channel. `answer` is called with a message (empty: it is open) and its descriptors."""
@@ -147,11 +147,17 @@ class Opener:
             if not is_full:
                 channel = connection.channels[number] = Channel()
                 connection.threads += 1
+        what = message["what"]
+        run = {"command": self._command, "files": self._files, "port": self._port}[what]
         if is_full:
+            self._meter.count("paddock_ssh_refusals_total", what=what)
             answer({"message": f"{MOST_CHANNELS} channels of this connection are open; close some"}, ())
             return
-        what = str(message["what"])
-        run = {"command": self._command, "files": self._files, "port": self._port}[what]
+        self._meter.count("paddock_ssh_channels_total", what=what)
+
+        def refuse(reason: str) -> None:
+            self._meter.count("paddock_ssh_refusals_total", what=what)
+            answer({"message": reason}, ())
 
         def work() -> None:
             try:
@@ -162,10 +168,10 @@ class Opener:
                         for ask, why in refusals:
                             self._work.recorder.record_refusal(ask, why)
             except (errors.ServiceError, StreamError, OSError) as error:
-                answer({"message": refusal_text(error)}, ())
+                refuse(refusal_text(error))
             except Exception:
                 _log.exception("ssh channel failed")
-                answer({"message": "internal error of Paddock; see the daemon's log"}, ())
+                refuse("internal error of Paddock; see the daemon's log")
             finally:
                 with connection.lock:
                     connection.threads -= 1

@@ -8,6 +8,8 @@ import threading
 
 from controller.processes.channel import Channel, ChannelClosed, Message
 
+_COUNT_SECONDS = 5.0
+
 
 class Refused(Exception):
     """The daemon's refusal; the message is for the user."""
@@ -21,6 +23,7 @@ class DaemonSide:
         self._answers: dict[int, asyncio.Future[list[int]]] = {}
         self._number = 0
         self._outgoing: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._bytes_in = self._bytes_out = 0
         threading.Thread(target=self._send_all, name="to the daemon", daemon=True).start()
 
     def send(self, message: Message) -> None:
@@ -57,6 +60,17 @@ class DaemonSide:
         """Report that a channel is not used any more."""
         self.send({"type": "closed", "connection": connection, "number": number})
 
+    def count(self, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """Count bytes from and to clients; the daemon hears of them a moment later."""
+        if not self._bytes_in and not self._bytes_out:
+            self._loop.call_later(_COUNT_SECONDS, self._send_counts)
+        self._bytes_in += bytes_in
+        self._bytes_out += bytes_out
+
+    def _send_counts(self) -> None:
+        self.send({"type": "bytes", "in": self._bytes_in, "out": self._bytes_out})
+        self._bytes_in = self._bytes_out = 0
+
     def answered(self, message: Message, descriptors: list[int]) -> None:
         """Take an answer of the daemon's."""
         waiting = self._answers.get(message["number"])
@@ -80,6 +94,10 @@ class Opened:
     def __init__(self, daemon: DaemonSide, connection: int, number: int, descriptors: list[int]) -> None:
         self._daemon, self._connection, self._number = daemon, connection, number
         self.descriptors = descriptors
+
+    def count(self, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """Count bytes from and to the client."""
+        self._daemon.count(bytes_in=bytes_in, bytes_out=bytes_out)
 
     def control(self, type_: str, **details: object) -> None:
         """Send a terminal's size, or a signal."""

@@ -15,7 +15,7 @@ from controller.ports import Clock, Tokens
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder
-from controller.service.access.authenticate import Identify, Peer
+from controller.service.access.authenticate import Identify
 from controller.service.access.token_expiry import TokenExpirations
 from controller.service.front.ssh import SshLogin
 from controller.service.objects.objects import Objects
@@ -24,13 +24,12 @@ from controller.ssh.keys import Keys
 _WINDOW_SECONDS, _MOST_FAILURES = 60.0, 20  # of one address
 _OFFER = 1 / 15  # of a failure: an offered key that nobody has
 _MOST_LETTERS = 200
-_NO_GROUP = (1 << 32) - 1
 _REFUSED = "the key or token is not known, or may not use this sandbox"
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Judges logins. `group_of` returns the primary group of a user of this host."""
+    """Judges logins. `user_of_host` returns a user of this host with the grants of now. Raises Forbidden."""
 
     keys: Keys
     identify: Identify
@@ -40,7 +39,7 @@ class Gate:
     objects: Objects
     recorder: Recorder
     clock: Clock
-    group_of: Callable[[int], int | None]
+    user_of_host: Callable[[int], Caller]
     failures: "Failures"
 
     def login(self, message: Mapping[str, Any]) -> tuple[SshLogin, str]:
@@ -97,9 +96,7 @@ class Gate:
         if key is None:
             raise errors.Unauthorized("the key is not known")
         if key.uid is not None:
-            group = self.group_of(key.uid)
-            peer = Peer(0, key.uid, _NO_GROUP if group is None else group, None)
-            return replace(self.identify.peer(peer), source=source), key.fingerprint
+            return replace(self.user_of_host(key.uid), source=source), key.fingerprint
         with errors.translate_store_errors():
             token = self.tokens.by_id(key.token_id)
         if token is None or token.state(self.clock.now()) != "active":

@@ -60,9 +60,14 @@ class Relay:
         self._is_at_end = self._is_paused = False
         self._opened: Opened | None = None
 
-    async def attach(self, opened: Opened, take: Callable[[bytes], None], on_end: Callable[[bool], None]) -> None:
+    async def attach(self, opened: Opened, pass_on: Callable[[bytes], None], on_end: Callable[[bool], None]) -> None:
         """Take over the descriptors of an opened channel: a socket, or a pipe to write and one to read."""
         loop, self._opened = asyncio.get_running_loop(), opened
+
+        def take(data: bytes) -> None:
+            opened.count(bytes_out=len(data))
+            pass_on(data)
+
         if len(opened.descriptors) == 1:
             sock = socket.socket(fileno=opened.descriptors[0])
             sock.setblocking(False)
@@ -77,7 +82,7 @@ class Relay:
         if self._is_paused:
             self._reader.pause_reading()
         for data in self._early:
-            self._writer.write(data)
+            self.write(data)
         self._early.clear()
         if self._is_at_end:
             self.end_of_input()
@@ -88,6 +93,8 @@ class Relay:
             self._early.append(data)
             self._pause_client(len(self._early) > 16)
         elif not self._writer.is_closing():
+            if self._opened is not None:
+                self._opened.count(bytes_in=len(data))
             self._writer.write(data)
 
     def end_of_input(self) -> None:

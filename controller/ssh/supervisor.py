@@ -25,6 +25,7 @@ MODULE, NAME = "controller.ssh.process", "ssh front"
 _READY_SECONDS, _RETRY_SECONDS = 15.0, 5.0
 _MOST_LOGINS = 32  # at once
 _LOOK_SECONDS = 2.0
+_MOST_BYTES = 1 << 40  # in one report of the process, which is trusted with nothing
 _SIGNALS = frozenset(
     ("ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT", "SEGV", "TERM", "USR1", "USR2")
 )
@@ -49,7 +50,7 @@ class Supervisor:
     """service.front.ssh.SshFront. Nothing runs before the first connection; `close` ends all."""
 
     def __init__(self, parts: SshParts) -> None:
-        self._parts, self._opener = parts, Opener(parts.work)
+        self._parts, self._opener = parts, Opener(parts.work, parts.meter)
         self._lock = threading.Condition()
         self._child: Child | None = None
         self._ready = self._stopping = self._looks = False
@@ -98,6 +99,7 @@ class Supervisor:
             self._number += 1
             number = self._number
             self._connections[number] = Connection(login, over)
+            self._show_connections()
         try:
             child.send({"type": "serve", "connection": number}, [descriptor])
         except ChannelClosed:
@@ -180,9 +182,13 @@ class Supervisor:
         for number in list(self._connections):
             self._drop_connection(number)
 
+    def _show_connections(self) -> None:
+        self._parts.meter.gauge("paddock_ssh_open_connections", len(self._connections))
+
     def _drop_connection(self, number: int) -> None:
         connection = self._connections.pop(number, None)
         if connection is not None:
+            self._show_connections()
             connection.close()
 
     def _take(self, child: Child, message: Message) -> None:
@@ -200,6 +206,11 @@ class Supervisor:
                 busy = {"type": "answer", "number": int(message["number"]), "message": "too many logins at once"}
                 with suppress(ChannelClosed):
                     child.send(busy)
+            return
+        if type_ == "bytes":
+            for direction in ("in", "out"):
+                count = min(max(0, int(message[direction])), _MOST_BYTES)
+                self._parts.meter.count("paddock_ssh_bytes_total", count, direction=direction)
             return
         connection = self._connections.get(int(message["connection"]))
         if connection is None:  # it has ended meanwhile
@@ -236,6 +247,7 @@ class Supervisor:
                 self._follow(connection, login, fingerprint)
         except errors.ServiceError as error:
             answer["message"] = str(error)
+            self._parts.meter.count("paddock_ssh_refusals_total", what="login")
         finally:
             self._logins.release()
         with suppress(ChannelClosed):
@@ -244,6 +256,7 @@ class Supervisor:
     def _follow(self, number: int, login: SshLogin, fingerprint: str) -> None:
         """Note a connection of the port. It ends with its caller's token, also with one that has ended just now."""
         connection = self._connections[number] = Connection(login, lambda: None, fingerprint=fingerprint)
+        self._show_connections()
         leave = connection.over = self._parts.gate.follow(login, lambda: self._end(number))
         if number not in self._connections:
             leave()

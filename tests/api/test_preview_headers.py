@@ -15,7 +15,7 @@ def _head(*headers: tuple[bytes, bytes]) -> dict[bytes, list[bytes]]:
 
 
 def _answer(*headers: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    return list(PreviewRequest("GET", 80, "", b"/", (), "https", _ORIGIN).answered(headers))
+    return list(PreviewRequest("GET", 80, "", b"/", (), "https", _ORIGIN).answer_headers(headers))
 
 
 def test_the_program_takes_it_for_localhost() -> None:

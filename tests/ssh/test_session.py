@@ -36,7 +36,16 @@ class ClientChannel:
 
 
 class Daemon:
+    """The daemon, which hears of bytes and ends."""
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = 0
+
     def closed(self, connection: int, number: int) -> None: ...
+
+    def count(self, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
 
 
 @pytest.mark.parametrize("program_first", [True, False])
@@ -61,6 +70,7 @@ def test_channel_closes_at_the_second_end(program_first: bool) -> None:
                 port.eof_received()
             call = await channel.calls.get()
         port.connection_lost(None)
+        assert (daemon.bytes_in, daemon.bytes_out) == (len(b"hello"), len(b"answer"))
         return channel.data, call
 
     assert asyncio.run(scenario()) == (b"answer", "close")

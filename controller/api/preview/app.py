@@ -10,19 +10,21 @@ import time
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
-import structlog
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from controller.api.preview.headers import PreviewRequest, cookies_of
 from controller.api.preview.pages import page
+from controller.api.preview.protocol import SERVER_NAME, SWITCH, PreviewProtocol
+from controller.api.preview.proxies import Proxies
+from controller.api.preview.traffic import Traffic
 from controller.api.server.peer_credentials import LINK
-from controller.api.streams.proxy import ProxiedResponse, relay_websocket
+from controller.api.streams.proxy import ProxiedResponse
 from controller.kinds.runtime.preview import (
     COOKIE,
+    FRAME_COOKIE,
     HEADER,
     MARK,
     PARAMETER,
@@ -35,6 +37,7 @@ from controller.kinds.runtime.preview import (
     target_of,
 )
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.ports import NullMeter
 from controller.service.errors import Conflict, NotFound, ServiceError, Unauthorized
 from controller.service.front.previews import Previews
 from controller.service.sandbox.port_forward import Forwarded, PortForward
@@ -45,7 +48,9 @@ _WAKE_SECONDS, _WAKE_PAUSE_SECONDS = 20.0, 0.25
 _CHECK_SECONDS = 2.0  # how late an open stream notices that its link has ended
 _MARK_SECONDS = 400 * 86_400  # browsers keep no cookie longer
 _SIBLINGS = ("same-site", "cross-site")
-_log = structlog.get_logger("paddock.api")
+_PAGES, _FRAMES = ("document", "empty"), ("iframe", "frame", "embed", "object")  # Sec-Fetch-Dest
+_COOKIES: tuple[tuple[str, Purpose], ...] = ((COOKIE, "cookie"), (FRAME_COOKIE, "frame"))
+_REFUSALS = (400, 401, 403, 404, 421)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,65 +90,92 @@ class PreviewApp:
     """ASGI application over the links and the ports of this host's sandboxes."""
 
     def __init__(
-        self, previews: Previews, forward: PortForward, streams: SandboxStreams, address: PreviewAddress
+        self,
+        previews: Previews,
+        forward: PortForward,
+        streams: SandboxStreams,
+        address: PreviewAddress,
+        proxies: Proxies | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self._previews, self._forward, self._streams, self._address = previews, forward, streams, address
+        self._proxies, self.traffic = proxies or Proxies(), traffic or Traffic(NullMeter())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] != "http":
             return
         try:
             answer: ASGIApp = await self._answer(scope)
         except PreviewRefused as error:
-            answer = page(error.code, error.title, str(error), for_people=_is_for_people(scope))
+            answer = page(error.code, error.title, str(error), for_people=is_for_people(scope))
+            self.traffic.count_request("refused" if error.code in _REFUSALS else "unavailable")
         except ServiceError as error:
-            answer = page(error.code, "No preview", str(error), for_people=_is_for_people(scope))
-        if scope["type"] == "websocket" and isinstance(answer, Response):
-            await WebSocket(scope, receive, send).send_denial_response(answer)
-        else:
-            await answer(scope, receive, send)
+            answer = page(error.code, "No preview", str(error), for_people=is_for_people(scope))
+            self.traffic.count_request("refused" if error.code in _REFUSALS else "unavailable")
+        await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope) -> ASGIApp:
         """Return what answers this request. Raises PreviewRefused; ServiceError."""
         headers = Headers(scope=scope)
-        label = self._label(headers)
+        label = self._label(scope, headers)
+        client = self._proxies.client(scope)
+        if client.scheme == "http" and self._address.scheme == "https":
+            return self._to_https(scope, label)
         if PARAMETER in _query(scope):
-            return await self._exchanged(scope, headers, label)
+            answer = await self._exchanged(scope, headers, label, client.address)
+            self.traffic.count_request("passed")
+            return answer
         allowed = await self._allowed(scope, headers, label)
         link = scope.get("state", {}).get(LINK)
         if link is not None:
             link.pause_seconds = _STALL_SECONDS
         opened = await self._opened(allowed.target)
-        self._previews.record_use(allowed.target, allowed.token)
+        self._previews.record_use(allowed.target, allowed.token, client.address)
+        self.traffic.count_request("passed")
         return _Relay(self, allowed, opened, self._request(scope, allowed.target))
 
-    def _label(self, headers: Headers) -> str:
-        """Return the label of the host name. Raises PreviewRefused for another host."""
+    def _to_https(self, scope: Scope, label: str) -> Response:
+        """Lead from plain HTTP at a proxy to https. Raises PreviewRefused for what has a body."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise PreviewRefused(403, "Not here", "this address is served over https alone")
+        path = _path_and_query(scope).decode("latin-1")
+        return RedirectResponse(f"https://{label}.{self._address.domain}{path}", 308)
+
+    def _label(self, scope: Scope, headers: Headers) -> str:
+        """Return the label of the host name. Raises PreviewRefused for another one, or if TLS was asked for another."""
         hosts = headers.getlist("host")
-        label, _, domain = (hosts[0] if len(hosts) == 1 else "").lower().partition(".")
+        host = (hosts[0] if len(hosts) == 1 else "").lower()
+        label, _, domain = host.partition(".")
         if domain.removesuffix(".") != self._address.domain or not is_label(label):
             text = "this address belongs to no preview; make a link by `paddock open NAME PORT`"
             raise PreviewRefused(421, "Misdirected", text)
+        server_name = scope.get("state", {}).get(SERVER_NAME, "").lower()
+        if server_name and server_name != host.partition(":")[0].removesuffix("."):
+            text = "the connection was made for another host name; open the address again"
+            raise PreviewRefused(421, "Misdirected", text)
         return label
 
-    async def _exchanged(self, scope: Scope, headers: Headers, label: str) -> Response:
-        """Exchange a link for a cookie, and lead to the address without it."""
+    async def _exchanged(self, scope: Scope, headers: Headers, label: str, source: str) -> Response:
+        """Exchange a link for a cookie, and lead to the address without it. A frame has a cookie of its own."""
         (text, *_), query = _split_query(scope)
-        is_navigation = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        if not is_navigation or headers.get("sec-fetch-dest", "document") not in ("document", "empty"):
+        is_navigation = SWITCH not in scope.get("state", {}) and scope["method"] in ("GET", "HEAD")
+        dest = headers.get("sec-fetch-dest", "document")
+        if not is_navigation or dest not in (*_PAGES, *_FRAMES):
             raise PreviewRefused(403, "Not here", "a link is opened in a browser; programs send it in a header")
         token = _token(text)
         target = _target(label, token)
         uid = await run_in_threadpool(self._previews.check, "link", token, target)
-        cookie = await run_in_threadpool(self._previews.cookie, token, target, uid)
+        name, purpose = _COOKIES[dest in _FRAMES]
+        cookie = await run_in_threadpool(self._previews.cookie, purpose, token, target, uid)
         mark = await run_in_threadpool(self._previews.mark, uid)
-        self._previews.record_use(target, token)
+        self._previews.record_use(target, token, source)
         path = scope["raw_path"].decode("latin-1") or "/"
         answer = RedirectResponse("/" + path.lstrip("/") + (f"?{query}" if query else ""), 303)
         seconds_left = max(1, token.expires - int(time.time()))
-        for name, value, seconds in ((COOKIE, cookie, seconds_left), (MARK, mark, _MARK_SECONDS)):
-            attributes = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax"
-            answer.headers.append("set-cookie", f"{name}={value}; {attributes}")
+        site = "SameSite=None; Partitioned" if dest in _FRAMES else "SameSite=Lax"
+        for cookie_name, value, seconds in ((name, cookie, seconds_left), (MARK, mark, _MARK_SECONDS)):
+            attributes = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; {site}"
+            answer.headers.append("set-cookie", f"{cookie_name}={value}; {attributes}")
         answer.headers["referrer-policy"] = "no-referrer"
         answer.headers["cache-control"] = "no-store"
         if cookies_of(scope["headers"], MARK) != [mark]:  # this browser may have data of an earlier sandbox of the name
@@ -152,32 +184,46 @@ class PreviewApp:
 
     async def _allowed(self, scope: Scope, headers: Headers, label: str) -> Pass:
         """Return the right of a request. Raises PreviewRefused; Unauthorized."""
-        if given := headers.getlist(HEADER):
-            token = _token(given[0] if len(given) == 1 else "")
-            target = _target(label, token)
-            return Pass(target, token, "link", await run_in_threadpool(self._previews.check, "link", token, target))
-        cookies = cookies_of(scope["headers"])
-        if not cookies:
+        if texts := headers.getlist(HEADER):
+            return await self._pass("link", texts, label)
+        pairs = [(purpose, texts) for name, purpose in _COOKIES if (texts := cookies_of(scope["headers"], name))]
+        if not pairs:
             raise Unauthorized(
                 f"open the link that you were given, or send its token in the header {HEADER}; whoever may use the"
                 " sandbox makes one by `paddock open NAME PORT`"
             )
-        self._refuse_siblings(scope, headers)
-        token = _token(cookies[0] if len(cookies) == 1 else "")
-        target = _target(label, token)
-        return Pass(target, token, "cookie", await run_in_threadpool(self._previews.check, "cookie", token, target))
+        is_framed_by_another = self._refuse_siblings(scope, headers)
+        if is_framed_by_another:
+            pairs = [(purpose, texts) for purpose, texts in pairs if purpose == "frame"]
+            if not pairs:
+                text = "another page shows this address in a frame; a frame needs a link of its own"
+                raise PreviewRefused(403, "Not in this frame", text)
+        for purpose, texts in pairs[:-1]:
+            with contextlib.suppress(Unauthorized):
+                return await self._pass(purpose, texts, label)
+        return await self._pass(*pairs[-1], label)
 
-    def _refuse_siblings(self, scope: Scope, headers: Headers) -> None:
-        """Refuse what another page has a browser send with our cookie. Raises PreviewRefused."""
-        method = scope.get("method", "GET")
-        navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate" and scope["type"] == "http"
-        own = f"{self._address.scheme}://{headers['host'].lower().rstrip('.')}"
+    async def _pass(self, purpose: Purpose, texts: list[str], label: str) -> Pass:
+        """Return the right that one token gives. Raises Unauthorized, also for several."""
+        token = _token(texts[0] if len(texts) == 1 else "")
+        target = _target(label, token)
+        return Pass(target, token, purpose, await run_in_threadpool(self._previews.check, purpose, token, target))
+
+    def _refuse_siblings(self, scope: Scope, headers: Headers) -> bool:
+        """Refuse what another page has a browser send with our cookie. Raises PreviewRefused.
+
+        Return True for a page that is shown in a frame of another one.
+        """
+        method, upgrades = scope["method"], SWITCH in scope.get("state", {})
+        navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate" and not upgrades
+        own_origin = f"{self._address.scheme}://{headers['host'].lower().rstrip('.')}"
         origin = headers.get("origin")
-        is_foreign = origin is not None and origin != own
-        from_sibling = headers.get("sec-fetch-site") in _SIBLINGS and not navigates
-        if from_sibling or (is_foreign and (scope["type"] == "websocket" or method not in ("GET", "HEAD"))):
+        is_foreign = origin is not None and origin != own_origin
+        from_sibling = headers.get("sec-fetch-site") in _SIBLINGS
+        if (from_sibling and not navigates) or (is_foreign and (upgrades or method not in ("GET", "HEAD"))):
             text = "another page asked for this; a preview answers its own pages, and links that people follow"
             raise PreviewRefused(403, "Not from there", text)
+        return from_sibling and headers.get("sec-fetch-dest") in _FRAMES
 
     async def _opened(self, target: PreviewTarget) -> Forwarded:
         """Connect to the port. After a wake its program may still be starting. Raises PreviewRefused; ServiceError."""
@@ -200,11 +246,17 @@ class PreviewApp:
             raise PreviewRefused(502, "Nothing answers here", text) from error
 
     def _request(self, scope: Scope, target: PreviewTarget) -> PreviewRequest:
-        query = scope.get("query_string", b"")
-        path = scope["raw_path"] + (b"?" + query if query else b"")
-        origin = f"{self._address.scheme}://{self._address.host(target)}"
-        method = scope.get("method", "GET")
-        return PreviewRequest(method, target.port, "", path, scope["headers"], self._address.scheme, origin)
+        scheme = self._address.scheme
+        return PreviewRequest(
+            scope["method"],
+            target.port,
+            "",
+            _path_and_query(scope),
+            scope["headers"],
+            scheme,
+            origin=f"{scheme}://{self._address.host(target)}",
+            upgrades=SWITCH in scope.get("state", {}),
+        )
 
     async def until_over(self, allowed: Pass) -> None:
         """Wait until the right of a request has ended."""
@@ -215,17 +267,20 @@ class PreviewApp:
 
 
 class _Relay:
-    """A request or a WebSocket that is passed on. It ends with the link."""
+    """A request that is passed on, maybe to become a WebSocket. It ends with the link."""
 
     def __init__(self, app: PreviewApp, allowed: Pass, opened: Forwarded, request: PreviewRequest) -> None:
         self._app, self._allowed, self._opened, self._request = app, allowed, opened, request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         over, started = asyncio.create_task(self._app.until_over(self._allowed)), False
+        switch: PreviewProtocol | None = scope.get("state", {}).get(SWITCH)
+        traffic = self._app.traffic
 
         async def watched(message: Message) -> None:
             nonlocal started
             started = True
+            traffic.count_bytes(bytes_out=len(message.get("body", b"")))
             await send(message)
 
         async def next_message() -> Message:
@@ -234,27 +289,30 @@ class _Relay:
                 try:
                     await asyncio.wait({incoming, over}, return_when=asyncio.FIRST_COMPLETED)
                     if incoming.done():
-                        return incoming.result()
+                        message: Message = incoming.result()
+                        traffic.count_bytes(bytes_in=len(message.get("body", b"")))
+                        return message
                 finally:
                     incoming.cancel()
-            is_http = scope["type"] == "http"
-            return {"type": "http.disconnect"} if is_http else {"type": "websocket.disconnect", "code": 1008}
+            return {"type": "http.disconnect"}
 
         try:
-            if scope["type"] == "websocket":
-                await relay_websocket(WebSocket(scope, next_message, watched), self._request, self._opened)
-            else:
-                await ProxiedResponse(self._request, self._opened)(scope, next_message, watched)
-                if over.done() and not started:
-                    answer = page(401, "No preview", "the link has ended", for_people=_is_for_people(scope))
-                    await answer(scope, receive, send)
+            with traffic.open():
+                await ProxiedResponse(self._request, self._opened, switch)(scope, next_message, watched)
+            is_switched = switch is not None and switch.is_switched
+            if over.done() and not started and not is_switched:
+                answer = page(401, "No preview", "the link has ended", for_people=is_for_people(scope))
+                await answer(scope, receive, send)
         finally:
+            if switch is not None:
+                traffic.count_bytes(bytes_in=switch.bytes_in, bytes_out=switch.bytes_out)
             over.cancel()
             await asyncio.gather(over, return_exceptions=True)
 
 
-def _is_for_people(scope: Scope) -> bool:
-    return scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
+def is_for_people(scope: Scope) -> bool:
+    """Return True if a browser shows the answer to somebody."""
+    return SWITCH not in scope.get("state", {}) and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def _token(text: str) -> PreviewToken:
@@ -270,6 +328,12 @@ def _target(label: str, token: PreviewToken) -> PreviewTarget:
     if target is None or label_of(target) != label:
         raise Unauthorized("the link is of another address")
     return target
+
+
+def _path_and_query(scope: Scope) -> bytes:
+    path: bytes = scope["raw_path"]
+    query: bytes = scope.get("query_string", b"")
+    return path + (b"?" + query if query else b"")
 
 
 def _query(scope: Scope) -> dict[str, str]:

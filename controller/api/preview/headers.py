@@ -3,13 +3,13 @@
 import re
 from dataclasses import dataclass
 
-from controller.api.streams.proxy import HOP, Headers, ProgramRequest, end_to_end_headers
-from controller.kinds.runtime.preview import COOKIE, HEADER, MARK
+from controller.api.streams.proxy import HOP, UPGRADE, Headers, ProgramRequest, end_to_end_headers
+from controller.kinds.runtime.preview import COOKIE, FRAME_COOKIE, HEADER, MARK
 
 _NEVER_IN = HOP | {b"host", b"expect", b"forwarded", HEADER.encode()}
 _NEVER_OUT = HOP | {b"alt-svc", b"nel", b"public-key-pins", b"report-to", b"strict-transport-security"}
 _DOMAIN_OF_COOKIE = re.compile(rb";\s*domain\s*=", re.IGNORECASE)
-_COOKIES = (COOKIE.encode(), MARK.encode())
+_COOKIES = (COOKIE.encode(), FRAME_COOKIE.encode(), MARK.encode())
 _LOCAL = rb"https?://(?:localhost|127\.0\.0\.1|\[::1\]):%d(?=[/?#]|\Z)"
 _ADDED = ((b"origin-agent-cluster", b"?1"), (b"x-robots-tag", b"noindex"))
 _CORP = b"cross-origin-resource-policy"
@@ -19,10 +19,12 @@ _CORP = b"cross-origin-resource-policy"
 class PreviewRequest(ProgramRequest):
     """A browser's request for a preview. To the program it is one for http://localhost:PORT; `origin` is the preview's.
 
-    Another page's Origin stays, so that the program can refuse it. Authorization is the program's own.
+    Another page's Origin stays, so that the program can refuse it. Authorization is the program's own. `upgrades`: it
+    asks for a WebSocket.
     """
 
     origin: str = ""
+    upgrades: bool = False
 
     def head(self) -> Headers:
         """Return the headers for the program."""
@@ -48,9 +50,10 @@ class PreviewRequest(ProgramRequest):
             (b"x-forwarded-host", host),
             (b"x-forwarded-proto", self.scheme.encode()),
             *([(b"transfer-encoding", b"chunked")] if chunked else ()),
+            *(UPGRADE if self.upgrades else ()),
         ]
 
-    def answered(self, headers: Headers) -> Headers:
+    def answer_headers(self, headers: Headers) -> Headers:
         """Return the headers of the program's answer for the browser."""
         passed: list[tuple[bytes, bytes]] = []
         has_policy = False

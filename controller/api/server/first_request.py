@@ -13,6 +13,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from controller.api.server.connection_limiter import ConnectionLimiter
+from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.request_deadline import SHARE
 from controller.api.server.server import Serving, SocketTaken, uvicorn_config
 from controller.api.server.tcp import bound, checked_key, resolve, shown_host
@@ -36,6 +37,8 @@ class FirstRequestServer:
         stall_seconds: float = STALL_SECONDS,
         share: float = SHARE,
         is_needed: Callable[[], bool] = lambda: False,
+        protocol: Callable[..., PeerProtocol] = PeerProtocol,
+        sni_callback: Callable[[Any, str | None, ssl.SSLContext], None] | None = None,
     ) -> None:
         """`setting` names the address in messages. Without a certificate it must be of the loopback.
 
@@ -44,6 +47,7 @@ class FirstRequestServer:
         self._make, self._address, self._setting = make, address, setting
         self._cert, self._key = cert, key
         self._stall_seconds, self._share, self._is_needed = stall_seconds, share, is_needed
+        self._protocol, self._sni_callback = protocol, sni_callback
         self._wake: socket.socket | None = None
         self._waking: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -102,8 +106,17 @@ class FirstRequestServer:
     def _serve(self, listening: socket.socket) -> None:
         options: dict[str, Any] = {"ssl_certfile": self._cert, "ssl_keyfile": self._key} if self._cert else {}
         stall, share = self._stall_seconds, self._share
-        config = uvicorn_config(self._make(), grace_seconds=_GRACE_SECONDS, stall_seconds=stall, share=share, **options)
+        config = uvicorn_config(
+            self._make(),
+            grace_seconds=_GRACE_SECONDS,
+            stall_seconds=stall,
+            share=share,
+            protocol=self._protocol,
+            **options,
+        )
         config.load()
+        if config.ssl is not None and self._sni_callback is not None:
+            config.ssl.sni_callback = self._sni_callback
         serving = Serving(config, grace_seconds=_GRACE_SECONDS)
         serving.start(ConnectionLimiter(listening, share))
         self._serving = serving

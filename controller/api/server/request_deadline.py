@@ -43,10 +43,12 @@ _TOO_MANY_CONNECTIONS = _status(
 class RequestDeadlineProtocol(H11Protocol):
     """uvicorn's protocol with deadlines, and limits on connections, both answered as a Status.
 
-    One `holder` may have `share` of all connections. A holder of None is not limited.
+    One `holder` may have `share` of all connections. A holder of None is not limited. Without `has_body_limit` a
+    body may take any time, as long as it goes on.
     """
 
     holder: object = None
+    has_body_limit = True
     share = SHARE
     _timer: asyncio.TimerHandle | None = None
     _body_until = 0.0
@@ -83,10 +85,11 @@ class RequestDeadlineProtocol(H11Protocol):
         elif self.cycle is None or self.cycle.response_complete:
             if self._timer is None:
                 self._set_deadline(HEAD_SECONDS)
-        elif self.cycle.more_body and not STREAMED.fullmatch(self.scope["path"]):
+        elif self.cycle.more_body and not (self.has_body_limit and STREAMED.fullmatch(self.scope["path"])):
             if self.cycle is not before:
                 self._body_until = time.monotonic() + BODY_SECONDS
-            self._set_deadline(min(STALL_SECONDS, self._body_until - time.monotonic()))
+            seconds_left = self._body_until - time.monotonic() if self.has_body_limit else STALL_SECONDS
+            self._set_deadline(min(STALL_SECONDS, seconds_left))
         else:
             self._set_deadline(None)
 

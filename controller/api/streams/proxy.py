@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import h11
@@ -59,6 +59,8 @@ _CONFINED = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+UPGRADE = ((b"connection", b"Upgrade"), (b"upgrade", b"websocket"))
+_SWITCHING = 101
 _PATH_OF_COOKIE = re.compile(rb";\s*path\s*=\s*([^;]*)", re.IGNORECASE)
 _DOMAIN_OF_COOKIE = re.compile(rb";\s*domain\s*=[^;]*", re.IGNORECASE)
 _NO_CLOSE_CODES = (1005, 1006, 1015)  # they say that none was sent
@@ -68,6 +70,26 @@ _log = structlog.get_logger("paddock.api")
 
 class Gone(Exception):
     """The client has disconnected."""
+
+
+class Switch(Protocol):
+    """A client's connection that can be answered 101, and then carries bytes as they are."""
+
+    def switch(self, headers: Headers) -> None:
+        """Answer 101 with these headers."""
+        ...
+
+    async def receive(self) -> bytes:
+        """Return what the client has sent; b"" once it is gone."""
+        ...
+
+    async def send(self, data: bytes) -> None:
+        """Send to the client, once it has taken what was sent before."""
+        ...
+
+    def close(self) -> None:
+        """End the connection once all is sent."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +161,14 @@ def end_to_end_headers(headers: Headers, never: frozenset[bytes]) -> Headers:
 class ProxiedResponse(Response):
     """The answer of a program in a sandbox. It closes the connection."""
 
-    def __init__(self, request: ProgramRequest, opened: Forwarded) -> None:
+    def __init__(self, request: ProgramRequest, opened: Forwarded, switch: Switch | None = None) -> None:
+        """`switch` is the client's connection if the request asks for a WebSocket."""
         super().__init__()
-        self._asked, self._opened = request, opened
+        self._asked, self._opened, self._switch = request, opened, switch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Relay until the answer is complete, or one side disconnected."""
-        exchange = _Exchange(self._asked, self._opened.sock, scope, receive, send)
+        exchange = _Exchange(self._asked, self._opened.sock, scope, receive, send, self._switch)
         incoming = asyncio.create_task(exchange.take_in())
         outgoing = asyncio.create_task(exchange.answer())
         try:
@@ -170,9 +193,16 @@ class _Exchange:
     """One request and its answer. `take_in` only ends with the client; `answer` ends with the answer."""
 
     def __init__(
-        self, request: ProgramRequest, sock: socket.socket, scope: Scope, receive: Receive, send: Send
+        self,
+        request: ProgramRequest,
+        sock: socket.socket,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        switch: Switch | None = None,
     ) -> None:
         sock.setblocking(False)
+        self._switch = switch
         self._asked, self._sock, self._receive, self._send = request, sock, receive, send
         self._link: ClientTransport | None = scope.get("state", {}).get(LINK)
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
@@ -233,6 +263,9 @@ class _Exchange:
                 elif isinstance(event, h11.EndOfMessage):
                     await self._send({"type": "http.response.body", "body": b""})
                     return
+                elif isinstance(event, h11.InformationalResponse) and event.status_code == _SWITCHING:
+                    await self._relay(event)
+                    return
                 elif not isinstance(event, h11.InformationalResponse):
                     raise _no_answer(self._asked.port, "it closed the connection without an answer")
                 elif (interim := interim + 1) > _MOST_INTERIM:
@@ -248,6 +281,33 @@ class _Exchange:
         headers = self._asked.answer_headers([(bytes(name), bytes(value)) for name, value in event.headers])
         self.started = True
         await self._send({"type": "http.response.start", "status": event.status_code, "headers": headers})
+
+    async def _relay(self, event: h11.InformationalResponse) -> None:
+        """Answer 101, then relay bytes until one side ends."""
+        assert self._switch is not None  # h11 takes no 101 that was not asked for
+        headers = self._asked.answer_headers([(bytes(name), bytes(value)) for name, value in event.headers])
+        self.started = True
+        self._switch.switch([*headers, *UPGRADE])
+        directions = (
+            asyncio.create_task(self._to_program(self._switch)),
+            asyncio.create_task(self._to_client(self._switch, bytes(self._http.trailing_data[0]))),
+        )
+        try:
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
+            self._switch.close()
+
+    async def _to_program(self, client: Switch) -> None:
+        while data := await client.receive():
+            await self._loop.sock_sendall(self._sock, data)
+
+    async def _to_client(self, client: Switch, early: bytes) -> None:
+        await client.send(early)
+        while data := await receive_fairly(self._loop, self._sock, _PIECE_BYTES):
+            await client.send(data)
 
 
 async def receive_fairly(loop: asyncio.AbstractEventLoop, sock: socket.socket, count: int) -> bytes:

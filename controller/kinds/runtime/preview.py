@@ -11,14 +11,15 @@ from controller.kinds.runtime.agent import PORT as AGENT_PORT
 from controller.kinds.runtime.models import PORT as MODELS_PORT
 
 PARAMETER, COOKIE, HEADER = "paddock-preview", "__Host-paddock-preview", "x-paddock-preview-token"
+FRAME_COOKIE = "__Host-paddock-preview-frame"  # of a preview in a frame of another site's page
 MARK = "__Host-paddock-preview-of"  # cookie that says which sandbox a browser's data of a host name are of
 MOST_SECONDS, DEFAULT_SECONDS = 7 * 86_400, 8 * 3_600
-Purpose = Literal["link", "cookie"]
+Purpose = Literal["link", "cookie", "frame"]
 _NAME = r"[a-z0-9](?:[a-z0-9]|-(?!-))*"
 _LABEL = re.compile(rf"([0-9]{{3,5}})--({_NAME})--({_NAME})")
 _HASHED = re.compile(r"p-[a-z2-7]{32}")
 _MOST_LABEL, _MAC_BYTES, _LABEL_BYTES = 63, 24, 20
-_TOKEN = re.compile(r"([0-9]{1,12})\.([0-9a-f]{12}|-)\.([A-Za-z0-9_-]{32})(?:\.([A-Za-z0-9_-]{1,400}))?")
+_TOKEN = re.compile(r"([0-9]{1,12})\.([0-9a-f]{12}|u[0-9]{1,10}|-)\.([A-Za-z0-9_-]{32})(?:\.([A-Za-z0-9_-]{1,400}))?")
 _REFUSED = {
     AGENT_PORT: "it is the agent's, and whoever has a link could run commands",
     MODELS_PORT: "it is the model gateway's, and whoever has a link could use paid models",
@@ -36,7 +37,7 @@ class PreviewTarget:
 
 @dataclass(frozen=True, slots=True)
 class PreviewToken:
-    """The parts of a token. `maker` is the id of the maker's own token, `-` for a user of the host.
+    """The parts of a token. `maker` is the id of the maker's own token, `u` and the uid for a user of the host, or `-`.
 
     `target` is written out where the host name can't say it.
     """

@@ -5,6 +5,7 @@ from controller.metrics.catalogue.family import Family, counter, gauge, histogra
 
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 METHOD = {"method": ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}
+_DIRECTION = {"direction": ("in", "out")}
 
 FAMILIES: tuple[Family, ...] = (
     counter("paddock_api_requests_total", "HTTP requests answered.", ("method", "route", "code"), values=METHOD),
@@ -24,6 +25,39 @@ FAMILIES: tuple[Family, ...] = (
         at_start=0,
     ),
     counter("paddock_ssh_connections_total", "SSH connections to sandboxes."),
+    gauge("paddock_ssh_open_connections", "Open SSH connections to sandboxes.", at_start=0),
+    counter(
+        "paddock_ssh_channels_total",
+        "Channels of SSH connections: commands and shells, SFTP, connections to ports.",
+        ("what",),
+        values={"what": ("command", "files", "port")},
+    ),
+    counter(
+        "paddock_ssh_refusals_total",
+        "SSH logins at the port and channels that were refused, or failed to start.",
+        ("what",),
+        values={"what": ("login", "command", "files", "port")},
+    ),
+    counter(
+        "paddock_ssh_bytes_total",
+        "Bytes of channels of SSH connections, from (in) and to (out) clients.",
+        ("direction",),
+        values=_DIRECTION,
+    ),
+    counter("paddock_preview_links_total", "Links to ports of sandboxes that were made."),
+    counter(
+        "paddock_preview_requests_total",
+        "Requests for previews; refused: no right, or no such preview; unavailable: nothing answers at the port.",
+        ("outcome",),
+        values={"outcome": ("passed", "refused", "unavailable")},
+    ),
+    gauge("paddock_preview_open_requests", "Requests and WebSockets of previews that are passed on now.", at_start=0),
+    counter(
+        "paddock_preview_bytes_total",
+        "Bytes of bodies and WebSockets of previews, from (in) and to (out) clients.",
+        ("direction",),
+        values=_DIRECTION,
+    ),
     counter(
         "paddock_api_auth_failures_total",
         "Refused for authentication or authorization.",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.kinds.access.access import AccessRequest
+from controller.kinds.access.access import AccessRequest, Caller, Decision
 from controller.kinds.registry import Registry
 from controller.kinds.runtime.preview import (
     DEFAULT_SECONDS,
@@ -26,7 +26,8 @@ from controller.kinds.runtime.preview import (
     sign,
 )
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.ports import Clock, Tokens
+from controller.policy.access import decide
+from controller.ports import Clock, Meter, NullMeter, Tokens
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder
@@ -34,7 +35,9 @@ from controller.service.objects.objects import Objects
 
 _KEY_BYTES = 32
 _MOST_USED = 4096
-_USER_OF_HOST = "-"
+_NOBODY = "-"  # made by Paddock itself, or by a user of this host before links said by which
+_MAKER_SECONDS = 2.0  # for which a maker's right is not looked up again
+_MOST_MAKERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,17 @@ class Previews:
         recorder: Recorder,
         clock: Clock,
         folder: Path,
+        grants_of: Callable[[int], Caller] | None = None,
+        meter: Meter | None = None,
     ) -> None:
+        """`grants_of` returns a user of this host with the grants of now, by uid. It may block; raises Forbidden."""
         self._objects, self._registry, self._tokens = objects, registry, tokens
         self._recorder, self._clock, self._folder = recorder, clock, folder
         self._lock = threading.Lock()
         self._key: bytes | None = None
         self._used: set[str] = set()
+        self._grants_of, self._meter = grants_of, meter or NullMeter()
+        self._makers: dict[tuple[str, str], float] = {}
         self.opened: Callable[[], None] = lambda: None
         """Called with the first link: it starts the listener. Raises ServiceUnavailable."""
 
@@ -84,10 +92,11 @@ class Previews:
         if caller is not None and caller.expires_at is not None:
             expires = min(expires, int(caller.expires_at))
         self.opened()
-        maker = caller.token_id if caller is not None and caller.token_id else _USER_OF_HOST
+        maker = _maker(caller)
         token = sign(
             self._signing_key(), "link", target, uid=uid, counter=self._counter(uid), expires=expires, maker=maker
         )
+        self._meter.count("paddock_preview_links_total")
         return PreviewLink(target, token, expires)
 
     def void(self, namespace: str, name: str) -> None:
@@ -116,18 +125,42 @@ class Previews:
         )
         if not hmac.compare_digest(expected.split(".")[2], token.mac):
             raise refusal
-        if token.maker != _USER_OF_HOST:
-            with errors.translate_store_errors():
-                maker = self._tokens.by_id(token.maker)
-            if maker is None or maker.state(self._clock.now()) != "active":
-                raise errors.Unauthorized("the token that the link was made with has ended; ask for a new link")
+        self._check_maker(token.maker, target)
         return uid
 
-    def cookie(self, token: PreviewToken, target: PreviewTarget, uid: str) -> str:
-        """Return the cookie's value for a checked link; it ends with the link."""
+    def _check_maker(self, maker: str, target: PreviewTarget) -> None:
+        """Raise Unauthorized once the maker of a link may not use the sandbox any more."""
+        if maker == _NOBODY:
+            return
+        if not maker.startswith("u"):
+            with errors.translate_store_errors():
+                token = self._tokens.by_id(maker)
+            if token is None or token.state(self._clock.now()) != "active":
+                raise errors.Unauthorized("the token that the link was made with has ended; ask for a new link")
+            return
+        if self._grants_of is None:
+            return
+        key, now = (maker, target.namespace), self._clock.now()
+        with self._lock:
+            if 0 <= now - self._makers.get(key, -_MAKER_SECONDS) < _MAKER_SECONDS:
+                return
+        try:
+            caller = self._grants_of(int(maker[1:]))
+            is_allowed = decide(caller, AccessRequest("use", SANDBOX.name, target.namespace, target.name, "previews"))
+        except errors.Forbidden:
+            is_allowed = Decision(False)
+        if not is_allowed.allowed:
+            raise errors.Unauthorized("whoever made the link may not use the sandbox any more; ask for a new link")
+        with self._lock:
+            if len(self._makers) >= _MOST_MAKERS:
+                self._makers.clear()
+            self._makers[key] = now
+
+    def cookie(self, purpose: Purpose, token: PreviewToken, target: PreviewTarget, uid: str) -> str:
+        """Return the value of a cookie for a checked link; it ends with the link."""
         return sign(
             self._signing_key(),
-            "cookie",
+            purpose,
             target,
             uid=uid,
             counter=self._counter(uid),
@@ -139,8 +172,8 @@ class Previews:
         """Return a text that stands for a sandbox, and that no program in another one can guess."""
         return hmac.new(self._signing_key(), f"preview of {uid}".encode(), "sha256").hexdigest()[:32]
 
-    def record_use(self, target: PreviewTarget, token: PreviewToken) -> None:
-        """Record the first use of a link, without blocking."""
+    def record_use(self, target: PreviewTarget, token: PreviewToken, source: str = "") -> None:
+        """Record the first use of a link, by a client of this address, without blocking."""
         with self._lock:
             if token.mac in self._used:
                 return
@@ -148,7 +181,8 @@ class Previews:
                 self._used.clear()
             self._used.add(token.mac)
         ask = AccessRequest("use", SANDBOX.name, target.namespace, target.name, "preview")
-        self._recorder.record_end(ask, {"via": "preview", "port": target.port})
+        with access.acting(Caller("preview link", source)):
+            self._recorder.record_end(ask, {"via": "preview", "port": target.port})
 
     def _signing_key(self) -> bytes:
         with self._lock:
@@ -182,6 +216,13 @@ class Previews:
     def _save(self, state: dict[str, dict[str, Any]]) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(self._folder / "links.json", json.dumps(state).encode())
+
+
+def _maker(caller: Caller | None) -> str:
+    """Return the maker of a link, as its token says it."""
+    if caller is None:
+        return _NOBODY
+    return caller.token_id or (_NOBODY if caller.uid is None else f"u{caller.uid}")
 
 
 def _write(file: Path, data: bytes) -> None:
