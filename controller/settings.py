@@ -25,13 +25,13 @@ from controller.kinds.runtime.runtime_choice import DefaultRuntime
 from controller.kinds.runtime.user_ids import IdRange, parse_range
 from controller.kinds.sandbox import HostName
 from controller.kinds.securityprofile import ProfileGrants
+from controller.policy.container.mounts import system_folder
 from controller.policy.levels.levels import Scheduler
-from controller.policy.mounts import system_folder
 from controller.policy.provider import hosts_refused
 from controller.ports.place import Reached
+from controller.service.exec.exec_limits import PAUSE_SECONDS, ExecRules
 from controller.service.images.images import ImageWorkRules
 from controller.service.mcp.installs import InstallRules
-from controller.service.sandbox.exec_limits import PAUSE_SECONDS, ExecRules
 from controller.service.sandbox.files import TransferLimits
 from controller.service.sandbox.port_forward import PortLimits
 

@@ -7,7 +7,7 @@
 # Settings: PADDOCK_BASE=auto|pull|build (where the base comes from; auto tries a registry first), PADDOCK_PULL_TIMEOUT (seconds until
 # the registry has to answer), PADDOCK_PYTHON (the Python with pip that fetches packages; a virtual environment of this checkout
 # by default), PADDOCK_INSTALL=no (install nothing on this host). The daemon runs this in the background for what is missing
-# (controller/engine/docker/recipe_builds.py), also from an installed package, where deploy/ has its lib/ alone.
+# (controller/engine/images/recipe_builds.py), also from an installed package, where deploy/ has its lib/ alone.
 # shellcheck source-path=SCRIPTDIR source=../deploy/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib/common.sh"
 # shellcheck source-path=SCRIPTDIR source=../deploy/lib/debian.sh

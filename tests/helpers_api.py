@@ -23,8 +23,8 @@ from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports.place import ALONE, Place
+from controller.service.admission import Profiles
 from controller.service.images.images import ImageWorkRules
-from controller.service.objects.admission import Profiles
 from controller.service.objects.apply import Source
 from controller.service.sandbox.files import TransferLimits
 from controller.service.sandbox.port_forward import PortLimits

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
 from controller.api.common.query_names import check_query
+from controller.api.common.trace import Trace
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.forwarding import install as install_forwarding
 from controller.api.middleware.answers import AnswerLimit
@@ -18,39 +19,25 @@ from controller.api.middleware.authorise import authorise
 from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
-from controller.api.middleware.trace import Trace
 from controller.api.panel.serve import Panel
 from controller.api.preview import routes as preview_routes
 from controller.api.preview.routes import PreviewLinks
-from controller.api.routes import (
+from controller.api.routes import audit, auth, backup, discovery, doctor, health, images, mcp, model_use, workflows
+from controller.api.routes.objects import apply, diff, kinds, patch, read_only, why
+from controller.api.routes.sandbox import (
     agent,
-    apply,
     attest,
-    audit,
-    auth,
-    backup,
+    contexts,
     detached,
-    diff,
-    discovery,
-    doctor,
     exec,  # noqa: A004 - the module
     files,
-    health,
-    images,
     inspect,
-    kinds,
     logs,
-    mcp,
-    model_use,
-    patch,
     port_forward,
     proxy,
-    read_only,
+    snapshots,
     usage,
-    why,
-    workflows,
 )
-from controller.api.routes.sandbox import contexts, snapshots
 from controller.api.ssh import routes as ssh_routes
 from controller.api.streams.watch import LONGEST_SECONDS, WatchStreams
 from controller.kinds.observed.doctor import Finding

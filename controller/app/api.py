@@ -7,8 +7,8 @@ from controller.api.app import create_app
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetFilesError, FleetTls
+from controller.api.listeners import ListenerRules, Listeners
 from controller.api.middleware.load import LoadLimits
-from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
 from controller.app.doctor import examine
@@ -32,7 +32,7 @@ from controller.metrics.scrape_access import ScrapeAccessError, load_scrape_acce
 from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.levels.levels import Policy
 from controller.ports import Secrets
-from controller.service.objects.admission import admitting
+from controller.service.admission import admitting
 from controller.service.sandbox.locations import Locations
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.settings import Settings

@@ -7,17 +7,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from controller.api.middleware.authenticate import refuse
-from controller.api.middleware.byte_budget import ByteBudget
+from controller.api.common.byte_budget import ByteBudget
+from controller.api.common.errors import refuse
+from controller.api.common.trace import Trace
 from controller.api.middleware.limits import BODIES_BYTES, BodyLimit, RequestMetrics
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
-from controller.api.middleware.trace import Trace
 from controller.api.server.first_request import FirstRequestServer
 from controller.api.server.peer_credentials import HOST_NAMES, LINK
 from controller.api.server.server import SocketTaken
+from controller.api.server.stalled_clients import ClientTransport
 from controller.api.streams.proxy import ProgramRequest, ProxiedResponse, relay_websocket
-from controller.api.streams.stalled_clients import ClientTransport
 from controller.app.core import Core
 from controller.app.errors import CannotStart
 from controller.kinds.common.address import parse_address

@@ -14,8 +14,8 @@ from controller.app.core import Core
 from controller.app.errors import CannotStart, StoppedWaiting
 from controller.engine.absent import NOWHERE, AbsentEngine
 from controller.engine.docker.client import Client
-from controller.engine.docker.image_answers import answer_of
 from controller.engine.engine import DockerEngine
+from controller.engine.images.image_answers import answer_of
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.kernel.host_users import read_overlaps
 from controller.engine.kernel.instance_claim import InstanceClaim

@@ -11,7 +11,7 @@ from controller.gateway.ledger import Ledger
 from controller.gateway.supervisor import GatewayParts, Supervisor
 from controller.kinds.observed.models import GatewayView
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import as_seen
+from controller.policy.profiles import as_seen
 from controller.ports import Secrets
 from controller.service.models.callers import ModelCallers
 from controller.service.models.keys import provider_key

@@ -19,7 +19,7 @@ from controller.kinds.runtime.context import Context, Execution, Language, NewCo
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.context.contexts import ContextStream
 from controller.service.errors import BadRequest, ServiceError
-from controller.service.sandbox.relay import Relay
+from controller.service.exec.relay import Relay
 
 _LANGUAGES: Mapping[str, Language] = {
     "": "python",

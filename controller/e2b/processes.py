@@ -21,7 +21,7 @@ import structlog
 from controller.kinds.common.chunk import Chunk
 from controller.ports import StreamError
 from controller.service.errors import Conflict, ServiceError, ServiceUnavailable, TooManyRequests, of_stream
-from controller.service.sandbox.activity import TrackedStream
+from controller.service.exec.activity import TrackedStream
 
 _AHEAD_BYTES = 256 << 10  # read ahead of a slow reader; then the command waits
 _POLL_SECONDS = 5.0

@@ -13,20 +13,20 @@ from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import Client
 from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.engine.docker.errors import Fault
-from controller.engine.docker.image_store import DockerImages
 from controller.engine.docker.networks import Networks
-from controller.engine.docker.pull import Pulls, is_here
-from controller.engine.docker.recipe_builds import RecipeBuilds
-from controller.engine.docker.registries import Registries, Resolve, resolve_addresses
-from controller.engine.docker.runtime_trial import RuntimeTrials
+from controller.engine.docker.view import View
 from controller.engine.exec.agent import AgentConnections
-from controller.engine.exec.kill import Killer
 from controller.engine.exec.port_forward import DockerPorts
+from controller.engine.exec.probes import DockerProbes
 from controller.engine.exec.streams import DockerStreams
 from controller.engine.files.files import DockerFiles
+from controller.engine.images.accounts import Accounts
+from controller.engine.images.image_store import DockerImages
+from controller.engine.images.pull import Pulls, is_here
+from controller.engine.images.recipe_builds import RecipeBuilds
+from controller.engine.images.registries import Registries, Resolve, resolve_addresses
 from controller.engine.kernel.cgroups import Cgroups
-from controller.engine.kernel.guard_watch import GuardWatch
-from controller.engine.mounts.accounts import Accounts
+from controller.engine.kernel.kill import Killer
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.host_authorities import HostAuthorities
 from controller.engine.mounts.host_mounts import DEFAULT_FOLDER, HostMounts
@@ -35,10 +35,10 @@ from controller.engine.mounts.secrets import SecretFolder
 from controller.engine.mounts.volumes import KeptVolumes, Volumes
 from controller.engine.observe.canary import DockerCanary
 from controller.engine.observe.events import NETWORK_EVENTS, EventStream, Inspector, container_events
+from controller.engine.observe.guard_watch import GuardWatch
 from controller.engine.observe.observer import OBSERVE_SECONDS, BackgroundObserver, Foreign, Observer
-from controller.engine.observe.probes import DockerProbes
+from controller.engine.observe.runtime_trial import RuntimeTrials
 from controller.engine.observe.secret_watch import SecretWatch
-from controller.engine.observe.view import View
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.restore import Restorer

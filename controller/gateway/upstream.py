@@ -15,7 +15,7 @@ import certifi
 import httpcore
 
 from controller.gateway.config import Target
-from controller.policy.network.addresses import is_public
+from controller.policy.addresses import is_public
 
 _CONNECT_SECONDS = 10.0
 _KEEP_SECONDS = 15.0

@@ -29,8 +29,8 @@ from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.loop.garbage import GarbageCollector
 from controller.loop.object_cache import ObjectCache, ObjectCounts
-from controller.loop.tasks.garbage import GarbageCollector
 from controller.ports import Change, ChangesGone, Store
 
 _BATCH = 250  # changes decoded at a time

@@ -22,12 +22,12 @@ from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import whole_uid
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
+from controller.loop.garbage import GarbageCollector
 from controller.loop.last_snapshot import LastSnapshot
 from controller.loop.plugins import Plugins
 from controller.loop.snapshots import Objects
 from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
-from controller.loop.tasks.garbage import GarbageCollector
 from controller.loop.tasks.hibernation import HibernationWatch
 from controller.loop.tasks.pass_metrics import PassMetrics
 from controller.loop.tasks.placements import PlacementKeeper
@@ -39,7 +39,7 @@ from controller.plan.base.instance_index import index_of
 from controller.plan.base.memo import Memo
 from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import as_seen
+from controller.policy.profiles import as_seen
 from controller.policy.quota_ledger import HOST
 from controller.ports import Clock, Conflict, CpuReader, Engine, Meter, Store, StoreError
 from controller.ports.place import ALONE, Place

@@ -32,7 +32,7 @@ from controller.plan.sandboxsnapshot import (
     plan_snapshots,
 )
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import as_seen
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Conflict, Store, StoreError
 from controller.ports.snapshots import SnapshotError, Snapshots
 

@@ -24,7 +24,7 @@ from controller.mcp.tool import IsHere
 from controller.ports import Meter
 from controller.service.access.access import FAILURE_KEY, FORWARDED
 from controller.service.errors import BadRequest
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.parsing import SMALL_BYTES
 from controller.service.services import Services
 

@@ -17,7 +17,7 @@ from controller.mcp.text import for_models, plain
 from controller.mcp.tool import Call
 from controller.service.access import access
 from controller.service.errors import NotFound
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.services import Services
 
 _CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")

@@ -19,7 +19,7 @@ from controller.mcp.outputs import Outputs
 from controller.ports import StreamError
 from controller.service.access import access
 from controller.service.errors import NotFound, of_stream
-from controller.service.sandbox.reading import Reading
+from controller.service.exec.reading import Reading
 from controller.service.services import Services
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from controller.metrics.catalogue.objects import END_REASONS
 from controller.metrics.families import empty, filled, text_family
 from controller.metrics.render import Labels, Pairs, line
 from controller.metrics.state import is_hibernated, known_conditions, sandbox_state, waiting_reason
-from controller.policy.levels.profiles import network_of
+from controller.policy.profiles import network_of
 
 
 @dataclass(frozen=True, slots=True)

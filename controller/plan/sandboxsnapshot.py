@@ -10,9 +10,10 @@ from typing import Any
 
 from controller.kinds.meta import Condition, StoredObject, stored_condition
 from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import HardQuota
-from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
+from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxsnapshot import CAPTURED, FINALIZER, PERIODIC_LABEL, is_captured
 from controller.kinds.workflowrun import moment

@@ -24,9 +24,9 @@ from controller.kinds.registry import Kind
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import ResourceLimits, Resources, SandboxSpec, Template, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
-from controller.policy import gpus
-from controller.policy.admission import Refusal
+from controller.policy.container import gpus
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
+from controller.policy.refusal import Refusal
 
 _READ = ("get", "list")
 _SEEN = (

@@ -6,19 +6,11 @@ its objects' names, if there are any, in `admit_name(name, policy)`.
 
 import importlib
 import importlib.util
-from dataclasses import dataclass
 
 from controller.kinds.base import Model
 from controller.kinds.registry import Kind
 from controller.policy.levels.levels import Policy
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One reason to refuse a spec. `field` is the path below the document (`spec.template.user`)."""
-
-    field: str
-    message: str
+from controller.policy.refusal import Refusal
 
 
 def admit(kind: Kind, spec: Model, policy: Policy, name: str = "") -> tuple[Refusal, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from controller.kinds.common.exec_paths import KERNEL_PATHS, in_kernel_paths, too_long
 from controller.kinds.runtime.probe import Probe
 from controller.kinds.sandbox import Template
-from controller.policy.admission import Refusal
+from controller.policy.refusal import Refusal
 
 
 def program_refused(program: str) -> str:

@@ -3,8 +3,8 @@
 from controller.kinds.host import NAME
 from controller.kinds.hostquota import HostQuotaSpec
 from controller.policy import quota
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.refusal import Refusal
 
 _OF_NAMESPACES = {"objects": "objects_per_namespace", "annotations": "annotations_per_namespace_bytes"}
 

@@ -1,11 +1,11 @@
-"""Images that the operator allows sandboxes to use. engine/docker/image_checks.py checks their contents."""
+"""Images that the operator allows sandboxes to use. engine/images/image_checks.py checks their contents."""
 
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from controller.policy.network.addresses import is_public
+from controller.policy.addresses import is_public
 
 _DIGEST = "@sha256:"
 # Names that hosts give their own loopback addresses; and a last label that makes a name an address, as browsers and

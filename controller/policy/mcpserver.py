@@ -12,11 +12,11 @@ from controller.kinds.mcpserver import POOL_LABEL, SESSION_LABEL, MCPServerSpec
 from controller.kinds.runtime.images import PACKAGES
 from controller.kinds.runtime.package_hosts import Registries
 from controller.policy import images
-from controller.policy.admission import Refusal
 from controller.policy.exec_paths import folder_refused
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
 from controller.policy.packages.install import InstallPlan, installed, plan_install
 from controller.policy.packages.launch import Launch, LaunchError, package_of, packaged, parse_launch
+from controller.policy.refusal import Refusal
 from controller.version import API_VERSION
 
 _IMAGES: Mapping[str, str] = MappingProxyType(

@@ -6,8 +6,8 @@ from typing import Any
 from controller.kinds.modelserver import SERVER_LABEL, ModelServerSpec
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy import sandbox
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
+from controller.policy.refusal import Refusal
 from controller.version import API_VERSION
 
 _NAME_LETTERS = 52

@@ -11,9 +11,9 @@ from controller.kinds.base import Model, Name
 from controller.kinds.common.problem import field_text
 from controller.kinds.plugin import ConfigField, Permission, PluginSpec
 from controller.kinds.registry import Kind, discover
-from controller.policy.admission import Refusal
 from controller.policy.admission import admit as admit_kind
 from controller.policy.levels.levels import FULL_ISOLATION, Policy
+from controller.policy.refusal import Refusal
 from controller.version import API_VERSION
 
 _KINDS = ("Sandbox", "SandboxTemplate", "SandboxPool", "MCPServer", "Workflow", "Provider", "ModelServer")

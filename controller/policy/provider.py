@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from controller.kinds.provider import ProviderSpec
 from controller.kinds.runtime.models import HOST
-from controller.policy.admission import Refusal
+from controller.policy.addresses import is_public
 from controller.policy.levels.levels import Policy
-from controller.policy.network.addresses import is_public
+from controller.policy.refusal import Refusal
 
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?(/[A-Za-z0-9._~/-]*)?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}

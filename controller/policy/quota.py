@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from controller.kinds.quota import RESOURCES, HardLimits, PerSandbox, QuotaSpec
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.refusal import Refusal
 
 
 def admit(spec: QuotaSpec, _policy: Policy) -> tuple[Refusal, ...]:

@@ -17,8 +17,8 @@ from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.runtime.snapshot import restore_key
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level, restore_source
-from controller.policy import agent, credentials, disk, exec_paths, gpus, images, mounts
-from controller.policy.admission import Refusal
+from controller.policy import exec_paths, images
+from controller.policy.container import agent, credentials, disk, gpus, mounts
 from controller.policy.host import binding
 from controller.policy.levels import confinement
 from controller.policy.levels.allowed_hosts import network_refused, reachable
@@ -28,6 +28,7 @@ from controller.policy.levels.narrow import level_of, widened
 from controller.policy.network import bridge, egress
 from controller.policy.network.bridge import Open
 from controller.policy.network.egress import Sealed
+from controller.policy.refusal import Refusal
 
 NO_LIMITS = Limits(0, 0, 0)
 _NO_NEW_PRIVILEGES = ("no-new-privileges:true",)

@@ -2,11 +2,11 @@
 
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxpool import SandboxPoolSpec
-from controller.policy import mounts
-from controller.policy.admission import Refusal
+from controller.policy.container import mounts
 from controller.policy.host import binding
 from controller.policy.levels.levels import Policy
 from controller.policy.quota import contradictions
+from controller.policy.refusal import Refusal
 
 
 def admit(spec: SandboxPoolSpec, policy: Policy) -> tuple[Refusal, ...]:

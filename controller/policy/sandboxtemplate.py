@@ -2,8 +2,8 @@
 
 from controller.kinds.sandbox import Resources
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.refusal import Refusal
 from controller.policy.sandbox import judge, too_many_cores
 
 

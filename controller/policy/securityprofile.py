@@ -1,9 +1,9 @@
 """Admission of a SecurityProfile: anything tighter than its base, and the operator's grants beyond that."""
 
 from controller.kinds.securityprofile import SecurityProfileSpec
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import refusals
+from controller.policy.profiles import refusals
+from controller.policy.refusal import Refusal
 
 
 def admit(spec: SecurityProfileSpec, policy: Policy) -> tuple[Refusal, ...]:

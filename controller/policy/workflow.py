@@ -7,9 +7,9 @@ from graphlib import CycleError, TopologicalSorter
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.workflow import AgentStage, Stage, WorkflowSpec
 from controller.policy import sandbox
-from controller.policy.admission import Refusal
 from controller.policy.exec_paths import folder_refused, program_refused
 from controller.policy.levels.levels import Policy
+from controller.policy.refusal import Refusal
 
 TOOLS = ("exec", "file.list", "file.read", "file.write", "git")
 """Tools that an agent stage may list."""

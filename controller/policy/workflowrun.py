@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from controller.kinds.workflow import PARAMETER_BYTES, WorkflowSpec
 from controller.kinds.workflowrun import RUN_ENDED, WorkflowRunSpec
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.refusal import Refusal
 from controller.policy.workflow import admit_at
 
 _CHANGEABLE = ("run_state", "active_deadline_seconds", "ttl_seconds_after_finished", "keep_sandbox")

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
-from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
+from controller.kinds.planning.capture import CaptureRequest
+from controller.kinds.runtime.snapshot import SnapshotContent
 
 
 class SnapshotError(Exception):

@@ -12,8 +12,8 @@ from controller.kinds.observed.observed import HostFacts
 from controller.kinds.registry import Registry
 from controller.kinds.runtime.agent import IMAGE as AGENT_IMAGE
 from controller.kinds.runtime.context import MOST_CONTEXTS
+from controller.policy.container.mounts import with_workspace_volume
 from controller.policy.levels.levels import Policy
-from controller.policy.mounts import with_workspace_volume
 from controller.policy.network.egress import IMAGE as EGRESS_IMAGE
 from controller.ports import (
     AdoptedExecs,
@@ -41,8 +41,18 @@ from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
 from controller.service.access.token_admin import TokenAdmin
 from controller.service.access.token_expiry import TokenExpirations
+from controller.service.admission import Admit
 from controller.service.backup import Backup
 from controller.service.context.contexts import Contexts
+from controller.service.exec.activity import ActivityTracker, NoAdoptedExecs, NoLoop
+from controller.service.exec.agent_calls import AgentCalls, NoAgents
+from controller.service.exec.attached import AttachedExecs
+from controller.service.exec.detached import Detached
+from controller.service.exec.escaped_processes import EscapedProcesses
+from controller.service.exec.exec_deadline import ExecDeadlines
+from controller.service.exec.exec_limits import ExecRules
+from controller.service.exec.exec_records import ExecRecords
+from controller.service.exec.streams import SandboxStreams
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import MemoryFolders, Why, no_folders
 from controller.service.images.images import ImageService, ImageWorkRules, NoImages
@@ -51,7 +61,6 @@ from controller.service.mcp.pools import WarmPools
 from controller.service.mcp.servers import McpServers
 from controller.service.models.servers import ModelServers
 from controller.service.models.use import ModelUse
-from controller.service.objects.admission import Admit
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
 from controller.service.objects.compose import Compose
@@ -61,24 +70,15 @@ from controller.service.objects.pipeline import Pipeline
 from controller.service.objects.write import Write
 from controller.service.parsing import Parsing
 from controller.service.plugin.objects import PluginObjects
-from controller.service.sandbox.activity import ActivityTracker, NoAdoptedExecs, NoLoop
 from controller.service.sandbox.agent import SandboxAgent
-from controller.service.sandbox.agent_calls import AgentCalls, NoAgents
-from controller.service.sandbox.attached import AttachedExecs
 from controller.service.sandbox.attest import Attest
-from controller.service.sandbox.detached import Detached
 from controller.service.sandbox.egress_log import EgressLogs
-from controller.service.sandbox.escaped_processes import EscapedProcesses
-from controller.service.sandbox.exec_deadline import ExecDeadlines
-from controller.service.sandbox.exec_limits import ExecRules
-from controller.service.sandbox.exec_records import ExecRecords
 from controller.service.sandbox.files import NoFiles, SandboxFiles, TransferLimits
 from controller.service.sandbox.inspect import Inspections
 from controller.service.sandbox.port_forward import NoPorts, PortForward, PortLimits
 from controller.service.sandbox.previous_log import PreviousLogs
 from controller.service.sandbox.resume import Resume
 from controller.service.sandbox.snapshots import NoSnapshots, SandboxSnapshots
-from controller.service.sandbox.streams import SandboxStreams
 from controller.service.sandbox.usage import LastSamples, Usages
 from controller.service.sources.all import make_sources
 from controller.service.sources.volume import NoVolumes

@@ -22,11 +22,11 @@ from controller.ports import ExecStream, Meter, NullMeter, StreamError
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.audit import Recorder
+from controller.service.exec.streams import SandboxStreams
 from controller.service.front.ssh import SshLogin
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.files import SandboxFiles
 from controller.service.sandbox.port_forward import PortForward
-from controller.service.sandbox.streams import SandboxStreams
 from controller.ssh.command import CommandStreams, command_line, passed_environment, refusal_text
 
 MOST_CHANNELS = 64  # of one connection

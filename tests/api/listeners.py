@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from controller.api.app import create_app
-from controller.api.server.listeners import ListenerRules, Listeners
+from controller.api.listeners import ListenerRules, Listeners
 from controller.kinds.access.access import Grant
 from tests.helpers_api import World
 

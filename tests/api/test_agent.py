@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.api.middleware.byte_budget import ByteBudget
+from controller.api.common.byte_budget import ByteBudget
 from controller.engine.exec import agent as connections
 from controller.engine.exec import port_forward
-from controller.engine.exec.kill import Killer, Target
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.kill import Killer, Target
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State

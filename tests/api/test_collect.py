@@ -15,7 +15,7 @@ from controller.api.fleet import collect
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetTls
-from controller.api.server.listeners import ListenerRules, Listeners
+from controller.api.listeners import ListenerRules, Listeners
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample
 from controller.ports.place import Place as HostsPlace

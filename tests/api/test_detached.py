@@ -16,9 +16,9 @@ from controller.kinds.registry import Kind, discover
 from controller.ports import ExitLost, StreamError
 from controller.service import errors
 from controller.service.access import access
-from controller.service.sandbox.detached import Detached
-from controller.service.sandbox.exec_limits import ExecRules
-from controller.service.sandbox.exec_records import ExecRecords
+from controller.service.exec.detached import Detached
+from controller.service.exec.exec_limits import ExecRules
+from controller.service.exec.exec_records import ExecRecords
 from paddock._client.sandbox import Sandbox
 from tests.helpers_api import Endless, World
 

@@ -13,8 +13,8 @@ import pytest
 
 from controller.api.server import connection_limiter, request_deadline
 from controller.api.server.server import ApiServer
+from controller.api.server.stalled_clients import unsent_bytes
 from controller.api.server.tcp import TcpServer
-from controller.api.streams.stalled_clients import unsent_bytes
 from tests.api.listeners import certificate
 from tests.daemon import wait_for
 

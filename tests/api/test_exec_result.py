@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import unix_connect
 
 from controller.kinds.common.chunk import Chunk
-from controller.service.sandbox.exec_limits import ExecRules
+from controller.service.exec.exec_limits import ExecRules
 from tests.daemon import wait_for
 from tests.examples import examples
 from tests.helpers_api import World

@@ -32,7 +32,7 @@ from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.identity import HEADER, encode
 from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetFilesError, FleetTls
-from controller.api.server.listeners import ListenerRules, Listeners
+from controller.api.listeners import ListenerRules, Listeners
 from controller.api.streams.proxy import Gone
 from controller.cli.fleet_certificates import new_certificate
 from controller.kinds.access.access import Caller, Grant

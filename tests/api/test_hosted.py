@@ -14,7 +14,7 @@ from controller.api.app import create_app
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetTls
-from controller.api.server.listeners import ListenerRules, Listeners
+from controller.api.listeners import ListenerRules, Listeners
 from controller.cli.main import cli
 from controller.kinds.common.labels import INSTANCE, UID
 from controller.kinds.planning.instance_record import Instance

@@ -11,7 +11,7 @@ import pytest
 from controller.api.common.listing import list_of, table_of
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.registry import Kind, discover
-from controller.service.objects import serialize, table
+from controller.service.listing import serialize, table
 from controller.service.objects.objects import Objects
 from controller.service.sources.event import EventSource, event_object
 from controller.store.sql_store import SqlStore

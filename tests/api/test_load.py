@@ -15,14 +15,14 @@ from starlette.exceptions import HTTPException
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 
+from controller.api import listeners as api_doors
 from controller.api.app import create_app
+from controller.api.common.byte_budget import ByteBudget
+from controller.api.listeners import ListenerRules, Listeners
 from controller.api.middleware import authenticate
-from controller.api.middleware.byte_budget import ByteBudget
 from controller.api.middleware.limits import BodyLimit
 from controller.api.middleware.load import LoadLimits
-from controller.api.server import listeners as api_doors
 from controller.api.server import request_deadline
-from controller.api.server.listeners import ListenerRules, Listeners
 from controller.api.server.peer_credentials import HOST_NAMES
 from controller.kinds.access.access import Caller, Grant
 from controller.service.access.access import acting

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.streams.stalled_clients import StalledClients, unsent_bytes
+from controller.api.server.stalled_clients import StalledClients, unsent_bytes
 from controller.kinds.common.chunk import Chunk
-from controller.service.sandbox.exec_limits import ExecRules
+from controller.service.exec.exec_limits import ExecRules
 from tests.api.test_port_forward import listening
 from tests.daemon import wait_for
 from tests.helpers_api import World, make_world

@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -81,6 +81,44 @@ def test_deciding_is_pure() -> None:
                 if called in IMPURE_CALLS:
                     found.append(f"{path}:{node.lineno} calls {called}")
     assert not found
+
+
+def imported_modules(path: str, tree: ast.Module) -> Iterator[str]:
+    """The modules of the product that one module imports, also in functions and for types alone."""
+    package = Path(path).parent.as_posix().split("/")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = [*package[: len(package) - node.level + 1], node.module] if node.level else [node.module]
+            module = ".".join(filter(None, parts))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def floors() -> dict[str, dict[str, set[str]]]:
+    """The sub-packages and modules of each package, each with those beside it that it imports."""
+    graph: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path, tree in modules():
+        source = Path(path.removesuffix("/__init__.py").removesuffix(".py")).parts
+        for imported in imported_modules(path, tree):
+            target = imported.split(".")
+            depth = next((n for n, (a, b) in enumerate(zip(source, target, strict=False)) if a != b), 0)
+            if depth:
+                graph[".".join(source[:depth])][source[depth]].add(target[depth])
+    return graph
+
+
+def test_packages_are_floors() -> None:
+    """No two sub-packages of one package import each other, directly or round a circle."""
+    circles = {}
+    for package, graph in floors().items():
+        beside = {name: set(imported) for name, imported in graph.items()}
+        while lowest := [name for name, imported in beside.items() if not imported & beside.keys() - {name}]:
+            for name in lowest:
+                del beside[name]
+        if beside:
+            circles[package] = beside
+    assert not circles, "a circle, or what stands on one; move what both need below both"
 
 
 def test_every_module_has_a_docstring() -> None:

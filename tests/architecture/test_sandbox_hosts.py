@@ -62,7 +62,7 @@ def uses(module: str) -> dict[str, frozenset[str]]:
         for node in ast.walk(functions[name]):
             if isinstance(node, ast.Attribute) and node.attr in _OF_ONE_HOST and _is_services(node.value):
                 found.add(node.attr)
-            if isinstance(node, ast.Name) and node.id == "Files":  # the dependency of routes/files.py
+            if isinstance(node, ast.Name) and node.id == "Files":  # the dependency of routes/sandbox/files.py
                 found.add("files")
             if isinstance(node, ast.Name) and node.id in functions and node.id not in seen:
                 found |= of(node.id, seen | {node.id})

@@ -20,7 +20,7 @@ import pytest
 from controller.kinds.planning.snapshot import Sandbox
 from controller.kinds.registry import discover
 from controller.loop.desired import Desired
-from controller.loop.tasks.garbage import GarbageCollector
+from controller.loop.garbage import GarbageCollector
 from controller.plan.fleet.placements import Place, Settled, placements
 from controller.policy.levels.levels import Policy
 from controller.ports.scheduler import Placed, PlacedRecord

@@ -13,8 +13,8 @@ from controller.engine.mounts.secrets import SecretFolder
 from controller.gateway.bindings import Bindings, bindings_file
 from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.secret import ProviderKey, SecretNotFound, SecretRef
+from controller.service.exec.secrets import secret_text
 from controller.service.models.keys import provider_key
-from controller.service.sandbox.secrets import secret_text
 from tests.helpers_api import World
 
 Run = Callable[..., Result]

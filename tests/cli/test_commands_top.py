@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from controller.api.fleet.collect import Collected, Missing
-from controller.api.routes import usage
+from controller.api.routes.sandbox import usage
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample
 from controller.kinds.runtime.container import Limits

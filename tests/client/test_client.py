@@ -15,7 +15,7 @@ import pytest
 from controller.api.server.server import uvicorn_config
 from controller.client import ClientError, Output, Paddock, Refused, Unreachable
 from controller.kinds.common.chunk import Chunk
-from controller.service.sandbox.activity import WAIT_SECONDS
+from controller.service.exec.activity import WAIT_SECONDS
 from paddock._client import handshake, websocket
 from paddock._client.connection import IDLE_SECONDS
 from paddock._client.exec import PIECE_BYTES

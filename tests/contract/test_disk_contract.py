@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from controller.engine.docker.client import Client
-from controller.engine.docker.image_files import etc_files
 from controller.engine.engine import DockerEngine
+from controller.engine.images.image_files import etc_files
 from controller.kinds.planning.outcome import Ok
 from controller.ports import NullMeter
 from tests.contract.engine_worlds import SOCKET, World, docker_world, fake_world, ok, read_all

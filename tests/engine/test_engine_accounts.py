@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from controller.engine.images.accounts import Accounts, account_files
 from controller.engine.kernel.host_users import read_overlaps
-from controller.engine.mounts.accounts import Accounts, account_files
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.kinds.runtime.user_ids import parse_range
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from controller.engine.exec.kill import process_of
 from controller.engine.kernel.cgroups import PROC
+from controller.engine.kernel.kill import process_of
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.ports import DetachableExec, ExecStream, StreamError

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from controller.engine.docker.view import View
 from controller.engine.kernel.firewall import RULES, SETS, NftFirewall, judged
-from controller.engine.kernel.guard_watch import GuardWatch
 from controller.engine.kernel.resolvers import read_private_resolvers
-from controller.engine.observe.view import View
+from controller.engine.observe.guard_watch import GuardWatch
 from controller.kinds.runtime.network import FirewallState
 from tests.conftest import HandClock
 from tests.contract.engine_worlds import docker_world

@@ -9,7 +9,7 @@ import pytest
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
-from controller.engine.docker.image_files import etc_files, text_of
+from controller.engine.images.image_files import etc_files, text_of
 from controller.ports import NullMeter
 
 

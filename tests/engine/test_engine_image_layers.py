@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.engine.docker.errors import Fault
-from controller.engine.docker.image_checks import check_image, user_with
-from controller.engine.docker.image_layers import setuid_files
+from controller.engine.images.image_checks import check_image, user_with
+from controller.engine.images.image_layers import setuid_files
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.kinds.runtime.user_ids import IdRange
 

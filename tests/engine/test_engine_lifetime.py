@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.docker.lifetime import EngineRun, engine_run_of, listens
-from controller.engine.observe.view import View, ViewEntry
+from controller.engine.docker.view import View, ViewEntry
 from controller.kinds.observed.observed import Container, End, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock

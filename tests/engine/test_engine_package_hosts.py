@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from controller.engine.docker.client import Client
-from controller.engine.docker.image_answers import answer_of
+from controller.engine.images.image_answers import answer_of
 from controller.engine.kernel.package_hosts import (
     default_addresses,
     read_package_hosts,

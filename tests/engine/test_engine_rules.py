@@ -10,10 +10,10 @@ import pytest
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault, outcome_of
 from controller.engine.docker.networks import Networks
+from controller.engine.docker.view import View
 from controller.engine.kernel.engine_rules import forwarded_by, read_engine_rules, translated_by, translated_by_nft
 from controller.engine.kernel.firewall import NftFirewall
 from controller.engine.observe.canary import DockerCanary
-from controller.engine.observe.view import View
 from controller.kinds.common.labels import container_labels
 from controller.kinds.planning.outcome import Ok, Transient
 from controller.kinds.runtime.network import EngineRules, EnsureNetwork, Network, NetworkConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.docker.client import Client
-from controller.engine.docker.runtime_trial import RuntimeTrials, trial_error
+from controller.engine.observe.runtime_trial import RuntimeTrials, trial_error
 from controller.kinds.planning.action import SignalContainer, StartContainer
 from controller.kinds.planning.outcome import Waiting
 from controller.kinds.runtime.container import ContainerConfig

@@ -8,7 +8,7 @@ import pytest
 
 from controller.engine.mounts.secrets import MOST_BYTES, SecretFolder
 from controller.kinds.runtime.secret import NoSecret, SecretRef
-from controller.service.sandbox.secrets import secret_text
+from controller.service.exec.secrets import secret_text
 
 VALUE = "s3cret-value"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.exec.kill import process_of, ticks_now
-from controller.engine.exec.stuck_exec import StuckExecWatch
+from controller.engine.kernel.kill import process_of, ticks_now
+from controller.engine.observe.stuck_exec import StuckExecWatch
 from tests.engine.test_engine_cgroups import ALL_V1, ID, PID, Host
 
 GROUP = f"/docker/{ID}"

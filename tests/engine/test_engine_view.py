@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.engine.observe.view import View, ViewEntry, unknown
+from controller.engine.docker.view import View, ViewEntry, unknown
 from controller.kinds.observed.observed import Container, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock

@@ -7,7 +7,7 @@ import pytest
 
 from controller.engine.mounts.host_authorities import own_authorities
 from controller.kinds.runtime.container import ContainerConfig, Limits
-from controller.policy.credentials import AUTHORITIES, HOST_AUTHORITIES, trusting_host, trusts_host
+from controller.policy.container.credentials import AUTHORITIES, HOST_AUTHORITIES, trusting_host, trusts_host
 from tests.contract.engine_worlds import World, docker_world
 from tests.daemon import docker
 

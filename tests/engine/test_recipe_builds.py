@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.docker.recipe_builds import RecipeBuilds
+from controller.engine.images.recipe_builds import RecipeBuilds
 from controller.kinds.planning.outcome import Ok, Outcome, Transient, Waiting
 from tests.conftest import HandClock
 from tests.daemon import wait_for
@@ -25,7 +25,7 @@ exit "$code"
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from controller.engine.docker.recipe_builds import RecipeBuilds
+from controller.engine.images.recipe_builds import RecipeBuilds
 from tests.conftest import HandClock
 folder = Path(sys.argv[1])
 builds = RecipeBuilds(lambda _: False, "unix:///nowhere", HandClock(), folder / "state", folder / "build.sh")

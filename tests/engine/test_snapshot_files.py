@@ -19,13 +19,13 @@ from controller.archive.names import Unsafe
 from controller.archive.state.save import save
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.engine.docker.view import ViewEntry
 from controller.engine.kernel.cgroups import Cgroups
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.observe.observer import Observer
-from controller.engine.observe.view import ViewEntry
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
@@ -33,9 +33,10 @@ from controller.engine.snapshots.restore import Restorer
 from controller.engine.snapshots.snapshots import DockerSnapshots
 from controller.engine.snapshots.worker import Thawed, save_all
 from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts, Mount
-from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent, SnapshotPart
+from controller.kinds.runtime.snapshot import SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 
 

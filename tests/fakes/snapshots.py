@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent, SnapshotPart
+from controller.kinds.planning.capture import CaptureRequest
+from controller.kinds.runtime.snapshot import SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.engine.exec.kill import process_of
+from controller.engine.kernel.kill import process_of
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine
 

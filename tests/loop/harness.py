@@ -32,10 +32,10 @@ from controller.loop.workers import Workers
 from controller.policy.admission import admit
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import with_profiles
+from controller.policy.profiles import with_profiles
 from controller.ports import Meter, Models, NullMeter, Transaction
 from controller.ports.place import ALONE, Place
-from controller.service.objects.admission import Profiles
+from controller.service.admission import Profiles
 from controller.service.objects.apply import Source
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.service.trace import Traces

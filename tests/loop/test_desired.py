@@ -9,7 +9,7 @@ import pytest
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.loop.desired import Desired
-from controller.loop.tasks.garbage import GarbageCollector
+from controller.loop.garbage import GarbageCollector
 from controller.ports import ObjectPage
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, both_stores, box

@@ -20,8 +20,8 @@ from controller.loop.tasks.hosts import HostImages, HostReport
 from controller.ports import LeaseState, StoreError, Transaction
 from controller.ports.place import Place, Reached
 from controller.service import errors
-from controller.service.objects import serialize
-from controller.service.objects.field_selector import parse
+from controller.service.listing import serialize
+from controller.service.listing.field_selector import parse
 from controller.service.sources.host import HostSource
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock

@@ -13,8 +13,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from controller.api.app import create_app
+from controller.api.listeners import ListenerRules, Listeners
 from controller.api.middleware.load import LoadLimits
-from controller.api.server.listeners import ListenerRules, Listeners
 from controller.mcp.endpoint import McpEndpoint
 from controller.mcp.servers.sessions import Sessions
 from tests.helpers_api import World

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from controller.kinds.common.chunk import Chunk
-from controller.service.sandbox.activity import TrackedStream
+from controller.service.exec.activity import TrackedStream
 from tests.helpers_api import World
 
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from controller.api.fleet.collect import Collected, Missing
-from controller.api.routes import usage
+from controller.api.routes.sandbox import usage
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample

@@ -14,7 +14,7 @@ from controller.kinds.sandbox import ResourceLimits
 from controller.kinds.securityprofile import stored_profile
 from controller.policy.access import decide, decide_server, decide_tool, refusals
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import with_profiles
+from controller.policy.profiles import with_profiles
 
 PLACES = ("team-a", "team-b", "", None)
 ASKS = [

@@ -9,8 +9,8 @@ import pytest
 from controller.kinds.runtime.agent import FOLDER, IMAGE, is_runtime
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.agent import START
 from controller.policy.attest.attest import differing, facts
+from controller.policy.container.agent import START
 from controller.policy.levels.abilities import Abilities
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit, render

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policy.agent_call import (
+from controller.policy.inside.agent_call import (
     ToolUse,
     asked_seconds,
     audit_details,

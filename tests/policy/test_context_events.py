@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.kinds.runtime.context import ContextEvent
-from controller.policy import context_events
-from controller.policy.context_events import EventReader, context_of, event_of
+from controller.policy.inside import context_events
+from controller.policy.inside.context_events import EventReader, context_of, event_of
 
 ID = "0123456789abcdef"
 STARTED = {"type": "started", "context": "python", "language": "python", "engine": "ipython", "reason": ""}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.credentials import AUTHORITIES
+from controller.policy.container.credentials import AUTHORITIES
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import squid_conf
 from controller.policy.sandbox import Rendered, admit, render

@@ -14,7 +14,7 @@ from controller.kinds.securityprofile import BUILT_IN_NAMES, ProfileGrants, Secu
 from controller.policy.levels.levels import BUILT_IN, Level, Policy
 from controller.policy.levels.order import wider
 from controller.policy.levels.package_hosts import with_packages
-from controller.policy.levels.profiles import default_limits, loosened, refusals, with_profiles
+from controller.policy.profiles import default_limits, loosened, refusals, with_profiles
 from controller.policy.sandbox import admit, render
 from tests.policy.test_order import LIMITS, NETWORKS, OFFERED, TEMPLATES, some, widest
 

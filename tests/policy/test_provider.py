@@ -9,8 +9,8 @@ from controller.engine.mounts.authority import Authority
 from controller.kinds.access.access import AccessRequest, Caller, Grant
 from controller.kinds.provider import KIND, ProviderSpec
 from controller.policy.access import decide, refusals
+from controller.policy.addresses import is_public
 from controller.policy.levels.levels import Policy
-from controller.policy.network.addresses import is_public
 from controller.policy.provider import admit, base_url, hosts_refused, url_refused
 
 

@@ -9,10 +9,10 @@ from hypothesis import assume, given
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.volume import HostVolume
+from controller.policy.container.mounts import clashes, shared, volumes
+from controller.policy.container.volumes import Users, deleted_with_last_user
 from controller.policy.levels.levels import Policy
-from controller.policy.mounts import clashes, shared, volumes
 from controller.policy.sandbox import NO_LIMITS, admit, render, reserved
-from controller.policy.volumes import Users, deleted_with_last_user
 
 MIB = 1 << 20
 NAMES = st.sampled_from(["a", "b", "a-b", "b-a"])

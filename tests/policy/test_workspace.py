@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from controller.policy.container.mounts import with_workspace_volume
 from controller.policy.levels.levels import Policy
-from controller.policy.mounts import with_workspace_volume
 
 GIB = 1 << 30
 VOLUME = {"name": "workspace", "mountPath": "/workspace", "size": GIB, "reclaimPolicy": "Delete"}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.common.labels import container_name, egress_name
-from controller.policy.network.addresses import SPECIAL_RANGES
+from controller.policy.addresses import SPECIAL_RANGES
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet, probe
 from tests.lab.internet import HOST_SIDE, Lab, impossible

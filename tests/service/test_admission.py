@@ -9,7 +9,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.levels.levels import Policy
 from controller.ports.place import ALONE, Place
-from controller.service.objects.admission import admitting
+from controller.service.admission import admitting
 
 AMONG_OTHERS = Place(host="a", default="", alone=False)
 TEMPLATE = {"image": "paddock/test-tiny:1", "command": ["sleep", "infinity"]}

@@ -9,8 +9,8 @@ from controller.kinds.observed.observed import State
 from controller.kinds.registry import Kind, discover
 from controller.ports import StreamError
 from controller.service import errors
-from controller.service.sandbox.collected_output import Capped, Collector
-from controller.service.sandbox.exec_limits import ExecSlots
+from controller.service.exec.collected_output import Capped, Collector
+from controller.service.exec.exec_limits import ExecSlots
 from tests.fakes.engine import FakeEngine
 from tests.helpers_api import World
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.service.sandbox.collected_output import Capped
-from controller.service.sandbox.exec_log import ExecLog
+from controller.service.exec.collected_output import Capped
+from controller.service.exec.exec_log import ExecLog
 
 
 @given(st.lists(st.binary(max_size=700), max_size=12), st.integers(min_value=2, max_value=600))

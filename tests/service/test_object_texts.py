@@ -13,7 +13,7 @@ from controller.api.common.queries import ListQuery
 from controller.api.streams.listing import Parts
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.objects.objects import Objects
 from controller.service.objects.texts import ObjectTexts, WholeList
 from controller.store.sql_store import SqlStore

@@ -11,8 +11,8 @@ from controller.kinds.registry import Kind, discover
 from controller.kinds.runtime.files import FileRequest
 from controller.ports import NotNow, StreamError
 from controller.service import errors
-from controller.service.objects import serialize
-from controller.service.objects.table import table
+from controller.service.listing import serialize
+from controller.service.listing.table import table
 from tests.helpers_api import QUICKSTART, World
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.service.errors import BadRequest
-from controller.service.objects.selector import parse
+from controller.service.listing.selector import parse
 
 LABELS = {"app": "web", "tier": "db", "example.org/team": "a-1", "empty": ""}
 

@@ -19,10 +19,10 @@ from controller.kinds.sandbox import Template
 from controller.kinds.securityprofile import SecurityProfileSpec
 from controller.policy.levels.levels import BUILT_IN, FULL_ISOLATION, Policy
 from controller.policy.levels.package_hosts import with_packages
-from controller.policy.levels.profiles import refusals
+from controller.policy.profiles import refusals
 from controller.ports import StoreError
 from controller.service import errors
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.sources.host import HostSource
 from controller.service.sources.securityprofile import ProfileSource
 from controller.store.sql_store import SqlStore

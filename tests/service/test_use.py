@@ -12,7 +12,7 @@ from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.ports import StreamError
 from controller.service import errors
-from controller.service.sandbox.activity import ActivityTracker
+from controller.service.exec.activity import ActivityTracker
 from tests.conftest import HandClock
 from tests.helpers_api import Endless, View, World
 

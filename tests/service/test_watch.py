@@ -12,7 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind, discover
 from controller.ports import Change
 from controller.service import errors
-from controller.service.objects import selector
+from controller.service.listing import selector
 from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import BOOKMARK_SECONDS, Watches

@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from controller.api.streams.watch import WatchStreams
 from controller.service.parsing import Parsing
 from controller.service.services import Services
 
@@ -20,12 +19,6 @@ async def _parsing(connection: HTTPConnection) -> Parsing:
     return parsing
 
 
-async def _watch_streams(connection: HTTPConnection) -> WatchStreams:
-    streams: WatchStreams = connection.app.state.watch_streams
-    return streams
-
-
 # They are coroutines because FastAPI runs every other dependency on a thread.
 UseCases = Annotated[Services, Depends(_services)]
 LargeBodies = Annotated[Parsing, Depends(_parsing)]
-Watches = Annotated[WatchStreams, Depends(_watch_streams)]

@@ -8,10 +8,12 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
-from controller.api.middleware.trace import HEADER, SCOPE_KEY
+from controller.api.common.trace import HEADER, SCOPE_KEY
 from controller.service.errors import BadRequest, ServiceError
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.trace import tracing
 
 _log = structlog.get_logger("paddock.api")
@@ -88,3 +90,12 @@ def _internal_error(request: Request, error: Exception) -> JSONResponse:
         _log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
     body = serialize.status("InternalError", 500, "internal error; the daemon's log has the details")
     return JSONResponse(body, 500, {HEADER: trace})
+
+
+async def refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer an HTTP request or a WebSocket with this error."""
+    response = answer(error)
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(response)
+    else:
+        await response(scope, receive, send)

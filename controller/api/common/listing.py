@@ -11,7 +11,7 @@ from itertools import islice
 from fastapi import Response
 
 from controller.kinds.registry import Kind
-from controller.service.objects import serialize, table
+from controller.service.listing import serialize, table
 from controller.service.objects.objects import ObjectPage
 from controller.version import API_VERSION
 

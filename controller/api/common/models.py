@@ -1,4 +1,4 @@
-"""Response models for /openapi.json. service/objects/serialize.py makes the responses; a fuzzer compares the two."""
+"""Response models for /openapi.json. service/listing/serialize.py makes the responses; a fuzzer compares the two."""
 
 from functools import cache
 from typing import Any, Literal

@@ -17,11 +17,11 @@ import structlog
 from starlette.requests import HTTPConnection
 
 from controller.api.common.models import VERSION_PATH
+from controller.api.common.trace import SCOPE_KEY
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.identity import HEADER, encode, identity_of
 from controller.api.fleet.links import Link, Links, Unreachable, was_refused
 from controller.api.fleet.tls import FleetTls, why_refused
-from controller.api.middleware.trace import SCOPE_KEY
 from controller.kinds.access.access import Caller
 from controller.service.access import access
 from controller.service.sandbox.locations import OtherHost

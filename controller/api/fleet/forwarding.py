@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 from controller.api.common import errors
 from controller.api.common.models import MCP_PATH, PREFIX, SERVER_PATH, SERVERS_PATH, VERSION_PATH
 from controller.api.common.replayed import Replayed
+from controller.api.common.trace import SCOPE_KEY
 from controller.api.fleet import relay
 from controller.api.fleet.identity import encode, identity_of
 from controller.api.fleet.links import Links, Unreachable
-from controller.api.middleware.trace import SCOPE_KEY
 from controller.api.streams.proxy import Gone
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.planning.binding import UNBOUND

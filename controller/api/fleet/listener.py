@@ -9,10 +9,10 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.api.common.errors import refuse
 from controller.api.fleet import identity, relay
 from controller.api.fleet.forwarding import MISDIRECTED
 from controller.api.fleet.tls import FleetTls, names_of
-from controller.api.middleware.authenticate import refuse
 from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.server import Serving, uvicorn_config

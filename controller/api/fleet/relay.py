@@ -21,15 +21,15 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
+from controller.api.common.trace import HEADER as TRACE_HEADER
 from controller.api.fleet.identity import HEADER
 from controller.api.fleet.links import Link, Links, Unreachable, was_refused
 from controller.api.fleet.tls import why_refused
-from controller.api.middleware.trace import HEADER as TRACE_HEADER
 from controller.api.server.peer_credentials import LINK
+from controller.api.server.stalled_clients import ClientTransport
 from controller.api.streams.exec_websocket import PROTOCOL, STATUS
 from controller.api.streams.proxy import HOP, Gone, close_code, end_to_end_headers, unless_gone
-from controller.api.streams.stalled_clients import ClientTransport
-from controller.service.sandbox.exec_limits import PAUSE_SECONDS
+from controller.service.exec.exec_limits import PAUSE_SECONDS
 
 MISDIRECTED = b"misdirected"  # value of the header in the answer of a host to which the object is not bound
 _HEADER = HEADER.encode()

@@ -7,9 +7,8 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
-from controller.api.common import errors
+from controller.api.common.errors import refuse
 from controller.api.fleet.identity import HEADER, identity_of
 from controller.api.server.peer_credentials import STATE
 from controller.api.server.subprotocol_token import PREFIX
@@ -143,12 +142,3 @@ class _Peers:
 def _source(scope: Scope) -> str:
     peer, client = scope.get("state", {}).get(STATE), scope.get("client")
     return f"unix pid {peer.pid} uid {peer.uid}" if peer else f"tcp {client[0]}" if client else ""
-
-
-async def refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer an HTTP request or a WebSocket with this error."""
-    answer = errors.answer(error)
-    if scope["type"] == "websocket":
-        await WebSocket(scope, receive, send).send_denial_response(answer)
-    else:
-        await answer(scope, receive, send)

@@ -11,15 +11,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 
 from controller.api.common.models import PREFIX, SERVER_PATH
+from controller.api.common.paths import DISCOVERY
 from controller.api.fleet.forwarding import Elsewhere, Forwarding
 from controller.api.fleet.identity import identity_of
-from controller.api.routes.discovery import PATH as DISCOVERY
 from controller.kinds.access.access import AccessRequest, Verb
 from controller.kinds.host import KIND as HOST
 from controller.kinds.mcpserver import KIND as MCP_SERVER
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
-from controller.policy.agent_call import audit_details, tools_of_execute, tools_of_mcp
+from controller.policy.inside.agent_call import audit_details, tools_of_execute, tools_of_mcp
 from controller.policy.mcp_tools import audited_name
 from controller.service.access import access
 from controller.service.services import Services

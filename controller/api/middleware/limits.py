@@ -10,25 +10,20 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.api.common.byte_budget import ByteBudget, HeldBytes
 from controller.api.common.models import PREFIX
-from controller.api.middleware.byte_budget import ByteBudget, HeldBytes
+from controller.api.common.paths import PROXIED, STREAMED
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.runtime.agent_call import REQUEST_BYTES
 from controller.policy.access import may_write
 from controller.ports import Meter
 from controller.service.access import access
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 
 MAX_BODY_BYTES = 12 << 20
 BODIES_BYTES = 256 << 20  # of all requests together
 _TRUE = ("true", "True", "1", "yes", "on")
 _REFUSED = {401: "unauthenticated", 403: "forbidden"}
-PROXIED = re.compile(PREFIX + r"/namespaces/[^/]+/sandboxes/[^/]+/proxy/.*")
-STREAMED = re.compile(
-    PREFIX
-    + r"/(namespaces/[^/]+/[^/]+/[^/]+/files(/archive)?|namespaces/[^/]+/sandboxsnapshots/[^/]+/archive|images/build)|"
-    + PROXIED.pattern
-)
 _OF_AGENT = re.compile(PREFIX + r"/namespaces/[^/]+/[^/]+/[^/]+/mcp(/execute)?")
 _TOO_LARGE_FOR_AGENT = (
     f"the request is larger than {REQUEST_BYTES >> 20} MiB, the most that the agent takes; write large files by"
@@ -50,7 +45,7 @@ class BodyLimit:
     `state.held` of a request is what it holds of the budget, until its answer has been sent.
 
     File transfers into a sandbox, requests to its ports and contexts of builds are exempt: they have limits of their
-    own (routes/files.py, routes/proxy.py, routes/images.py, routes/sandbox/snapshots.py).
+    own (routes/sandbox/files.py, proxy.py and snapshots.py, routes/images.py).
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from controller.api.common.models import PREFIX
 from controller.api.server.request_deadline import MOST_CONNECTIONS
 from controller.service.access import access
 from controller.service.access.rate_limit import RateLimiter
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.watch.hub import MOST_WATCHES
 
 REQUESTS: Final = "requests"

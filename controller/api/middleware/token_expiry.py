@@ -12,7 +12,7 @@ from http import HTTPStatus
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controller.api.middleware.authenticate import refuse
+from controller.api.common.errors import refuse
 from controller.kinds.access.access import Caller
 from controller.service.access import access
 from controller.service.access.token_expiry import TokenExpirations

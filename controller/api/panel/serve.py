@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.documents.json_schema import document_schema
 from controller.kinds.registry import Kind
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 
 ROOT = "/panel"
 FOLDER = Path(__file__).parent / "static"

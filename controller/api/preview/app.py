@@ -39,9 +39,9 @@ from controller.kinds.runtime.preview import (
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import NullMeter
 from controller.service.errors import Conflict, NotFound, ServiceError, Unauthorized
+from controller.service.exec.streams import SandboxStreams
 from controller.service.front.previews import Previews
 from controller.service.sandbox.port_forward import Forwarded, PortForward
-from controller.service.sandbox.streams import SandboxStreams
 
 _STALL_SECONDS = 60.0
 _WAKE_SECONDS, _WAKE_PAUSE_SECONDS = 20.0, 0.25

@@ -10,7 +10,7 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.kinds.access.audit import AuditEntry, ChainReport
 from controller.service import errors
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.version import API_VERSION
 
 

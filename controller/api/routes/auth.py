@@ -16,7 +16,7 @@ from controller.kinds.registry import Registry
 from controller.service import errors
 from controller.service.access import access
 from controller.service.access.token_admin import LONGEST_SECONDS
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.version import API_VERSION
 
 

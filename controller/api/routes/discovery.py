@@ -9,11 +9,10 @@ from pydantic import Field
 
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
+from controller.api.common.paths import DISCOVERY
 from controller.kinds.host import KIND as HOST
 from controller.kinds.meta import StoredObject
 from controller.service.errors import ServiceUnavailable
-
-PATH = "/sd/hosts"
 
 
 class TargetLabels(models.Shape):
@@ -38,7 +37,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 routes = APIRouter(tags=["Host"])
 
 
-@routes.get(PATH, operation_id="discoverHosts", responses=_ANSWERS)
+@routes.get(DISCOVERY, operation_id="discoverHosts", responses=_ANSWERS)
 def hosts(services: UseCases) -> JSONResponse:
     """Hosts whose metrics can be read from elsewhere, for `http_sd_configs` of Prometheus."""
     stored_hosts = services.objects.list(HOST, None).objects

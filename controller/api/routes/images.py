@@ -23,10 +23,10 @@ from controller.api.streams.output import OutputResponse
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.images import HostImage, ImageProgress
 from controller.service import errors
+from controller.service.exec.relay import Relay
 from controller.service.images.context import too_large
 from controller.service.images.images import BuildRequest, ImageTask
-from controller.service.objects import serialize
-from controller.service.sandbox.relay import Relay
+from controller.service.listing import serialize
 from controller.version import API_VERSION
 
 _STALL_SECONDS = 30.0

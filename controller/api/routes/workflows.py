@@ -19,7 +19,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import TemplateRef
 from controller.service import errors
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.services import Services
 from controller.service.workflow.bridge import BridgeRequest
 from controller.service.workflow.projects import DEFAULT_IMAGE, DEFAULT_SIZE, ProjectDefaults

@@ -16,8 +16,8 @@ from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.request_deadline import SHARE
 from controller.api.server.server import Serving, SocketTaken, uvicorn_config
+from controller.api.server.stalled_clients import STALL_SECONDS
 from controller.api.server.tcp import bound, checked_key, resolve, shown_host
-from controller.api.streams.stalled_clients import STALL_SECONDS
 
 _GRACE_SECONDS = 5
 _log = structlog.get_logger("paddock.api")

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from controller.api.server.connection_limiter import connection_holder
 from controller.api.server.request_deadline import SHARE, RequestDeadlineProtocol
-from controller.api.streams.stalled_clients import StalledClients
+from controller.api.server.stalled_clients import StalledClients
 from controller.service.access.authenticate import Names, Peer
 
 STATE = "peer"  # where a request's scope keeps it

@@ -1,7 +1,7 @@
 """Deadlines for requests: a client that stops sending gets 408, and its connection is closed.
 
 They hold for plain HTTP. WebSockets and file transfers have rules of their own. Clients that stop reading are handled
-by streams/stalled_clients.py.
+by stalled_clients.py.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from controller.api.middleware.limits import STREAMED
+from controller.api.common.paths import STREAMED
 from controller.api.server.subprotocol_token import with_authorization
 from controller.kinds.common.strict_http import StrictConnection
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 
 HEAD_SECONDS = 10.0  # from the first byte of a request (or from connecting) to the end of its head
 BODY_SECONDS = 300.0  # for a whole body

@@ -23,7 +23,7 @@ from websockets.exceptions import InvalidState
 from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.request_deadline import SHARE
-from controller.api.streams.stalled_clients import STALL_SECONDS, StalledClients
+from controller.api.server.stalled_clients import STALL_SECONDS, StalledClients
 
 _MODE = 0o660
 _START_SECONDS = 10.0

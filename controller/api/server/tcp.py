@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.request_deadline import SHARE
 from controller.api.server.server import Serving, SocketTaken, uvicorn_config
-from controller.api.streams.stalled_clients import STALL_SECONDS
+from controller.api.server.stalled_clients import STALL_SECONDS
 
 
 class TcpServer:

@@ -27,9 +27,9 @@ from controller.api.common.exact_query import exact, exact_values
 from controller.kinds.runtime.secret import Environment
 from controller.ports import ExecStream, StreamError
 from controller.service.errors import BadRequest, ServiceUnavailable, of_stream
-from controller.service.objects import serialize
-from controller.service.sandbox.collected_output import ENDED_EARLY
-from controller.service.sandbox.relay import Relay
+from controller.service.exec.collected_output import ENDED_EARLY
+from controller.service.exec.relay import Relay
+from controller.service.listing import serialize
 
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, CLOSE = 0, 1, 2, 3, 4, 5, 255

@@ -14,12 +14,12 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
+from controller.api.common.answer import Answer
 from controller.api.common.listing import as_text
 from controller.api.common.queries import ListQuery
-from controller.api.middleware.answers import Answer
 from controller.kinds.registry import Kind
 from controller.service.errors import ServiceError
-from controller.service.objects import serialize, table
+from controller.service.listing import serialize, table
 from controller.service.objects.objects import ObjectPage, Objects
 from controller.service.objects.texts import ObjectTexts
 

@@ -7,7 +7,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from controller.ports import StreamError
-from controller.service.sandbox.relay import Relay
+from controller.service.exec.relay import Relay
 
 _log = structlog.get_logger("paddock.api")
 _OUTPUT = ("stdout", "stderr")

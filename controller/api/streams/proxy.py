@@ -28,7 +28,7 @@ from websockets.uri import WebSocketURI
 
 from controller.api.common import errors
 from controller.api.server.peer_credentials import LINK
-from controller.api.streams.stalled_clients import ClientTransport
+from controller.api.server.stalled_clients import ClientTransport
 from controller.service.errors import BadGateway, BadRequest, ServiceError
 from controller.service.sandbox.port_forward import Forwarded
 

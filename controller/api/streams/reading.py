@@ -7,7 +7,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from controller.kinds.common.chunk import Chunk
-from controller.service.sandbox.reading import Reading
+from controller.service.exec.reading import Reading
 
 T = TypeVar("T")
 

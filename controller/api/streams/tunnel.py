@@ -17,7 +17,7 @@ from typing import Protocol
 from fastapi import WebSocket
 
 from controller.api.server.peer_credentials import LINK
-from controller.api.streams.stalled_clients import Carrier, ClientTransport
+from controller.api.server.stalled_clients import Carrier, ClientTransport
 
 _LENGTH = struct.Struct(">I")
 _PIPE_BYTES = 1 << 20

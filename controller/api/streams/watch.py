@@ -10,16 +10,18 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+from fastapi import Depends
+from starlette.requests import HTTPConnection
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from controller.kinds.registry import Kind
 from controller.service.errors import ServiceError
-from controller.service.objects import serialize
-from controller.service.objects.table import table
+from controller.service.listing import serialize
+from controller.service.listing.table import table
 from controller.service.turns import turns
 from controller.service.watch.hub import Watches
 from controller.service.watch.watcher import Watch, WatchEvent
@@ -59,6 +61,14 @@ class WatchStreams:
             seconds=lasts,
         )
         return WatchResponse(lines.read(), signal, watch)
+
+
+async def _watch_streams(connection: HTTPConnection) -> WatchStreams:
+    streams: WatchStreams = connection.app.state.watch_streams
+    return streams
+
+
+RequestWatches = Annotated[WatchStreams, Depends(_watch_streams)]  # a coroutine: others run on a thread
 
 
 class _Signal:

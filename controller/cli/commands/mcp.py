@@ -1,8 +1,6 @@
 """`paddock mcp`: Paddock as an MCP server over stdin and stdout, and the configuration of its clients."""
 
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,8 +10,9 @@ import click
 
 from controller.cli.commands.mcp_servers import COMMANDS
 from controller.cli.errors import CliError, UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, Group, Target, located, namespace_option
-from paddock._client.mcp import Bridge, endpoint, request, server_endpoint
+from controller.cli.mcp.serve import command_path, environment, serve_path
+from controller.cli.options import DEFAULT_NAMESPACE, Group, located, namespace_option
+from paddock._client.mcp import endpoint, request, server_endpoint
 
 if TYPE_CHECKING:
     from controller.cli.mcp.client_config import McpClient
@@ -22,10 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _STYLES = ("dots", "underscore")
 _TOOLSETS = ("basic", "all")
 _CLIENTS = ("claude", "cursor", "vscode", "codex")
-_ENVIRONMENT = ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT", "PADDOCK_TOKEN_FILE", "PADDOCK_CA_FILE")
 _NOTHING_CHOSEN = {"sandbox": "", "server": "", "namespace": "", "names": "", "toolset": "", "read_only": False}
 _PAGES = 100
-_COMMAND = "paddock"
 
 
 def _address_options(command: F) -> F:
@@ -183,27 +180,6 @@ def _entry(ctx: click.Context, client: "McpClient", chosen: Mapping[str, Any]) -
     return entry(client, command_path(), _command_words(chosen), environment(ctx))
 
 
-def serve_path(ctx: click.Context, path: str, *, holds: bool = False) -> None:
-    """Relay between stdin and stdout and that endpoint. `holds`: its sessions end with this process."""
-    if sys.stdin.isatty():
-        text = "`paddock mcp` is started by an MCP client, which talks to it; `paddock mcp config claude` shows how"
-        raise UsageProblem(f"{text}, `paddock mcp tools` lists the tools")
-    out = sys.stdout.buffer
-
-    def write(line: bytes) -> None:
-        try:
-            out.write(line + b"\n")
-            out.flush()
-        except OSError:  # the client has gone: what runs for it ends
-            os._exit(1)
-
-    bridge = Bridge(located(ctx), path, write, holds=holds)
-    try:
-        bridge.run(sys.stdin.buffer)
-    except KeyboardInterrupt:
-        bridge.close()
-
-
 def _choose_options(ctx: click.Context, address_options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of the sub-command, else those given before it."""
     before = ctx.meta["mcp"]
@@ -293,30 +269,8 @@ def _changes(tool: dict[str, Any]) -> str:
     return "no" if tool.get("annotations", {}).get("readOnlyHint") else "yes"
 
 
-def command_path() -> str:
-    """Return the command by its absolute path: a client has a PATH of its own."""
-    if Path(sys.argv[0]).name == _COMMAND:
-        return str(Path(sys.argv[0]).absolute())
-    beside = Path(sys.executable).absolute().parent / _COMMAND  # started as a module of this interpreter
-    return str(beside) if beside.exists() else shutil.which(_COMMAND) or _COMMAND
-
-
 def _command_words(chosen: dict[str, Any]) -> list[str]:
     command_line = ["mcp"]
     for name in ("sandbox", "server", "namespace", "names", "toolset"):
         command_line += [f"--{name}", chosen[name]] if chosen[name] else []
     return command_line + (["--read-only"] if chosen["read_only"] else [])
-
-
-def environment(ctx: click.Context) -> dict[str, str]:
-    """Return the variables that lead to the daemon: addresses and files, never a token itself."""
-    variables = {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)}
-    target: Target = ctx.find_root().obj
-    if target.address or target.context:
-        for name in ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT"):
-            variables.pop(name, None)
-    if target.address:
-        variables["PADDOCK_SERVER"] = target.address
-    elif target.context:
-        variables["PADDOCK_CONTEXT"] = target.context
-    return variables

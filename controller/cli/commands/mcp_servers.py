@@ -110,7 +110,7 @@ def approve(ctx: click.Context, /, name: str, namespace: str | None, keep: bool)
 @click.pass_context
 def connect_(ctx: click.Context, /, name: str, namespace: str | None, allow_unsandboxed: bool) -> None:
     """Serve one server's tools to an MCP client on stdin and stdout; the same as `paddock mcp --server NAME`."""
-    from controller.cli.commands.mcp import serve_path
+    from controller.cli.mcp.serve import serve_path
     from paddock._client.mcp import server_endpoint
 
     path = server_endpoint(name, _namespace(ctx, namespace))
@@ -158,8 +158,8 @@ def import_(ctx: click.Context, /, file: Path, namespace: str | None, dry_run: b
 @click.pass_context
 def export(ctx: click.Context, /, client: str, namespace: str | None) -> None:
     """Print the configuration of an MCP client whose servers are those of a namespace, in their sandboxes."""
-    from controller.cli.commands.mcp import command_path, environment
     from controller.cli.mcp import client_config, client_import
+    from controller.cli.mcp.serve import command_path, environment
     from controller.cli.output import json_text, say
 
     names = [server["metadata"]["name"] for server in _servers(ctx, namespace) if server["spec"].get("enabled", True)]

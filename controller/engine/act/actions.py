@@ -17,20 +17,20 @@ from controller.engine.docker.bulkhead import hanging_message
 from controller.engine.docker.client import BAD_REQUEST, Client
 from controller.engine.docker.create_config import create_body, network_files, update_body
 from controller.engine.docker.errors import Fault, outcome_of
-from controller.engine.docker.image_checks import check_image
 from controller.engine.docker.inspect import NO_NETWORK
-from controller.engine.docker.pull import Pulls, not_pulled, pull
-from controller.engine.docker.registries import Registries, RegistryRefused
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.docker.start_errors import in_words
+from controller.engine.docker.view import View
+from controller.engine.exec.log_tail import read_tail
+from controller.engine.images.accounts import Accounts
+from controller.engine.images.image_checks import check_image
+from controller.engine.images.pull import Pulls, not_pulled, pull
+from controller.engine.images.registries import Registries, RegistryRefused
 from controller.engine.kernel.cgroups import Cgroups, Unreadable
 from controller.engine.kernel.page_out import allow_no_swap, page_out, read_in
-from controller.engine.mounts.accounts import Accounts
 from controller.engine.mounts.host_authorities import HostAuthorities
 from controller.engine.mounts.host_mounts import HostMounts
-from controller.engine.observe.log_tail import read_tail
 from controller.engine.observe.observer import BackgroundObserver, Foreign, Observer
-from controller.engine.observe.view import View
 from controller.engine.snapshots.restore import SNAPSHOT_MISSING, Restorer, missing_message
 from controller.kinds.common import labels as own
 from controller.kinds.common.log_tail import GONE
@@ -59,7 +59,7 @@ from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, CheckFiles, Mount, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.kinds.runtime.snapshot import RestoreRoot
 from controller.policy.attest.mounted import missing
-from controller.policy.credentials import trusting_host, trusts_host
+from controller.policy.container.credentials import trusting_host, trusts_host
 from controller.policy.images import remedy
 
 _log = logging.getLogger(__name__)

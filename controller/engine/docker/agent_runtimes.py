@@ -12,7 +12,7 @@ from typing import Any
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.inspect import labels_of
-from controller.engine.observe.view import View
+from controller.engine.docker.view import View
 from controller.kinds.common.labels import AGENT
 from controller.kinds.planning.outcome import Outcome, Transient, Waiting
 from controller.kinds.runtime.agent import FOLDER, IMAGE, VOLUME_PREFIX, AgentRuntime, volume_name

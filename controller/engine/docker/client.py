@@ -16,6 +16,7 @@ from controller.engine.docker.bulkhead import Bulkhead
 from controller.engine.docker.errors import FOREIGN, Fault, fault_of
 from controller.engine.docker.transport import UnixAdapter
 from controller.engine.kernel.apparmor import in_force
+from controller.engine.kernel.engine_socket import unix_path
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.runtime.engine_api import OLDEST, format_version, negotiated, parse_version
 from controller.policy.levels.abilities import has_option
@@ -143,7 +144,7 @@ class Client:
             api = self._use(version_to_use(version))
         facts = facts_of(version, self.call("info", lambda api: api.info()), api.api_version)
         self.first_ids = first_ids(facts)
-        if not raw_http.unix_path(self.base_url):
+        if not unix_path(self.base_url):
             return facts  # another machine's kernel
         return replace(facts, security_options=in_force(facts.security_options))
 
@@ -180,7 +181,7 @@ class Client:
         api = docker.APIClient(base_url=self.base_url, version=version, timeout=timeout, max_pool_size=_POOL_SIZE)
         # Neither a proxy of the environment nor ~/.netrc applies to the engine.
         api.trust_env = False
-        path = raw_http.unix_path(self.base_url)
+        path = unix_path(self.base_url)
         if path:
             api.mount("http+docker://", UnixAdapter(path, size=_POOL_SIZE))
         return api

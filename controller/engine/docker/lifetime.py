@@ -12,8 +12,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.engine.docker.raw_http import unix_path
 from controller.engine.kernel.cgroups import PROC
+from controller.engine.kernel.engine_socket import unix_path
 
 PID_FILE = Path("/run/docker.pid")
 _UCRED = struct.Struct("3i")

@@ -15,7 +15,7 @@ from docker.types import IPAMConfig, IPAMPool
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
-from controller.engine.observe.view import View
+from controller.engine.docker.view import View
 from controller.kinds.common import labels as own
 from controller.kinds.planning.outcome import Ok, Outcome, Transient, Waiting
 from controller.kinds.runtime.network import EnsureNetwork, Network, NetworkConfig, RemoveNetwork

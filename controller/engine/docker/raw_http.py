@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from controller.engine.docker.errors import Fault, of_status
+from controller.engine.kernel.engine_socket import unix_path
 
 _CHUNK_BYTES = 64 << 10
 
@@ -41,12 +42,6 @@ def connection(base_url: str, timeout_seconds: float) -> http.client.HTTPConnect
     if parts.scheme in ("tcp", "http") and parts.hostname:
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_seconds)
     raise ValueError(f"`{base_url}` is not an engine address; write unix:///path or tcp://host:port")
-
-
-def unix_path(base_url: str) -> str:
-    """Return the socket's path in `unix://<path>`, "" for any other address."""
-    scheme, _, path = base_url.partition("://")
-    return path if scheme in ("unix", "http+unix") else ""
 
 
 class HttpStream:

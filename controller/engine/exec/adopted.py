@@ -13,8 +13,8 @@ from typing import Any
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.exec.command import TIMED_OUT
-from controller.engine.exec.kill import Killer, Target
 from controller.engine.exec.lost_exit import LOST, ExitEvidence, Known
+from controller.engine.kernel.kill import Killer, Target
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import ExitLost, NeverStarted

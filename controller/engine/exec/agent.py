@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from controller.engine.exec.command import TIMED_OUT, Escaped, signal_number
-from controller.engine.exec.kill import MARK, Killer, Target, signal_group, ticks_now
+from controller.engine.kernel.kill import MARK, Killer, Target, signal_group, ticks_now
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.agent_call import AgentRequest, LeftExec

@@ -13,7 +13,7 @@ from typing import Any
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault
 from controller.engine.docker.raw_http import HttpStream
-from controller.engine.exec.kill import MARK, Killer, Target, signal_group, ticks_now
+from controller.engine.kernel.kill import MARK, Killer, Target, signal_group, ticks_now
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import NotNow, StreamError

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.engine.docker.errors import Fault
-from controller.engine.exec.kill import Process, process_of
 from controller.engine.kernel.cgroups import holds
+from controller.engine.kernel.kill import Process, process_of
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
 

@@ -26,11 +26,11 @@ from controller.engine.docker.start_errors import in_words
 from controller.engine.exec.adopted import DockerAdoptedExecs
 from controller.engine.exec.byte_queue import ByteQueue
 from controller.engine.exec.command import Escaped, Exec, Request, feed, portable, sized, stream_error
-from controller.engine.exec.kill import Killer
 from controller.engine.exec.logs import Answers, LogReader, LogRequest, is_gone
 from controller.engine.exec.lost_exit import LOST, ExitEvidence, LostExitWatch
 from controller.engine.exec.pause_guard import PauseGuard
 from controller.engine.kernel.cgroups import Cgroups, holds
+from controller.engine.kernel.kill import Killer
 from controller.engine.observe.observer import OBSERVE_SECONDS, Observer
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from controller.engine.docker.raw_http import unix_path
+from controller.engine.kernel.engine_socket import unix_path
 from controller.engine.kernel.mount_calls import enter
 
 T = TypeVar("T")

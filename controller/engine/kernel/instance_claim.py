@@ -12,7 +12,7 @@ import json
 import os
 from pathlib import Path
 
-from controller.engine.docker.raw_http import unix_path
+from controller.engine.kernel.engine_socket import unix_path
 
 FOLDER = Path("/run/paddock/claims")
 

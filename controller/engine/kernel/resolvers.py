@@ -5,7 +5,7 @@ import socket
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
-from controller.policy.network.addresses import is_public
+from controller.policy.addresses import is_public
 
 _STUB = ["127.0.0.53"]  # systemd-resolved: the engine passes on the servers behind it
 

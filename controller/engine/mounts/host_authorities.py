@@ -16,7 +16,7 @@ from typing import Any
 import certifi
 
 from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
-from controller.policy.credentials import HOST_AUTHORITIES
+from controller.policy.container.credentials import HOST_AUTHORITIES
 
 _log = logging.getLogger(__name__)
 _ROOT = Path("/")

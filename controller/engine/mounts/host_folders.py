@@ -13,7 +13,7 @@ from controller.engine.files.sandbox_root import kernel_file_system
 from controller.engine.kernel import mount_calls
 from controller.engine.kernel.idmap import IdMaps, Ids
 from controller.kinds.runtime.mount import HostRoot, Mount
-from controller.policy.mounts import CREDENTIAL_FOLDERS, SYSTEM_FOLDERS, host_folder, is_for, root_of
+from controller.policy.container.mounts import CREDENTIAL_FOLDERS, SYSTEM_FOLDERS, host_folder, is_for, root_of
 
 _FLAGS = mount_calls.NO_SUID | mount_calls.NO_DEVICES
 _MOST_ENTRIES = 10_000

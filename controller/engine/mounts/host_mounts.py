@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import tmpfs_files
-from controller.engine.docker.image_checks import user_with
+from controller.engine.images.image_checks import user_with
 from controller.engine.kernel import mount_calls
 from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
 from controller.engine.kernel.idmap import IdMaps, Ids

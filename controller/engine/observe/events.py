@@ -17,8 +17,8 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import FOREIGN, Fault, fault_of
 from controller.engine.docker.lifetime import listens
 from controller.engine.docker.raw_http import HttpStream
+from controller.engine.docker.view import View
 from controller.engine.observe.observer import BackgroundObserver, Foreign, Observer, clock_drift_ns, guarded
-from controller.engine.observe.view import View
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import HostFacts, State
 from controller.ports import Meter

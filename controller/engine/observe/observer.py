@@ -28,13 +28,13 @@ from controller.engine.docker.inspect import (
 )
 from controller.engine.docker.lifetime import engine_run_of
 from controller.engine.docker.networks import Networks
-from controller.engine.docker.raw_http import unix_path
-from controller.engine.exec.stuck_exec import StuckExecWatch
+from controller.engine.docker.view import View, ViewEntry, unknown
 from controller.engine.kernel.cgroups import Cgroups, OutsideCgroup, Unreadable, read_at
+from controller.engine.kernel.engine_socket import unix_path
 from controller.engine.kernel.inside import read_inside
 from controller.engine.kernel.page_out import read_frozen_memory
 from controller.engine.mounts.host_mounts import HostMounts
-from controller.engine.observe.view import View, ViewEntry, unknown
+from controller.engine.observe.stuck_exec import StuckExecWatch
 from controller.engine.usage.limits import in_force, read_limits
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State

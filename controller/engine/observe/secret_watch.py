@@ -6,9 +6,9 @@ Polled, as it costs microseconds; what is outdated is shown with its container, 
 import threading
 
 from controller.engine.docker.errors import Fault
+from controller.engine.docker.view import View
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.observer import Foreign, Observer, guarded
-from controller.engine.observe.view import View
 
 _ASK_SECONDS = 1.0
 

@@ -31,7 +31,8 @@ from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
 from controller.engine.snapshots.work import WorkFailed, close_all, run_worker
 from controller.engine.snapshots.worker import NotFrozen, freeze
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.runtime.snapshot import CaptureRequest, Omitted, PartKind, SnapshotContent, SnapshotPart
+from controller.kinds.planning.capture import CaptureRequest
+from controller.kinds.runtime.snapshot import Omitted, PartKind, SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

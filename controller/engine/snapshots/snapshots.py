@@ -11,7 +11,8 @@ from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.export import check_room, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
-from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY, CaptureRequest, SnapshotContent
+from controller.kinds.planning.capture import CaptureRequest
+from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY, SnapshotContent
 from controller.ports.snapshots import SnapshotError
 
 

@@ -4,14 +4,11 @@ The runtime is the folder `FOLDER` of the agent's image, in a volume of the engi
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from controller.kinds.base import Form, Model, Text
-
-if TYPE_CHECKING:
-    from controller.kinds.sandbox import Template
 
 IMAGE = "paddock/agent:1"
 # TCP port on the loopback of the sandbox.
@@ -83,11 +80,6 @@ class AgentRuntime:
 
     image: str
     is_used: bool = False
-
-
-def agent_port(template: "Template") -> int | None:
-    """Return the port of the agent in sandboxes of this template; None: they have no agent."""
-    return PORT if template.agent is not None else None
 
 
 def volume_name(image: str) -> str:

@@ -74,7 +74,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ContextEvent:
-    """One event of an execution. `fields` are the ones of its type, checked (controller/policy/context_events.py)."""
+    """One event of an execution. `fields` are those of its type, checked (policy/inside/context_events.py)."""
 
     type: EventType
     fields: Mapping[str, Any]

@@ -10,8 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from controller.kinds.base import Form, Model, Name, Text
-from controller.kinds.observed.observed import Container
-from controller.kinds.runtime.mount import BindMounts
 
 VERSION = 1
 IMAGE_REPOSITORY = "paddock-snapshot"  # of the names that keep the images of snapshots from pruning
@@ -112,33 +110,6 @@ class SnapshotContent:
     def total_bytes(self) -> int:
         """Size of all its archives."""
         return sum(content_part.archive_bytes for content_part in self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureRequest:
-    """Everything that a capture needs of the source. `container` is the one to capture.
-
-    `bind` has its mounts, `tmpfs` are the paths of folders in memory that the engine has mounted. `writable`: its root
-    file system is. `shared` are the volumes that other sandboxes use, too. `bytes_max` bounds the data of files.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    source_name: str
-    source_uid: str
-    container: Container
-    level: str
-    bind: BindMounts
-    tmpfs: tuple[str, ...]
-    writable: bool
-    shared: frozenset[str] = frozenset()
-    parent: str = ""
-    spec: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    template: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    bytes_max: int = 64 << 30
-    entries_max: int = 1_000_000
-    seconds_max: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from controller.mcp.servers.target import CONNECTION_HEADER, SESSION_HEADER, UNS
 from controller.ports import Meter
 from controller.service.access import access
 from controller.service.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, ServiceError
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.services import Services
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from controller.mcp.servers.lines import Flood, Lines, Message
 from controller.mcp.servers.notices import ENDED, KNOWN, TOOLS_CHANGED
 from controller.mcp.text import decode
 from controller.ports import StreamError
-from controller.service.sandbox.activity import TrackedStream
+from controller.service.exec.activity import TrackedStream
 
 OnProgress = Callable[[float, float | None, str], None]
 OnNotice = Callable[[str, Mapping[str, Any]], None]

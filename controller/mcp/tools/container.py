@@ -32,8 +32,8 @@ from controller.mcp.sandboxes import (
 from controller.mcp.text import KEPT_BYTES, OUTPUT_BYTES, STREAM_BYTES, decode, head_and_tail
 from controller.mcp.tool import WAIT_SECONDS, Basic, Call, Tool
 from controller.service.errors import BadRequest, NotFound, ServiceUnavailable
-from controller.service.sandbox.activity import TrackedStream
-from controller.service.sandbox.collected_output import ENDED_EARLY, Capped, Collected, Collector
+from controller.service.exec.activity import TrackedStream
+from controller.service.exec.collected_output import ENDED_EARLY, Capped, Collected, Collector
 from controller.version import API_VERSION
 
 IMAGE = "paddock/python:1"

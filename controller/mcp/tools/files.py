@@ -19,8 +19,8 @@ from controller.mcp.sandboxes import SandboxArguments, find
 from controller.mcp.text import OUTPUT_BYTES, STREAM_BYTES, plain, strip_controls
 from controller.mcp.tool import Basic, Call, Tool
 from controller.service.errors import BadRequest
+from controller.service.exec.reading import limiter
 from controller.service.sandbox.files import Work
-from controller.service.sandbox.reading import limiter
 
 T = TypeVar("T")
 Encoding = Literal["utf-8", "base64"]

@@ -16,10 +16,10 @@ from controller.mcp.arguments import Arguments, Result, parse_json
 from controller.mcp.text import plain
 from controller.mcp.tool import Call, Tool
 from controller.service.errors import BadRequest, ServiceError
+from controller.service.exec.relay import Relay
 from controller.service.images.context import pack_files
 from controller.service.images.images import BuildRequest, ImageTask
-from controller.service.objects import serialize
-from controller.service.sandbox.relay import Relay
+from controller.service.listing import serialize
 
 _REPORT_SECONDS = 1.0
 _LAST_LINES = 50

@@ -19,7 +19,7 @@ from controller.mcp.text import for_models
 from controller.mcp.tool import WAIT_SECONDS, Basic, Call, Tool
 from controller.service.access import access
 from controller.service.explain import why as explain
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.objects.apply import Applied as AppliedByService
 from controller.service.objects.apply import Source
 from controller.service.objects.apply_set import ApplySet

@@ -21,10 +21,10 @@ from controller.plan.base import user_ids
 from controller.plan.base.members import as_sandbox
 from controller.plan.base.network_context import taken_subnets
 from controller.plan.base.sightings import Sightings
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import UPLINK
 from controller.policy.quota_ledger import QuotaBound, weight_bounds
+from controller.policy.refusal import Refusal
 from controller.policy.sandbox import Rendered, Shape, admit_with, shape_of
 
 _MOST_SHAPES = 200

@@ -15,7 +15,7 @@ from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.runtime.probe import ProbeState
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.base.network_context import NOTHING, NetworkContext
-from controller.policy.admission import Refusal
+from controller.policy.refusal import Refusal
 from controller.policy.sandbox import Rendered
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from controller.plan.capacity.waiting import WAITS
 from controller.plan.fleet import spread
 from controller.plan.fleet.image_places import ImagePlaces, has_listed_images, image_labels, images_of, keeping_images
 from controller.plan.fleet.placement_quota import BOUND, PlacementQuota, is_on_its_way, is_waiting
-from controller.policy import mounts
+from controller.policy.container import mounts
 from controller.policy.levels.levels import Level, Policy
 from controller.policy.levels.narrow import level_of
 from controller.policy.quota_ledger import CPU_OVERCOMMIT

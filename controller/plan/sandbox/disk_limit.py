@@ -12,7 +12,7 @@ from controller.kinds.meta import Condition
 from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.base.reconcile_context import ALIVE, ReconcileContext
-from controller.policy.disk import in_memory
+from controller.policy.container.disk import in_memory
 from controller.policy.sandbox import disk_limit
 
 TYPE = "DiskQuotaEnforced"

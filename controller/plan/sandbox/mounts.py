@@ -17,7 +17,7 @@ from controller.kinds.sandbox import SandboxSpec, keeps_files, restore_source
 from controller.plan.base.reconcile_context import ReconcileContext
 from controller.plan.sandbox import files
 from controller.policy.attest.mounted import missing, resized
-from controller.policy.mounts import volumes
+from controller.policy.container.mounts import volumes
 from controller.policy.sandbox import Rendered
 
 REASON = "MountsMissing"

@@ -14,10 +14,10 @@ from controller.plan.base.reconcile_context import ReconcileContext, replace_if_
 from controller.plan.base.renames import with_taken_names
 from controller.plan.sandbox import drift, gpus, user_ids
 from controller.plan.sandbox import mounts as bound
-from controller.policy import mounts
-from controller.policy.admission import Refusal
+from controller.policy.container import mounts
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import HOST, QuotaBound, above_bounds
+from controller.policy.refusal import Refusal
 from controller.policy.sandbox import Rendered, render
 
 _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, State.EXITED: 4}

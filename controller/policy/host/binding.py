@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, host_of
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Policy
+from controller.policy.refusal import Refusal
 
 _FIELD = "spec.host"
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 
 from controller.kinds.sandbox import NetworkSpec
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Level, Policy
+from controller.policy.refusal import Refusal
 
 _AT = "spec.network"
 

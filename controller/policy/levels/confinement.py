@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import Template
-from controller.policy.admission import Refusal
 from controller.policy.levels.abilities import DEFAULT_PROFILE
 from controller.policy.levels.levels import Policy
+from controller.policy.refusal import Refusal
 
 APPARMOR = "apparmor="
 _SELINUX = "label="

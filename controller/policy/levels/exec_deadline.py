@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from controller.kinds.sandbox import Template
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import Level, Policy
+from controller.policy.refusal import Refusal
 
 _TEMPLATE, _LEVEL = "execDeadlineSeconds of its template", "maxExecDeadlineSeconds of its security profile"
 _HOST = "exec_max_seconds of the daemon's settings"

@@ -116,7 +116,7 @@ class Policy:
     `report_only`: attestation only reports, and stops nothing. `network_range` is the pool of sandboxes' subnets
     (CIDR). `unguarded` says why the API admits nothing with a network now ("": it does); stored sandboxes wait for the
     firewall, with a condition. `levels` are the built-in ones and the operator's profiles (added by
-    policy/levels/profiles.py); `grants` are permissions of profiles beyond their base. `host_roots` are the parents of
+    policy/profiles.py); `grants` are permissions of profiles beyond their base. `host_roots` are the parents of
     host folders that may be bound. `host` are this host's abilities (None: not known yet), `confinements` the
     operator's grants of them. `exec_max_seconds` is the maximum time of any command (0: unlimited). `packages_left_out`
     are hosts of package managers that no sandbox can reach, as messages. `local_network`: sandboxes of a level with the

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from controller.kinds.sandbox import Template
 from controller.kinds.security import Narrowing
-from controller.policy.admission import Refusal
 from controller.policy.levels.levels import FULL_ISOLATION, PORTS, Level, Policy
 from controller.policy.levels.seccomp import WIDTH, name_of
+from controller.policy.refusal import Refusal
 
 # From the narrowest to the widest.
 NETWORKS = ("none", "sealed", "public")

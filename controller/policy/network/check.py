@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from controller.policy.addresses import is_public
 from controller.policy.levels.allowed_hosts import covered
-from controller.policy.network.addresses import is_public
 from controller.policy.network.peers import DOMAIN
 
 _PORTS = (80, 443)

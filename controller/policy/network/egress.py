@@ -16,9 +16,9 @@ from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, s
 from controller.kinds.runtime.credential import HostCredential
 from controller.kinds.runtime.mount import Mount, Slot
 from controller.kinds.runtime.network import NetworkConfig
+from controller.policy.addresses import SPECIAL_RANGES
 from controller.policy.levels.seccomp import STANDARD
 from controller.policy.network import peers
-from controller.policy.network.addresses import SPECIAL_RANGES
 
 IMAGE = "paddock/egress:1"
 UPLINK = "pdp-uplink"

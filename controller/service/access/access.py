@@ -17,7 +17,7 @@ from controller.kinds.registry import Kind, Registry
 from controller.policy.access import decide, decide_server, refusals
 from controller.policy.levels.levels import Policy
 from controller.service import errors
-from controller.service.objects.admission import Admit, Profiles, cached_policy
+from controller.service.admission import Admit, Profiles, cached_policy
 
 # In a request's state: its identity, if another daemon has forwarded it. In its scope: why forwarding it has failed.
 FORWARDED, FAILURE_KEY = "forwarded", "paddock.failure"

@@ -29,15 +29,15 @@ from controller.kinds.runtime.context import (
     NewContext,
     Outcome,
 )
-from controller.policy.context_events import EventReader, context_of, plain_text
+from controller.policy.inside.context_events import EventReader, context_of, plain_text
 from controller.ports import AgentAnswer, AgentError, Meter, StreamError, UseTracker
 from controller.service import errors
 from controller.service.access.audit import Recorder
 from controller.service.context.book import ContextBook, run_of
-from controller.service.sandbox.activity import WAIT_SECONDS
+from controller.service.exec.activity import WAIT_SECONDS
+from controller.service.exec.agent_calls import AgentCalls
+from controller.service.exec.streams import SandboxStreams
 from controller.service.sandbox.agent import AgentTimeout, AgentUnavailable
-from controller.service.sandbox.agent_calls import AgentCalls
-from controller.service.sandbox.streams import SandboxStreams
 
 NO_CONTEXTS = "NoContexts"  # the cause of a refusal by a sandbox that has none
 _ANSWER_BYTES = 1 << 20

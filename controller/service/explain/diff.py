@@ -25,7 +25,7 @@ from controller.plan.capacity.quota_status import movements
 from controller.plan.explain.preview import Forecast as Forecast  # for controller.api
 from controller.plan.explain.preview import forecast_all
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import as_seen
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.ports.place import ALONE, Place
 from controller.service import errors

@@ -23,12 +23,12 @@ from controller.plan.explain.stored import explain_stored
 from controller.plan.explain.why import Explanation, explain
 from controller.policy.host.health import NEAR
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import as_seen
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.explain.diff import LastSnapshot
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.objects.objects import Objects
 from controller.service.sources.event import event_object
 from controller.version import API_VERSION

@@ -41,14 +41,14 @@ from controller.policy.packages.launch import Launch, LaunchError
 from controller.ports import Engine, StreamError
 from controller.service import errors
 from controller.service.access import access
+from controller.service.exec.collected_output import Collected, Collector
+from controller.service.exec.streams import SandboxStreams
 from controller.service.images.images import ImageService
 from controller.service.mcp.server import Server
 from controller.service.mcp.servers import McpServers
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
-from controller.service.sandbox.collected_output import Collected, Collector
 from controller.service.sandbox.files import SandboxFiles
-from controller.service.sandbox.streams import SandboxStreams
 
 AT_ONCE = 2
 _WRITTEN_BY = "mcp"

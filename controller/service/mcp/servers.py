@@ -21,12 +21,12 @@ from controller.ports import Clock, Engine, ImageError, Images, Store, StoreErro
 from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access import access
+from controller.service.exec.activity import TrackedStream
+from controller.service.exec.streams import SandboxStreams
 from controller.service.mcp.pools import WarmPools
 from controller.service.mcp.server import Server
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
-from controller.service.sandbox.activity import TrackedStream
-from controller.service.sandbox.streams import SandboxStreams
 
 _WRITTEN_BY = "mcp"
 _NAME_LETTERS = 36  # of the server's name in that of a sandbox

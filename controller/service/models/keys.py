@@ -11,7 +11,7 @@ from controller.kinds.runtime.secret import (
     providers_folder,
 )
 from controller.ports import Secrets
-from controller.service.sandbox.secrets import secret_text
+from controller.service.exec.secrets import secret_text
 
 HostsOf = Callable[[str, str], tuple[str, ...]]
 

@@ -24,10 +24,10 @@ from controller.ports import UseTracker
 from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access import access
+from controller.service.exec.streams import SandboxStreams
 from controller.service.objects.apply import Apply, Source
 from controller.service.objects.objects import Objects
 from controller.service.sandbox.port_forward import Forwarded, PortForward
-from controller.service.sandbox.streams import SandboxStreams
 
 _WRITTEN_BY = "models"
 _RETRY_SECONDS = 5.0

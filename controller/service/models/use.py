@@ -12,7 +12,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.provider import condition_of, stored_provider
 from controller.ports import Audit
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.objects.objects import Objects
 from controller.version import API_VERSION
 

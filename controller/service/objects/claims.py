@@ -25,11 +25,11 @@ from controller.plan.capacity import reservations, shortages
 from controller.plan.pool import claim_candidates
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import with_profiles
+from controller.policy.profiles import with_profiles
 from controller.policy.sandbox import admit_with, reserved
 from controller.ports import Clock, Meter, Transaction
 from controller.ports.place import ALONE, Place
-from controller.service.objects.admission import profiles_in
+from controller.service.admission import profiles_in
 from controller.service.objects.quota import Facts, has_room, has_room_in_namespace, pool_has_room
 
 # Number of members read at a time. Unless many claims come at once, one of the oldest is free.

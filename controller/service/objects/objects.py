@@ -13,10 +13,10 @@ from controller.kinds.registry import Kind, Registry
 from controller.ports import Clock, Store, Wake
 from controller.service import errors
 from controller.service.access.access import not_found as not_found  # for the other use-cases
-from controller.service.objects import field_selector, page_token, selector
+from controller.service.listing import field_selector, page_token, selector
+from controller.service.listing.field_selector import FieldSelector
+from controller.service.listing.page_token import PageToken
 from controller.service.objects.cascade import Cascade
-from controller.service.objects.field_selector import FieldSelector
-from controller.service.objects.page_token import PageToken
 from controller.service.sources import DeletingSource, Source
 
 _CHUNK = 100  # objects read at once, of which a selector may match few

@@ -16,7 +16,8 @@ from controller.kinds.common.problem import Problem, field_text
 from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.service import errors
-from controller.service.objects import patch_metadata, serialize
+from controller.service.listing import serialize
+from controller.service.objects import patch_metadata
 from controller.service.objects.json_patch import BadPatch, Mismatch, json_patch, merge_patch
 from controller.service.objects.objects import not_found
 from controller.service.objects.patch_metadata import Referrer, model_problems

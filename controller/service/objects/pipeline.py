@@ -32,7 +32,7 @@ from controller.ports import Clock, Store, Transaction, Wake
 from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access import access
-from controller.service.objects.admission import Admit, Profiles, profiles_in
+from controller.service.admission import Admit, Profiles, profiles_in
 from controller.service.objects.claims import Claims
 from controller.service.objects.known_hosts import KnownHosts
 from controller.service.objects.normalize import Normal, is_same_spec, normalise

@@ -26,7 +26,7 @@ from controller.kinds.sandboxpool import SandboxPoolSpec, whole_uid
 from controller.kinds.sandboxsnapshot import KIND as SNAPSHOT
 from controller.kinds.sandboxsnapshot import total_bytes
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.policy.levels.profiles import default_limits
+from controller.policy.profiles import default_limits
 from controller.policy.quota_ledger import (
     HOST,
     QuotaBound,
@@ -41,7 +41,7 @@ from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.policy.sandboxpool import shares_volumes
 from controller.ports import Transaction
 from controller.ports.place import ALONE, Place
-from controller.service.objects.admission import Profiles, profiles_in
+from controller.service.admission import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
 _FIELD = "spec.resources.limits"

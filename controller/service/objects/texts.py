@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from controller.kinds.meta import StoredObject
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 
 _MOST_BYTES = 24 << 20
 _MOST_LISTS, _MOST_LIST_BYTES = 4, 1 << 20  # a longer one is put together each time

@@ -12,14 +12,14 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container
 from controller.kinds.registry import Kind
 from controller.kinds.runtime.agent_call import RESULT_BYTES, AgentRequest, Outcome, ToolResult
-from controller.policy import agent_call
-from controller.policy.agent_call import ToolUse
+from controller.policy.inside import agent_call
+from controller.policy.inside.agent_call import ToolUse
 from controller.ports import AgentAnswer, AgentError, StreamError
 from controller.service import errors
 from controller.service.access.audit import Recorder
-from controller.service.sandbox.activity import WAIT_SECONDS
-from controller.service.sandbox.agent_calls import AgentCalls
-from controller.service.sandbox.streams import SandboxStreams
+from controller.service.exec.activity import WAIT_SECONDS
+from controller.service.exec.agent_calls import AgentCalls
+from controller.service.exec.streams import SandboxStreams
 
 HEAD, BODY = "head", "body"
 _SPARE_SECONDS = 5.0  # for the agent to end a command at its limit, and to answer

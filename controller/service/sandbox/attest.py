@@ -9,7 +9,7 @@ from controller.plan.sandbox.attest import Verdict, verdict
 from controller.plan.sandbox.object_context import context_of
 from controller.policy.attest.report import Row, report
 from controller.policy.levels.levels import Policy
-from controller.policy.levels.profiles import as_seen
+from controller.policy.profiles import as_seen
 from controller.ports import Clock, Engine
 from controller.service import errors
 from controller.service.explain.diff import LastSnapshot

@@ -15,8 +15,8 @@ from controller.kinds.registry import Kind
 from controller.kinds.runtime.egress_log import Access, parsed
 from controller.ports import ChunkStream, Engine, Streams
 from controller.service import errors
+from controller.service.exec.streams import Opener
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.streams import Opener
 
 
 class EgressLogs:

@@ -10,8 +10,8 @@ from controller.kinds.registry import Kind
 from controller.kinds.runtime.files import READ_OPERATIONS, FileError, FileRequest
 from controller.ports import Files, FileWork, NotNow
 from controller.service import errors
-from controller.service.sandbox.slots import Slots
-from controller.service.sandbox.streams import SandboxStreams
+from controller.service.exec.slots import Slots
+from controller.service.exec.streams import SandboxStreams
 
 _ERRORS: dict[str, type[errors.ServiceError]] = {
     "NotFound": errors.NotFound,

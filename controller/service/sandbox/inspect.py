@@ -8,8 +8,8 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.ports import Engine, Store, StreamError, Streams
 from controller.service import errors
+from controller.service.exec.streams import SandboxStreams
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.streams import SandboxStreams
 from controller.service.sources.instance import instance_object
 
 HIDDEN = "(hidden)"

@@ -8,8 +8,8 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.registry import Kind
 from controller.ports import PortForwarder, StreamError
 from controller.service import errors
-from controller.service.sandbox.slots import Slots
-from controller.service.sandbox.streams import SandboxStreams
+from controller.service.exec.slots import Slots
+from controller.service.exec.streams import SandboxStreams
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from controller.kinds.planning.instance_record import Termination
 from controller.kinds.registry import Kind
 from controller.ports import Store, Streams
 from controller.service import errors
+from controller.service.exec.streams import Opener, SandboxStreams
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.streams import Opener, SandboxStreams
 
 _ON = (State.RUNNING, State.PAUSED)
 

@@ -17,21 +17,22 @@ from pydantic import ValidationError
 
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.meta import StoredObject, stored_condition
+from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.quota import KIND as QUOTA
 from controller.kinds.quota import QuotaSpec, amount_of
 from controller.kinds.registry import Kind
-from controller.kinds.runtime.snapshot import CaptureRequest, SnapshotContent
+from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import SandboxSpec, Template, at_own_level
 from controller.kinds.sandboxsnapshot import CAPTURED
 from controller.kinds.sandboxsnapshot import KIND as SNAPSHOT
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
-from controller.policy.levels.profiles import default_limits
+from controller.policy.profiles import default_limits
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.ports.snapshots import SnapshotError, Snapshots
 from controller.service import errors
 from controller.service.access import access
-from controller.service.objects.admission import profiles_in
+from controller.service.admission import profiles_in
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline

@@ -10,7 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.usage import UsageSample
 from controller.kinds.registry import Kind
 from controller.service import errors
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.objects.objects import Objects
 from controller.version import API_VERSION
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from controller.kinds.meta import StoredObject
-from controller.service.objects.field_selector import FieldSelector
+from controller.service.listing.field_selector import FieldSelector
 
 _SPACE = uuid.UUID("6a8e0c1e-52f7-4f43-9d0c-0d6a3f7b7f10")  # Paddock's own namespace
 

@@ -7,8 +7,8 @@ from typing import overload
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.runtime.container import stable_hash
 from controller.ports import Store
-from controller.service.objects import serialize
-from controller.service.objects.field_selector import FieldSelector
+from controller.service.listing import serialize
+from controller.service.listing.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 
 MOST = 5000  # in one answer

@@ -25,8 +25,8 @@ from controller.kinds.sandbox import FINALIZER
 from controller.ports import LeaseState, Store, StoreError
 from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
 from controller.service import errors
-from controller.service.objects import serialize
-from controller.service.objects.field_selector import FieldSelector
+from controller.service.listing import serialize
+from controller.service.listing.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 from controller.version import VERSION
 

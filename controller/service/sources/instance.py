@@ -10,8 +10,8 @@ from controller.kinds.planning.instance_record import Failure, Instance, Termina
 from controller.plan.base.status_json import limits_to_json
 from controller.ports import Store
 from controller.ports.place import ALONE, Place
-from controller.service.objects import serialize
-from controller.service.objects.field_selector import FieldSelector
+from controller.service.listing import serialize
+from controller.service.listing.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 from controller.version import API_VERSION
 

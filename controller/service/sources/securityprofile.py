@@ -6,7 +6,7 @@ from controller.kinds.meta import StoredObject
 from controller.plan.securityprofile import effective, settings_of
 from controller.policy.levels.levels import Level, Policy
 from controller.service.errors import NotFound
-from controller.service.objects.field_selector import FieldSelector
+from controller.service.listing.field_selector import FieldSelector
 from controller.service.sources import derived_uid
 
 

@@ -9,12 +9,12 @@ from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.volume import HostVolume
-from controller.policy.volumes import User, Users, deleted_with_last_user
+from controller.policy.container.volumes import User, Users, deleted_with_last_user
 from controller.ports import Clock, Store, Transaction, VolumeInUse, Volumes, VolumesUnreachable
 from controller.ports.place import ALONE, Place
 from controller.service import errors
 from controller.service.access.audit import entry
-from controller.service.objects.field_selector import FieldSelector
+from controller.service.listing.field_selector import FieldSelector
 
 _NAMING = ("Sandbox", "SandboxTemplate", "SandboxPool")
 _SHOWN = 5

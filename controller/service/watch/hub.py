@@ -15,8 +15,8 @@ import structlog
 from controller.kinds.registry import Kind
 from controller.ports import ChangesGone, Clock, Store, StoreError
 from controller.service import errors
-from controller.service.objects import selector
-from controller.service.objects.selector import Selector
+from controller.service.listing import selector
+from controller.service.listing.selector import Selector
 from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.label_history import LabelHistory, Membership
 from controller.service.watch.watcher import FirstObjects, Scope, SerializedObject, SharedChange, Watch, WatchEvent

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from controller.kinds.meta import StoredObject
 from controller.ports import Change
-from controller.service.objects.selector import Selector
+from controller.service.listing.selector import Selector
 
 Labels = Mapping[str, str]
 _MOST_ENTRIES = 50_000

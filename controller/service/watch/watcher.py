@@ -11,7 +11,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Kind
 from controller.ports import Change, Store
 from controller.service import errors
-from controller.service.objects.table import table
+from controller.service.listing.table import table
 from controller.service.objects.texts import ObjectTexts
 from controller.service.watch.label_history import Membership
 

@@ -11,10 +11,10 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.ports import Clock, UseTracker, Wake
 from controller.service import errors
+from controller.service.exec.activity import SLEEPING
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.write import Write
-from controller.service.sandbox.activity import SLEEPING
 from controller.version import API_VERSION
 
 _WRITTEN_BY = "project"

@@ -13,8 +13,8 @@ from controller.kinds.workflowrun import Run, StageEnd
 from controller.policy.workflow import expand, values_of
 from controller.ports import RetryLater, StreamError
 from controller.service import errors
-from controller.service.sandbox.detached import Detached
-from controller.service.sandbox.exec_records import DetachedExec
+from controller.service.exec.detached import Detached
+from controller.service.exec.exec_records import DetachedExec
 from controller.service.sandbox.files import SandboxFiles
 from controller.service.workflow.files import ArtifactRefused, RunFiles, RunKey
 

@@ -15,9 +15,9 @@ from controller.policy.workflowrun import sandbox_document
 from controller.ports import RetryLater, StreamError, Wake
 from controller.service import errors
 from controller.service.access import access
+from controller.service.exec.detached import Detached
 from controller.service.objects.objects import Objects
 from controller.service.objects.write import Write
-from controller.service.sandbox.detached import Detached
 from controller.service.workflow.files import RunFiles, RunKey
 from controller.service.workflow.stages import Attempt, Released, StageWorker, stage_id
 from controller.service.workflow.usage import SandboxMeter

@@ -24,8 +24,8 @@ from controller.kinds.runtime.context import State as ContextState
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service import errors
 from controller.service.context.contexts import ContextStream
+from controller.service.exec.relay import Relay
 from controller.service.sandbox.agent import AgentTimeout
-from controller.service.sandbox.relay import Relay
 from controller.service.services import Services
 from controller.version import API_VERSION
 

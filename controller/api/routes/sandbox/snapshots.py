@@ -15,7 +15,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.service import errors
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 from controller.service.sandbox.snapshots import COUNT_MAX
 from controller.version import API_VERSION
 

@@ -1,7 +1,7 @@
 """Port forwarding: connections to ports of a sandbox, and local listeners that relay to them.
 
-Each connection uses a WebSocket (api/routes/port_forward.py). Frames are built here and not by the library that exec
-uses: that saves copies of large data. On the same host there are only lengths instead of frames (see
+Each connection uses a WebSocket (api/routes/sandbox/port_forward.py). Frames are built here and not by the library that
+exec uses: that saves copies of large data. On the same host there are only lengths instead of frames (see
 api/streams/tunnel.py), and data is spliced without a copy.
 """
 

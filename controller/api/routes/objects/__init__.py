@@ -1,0 +1,1 @@
+"""Routes of stored objects: all kinds alike."""

@@ -1,0 +1,1 @@
+"""Images: pulls, builds, layers, checks of what is in them."""

@@ -1,0 +1,1 @@
+"""Rules on the parts of a sandbox's container: mounts and volumes, disk, GPUs, credentials, the agent."""

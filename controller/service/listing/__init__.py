@@ -1,0 +1,1 @@
+"""Lists of objects: selectors, pages, tables, serialization."""
