@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.planning.action import CreateContainer, RenameContainer
+from controller.kinds.planning.action import RenameContainer
 from controller.kinds.runtime.mount import BindMounts, HostRoot
 from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
@@ -85,78 +85,6 @@ def _asked(house: LoopHarness) -> Any:
     return house.engine.box(house.container_name("other")).mounts
 
 
-def test_another_folder_is_another_container_and_the_same_one_is_not(house: LoopHarness) -> None:
-    house.apply("a", template={"workspace": {}}, workspace=FOLDER)
-    house.settle()
-    before = house.engine.box(house.container_name("a")).id
-    house.apply("a", template={"workspace": {}}, workspace=FOLDER, priority=1)
-    house.settle()
-    assert house.engine.box(house.container_name("a")).id == before
-    house.apply("a", template={"workspace": {}}, workspace={**FOLDER, "hostPath": "/srv/projects/b"})
-    house.settle()
-    assert house.engine.box(house.container_name("a")).id != before
-    assert bound(house, "a") == ["/workspace from host folder /srv/projects/b read-only"]
-
-
-def test_a_workspace_that_comes_later_makes_a_new_container(house: LoopHarness) -> None:
-    house.apply("a")
-    house.settle()
-    before = house.engine.box(house.container_name("a")).id
-    house.apply("a", workspace=FOLDER)
-    house.settle()
-    assert house.engine.box(house.container_name("a")).id != before
-    assert bound(house, "a") == ["/workspace from host folder /srv/projects/a read-only"]
-
-
-def test_what_is_unmounted_by_hand_is_bound_again(house: LoopHarness) -> None:
-    house.apply("a", template={"workspace": {}}, workspace=FOLDER)
-    house.settle()
-    house.engine.unmount(house.container_name("a"), "/workspace")
-    decided = house.run_pass()
-    assert len(actions(decided, BindMounts)) == 1
-    assert house.condition("a", "Ready") == "False MountsMissing"
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
-
-
-def test_what_is_mounted_over_it_by_hand_is_not_secured(house: LoopHarness) -> None:
-    house.apply("a", template={"workspace": {}}, workspace=FOLDER)
-    house.settle()
-    box = house.engine.box(house.container_name("a"))
-    seen = box.seen(readable=True).inside
-    assert seen is not None
-    box.tampered["mounts"] = tuple(
-        each if each.path != "/workspace" else type(each)("/workspace", "ext4", writable=False, origin="8:1 /other")
-        for each in seen.mounts
-    )
-    house.engine.observe_now(full=True)
-    house.settle(seconds=0)
-    assert house.condition("a", "Secured") == "False NotSecured"
-
-
-def test_a_folder_that_is_not_there_holds_up_the_start_in_words(house: LoopHarness) -> None:
-    house.engine.folders = set()
-    house.apply("a", template={"workspace": {}}, workspace=FOLDER)
-    house.settle(seconds=0)
-    assert house.condition("a", "Ready") == "False MountRefused"
-    assert boxes(house) == [], "nothing runs without what it asked for"
-    house.engine.folders = None
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
-
-
-def test_all_is_bound_anew_before_each_start(house: LoopHarness) -> None:
-    house.apply("a", template={"workspace": {}}, workspace=FOLDER)
-    house.settle()
-    name = house.container_name("a")
-    house.engine.kill(name)
-    house.engine.places.clear()  # as by a boot of the host
-    house.settle()
-    assert (house.condition("a", "Ready"), len(bound(house, "a"))) == ("True Running", 1)
-    made = [each for each in house.engine.calls if isinstance(each, CreateContainer)]
-    assert len(made) == 1
-
-
 def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(house: LoopHarness) -> None:
     secrets = [{"name": "token", "mountPath": "/run/secrets/token"}]
     filled(house, secrets=secrets)
@@ -183,21 +111,6 @@ def test_volumes_are_bound_cold_and_warm(house: LoopHarness) -> None:
     assert launch(house, "a").startswith("Warm")
 
 
-def test_a_lost_record_kills_nothing(house: LoopHarness) -> None:
-    house.apply("a", template={"workspace": {}}, workspace=FOLDER)
-    house.settle()
-    box = house.engine.box(house.container_name("a"))
-    house.engine.lose_record(box.name)
-    house.engine.observe_now(full=True)
-    house.settle()
-    assert house.condition("a", "Secured") == "Unknown MountsUnrecorded"
-    assert house.condition("a", "Ready") == "True Running"
-    house.engine.kill(box.name)
-    house.settle()
-    assert house.condition("a", "Secured") == "True Attested"
-    assert house.engine.box(box.name).id == box.id, "its next start binds all anew"
-
-
 def test_a_member_without_a_record_is_replaced_and_never_handed_out(house: LoopHarness) -> None:
     filled(house)
     lost = boxes(house)
@@ -209,18 +122,3 @@ def test_a_member_without_a_record_is_replaced_and_never_handed_out(house: LoopH
     house.settle()
     assert launch(house, "a").startswith("Cold")
     assert not set(lost) & set(boxes(house))
-
-
-@pytest.mark.parametrize("path", ["/tmp", "/workspace"])
-def test_an_unmounted_folder_of_the_engines_comes_back_by_a_restart(house: LoopHarness, path: str) -> None:
-    house.apply("a")
-    house.settle()
-    box = house.engine.box(house.container_name("a"))
-    assert path in {each.path for each in box.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
-    house.engine.unmount_inside(box.name, path)
-    house.engine.observe_now()
-    house.run_pass()
-    assert house.condition("a", "Secured") == "False MountsGone"
-    house.settle()
-    assert house.condition("a", "Secured") == "True Attested"
-    assert (house.condition("a", "Ready"), house.engine.box(box.name).id) == ("True Running", box.id)

@@ -1,0 +1,235 @@
+"""Histories on the pure planner: what is decided as time goes by, without a store, threads or services.
+
+Each pass plans on a snapshot; what it writes is kept in mappings, and what it does is done by the fake engine at once.
+
+    history.apply("web", lifecycle={"activeDeadlineSeconds": 100})
+    history.go_on(101)
+    assert history.condition("web", "Finished") == "True DeadlineExceeded"
+
+What depends on the store, on services or on how the loop works is tests/loop's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from controller.kinds.common.labels import container_name, egress_uid
+from controller.kinds.hostquota import KIND as HOST_QUOTA
+from controller.kinds.hostquota import stored_quota
+from controller.kinds.meta import Event, StoredObject
+from controller.kinds.observed.swap import UNKNOWN_ABILITY
+from controller.kinds.observed.usage import LayerUsage
+from controller.kinds.planning.action import Action
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.outcome import Ok, Outcome
+from controller.kinds.planning.plan import Group, Plan, Writes
+from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
+from controller.kinds.quota import KIND as QUOTA
+from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.plan.base.memo import Memo
+from controller.plan.host import plan
+from controller.policy.levels.levels import Policy
+from controller.policy.levels.profiles import as_seen
+from tests.conftest import HandClock
+from tests.fakes.engine import FakeEngine
+
+TINY = "paddock/test-tiny:1"
+_INSTANCE_ID = "store-1"
+_NAMESPACE = "default"
+
+
+class History:
+    """Stored objects, a fake engine and a clock; `run_pass` plans once and does what was planned."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.clock = HandClock()
+        self.engine = FakeEngine(_INSTANCE_ID, clock=self.clock, images=(TINY, "other:1"))
+        self.engine.open(lambda: None)
+        self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
+        self.hibernates = False  # the host can, as `engine.hibernation` has it
+        self.before: Callable[[Action], None] = lambda _action: None  # called before each action
+        self.events: list[Event] = []
+        self._objects: dict[str, StoredObject] = {}  # by uid
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._instances: dict[str, Instance] = {}
+        self._uids = self._writes = 0
+        self.daemon()
+
+    def daemon(self) -> None:
+        """Forget what a daemon that ends forgets: all but what is stored."""
+        self._memo, self._results = Memo(), dict[str, Result]()
+
+    # What people do.
+
+    def apply(self, name: str, **spec: Any) -> None:
+        """Apply a Sandbox; `spec` is laid over one that sleeps."""
+        template = {"image": TINY, "command": ["sleep", "1000000"], **spec.pop("template", {})}
+        obj = self._store("Sandbox", name, {"template": template, **spec}, (FINALIZER,))
+        self._show(obj)
+
+    def put(self, kind: str, name: str, **spec: Any) -> None:
+        """Apply a Quota or a HostQuota."""
+        self._store(kind, name, spec)
+
+    def delete(self, name: str, kind: str = "Sandbox") -> None:
+        """Request the deletion of an object; one that nothing holds up is gone at once."""
+        obj = self.object(kind, name)
+        if not obj.finalizers:
+            del self._objects[obj.uid]
+        elif obj.deleted_at is None:
+            self._show(replace(obj, deleted_at=self.clock.now()))
+
+    # What is so.
+
+    def object(self, kind: str, name: str) -> StoredObject:
+        return next(obj for obj in self._objects.values() if (obj.kind, obj.name) == (kind, name))
+
+    def status(self, name: str) -> Mapping[str, Any]:
+        return self.object("Sandbox", name).status
+
+    def names(self) -> list[str]:
+        """Return the names of the sandboxes that there are."""
+        return sorted(obj.name for obj in self._objects.values() if obj.kind == "Sandbox")
+
+    def instances(self) -> Sequence[Instance]:
+        return tuple(self._instances.values())
+
+    def container_name(self, name: str) -> str:
+        return container_name(name, self.object("Sandbox", name).uid)
+
+    def condition(self, name: str, type_: str) -> str:
+        """Return the status and the reason of a sandbox's condition; "" if it has none of that type."""
+        conditions = self.status(name).get("conditions", ()) if name in self.names() else ()
+        return next((f"{each['status']} {each['reason']}" for each in conditions if each["type"] == type_), "")
+
+    def message(self, name: str, type_: str) -> str:
+        conditions = self.status(name)["conditions"]
+        return next(str(each["message"]) for each in conditions if each["type"] == type_)
+
+    def reasons(self, name: str) -> list[str]:
+        """Return the reasons of an object's events, equal ones once."""
+        return list(dict.fromkeys(event.reason for event in self.events if event.ref.name == name))
+
+    def events_of(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.ref.name == name]
+
+    @property
+    def revision(self) -> int:
+        """Return a number that moves with whatever is written."""
+        return self._writes
+
+    def containers(self) -> dict[str, list[str]]:
+        """Return container names by uid, as the engine has them."""
+        self.engine.observe_now(full=True)
+        return {uid: [each.name for each in seen] for uid, seen in self.engine.observe().containers.items() if seen}
+
+    # Time.
+
+    def run_pass(self) -> Plan:
+        """Plan, keep what is written, and do what is planned; a millisecond goes by: no two runs begin at one time."""
+        self.clock.advance(0.001)
+        snapshot = self._snapshot()
+        policy = as_seen(self.policy, snapshot)
+        decided = plan(snapshot, policy, policy.version(), self._memo)
+        self._record(decided.writes)
+        for uid in snapshot.results:
+            self._results.pop(uid, None)
+        for group in decided.groups:
+            self._results[group.ref.uid] = self._carry_out(group)
+        return decided
+
+    def settle(self, seconds: float = 400.0) -> None:
+        """Plan, with the clock moved to each next wake, until nothing is left to do (within so many seconds)."""
+        end = self.clock.now() + seconds
+        for _ in range(200):
+            decided = self.run_pass()
+            if decided.groups or decided.writes or self._results:
+                continue
+            if decided.next_wake is None or decided.next_wake > end:
+                return
+            self.clock.advance(max(0.0, decided.next_wake - self.clock.now()))
+        raise AssertionError(f"does not settle: {decided}")
+
+    def go_on(self, seconds: float) -> None:
+        """So much time goes by, with a pass whenever one is due."""
+        end = self.clock.now() + seconds
+        self.settle(seconds=seconds)
+        self.clock.advance(max(0.0, end - self.clock.now()))
+        self.settle(seconds=0)
+
+    def _store(self, kind: str, name: str, spec: dict[str, Any], finalizers: tuple[str, ...] = ()) -> StoredObject:
+        former = next((obj for obj in self._objects.values() if (obj.kind, obj.name) == (kind, name)), None)
+        if former is not None:
+            obj = former if former.spec == spec else replace(former, spec=spec, generation=former.generation + 1)
+        else:
+            self._uids += 1
+            uid, created_at = f"{self._uids:08x}-0000-4000-8000-000000000000", self.clock.now()
+            namespace = "" if kind == HOST_QUOTA.name else _NAMESPACE
+            obj = StoredObject(kind, namespace, name, uid, spec, created_at=created_at, finalizers=finalizers)
+        self._objects[obj.uid] = obj
+        return obj
+
+    def _show(self, obj: StoredObject) -> None:
+        """Have the next snapshot contain this sandbox."""
+        self._objects[obj.uid] = obj
+        spec = SandboxSpec.model_validate(obj.spec)
+        self._sandboxes[obj.uid] = Sandbox(obj, spec, spec.template)
+
+    def _snapshot(self) -> Snapshot:
+        observed = self.engine.observe()
+        quotas = [obj for obj in self._objects.values() if obj.kind in (QUOTA.name, HOST_QUOTA.name)]
+        return Snapshot(
+            now=self.clock.now(),
+            instance_id=_INSTANCE_ID,
+            sandboxes=dict(self._sandboxes),
+            observed=observed if observed.facts.cpus or observed.blind else replace(observed, revision=0),
+            instances=dict(self._instances),
+            results=dict(self._results),
+            quotas={obj.uid: stored_quota(obj) for obj in quotas},
+            objects=Counter(obj.namespace for obj in self._objects.values() if obj.namespace),
+            layers=self.layers,
+            hibernation=self.engine.hibernation if self.hibernates else UNKNOWN_ABILITY,
+        )
+
+    def _record(self, writes: Writes) -> None:
+        """Keep what a pass writes, as the store does."""
+        self._writes += bool(writes)
+        self.events += writes.events
+        for write in writes.statuses:
+            if (obj := self._objects.get(write.ref.uid)) is not None:
+                self._replace(replace(obj, status=write.status))
+        for ref, finalizer in writes.finalized:
+            self._finalize(ref.uid, finalizer)
+        for deletion in writes.deletions:
+            obj = self._objects.get(deletion.ref.uid)
+            if obj is not None and obj.generation == deletion.generation:
+                self._replace(replace(obj, deleted_at=deletion.at))
+        for instance in writes.instances:
+            if instance.parent_uid in self._objects:
+                self._instances[instance.uid] = replace(instance, version=instance.version + 1)
+        for instance in writes.retired:
+            self._instances.pop(instance.uid, None)
+
+    def _replace(self, obj: StoredObject) -> None:
+        self._objects[obj.uid] = obj
+        if (sandbox := self._sandboxes.get(obj.uid)) is not None:
+            self._sandboxes[obj.uid] = replace(sandbox, obj=obj)
+
+    def _finalize(self, uid: str, finalizer: str) -> None:
+        obj = self._objects.get(uid)
+        if obj is not None and obj.finalizers == (finalizer,):
+            del self._objects[uid], self._sandboxes[uid]
+            for own_uid in (uid, egress_uid(uid)):
+                self._instances.pop(own_uid, None)
+
+    def _carry_out(self, group: Group) -> Result:
+        """Do the actions of a group; the first that fails ends it."""
+        done: list[tuple[Action, Outcome]] = []
+        for action in group.actions:
+            self.before(action)
+            done.append((action, self.engine.act(action)))
+            if not isinstance(done[-1][1], Ok):
+                break
+        return Result(group.ref.uid, group.generation, group.deleting, tuple(done))

@@ -1,0 +1,162 @@
+"""Files in memory across stops: kept by every suspension, discarded if asked."""
+
+from typing import Any
+
+import pytest
+
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import RemoveContainer, SignalContainer, StartContainer
+from controller.kinds.planning.outcome import FILES_NOT_SAVED, Transient
+from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, SaveFiles
+from controller.policy.levels.levels import Policy
+from tests.plan.history import History
+
+TMP = "/tmp"
+
+
+@pytest.fixture
+def history() -> History:
+    created = History(Policy(holds_memory=True))
+    created.engine.at_rest = True
+    return created
+
+
+def uid(history: History) -> str:
+    return history.object("Sandbox", "web").uid
+
+
+def running(history: History, **spec: Any) -> None:
+    """Run a sandbox with a file in memory."""
+    history.apply("web", **spec)
+    history.settle(seconds=0)
+    assert history.condition("web", "Ready") == "True Running"
+    history.engine.in_memory[uid(history)][TMP] = "kept"
+
+
+def memory(history: History) -> dict[str, str]:
+    return history.engine.in_memory.get(uid(history), {})
+
+
+def saved(history: History) -> dict[str, str]:
+    return history.engine.saved_files.get(uid(history), {})
+
+
+def kinds(history: History, *of: type) -> list[str]:
+    return [type(each).__name__ for each in history.engine.calls if isinstance(each, of)]
+
+
+def test_new_sandbox_has_its_folders_from_this_host(history: History) -> None:
+    running(history)
+    (container,) = history.engine.observe().containers[uid(history)]
+    assert set(container.slots) == {TMP, "/workspace"}
+    assert {(each.path, each.keeps_files) for each in container.bound} == {(TMP, True), ("/workspace", True)}
+    assert history.condition("web", "Secured") == "True Attested"
+    assert history.condition("web", "FilesKept") == "True InMemory"
+
+
+def test_suspension_saves_after_the_stop_and_start_puts_back(history: History) -> None:
+    running(history)
+    history.engine.calls.clear()
+    history.apply("web", runState="Suspended")
+    history.settle()
+    assert kinds(history, CheckFiles, SignalContainer, SaveFiles) == ["CheckFiles", "SignalContainer", "SaveFiles"]
+    assert (memory(history), saved(history)) == ({}, {TMP: "kept"})
+    assert history.condition("web", "FilesKept") == "True Saved"
+    history.settle()
+    assert kinds(history, SaveFiles) == ["SaveFiles"], "saved once"
+    history.engine.calls.clear()
+    history.apply("web", runState="Running")
+    history.settle(seconds=0)
+    assert kinds(history, BindMounts, StartContainer) == ["BindMounts", "StartContainer"]
+    assert (memory(history), saved(history)) == ({TMP: "kept"}, {})
+    assert history.condition("web", "FilesKept") == "True InMemory"
+
+
+def test_discard_loses_them_as_before(history: History) -> None:
+    running(history, lifecycle={"onSuspend": "Discard"})
+    history.apply("web", lifecycle={"onSuspend": "Discard"}, runState="Suspended")
+    history.settle()
+    assert kinds(history, CheckFiles, SaveFiles) == []
+    assert history.condition("web", "FilesKept") == "False Discarded"
+    history.apply("web", lifecycle={"onSuspend": "Discard"})
+    history.settle(seconds=0)
+    assert (memory(history), saved(history)) == ({}, {})
+
+
+def test_too_large_is_said_before_anything_stops(history: History) -> None:
+    running(history)
+    history.engine.too_large.add(uid(history))
+    history.engine.calls.clear()
+    history.apply("web", runState="Suspended")
+    history.settle(seconds=0)
+    assert kinds(history, CheckFiles, SignalContainer) == ["CheckFiles"]
+    assert history.condition("web", "FilesKept") == "False TooLarge"
+    assert history.engine.box(history.container_name("web")).state is State.RUNNING
+    history.engine.too_large.clear()
+    history.settle(seconds=400)
+    assert saved(history) == {TMP: "kept"}
+
+
+def test_failed_save_loses_nothing_and_blocks_no_start(history: History) -> None:
+    running(history)
+    history.engine.fail_next(SaveFiles, Transient(FILES_NOT_SAVED, "the disk is full"))
+    history.apply("web", runState="Suspended")
+    history.settle(seconds=0)
+    assert (history.condition("web", "FilesKept"), memory(history)) == ("False NotSaved", {TMP: "kept"})
+    history.apply("web", runState="Running")
+    history.settle(seconds=0)
+    assert (history.condition("web", "Ready"), memory(history)) == ("True Running", {TMP: "kept"})
+
+
+@pytest.mark.parametrize("change", ["crash", "recreate"])
+def test_restart_and_recreate_keep_them(history: History, change: str) -> None:
+    running(history)
+    if change == "crash":
+        history.engine.kill(history.container_name("web"))
+    else:
+        history.apply("web", template={"env": [{"name": "A", "value": "1"}]})
+    history.settle(seconds=20)
+    assert history.condition("web", "Ready") == "True Running"
+    assert memory(history) == {TMP: "kept"}
+    assert (RemoveContainer in map(type, history.engine.calls)) is (change == "recreate")
+
+
+def test_switch_of_running_one_takes_effect_in_place(history: History) -> None:
+    running(history, lifecycle={"onSuspend": "Discard"})
+    history.engine.calls.clear()
+    history.apply("web", lifecycle={"onSuspend": "KeepFiles"})
+    history.settle(seconds=0)
+    assert kinds(history, RemoveContainer, BindMounts, StartContainer) == ["BindMounts"]
+    history.apply("web", lifecycle={"onSuspend": "KeepFiles"}, runState="Suspended")
+    history.settle()
+    assert saved(history) == {TMP: "kept"}
+
+
+def test_container_of_before_is_renewed_at_its_next_start(history: History) -> None:
+    history.policy = Policy()
+    history.daemon()
+    history.apply("web")
+    history.settle(seconds=0)
+    history.policy = Policy(holds_memory=True)
+    history.daemon()
+    history.engine.calls.clear()
+    history.settle(seconds=20)
+    assert history.condition("web", "Outdated") == "False UpToDate"
+    assert history.condition("web", "FilesKept") == "False NextStart"
+    assert history.engine.calls == []
+    history.engine.kill(history.container_name("web"))
+    history.settle(seconds=20)
+    assert history.condition("web", "FilesKept") == "True InMemory"
+    assert kinds(history, RemoveContainer) == ["RemoveContainer"]
+
+
+def test_delete_removes_saved_files_without_container_too(history: History) -> None:
+    running(history)
+    history.apply("web", runState="Suspended")
+    history.settle()
+    ours = uid(history)
+    history.engine.remove(history.container_name("web"))
+    assert history.engine.saved_files[ours]
+    history.delete("web")
+    history.settle()
+    assert (history.names(), history.engine.saved_files, kinds(history, RemoveFiles)) == ([], {}, ["RemoveFiles"])

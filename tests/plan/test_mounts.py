@@ -1,0 +1,122 @@
+"""Workspaces of sandboxes: bound before a start and while it runs, moved, missing, and never another's."""
+
+import pytest
+
+from controller.kinds.planning.action import CreateContainer
+from controller.kinds.runtime.mount import BindMounts, HostRoot
+from controller.policy.levels.levels import Policy
+from tests.plan.history import History
+
+FOLDER = {"hostPath": "/srv/projects/a", "readOnly": True}
+
+
+@pytest.fixture
+def history() -> History:
+    return History(Policy(host_roots=(HostRoot(path="/srv/projects"),)))
+
+
+def bound(history: History, name: str) -> list[str]:
+    return [each.mount for each in history.engine.box(history.container_name(name)).seen(readable=True).bound]
+
+
+def test_another_folder_is_another_container_and_the_same_one_is_not(history: History) -> None:
+    history.apply("a", template={"workspace": {}}, workspace=FOLDER)
+    history.settle()
+    before = history.engine.box(history.container_name("a")).id
+    history.apply("a", template={"workspace": {}}, workspace=FOLDER, priority=1)
+    history.settle()
+    assert history.engine.box(history.container_name("a")).id == before
+    history.apply("a", template={"workspace": {}}, workspace={**FOLDER, "hostPath": "/srv/projects/b"})
+    history.settle()
+    assert history.engine.box(history.container_name("a")).id != before
+    assert bound(history, "a") == ["/workspace from host folder /srv/projects/b read-only"]
+
+
+def test_a_workspace_that_comes_later_makes_a_new_container(history: History) -> None:
+    history.apply("a")
+    history.settle()
+    before = history.engine.box(history.container_name("a")).id
+    history.apply("a", workspace=FOLDER)
+    history.settle()
+    assert history.engine.box(history.container_name("a")).id != before
+    assert bound(history, "a") == ["/workspace from host folder /srv/projects/a read-only"]
+
+
+def test_what_is_unmounted_by_hand_is_bound_again(history: History) -> None:
+    history.apply("a", template={"workspace": {}}, workspace=FOLDER)
+    history.settle()
+    history.engine.unmount(history.container_name("a"), "/workspace")
+    decided = history.run_pass()
+    (group,) = decided.groups
+    assert sum(isinstance(action, BindMounts) for action in group.actions) == 1
+    assert history.condition("a", "Ready") == "False MountsMissing"
+    history.settle()
+    assert history.condition("a", "Ready") == "True Running"
+
+
+def test_what_is_mounted_over_it_by_hand_is_not_secured(history: History) -> None:
+    history.apply("a", template={"workspace": {}}, workspace=FOLDER)
+    history.settle()
+    box = history.engine.box(history.container_name("a"))
+    seen = box.seen(readable=True).inside
+    assert seen is not None
+    box.tampered["mounts"] = tuple(
+        each if each.path != "/workspace" else type(each)("/workspace", "ext4", writable=False, origin="8:1 /other")
+        for each in seen.mounts
+    )
+    history.engine.observe_now(full=True)
+    history.settle(seconds=0)
+    assert history.condition("a", "Secured") == "False NotSecured"
+
+
+def test_a_folder_that_is_not_there_holds_up_the_start_in_words(history: History) -> None:
+    history.engine.folders = set()
+    history.apply("a", template={"workspace": {}}, workspace=FOLDER)
+    history.settle(seconds=0)
+    assert history.condition("a", "Ready") == "False MountRefused"
+    assert history.containers() == {}, "nothing runs without what it asked for"
+    history.engine.folders = None
+    history.settle()
+    assert history.condition("a", "Ready") == "True Running"
+
+
+def test_all_is_bound_anew_before_each_start(history: History) -> None:
+    history.apply("a", template={"workspace": {}}, workspace=FOLDER)
+    history.settle()
+    name = history.container_name("a")
+    history.engine.kill(name)
+    history.engine.places.clear()  # as by a boot of the host
+    history.settle()
+    assert (history.condition("a", "Ready"), len(bound(history, "a"))) == ("True Running", 1)
+    made = [each for each in history.engine.calls if isinstance(each, CreateContainer)]
+    assert len(made) == 1
+
+
+def test_a_lost_record_kills_nothing(history: History) -> None:
+    history.apply("a", template={"workspace": {}}, workspace=FOLDER)
+    history.settle()
+    box = history.engine.box(history.container_name("a"))
+    history.engine.lose_record(box.name)
+    history.engine.observe_now(full=True)
+    history.settle()
+    assert history.condition("a", "Secured") == "Unknown MountsUnrecorded"
+    assert history.condition("a", "Ready") == "True Running"
+    history.engine.kill(box.name)
+    history.settle()
+    assert history.condition("a", "Secured") == "True Attested"
+    assert history.engine.box(box.name).id == box.id, "its next start binds all anew"
+
+
+@pytest.mark.parametrize("path", ["/tmp", "/workspace"])
+def test_an_unmounted_folder_of_the_engines_comes_back_by_a_restart(history: History, path: str) -> None:
+    history.apply("a")
+    history.settle()
+    box = history.engine.box(history.container_name("a"))
+    assert path in {each.path for each in box.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
+    history.engine.unmount_inside(box.name, path)
+    history.engine.observe_now()
+    history.run_pass()
+    assert history.condition("a", "Secured") == "False MountsGone"
+    history.settle()
+    assert history.condition("a", "Secured") == "True Attested"
+    assert (history.condition("a", "Ready"), history.engine.box(box.name).id) == ("True Running", box.id)
