@@ -44,7 +44,7 @@ elif [ "${1:-}" = --mcp ]; then
     mcp=yes
     export PADDOCK_TEST_MCP=1 PADDOCK_TEST_DOCKER=1
     images=(tiny python egress agent model-tiny)
-    selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup --durations 15 -m mcp tests/mcp tests/sdk)
+    selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 1))}" --dist loadgroup --durations 15 -m mcp tests/mcp tests/sdk)
 elif [ "${1:-}" = --e2b ]; then
     shift
     e2b=yes
@@ -108,7 +108,7 @@ elif [ "${1:-}" = --panel ]; then
     export PADDOCK_TEST_PANEL=1 PADDOCK_TEST_JOURNEY=1
     panel=yes
     images=(tiny python agent)
-    selection=(-n 0 --durations 10 tests/panel)
+    selection=(-n 0 --durations 10)
 elif [ "${1:-}" = --soak ]; then
     shift
     export PADDOCK_SOAK=1
@@ -329,9 +329,16 @@ if [ -n "$panel" ]; then # a browser beside the daemon; no PostgreSQL
     deploy/venv.sh --panel
     images/build.sh "${images[@]}"
     export PADDOCK_TEST_DOCKER=1
+    if [ $# -gt 0 ]; then # some of these were asked for
+        "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" tests/panel "$@"
+        exit
+    fi
+    rc=0
     step "Running the tests in a browser"
-    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
-    exit
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" -n "$processors" --dist loadgroup --durations 10 tests/panel --ignore tests/panel/test_figures.py || rc=$?
+    step "Taking the panel's figures, with nothing beside"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" tests/panel/test_figures.py || rc=$?
+    exit "$rc"
 fi
 if [ -n "$fleet" ]; then # the lab has a PostgreSQL of its own
     find_postgres || { may_install postgresql && apt_install postgresql; }

@@ -80,7 +80,18 @@ _NOT_QUICK = (
 # Modules that take longest, and wait most of that time. The first of them begin first, the last in the middle of the
 # run: others compute meanwhile, and nobody waits for them in the end.
 _LAST_BEGINS = 0.6
-_FIRST = ("tests/security/", "tests/e2e/test_prometheus.py", "tests/e2e/", "tests/deploy/")
+_FIRST = (
+    "tests/security/",
+    "tests/e2e/test_prometheus.py",
+    "tests/e2e/test_mcp_packages.py",
+    "tests/e2e/test_mcpserver.py",
+    "tests/e2e/test_models.py",
+    "tests/engine/test_engine_hanging.py",
+    "tests/e2e/",
+    "tests/sdk/",
+    "tests/deploy/",
+    "tests/api/test_openapi.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -172,7 +172,7 @@ def test_a_client_that_does_not_read_is_cut_and_others_get_everything(client: ht
         number = 0
         while hub.count == 2:
             number += 1
-            served.change(annotations={"big": "x" * 50_000, "number": str(number)})
+            served.change(annotations={"big": "x" * 200_000, "number": str(number)})
             assert next(events)["object"]["metadata"]["annotations"]["number"] == str(number)
             assert number < 500
         assert hub.count == 1

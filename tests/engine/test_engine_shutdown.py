@@ -17,7 +17,8 @@ from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
-STUBBORN = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")  # keeps an engine that stops for 10 s
+# Keeps an engine that stops for as long as `--stop-timeout` says.
+STUBBORN = ("paddock/test-tiny:1", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 
 
 @contextmanager
@@ -32,8 +33,8 @@ def ending(private: PrivateEngine) -> Iterator[None]:
 def test_a_stopping_engine_starts_nothing() -> None:
     with private_engine() as private, docker_world(private.base_url, hand=DockerHand(private.base_url)) as world:
         world.settled()
-        stubborn, uid = world.new_uid(), world.new_uid()
-        world.running(stubborn, command=STUBBORN)
+        uid = world.new_uid()
+        private.docker("run", "--detach", "--network", "none", "--stop-timeout", "4", *STUBBORN)
         box = world.made(uid)
         with ending(private):
             outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))
