@@ -1,4 +1,4 @@
-"""The guard lost while sandboxes run: what only it confines is frozen, stopped or told, and goes on when it is back."""
+"""The guard lost while sandboxes run: what only it confines is frozen, stopped or told until it is back."""
 
 from collections.abc import Callable
 from dataclasses import replace
