@@ -1,7 +1,8 @@
 """A real daemon under random operations, drift, crashes and restarts always converges.
 
 A hypothesis state machine, as that of tests/loop (which goes much farther on the fake engine): here the daemon is a
-process that is killed, and the engine one that is stopped and killed. PADDOCK_TEST_LIVES: how many lives (2; 80 in the profile deep).
+process that is killed, and the engine one that is stopped and killed. PADDOCK_TEST_LIVES: how many lives (2; in the
+profile deep 80).
 """
 
 import json
