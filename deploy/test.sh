@@ -201,17 +201,17 @@ start_postgres() {
     export PADDOCK_TEST_POSTGRES="postgresql+psycopg://postgres@/postgres?host=$scratch"
 }
 
-# Prometheus and promtool, for the tests of rules and dashboards: taken out of Debian's package without installing it,
-# which would start a server and have it started at every boot.
+# Prometheus, Alertmanager and their tools, for the tests of rules and dashboards: taken out of Debian's packages without
+# installing them, which would start servers and have them started at every boot.
 find_prometheus() {
     local folder=$ROOT/.cache/prometheus
-    if have promtool && have prometheus; then return 0; fi
-    if [ ! -x "$folder/usr/bin/promtool" ] && on_debian; then
+    if have promtool && have prometheus && have amtool; then return 0; fi
+    if [ ! -x "$folder/usr/bin/amtool" ] && on_debian; then
         step "Fetching Debian's prometheus for the tests"
         rm -rf "$folder"
         mkdir -p "$folder"
         apt_update
-        (cd "$folder" && progress "fetching prometheus" apt-get -q download -o APT::Sandbox::User=root prometheus && dpkg-deb -x ./*.deb . && rm -f ./*.deb) ||
+        (cd "$folder" && progress "fetching prometheus" apt-get -q download -o APT::Sandbox::User=root prometheus prometheus-alertmanager && for package in ./*.deb; do dpkg-deb -x "$package" .; done && rm -f ./*.deb) ||
             warn "Debian's prometheus could not be fetched; the tests that need it are left out"
     fi
     PATH=$PATH:$folder/usr/bin

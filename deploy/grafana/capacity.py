@@ -63,7 +63,7 @@ def _members() -> Row:
             ),
             Panel(
                 "Members by state",
-                "Members that warm up, are ready, drain or failed.",
+                "Members that warm up, are ready, drain or failed: areas on top of each other.",
                 ((f"sum by (state) (paddock_pool_containers{{{OF}}})", "{{state}}"),),
                 width=8,
                 stacked=True,

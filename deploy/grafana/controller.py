@@ -50,7 +50,7 @@ def _loop() -> Row:
             ),
             Panel(
                 "Actions",
-                "Actions of the reconcile loop per second, by type.",
+                "Actions of the reconcile loop per second, by type: areas on top of each other.",
                 ((some("action", "paddock_reconcile_actions_total"), "{{action}}"),),
                 unit="ops",
                 stacked=True,

@@ -183,7 +183,7 @@ def _text(panel: Text) -> text.Panel:
 
 
 def _lines(panel: Panel) -> timeseries.Panel:
-    made = timeseries.Panel().line_width(1).fill_opacity(30 if panel.stacked else 10)
+    made = timeseries.Panel().line_width(1).fill_opacity(60 if panel.stacked else 10)
     made = made.show_points(common_models.VisibilityMode.NEVER)
     made = made.legend(_legend(panel))
     if any(legend.endswith("limit") for _, legend in panel.queries):

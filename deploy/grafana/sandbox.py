@@ -154,7 +154,7 @@ def _memory() -> Row:
             ),
             Panel(
                 "Memory by type",
-                "Anonymous memory, page cache including tmpfs, and, while it is hibernated, swap.",
+                "Areas on each other: anonymous memory, page cache including tmpfs, and swap while it is hibernated.",
                 (
                     (f"paddock_container_memory_rss_bytes{{{BOX}}}", "{{sandbox}} anonymous"),
                     (f"paddock_container_memory_cache_bytes{{{BOX}}}", "{{sandbox}} cache and tmpfs"),

@@ -1,19 +1,25 @@
 """deploy/prometheus: rules that name only what there is, and whose tests would notice if any of them were wrong."""
 
 import json
+import os
 import re
 import shutil
+import socket
 import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.daemon import wait_for
 from tests.promql import mistakes
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
-PROMTOOL = shutil.which("promtool")
+PROMTOOL, ALERTMANAGER = shutil.which("promtool"), shutil.which("prometheus-alertmanager")
 RULES = {
     file.name: [rule for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"]]
     for file in sorted(FOLDER.glob("*.rules.yml"))
@@ -70,7 +76,8 @@ def test_names_are_given_once() -> None:
 def test_an_alert_says_how_bad_it_is_what_happened_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
     told = dict(alert["annotations"])
-    assert told.pop("runbook_url") == f"deploy/prometheus/README.md#{alert['alert'].lower()}"
+    page = '{{ or $externalLabels.runbooks "deploy/prometheus/README.md" }}'
+    assert told.pop("runbook_url") == f"{page}#{alert['alert'].lower()}"
     assert told.keys() == {"summary", "description"}
     assert all(text.endswith(".") for text in told.values())
 
@@ -97,6 +104,55 @@ def test_promtool_finds_nothing_wrong() -> None:
     promtool("check", "config", str(FOLDER / "prometheus.yml"))
     promtool("check", "config", "--syntax-only", str(FOLDER / "fleet.yml"))  # which names files of the operator's
     promtool("test", "rules", *(str(FOLDER / "tests" / name) for name in TESTS))
+
+
+@with_promtool
+def test_a_setting_makes_links_of_the_runbooks(tmp_path: Path) -> None:
+    """The external label `runbooks` is the address of a copy of the page."""
+    case = next(test for test in TESTS["controller.alerts.test.yml"]["tests"] if test["name"] == "PaddockDown fires")
+    url = "https://docs.example.org/paddock/runbooks"
+    [alert] = case["alert_rule_test"][0]["exp_alerts"]
+    annotations = {**alert["exp_annotations"], "runbook_url": f"{url}#paddockdown"}
+    alerts = [{**alert, "exp_annotations": annotations}]
+    changed = {**case, "external_labels": {"runbooks": url}}
+    changed["alert_rule_test"] = [{**case["alert_rule_test"][0], "exp_alerts": alerts}]
+    _run_tests(tmp_path, [changed])
+
+
+@with_promtool
+def test_no_alert_outlives_its_object(tmp_path: Path) -> None:
+    """The world of each firing case goes: two minutes later none of its alerts is there."""
+    cases = []
+    for tests in TESTS.values():
+        for case in tests["tests"]:
+            firing = [each for each in case.get("alert_rule_test", ()) if each["exp_alerts"]]
+            objects = [
+                each for each in case["input_series"] if "sandbox=" in each["series"] or "pool=" in each["series"]
+            ]
+            if not firing or not objects:
+                continue
+            ends = [f"{each['values']} stale" for each in case["input_series"]]
+            series = [{**each, "values": end} for each, end in zip(case["input_series"], ends, strict=True)]
+            last = max(_samples(each["values"]) for each in case["input_series"])
+            assert case["interval"] == "1m"
+            gone = [{**each, "eval_time": f"{last + 2}m", "exp_alerts": []} for each in firing]
+            cases.append({**case, "input_series": series, "alert_rule_test": gone})
+    assert len(cases) > 10
+    _run_tests(tmp_path, cases)
+
+
+def _samples(values: str) -> int:
+    """Return the number of samples of a series in promtool's notation: `0+1x80` has 81, `_x5` has 5."""
+    return sum(
+        int(token.rpartition("x")[2]) + (not token.startswith("_")) if "x" in token else 1 for token in values.split()
+    )
+
+
+def _run_tests(folder: Path, cases: list[dict[str, Any]]) -> None:
+    rules = [str(FOLDER / name) for name in RULES]
+    file = folder / "cases.yml"
+    file.write_text(json.dumps({"rule_files": rules, "evaluation_interval": "1m", "tests": cases}))
+    promtool("test", "rules", str(file))
 
 
 @with_promtool
@@ -136,3 +192,93 @@ def _mutant(folder: Path, rule: dict[str, Any], other: str) -> dict[str, str]:
         file.write_text(json.dumps(whole))
         files[str(file)] = f"{about} = {other}"
     return files
+
+
+INHIBITED = (  # the alerts of one outage, and the one that a person hears of
+    ("PaddockDockerDown", ("PaddockDockerErrors", "PaddockNoFullLook", "SandboxNotReady")),
+    ("PaddockStoreDown", ("PaddockStoreErrors", "PaddockNotActing", "SandboxChangePending")),
+    ("SandboxOomKilled", ("SandboxCrashLooping", "SandboxRestartsOften", "SandboxNotReady")),
+    ("SandboxImagePullFailed", ("SandboxNotReady", "SandboxChangePending")),
+)
+
+
+def test_alertmanager_names_only_alerts_that_there_are() -> None:
+    config = yaml.safe_load((FOLDER / "alertmanager.yml").read_text())
+    matchers = [
+        matcher
+        for rule in config["inhibit_rules"]
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"])
+        if ".+" not in matcher
+    ]
+    names = {name for matcher in matchers for name in re.findall(r"\b[A-Z]\w+", matcher)}
+    assert sorted(names - {name_of(alert) for alert in ALERTS}) == []
+
+
+@with_promtool
+@pytest.mark.skipif(ALERTMANAGER is None or os.geteuid() != 0, reason="needs root, and Debian's Alertmanager")
+def test_one_cause_is_one_alert(tmp_path: Path) -> None:
+    """Sent to a real Alertmanager: what follows is inhibited on that host and in that sandbox, and nowhere else."""
+    config = str(FOLDER / "alertmanager.yml")
+    subprocess.run(["amtool", "check-config", config], capture_output=True, timeout=60, check=True)
+    with alertmanager(config, tmp_path) as url:
+        for number, (cause, effects) in enumerate(INHIBITED):
+            send(url, [labels(cause, f"{number}"), *(labels(effect, f"{number}") for effect in effects)])
+            send(url, [labels(effect, f"{number}-{effect}") for effect in effects])  # each in a place of its own
+        count = sum(len(effects) for _, effects in INHIBITED)
+        wait_for("the effects are inhibited", lambda: len(states(url)["suppressed"]) == count)
+        places = {place for _, place in states(url)["suppressed"]}
+        assert places == {f"host-{number}" for number in range(len(INHIBITED))}
+        active = states(url)["active"]
+        assert sorted(name for name, place in active if place in places) == sorted(cause for cause, _ in INHIBITED)
+        assert len([name for name, place in active if place not in places]) == count
+
+
+def labels(alert: str, place: str) -> dict[str, str]:
+    [severity] = {each["labels"]["severity"] for each in ALERTS if each["alert"] == alert}
+    identity = {"job": f"job-{place}", "instance": f"host-{place}", "namespace": "default", "sandbox": f"box-{place}"}
+    return {"alertname": alert, "severity": severity, **identity}
+
+
+@contextmanager
+def alertmanager(config: str, folder: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    assert ALERTMANAGER is not None
+    # Debian's looks for its templates in /usr/share, though it was only unpacked: it gets a view with them.
+    share = Path(ALERTMANAGER).parents[1] / "share"
+    view = 'mount -t overlay overlay -o "lowerdir=$0:/usr/share" /usr/share && exec "$@"'
+    within = [] if share == Path("/usr/share") else ["unshare", "--mount", "sh", "-c", view, str(share)]
+    command = [*within, ALERTMANAGER, f"--config.file={config}", f"--storage.path={folder}"]
+    command += [f"--web.listen-address={address}", "--cluster.listen-address="]
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            url = f"http://{address}/api/v2"
+            wait_for("Alertmanager is ready", lambda: ready(f"http://{address}/-/ready"), 30)
+            yield url
+        finally:
+            process.terminate()
+
+
+def ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def send(url: str, alerts: list[dict[str, str]]) -> None:
+    body = json.dumps([{"labels": each} for each in alerts]).encode()
+    request = urllib.request.Request(f"{url}/alerts", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def states(url: str) -> dict[str, set[tuple[str, str]]]:
+    """Return the alerts (name, instance) by their state."""
+    with urllib.request.urlopen(f"{url}/alerts", timeout=10) as response:
+        alerts = json.load(response)
+    by_state: dict[str, set[tuple[str, str]]] = {"active": set(), "suppressed": set(), "unprocessed": set()}
+    for alert in alerts:
+        by_state[alert["status"]["state"]].add((alert["labels"]["alertname"], alert["labels"]["instance"]))
+    return by_state

@@ -20,7 +20,7 @@ from tests.lab.systemd import Machine, systemd_machine
 
 pytestmark = [pytest.mark.docker, pytest.mark.systemd, pytest.mark.timeout(1800)]
 FOLDERS, FILES = (
-    ("deploy", "controller", "migrations", "images"),
+    ("deploy", "controller", "migrations", "images", "specs"),
     ("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
 )
 SOURCE = "/srv/paddock"
@@ -104,6 +104,23 @@ def test_it_keeps_a_sandbox_with_the_privileges_that_it_has(machine: Machine) ->
     paddock(machine, "wait", "--for=condition=Ready", "--timeout=90s", "sandbox/kept")
     paddock(machine, "wait", "--for=condition=Secured", "--timeout=30s", "sandbox/kept")
     assert paddock(machine, "exec", "kept", "--", "echo", "hello") == "hello\n"
+
+
+def test_it_captures_and_suspends_under_its_hardening(machine: Machine) -> None:
+    """A capture freezes by the cgroup, a suspension reads folders in memory: both need what the unit may forbid."""
+    paddock(machine, "exec", "kept", "--", "sh", "-c", "echo work > /workspace/f")
+    paddock(machine, "snapshot", "create", "moment", "--from", "sandbox/kept")
+    paddock(machine, "wait", "--for=condition=Captured", "--timeout=60s", "sandboxsnapshot/moment")
+    paddock(machine, "set", "run-state", "sandbox/kept", "Suspended")
+    paddock(machine, "wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/kept")
+    paddock(machine, "set", "run-state", "sandbox/kept", "Running")
+    paddock(machine, "wait", "--for=condition=Ready", "--timeout=60s", "sandbox/kept")
+    assert paddock(machine, "exec", "kept", "--", "cat", "/workspace/f") == "work\n"
+    paddock(machine, "fork", "kept", "--snapshot", "moment", "--name-prefix", "copy")
+    paddock(machine, "wait", "--for=condition=Ready", "--timeout=60s", "sandbox/copy-1")
+    assert paddock(machine, "exec", "copy-1", "--", "cat", "/workspace/f") == "work\n"
+    paddock(machine, "delete", "sandbox", "copy-1")
+    paddock(machine, "delete", "sandboxsnapshot", "moment")
 
 
 def test_a_daemon_that_hangs_is_restarted_and_sandboxes_run_on(machine: Machine) -> None:
