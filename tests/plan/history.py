@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.policy.levels.profiles import as_seen
-
 from controller.kinds.common.labels import container_name, egress_uid
 from controller.kinds.hostquota import KIND as HOST_QUOTA
 from controller.kinds.hostquota import stored_quota
@@ -32,6 +30,7 @@ from controller.kinds.sandbox import FINALIZER, SandboxSpec
 from controller.plan.base.memo import Memo
 from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
+from controller.policy.profiles import as_seen
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
 
