@@ -31,7 +31,7 @@ from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.restore import Restorer
 from controller.engine.snapshots.snapshots import DockerSnapshots
-from controller.engine.snapshots.worker import Thawed, save_all
+from controller.engine.archiver.worker import Thawed, save_all
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.runtime.container import Limits

@@ -5,6 +5,7 @@
 An archive is removed once its files are in memory again. Nobody but root may read any of it.
 """
 
+import errno
 import json
 import logging
 import os
@@ -17,11 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from controller.archive.names import Unsafe
-from controller.archive.state.bounds import BoundExceeded, Bounds
-from controller.archive.state.restore import restore
-from controller.archive.state.save import save
-from controller.archive.tar import TarError
+from controller.archive.state.bounds import Bounds
+from controller.engine.archiver.run import WorkFailed, restore_folder, save_folder
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.runtime.mount import SavedFiles
 
@@ -108,12 +106,11 @@ class SavedFolders:
             bounds = Bounds(MOST_FILES, bytes=self._most_bytes, archive_bytes=room - size_bytes, seconds=seconds)
             with self._create(new / f"{number}.tar") as archive:
                 try:
-                    report = save(descriptor, archive.write, bounds)
-                except BoundExceeded as error:
+                    report = save_folder(descriptor, archive.fileno(), bounds)
+                except WorkFailed as error:
                     raise DoesNotFit(f"its files in memory can't be saved: {error}") from error
-                archive.flush()
                 os.fsync(archive.fileno())
-            size_bytes += report.archive_bytes or (new / f"{number}.tar").stat().st_size
+            size_bytes += report.archive_bytes
             files += report.entries
             omitted += report.omission_count
         paths = list(folders)
@@ -165,8 +162,10 @@ class SavedFolders:
         bounds = Bounds(MOST_FILES + 1, seconds=_LONGEST_SECONDS)
         with (self._folder / uid / f"{index['folders'].index(path)}.tar").open("rb") as archive:
             try:
-                restore(descriptor, archive.read, bounds)
-            except (Unsafe, TarError, BoundExceeded) as error:
+                restore_folder(descriptor, archive.fileno(), bounds)
+            except WorkFailed as error:
+                if error.reason == "Failed":  # of this host, and not of the archive
+                    raise OSError(errno.EIO, str(error)) from error
                 raise DamagedArchive(f"the saved files of {path} can't be read back: {error}; {_REMEDY}") from error
 
     def remove(self, uid: str) -> None:

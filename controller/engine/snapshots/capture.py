@@ -18,6 +18,8 @@ from controller.archive.names import Unsafe
 from controller.archive.state.bounds import BoundExceeded
 from controller.archive.state.restore import verify
 from controller.archive.tar import TarError
+from controller.engine.archiver.run import WorkFailed, close_all, run_worker
+from controller.engine.archiver.worker import NotFrozen, freeze
 from controller.engine.docker.errors import Fault
 from controller.engine.files.sandbox_root import NotAFile, open_folder
 from controller.engine.kernel.cgroups import Cgroups
@@ -28,8 +30,6 @@ from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import DamagedArchive
 from controller.engine.observe.observer import Foreign, Observer
 from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
-from controller.engine.snapshots.work import WorkFailed, close_all, run_worker
-from controller.engine.snapshots.worker import NotFrozen, freeze
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.runtime.snapshot import Omitted, PartKind, SnapshotContent, SnapshotPart

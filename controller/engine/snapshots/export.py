@@ -24,8 +24,8 @@ from controller.archive.names import Unsafe, parts_of
 from controller.archive.state.bounds import BoundExceeded, Bounds, Report
 from controller.archive.state.restore import Rules, verify
 from controller.archive.tar import END, Entry, Reader, TarError, header, padding
+from controller.engine.archiver.worker import Owners
 from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
-from controller.engine.snapshots.worker import Owners
 from controller.kinds.runtime.snapshot import VERSION, SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller.engine.snapshots.worker import thaw
+from controller.engine.archiver.worker import thaw
 from controller.kinds.runtime.snapshot import VERSION, Omitted, SnapshotContent, SnapshotPart
 
 CONTENT, CAPTURE, _MARKS = "content.json", "capture.json", "restored"

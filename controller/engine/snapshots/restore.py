@@ -6,13 +6,13 @@ What a mount got is recorded for each sandbox and key, so that it gets its files
 import os
 import platform
 from collections.abc import Sequence
-from typing import Any
 
+from controller.archive.state.bounds import Bounds
+from controller.engine.archiver.run import WorkFailed, restore_folder
 from controller.engine.docker.client import Client
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
 from controller.engine.snapshots.folder import SnapshotFolder
-from controller.engine.snapshots.work import WorkFailed, close_all, run_worker
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.runtime.mount import BindMounts, Mount
@@ -112,27 +112,27 @@ class Restorer:
     ) -> None:
         source = os.open(self.folder.path(content.uid) / part.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         is_own = not content.imported
-        ask: dict[str, Any] = {
-            "operation": "restore",
-            "modes": _ALL_MODES if is_own else _NO_SETUID,
-            "owners": {
-                "from_uid": content.user_id if user[0] >= 0 else -1,
-                "to_uid": user[0],
-                "from_gid": content.group_id if user[1] >= 0 else -1,
-                "to_gid": user[1],
-                "base": self._client.first_ids[0],
-                "uids": part.uids if is_own else (),
-                "gids": part.gids if is_own else (),
-            },
-            "bounds": {"seconds": _SECONDS, "bytes": _BYTES},
-            "parts": [
-                {"folder": target, "input": source, "deletions": part.kind == "root", "mount_points": list(points)}
-            ],
+        owners = {
+            "from_uid": content.user_id if user[0] >= 0 else -1,
+            "to_uid": user[0],
+            "from_gid": content.group_id if user[1] >= 0 else -1,
+            "to_gid": user[1],
+            "base": self._client.first_ids[0],
+            "uids": part.uids if is_own else (),
+            "gids": part.gids if is_own else (),
         }
         try:
-            run_worker(ask, [target, source])
+            restore_folder(
+                target,
+                source,
+                Bounds(seconds=_SECONDS, bytes=_BYTES),
+                owners=owners,
+                modes=_ALL_MODES if is_own else _NO_SETUID,
+                deletions=part.kind == "root",
+                mount_points=points,
+            )
         finally:
-            close_all([source])
+            os.close(source)
 
 
 def missing_message(key: str) -> str:

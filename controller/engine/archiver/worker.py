@@ -1,4 +1,4 @@
-"""Worker process of one capture or restore: it copies folders that the daemon has opened for it.
+"""Worker process of one capture, save or restore: it copies folders that the daemon has opened for it.
 
 It ends just after the daemon: a sandbox that it has frozen is thawed by it in any case, at the latest after its time
 limit. A request (JSON) comes on stdin, the result goes to stdout.
@@ -91,7 +91,8 @@ def save_all(request: dict[str, Any]) -> dict[str, Any]:
     with _frozen(freezer):
         for part in request["parts"]:
             seconds = max(0.0, float(limits["seconds"]) - (time.monotonic() - started))
-            bounds = Bounds(entries=int(limits["entries"]), bytes=remaining, archive_bytes=remaining, seconds=seconds)
+            room = min(remaining, int(limits.get("archive_bytes", remaining)))
+            bounds = Bounds(entries=int(limits["entries"]), bytes=remaining, archive_bytes=room, seconds=seconds)
             content = Content(bool(part["deletions"]), frozenset(os.fsencode(path) for path in part["mount_points"]))
             write = partial(_write_all, int(part["output"]))
             report = save(part["folder"], write, bounds, content)
@@ -104,14 +105,15 @@ def restore_all(request: dict[str, Any]) -> dict[str, Any]:
     """Restore each part into its folder, with the owners of the request."""
     reports = []
     for part in request["parts"]:
-        owner = Owners(request["owners"])
         rules = Rules(
-            owner=owner.of,
             deletions=bool(part["deletions"]),
             modes=int(request["modes"]),
             mount_points=frozenset(os.fsencode(path) for path in part["mount_points"]),
         )
-        bounds = Bounds(seconds=float(request["bounds"]["seconds"]), bytes=int(request["bounds"]["bytes"]))
+        if request["owners"]:
+            rules = rules._replace(owner=Owners(request["owners"]).of)
+        limits = request["bounds"]
+        bounds = Bounds(entries=int(limits["entries"]), seconds=float(limits["seconds"]), bytes=int(limits["bytes"]))
         with open(part["input"], "rb", buffering=0, closefd=False) as source:
             reports.append(_report(restore(part["folder"], source.read, bounds, rules)))
     return {"reports": reports}
@@ -159,6 +161,25 @@ def _write_all(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
+def carry_out(request: dict[str, Any]) -> dict[str, Any]:
+    """Carry out a request; return its result, or what it failed with."""
+    try:
+        return save_all(request) if request["operation"] == "save" else restore_all(request)
+    except BoundExceeded as error:
+        return {"error": "TooLarge", "message": str(error)}
+    except (Unsafe, TarError) as error:
+        return {"error": "Damaged", "message": str(error)}
+    except ForeignLayer as error:
+        return {"error": "Unsupported", "message": str(error)}
+    except NotFrozen as error:
+        return {"error": "NotFrozen", "message": str(error)}
+    except Thawed as error:
+        return {"error": "Thawed", "message": str(error)}
+    except OSError as error:
+        name = shown(os.fsencode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+        return {"error": "Failed", "message": f"{name}: {error.strerror}" if name else str(error.strerror or error)}
+
+
 def main() -> int:
     """Carry out the request on stdin; return 0 unless it failed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -166,22 +187,7 @@ def main() -> int:
     _end_with_the_daemon()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("500")
-    request = json.load(sys.stdin)
-    try:
-        result = save_all(request) if request["operation"] == "save" else restore_all(request)
-    except BoundExceeded as error:
-        result = {"error": "TooLarge", "message": str(error)}
-    except (Unsafe, TarError) as error:
-        result = {"error": "Damaged", "message": str(error)}
-    except ForeignLayer as error:
-        result = {"error": "Unsupported", "message": str(error)}
-    except NotFrozen as error:
-        result = {"error": "NotFrozen", "message": str(error)}
-    except Thawed as error:
-        result = {"error": "Thawed", "message": str(error)}
-    except OSError as error:
-        name = shown(os.fsencode(error.filename)) if isinstance(error.filename, str | bytes) else ""
-        result = {"error": "Failed", "message": f"{name}: {error.strerror}" if name else str(error.strerror or error)}
+    result = carry_out(json.load(sys.stdin))
     print(json.dumps(result), flush=True)  # noqa: T201 - the daemon reads it
     return int("error" in result)
 
