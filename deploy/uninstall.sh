@@ -35,6 +35,7 @@ rm -f "$lib/current"
 rmdir "$lib" 2>/dev/null || [ ! -d "$lib" ] || say "    $lib has files that were not created by deploy/install.sh: left alone"
 if systemd_runs; then systemctl daemon-reload; fi
 if [ -n "$purge" ]; then
+    [ -n "$DESTDIR" ] || forget_snapshot_images
     remove_folders "$DESTDIR/etc/paddock" "$state" "$DESTDIR/var/log/paddock" "$DESTDIR/run/paddock"
     [ -n "$DESTDIR" ] || ! getent group paddock >/dev/null || groupdel paddock
     say "Removed, with settings and data. Containers of it that still run: docker ps --filter label=paddock.instance"

@@ -34,7 +34,7 @@ class HardLimits(Model):
     sandboxes: _Count = None
     """Number of sandboxes, including suspended and finished ones."""
     disk: _Memory = None
-    """Sum of disk reservations of sandboxes, including stopped ones."""
+    """Sum of disk reservations of sandboxes, including stopped ones, and of the saved files of suspended ones."""
     gpus: _Count = None
     """Sum of GPUs of running and starting sandboxes."""
 

@@ -23,6 +23,7 @@ from controller.plan.sandboxsnapshot import (
     Capture,
     Create,
     Failed,
+    Postpone,
     Release,
     Request,
     SnapshotPlan,
@@ -62,6 +63,8 @@ class SnapshotKeeper:
         self._is_periodic = False  # for snapshots from time to time
         self._failures: dict[str, tuple[int, Failed]] = {}  # with the generation of the object
         self._busy: set[str] = set()
+        self._cut_off: frozenset[str] = frozenset()  # imports that the last daemon did not finish
+        self._postponed: dict[str, float] = {}  # by sandbox, until when it gets no periodic snapshot
         self._captures: list[Future[None]] = []
         self._known: frozenset[str] | None = None  # sandboxes, at the last sweep
         self._woken, self._stopping, self._recovered = threading.Event(), False, False
@@ -110,7 +113,13 @@ class SnapshotKeeper:
             if uid not in objects or objects[uid].generation != generation:
                 self._failures.pop(uid)
                 failures.pop(uid)
-        view = View(objects, self._snapshots.contents(), failures, busy)
+        importing = self._snapshots.importing()  # before their files are looked for
+        view = View(
+            *(objects, self._snapshots.contents(), failures, busy),
+            importing=importing,
+            cut_off=self._cut_off,
+            postponed=self._postponed,
+        )
         decided = plan_snapshots(view, replace(snapshot, now=now), as_seen(self._policy, snapshot))
         self._carry_out(decided, now)
         self._sweep(snapshot)
@@ -143,8 +152,12 @@ class SnapshotKeeper:
                 self._store.record(Writes(finalized=((obj.ref, FINALIZER),)))
             case Request():
                 self._request_deletion(step, now)
-            case Create(sandbox, name):
-                self._create(sandbox, name, now)
+            case Create():
+                self._create(step, now)
+            case Postpone(sandbox, message, until):
+                self._postponed[sandbox.uid] = until
+                event = Event(sandbox.ref, "Warning", "QuotaExceeded", message, now)
+                self._store.record(Writes(events=(event,)))
 
     def _capture(self, step: Capture) -> None:
         obj = step.obj
@@ -181,11 +194,12 @@ class SnapshotKeeper:
             transaction.put(replace(current, deleted_at=now))
         _log.info("snapshot to be deleted", snapshot=obj.name, namespace=obj.namespace, reason=reason)
 
-    def _create(self, sandbox: StoredObject, name: str, now: float) -> None:
+    def _create(self, create: Create, now: float) -> None:
+        sandbox = create.sandbox
         obj = StoredObject(
             kind=KIND.name,
             namespace=sandbox.namespace,
-            name=name,
+            name=create.name,
             uid=str(uuid.uuid4()),
             spec={"sandboxRef": {"name": sandbox.name}},
             created_at=now,
@@ -193,6 +207,8 @@ class SnapshotKeeper:
             finalizers=KIND.finalizers,
         )
         with self._store.transaction() as transaction:
+            if create.most is not None and len(transaction.list(KIND.name, obj.namespace)) >= create.most:
+                return
             if transaction.get(KIND.name, obj.namespace, obj.name) is None:
                 transaction.put(obj)
 
@@ -213,9 +229,10 @@ class SnapshotKeeper:
             stored = (sandbox.uid for sandbox in self._store.list(SANDBOX.name, lean=True)[0])  # of other hosts, too
             self._snapshots.sweep(known.union(stored))
         self._known = known
+        self._postponed = {uid: until for uid, until in self._postponed.items() if uid in known}
 
     def _run(self) -> None:
-        self._snapshots.recover()
+        self._cut_off = frozenset(self._snapshots.recover())
         wait: float | None = None
         while True:
             self._woken.wait(wait)

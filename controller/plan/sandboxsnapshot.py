@@ -5,7 +5,8 @@ never taken again. The keeper (loop/snapshots.py) carries the steps out.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from controller.kinds.meta import Condition, StoredObject, stored_condition
@@ -23,6 +24,8 @@ from controller.policy.levels.levels import Policy
 
 _READY = (State.RUNNING, State.PAUSED, State.EXITED)
 _BYTES_MAX = 64 << 30
+# After its object is stored, an import begins at once. That of another host is seen by its files alone.
+_IMPORT_SECONDS, _IMPORT_ELSEWHERE_SECONDS = 60.0, 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,23 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a snapshot of a sandbox, whose time has come."""
+    """Create a snapshot of a sandbox, whose time has come, unless its namespace has `most` by now (None: no bound)."""
 
     sandbox: StoredObject
     name: str
+    most: int | None = None
 
 
-Step = Capture | Status | Request | Release | Create
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Take no periodic snapshot of a sandbox until then (Unix seconds), as its namespace has all it may have."""
+
+    sandbox: StoredObject
+    message: str
+    until: float
+
+
+Step = Capture | Status | Request | Release | Create | Postpone
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +102,19 @@ class SnapshotPlan:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that decides: the stored objects, the files here, failures of captures, captures under way, by uid."""
+    """All that decides: the stored objects, the files here, failures of captures, captures under way, by uid.
+
+    `importing` are the uids whose archive is being read here, `cut_off` those whose archive was when this host's last
+    daemon ended. `postponed` says until when a sandbox gets no periodic snapshot (Unix seconds).
+    """
 
     objects: Mapping[str, StoredObject]
     contents: Mapping[str, SnapshotContent]
     failures: Mapping[str, Failed]
     busy_uids: Collection[str]
+    importing: Collection[str] = ()
+    cut_off: Collection[str] = ()
+    postponed: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPlan:
@@ -116,6 +136,8 @@ def _is_here(obj: StoredObject, view: View, sandboxes: Mapping[tuple[str, str], 
     host = obj.status.get("host", "")
     if host:
         return bool(host == snapshot.host)
+    if obj.spec.get("imported"):
+        return obj.uid in view.contents or obj.uid in view.cut_off or snapshot.leads
     return obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or snapshot.alone
 
 
@@ -152,7 +174,7 @@ def _steps(
         yield from _changed(obj, Condition(CAPTURED, "Unknown", failed.reason, failed.message))
         return
     if obj.spec.get("imported"):
-        yield from _changed(obj, Condition(CAPTURED, "Unknown", "Importing", "waits for its archive"))
+        yield from _changed(obj, _importing(obj, view, snapshot, wakes))
         return
     box = sandboxes.get((obj.namespace, _sandbox_name(obj)))
     used_bytes = sum(content.total_bytes for content in view.contents.values() if content.namespace == obj.namespace)
@@ -162,6 +184,17 @@ def _steps(
         return
     yield from _changed(obj, Condition(CAPTURED, "Unknown", "Capturing", "its files are being copied"))
     yield Capture(obj, request)
+
+
+def _importing(obj: StoredObject, view: View, snapshot: Snapshot, wakes: list[float]) -> Condition:
+    """Return the condition of an import without files: under way, or cut off with its daemon or its request."""
+    due = obj.created_at + (_IMPORT_SECONDS if snapshot.alone else _IMPORT_ELSEWHERE_SECONDS)
+    is_late = snapshot.now >= due and obj.uid not in view.importing
+    if is_late or obj.uid in view.cut_off:
+        message = "its archive was not read to the end, as the daemon ended meanwhile; delete it, and import it again"
+        return Condition(CAPTURED, "False", "ImportCutOff", message)
+    wakes.append(max(due, snapshot.now + 30.0))
+    return Condition(CAPTURED, "Unknown", "Importing", "waits for its archive")
 
 
 def _request(
@@ -255,13 +288,51 @@ def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[St
             container.state is State.RUNNING for container in snapshot.observed.containers.get(box.obj.uid, ())
         )
         last = periodic[-1].created_at if periodic else box.obj.created_at
-        due = last + rule.every_seconds
+        due = max(last + rule.every_seconds, view.postponed.get(box.obj.uid, 0.0))
         if not running:
             continue
         if snapshot.now >= due:
-            yield Create(box.obj, f"{box.obj.name[:36]}-{int(snapshot.now):x}")
             due = snapshot.now + rule.every_seconds
+            yield from _next(box.obj, periodic, rule.keep_last, view=view, snapshot=snapshot, due=due)
         wakes.append(due)
+
+
+def _next(
+    sandbox: StoredObject,
+    periodic: Sequence[StoredObject],
+    keep_last: int,
+    *,
+    view: View,
+    snapshot: Snapshot,
+    due: float,
+) -> Iterator[Step]:
+    """Yield the next snapshot of a sandbox; in a full namespace its oldest one gives way, unless it is the only one."""
+    most = _most_snapshots(sandbox, snapshot)
+    stored = [obj for obj in view.objects.values() if obj.namespace == sandbox.namespace]
+    count = len(stored)
+    if most is None or count < most:
+        yield Create(sandbox, f"{sandbox.name[:36]}-{int(snapshot.now):x}", most)
+        return
+    if any(obj.deleted_at is not None for obj in stored):
+        return  # there is room in a moment
+    captured = [obj for obj in periodic if is_captured(obj)]
+    if count == most and len(captured) >= max(2, keep_last):
+        yield Request(captured[0], f"its namespace may have {most} snapshots, and the next one is due")
+        return
+    message = f"its periodic snapshot was not taken: its namespace has {count} of at most {most}; delete some"
+    yield Postpone(sandbox, message, due)
+
+
+def _most_snapshots(sandbox: StoredObject, snapshot: Snapshot) -> int | None:
+    """Return how many snapshots the quotas allow in a sandbox's namespace; None: no quota bounds them."""
+    limits = [
+        quota.spec.hard.snapshots
+        for quota in snapshot.quotas.values()
+        if quota.obj.namespace == sandbox.namespace
+        and quota.spec is not None
+        and isinstance(quota.spec.hard, HardQuota)
+    ]
+    return min((int(limit) for limit in limits if limit is not None), default=None)
 
 
 def _superseded(taken: Sequence[StoredObject], keep_last: int) -> Iterator[StoredObject]:

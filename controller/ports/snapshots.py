@@ -21,8 +21,11 @@ class SnapshotError(Exception):
 class Snapshots(Protocol):
     """Files of the snapshots on this host. Any thread may use it."""
 
-    def recover(self) -> None:
-        """Thaw and remove what captures left behind that a crash has cut off. Never raises."""
+    def recover(self) -> Collection[str]:
+        """Thaw and remove what captures and imports left behind that a crash has cut off; return their uids.
+
+        Never raises.
+        """
         ...
 
     def capture(self, request: CaptureRequest) -> SnapshotContent:
@@ -46,6 +49,10 @@ class Snapshots(Protocol):
 
     def export(self, uid: str, image: bool) -> Iterator[bytes]:
         """Return a snapshot as one archive, with its image on request. Raises SnapshotError."""
+        ...
+
+    def importing(self) -> Collection[str]:
+        """Return the uids of the imports that are under way."""
         ...
 
     def take_in(

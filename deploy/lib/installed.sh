@@ -17,3 +17,13 @@ installed() {
 }
 
 systemd_runs() { have systemctl && [ -d "$DESTDIR/run/systemd/system" ]; }
+
+# forget_snapshot_images: takes the names off the images that snapshots are based on, also those of state folders that
+# somebody removed. The images stay; another daemon of this engine names its own again at its next start.
+forget_snapshot_images() {
+    local name
+    have docker || return 0
+    docker image ls --format '{{.Repository}}:{{.Tag}}' paddock-snapshot 2>/dev/null | while read -r name; do
+        docker image rm --no-prune "$name" >/dev/null 2>&1 || say "    $name could not be removed; docker image rm --no-prune $name"
+    done
+}

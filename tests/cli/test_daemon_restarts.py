@@ -105,3 +105,14 @@ def test_watch_gives_up_on_a_daemon_that_stays_away(daemon: Daemon, monkeypatch:
         done = ended()
     assert done.exit_code == 1
     assert "no Paddock daemon answers" in done.stderr
+
+
+def test_restart_of_one_that_can_not_be_stopped_says_so(daemon: Daemon) -> None:
+    problem = {"type": "FilesKept", "status": "False", "reason": "TooLarge", "message": "its files are too large"}
+    with daemon.running("restart", "quickstart", "--timeout", "60s") as ended:
+        daemon.world.change(status={"conditions": [{**problem, "observedGeneration": 2}]})
+        done = ended()
+    assert (done.exit_code, "quickstart is not restarted: its files are too large" in done.stderr) == (1, True)
+    stored = daemon.world.store.get("Sandbox", "default", "quickstart")
+    assert stored is not None
+    assert stored.spec["runState"] == "Running"

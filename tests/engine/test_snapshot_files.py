@@ -17,6 +17,7 @@ import pytest
 
 from controller.archive.names import Unsafe
 from controller.archive.state.save import save
+from controller.engine.archiver.worker import Thawed, save_all
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.view import ViewEntry
@@ -31,7 +32,6 @@ from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.restore import Restorer
 from controller.engine.snapshots.snapshots import DockerSnapshots
-from controller.engine.archiver.worker import Thawed, save_all
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.runtime.container import Limits

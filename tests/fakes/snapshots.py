@@ -17,9 +17,14 @@ class FakeSnapshots:
         self.failures: list[SnapshotError] = []
         self.imports: list[tuple[int, bool]] = []  # bytes, and whether an image may be loaded
         self.swept: list[frozenset[str]] = []
+        self.cut_off: frozenset[str] = frozenset()
+        self.under_way: set[str] = set()
 
-    def recover(self) -> None:
-        pass
+    def recover(self) -> Collection[str]:
+        return self.cut_off
+
+    def importing(self) -> Collection[str]:
+        return self.under_way
 
     def capture(self, request: CaptureRequest) -> SnapshotContent:
         self.requests.append(request)

@@ -1,5 +1,6 @@
 """Files in memory across stops, over a real store and the fake engine: kept by every suspension, discarded if asked."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from controller.kinds.planning.action import SignalContainer
 from controller.kinds.runtime.mount import CheckFiles
 from controller.policy.levels.levels import Policy
+from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
 
@@ -43,6 +45,20 @@ def house(world: World) -> Iterator[LoopHarness]:
     house.engine.at_rest = True
     yield house
     house.close()
+
+
+def test_saved_files_count_as_disk_until_the_start(house: LoopHarness) -> None:
+    quota = {"apiVersion": "paddock/v1alpha1", "kind": "Quota", "metadata": {"name": "q"}}
+    text = json.dumps({**quota, "spec": {"hard": {"disk": 3}}})  # less than they have: nothing is refused for it
+    house.services.apply.apply([Source("test", text)])
+    running(house)
+    reserved = [house.store.instances([uid(house)])[0].reserves.disk_bytes]
+    for state in ("Suspended", "Running"):
+        house.apply("web", runState=state)
+        house.settle(seconds=5)
+        reserved.append(house.store.instances([uid(house)])[0].reserves.disk_bytes)
+    assert reserved == [0, len("kept"), 0]
+    assert house.condition("web", "Ready") == "True Running"
 
 
 def test_idle_sandbox_keeps_its_files(house: LoopHarness) -> None:

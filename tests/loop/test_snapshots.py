@@ -171,6 +171,42 @@ def test_failed_periodic_snapshots_push_out_no_good_ones(house: SnapshotHarness)
     assert len(house.snapshots.stored) == 2
 
 
+def test_periodic_snapshots_stay_within_the_count_quota(house: SnapshotHarness) -> None:
+    quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"snapshots": 3}}}
+    house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
+    house.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
+    house.apply("b", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 1}})
+    house.settle()
+    for _ in range(5):
+        house.clock.advance(61)
+        for _ in range(6):
+            house.keep(1)
+            assert len(house.store.list("SandboxSnapshot")[0]) <= 3
+    sources = [obj.spec["sandboxRef"]["name"] for obj in house.store.list("SandboxSnapshot")[0]]
+    assert sorted(sources) == ["a", "a", "b"]
+    captures = [request.source_name for request in house.snapshots.requests]
+    assert captures.count("a") == 5, "its oldest one gave way"
+    events = [event for event in house.store.events(namespace="default") if event.reason == "QuotaExceeded"]
+    assert {event.ref.name for event in events} == {"b"}, "its only one stays"
+
+
+def test_an_import_that_was_cut_off_ends_with_a_reason(house: SnapshotHarness) -> None:
+    for name in ("moved", "slow"):
+        document = {"kind": "SandboxSnapshot", "metadata": {"name": name}, "spec": {"imported": True}}
+        house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **document}))])
+    slow = house.stored("slow")
+    assert slow is not None
+    house.snapshots.under_way.add(slow.uid)
+    house.keep()
+    assert (house.captured("moved"), house.captured("slow")) == ("Unknown Importing", "Unknown Importing")
+    house.clock.advance(61)
+    house.keep()
+    assert (house.captured("moved"), house.captured("slow")) == ("False ImportCutOff", "Unknown Importing")
+    house.snapshots.take_in(slow.uid, "default", "slow", iter([b"good"]), 1, may_load_image=False)
+    house.keep()
+    assert house.captured("slow") == "True Captured"
+
+
 def test_an_import_newer_than_the_last_pass_stays(house: SnapshotHarness) -> None:
     house.apply("a")
     house.settle()

@@ -11,10 +11,11 @@ from controller.cli.errors import CliError
 from controller.cli.kinds import Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
 from controller.cli.output import say
-from controller.cli.watch import Condition, Object, until
+from controller.cli.watch import Condition, Object, condition_of, until
 from paddock._client.errors import ClientError, Refused
 
 _SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
+_UNSAVED = Condition("FilesKept", "False")
 _MERGE = "application/merge-patch+json"
 
 
@@ -59,7 +60,7 @@ def restart(client: Client, names: Sequence[str], place: str, selector: str, tim
             except Refused:
                 stopped.remove(name)
                 raise
-        _wait(client, place, chosen, condition=Condition("Suspended"), deadline=deadline, timeout=timeout)
+        _wait(client, place, chosen, condition=Condition("Suspended"), deadline=deadline, timeout=timeout, stops=True)
     finally:
         _start(client, place, stopped)
     _wait(client, place, chosen, condition=Condition("Ready"), deadline=deadline, timeout=timeout)
@@ -88,9 +89,21 @@ def _start(client: Client, place: str, names: Sequence[str]) -> None:
 
 
 def _wait(
-    client: Client, place: str, names: Sequence[str], condition: Condition, deadline: float, timeout: float
+    client: Client,
+    place: str,
+    names: Sequence[str],
+    condition: Condition,
+    deadline: float,
+    timeout: float,
+    *,
+    stops: bool = False,
 ) -> None:
-    def done(_name: str, obj: Object | None) -> bool:
+    """Wait for all of them. `stops`: one whose files can't be saved is not stopped, and ends the wait."""
+
+    def done(name: str, obj: Object | None) -> bool:
+        files = condition_of(obj, _UNSAVED.name) if stops and obj is not None and _UNSAVED.reached(obj) else None
+        if files is not None and files["reason"] in ("TooLarge", "NotSaved"):
+            raise CliError(f"{_SANDBOXES.word(name)} is not restarted: {files['message']}")
         return condition.reached(obj)
 
     if late := until(client, _SANDBOXES, place, names=names, done=done, deadline=deadline):

@@ -35,16 +35,19 @@ class SnapshotFolder:
         self._folder = folder
         self._known: dict[str, tuple[int, SnapshotContent]] = {}  # by uid, with the time of its file
 
-    def recover(self) -> None:
-        """Thaw what a capture that was cut off has frozen, and remove its files. Never raises."""
+    def recover(self) -> frozenset[str]:
+        """Thaw what a capture that was cut off has frozen, and remove its files; return the uids. Never raises."""
+        uids = set()
         for journal in self._folder.glob(f"*/{CAPTURE}"):
             try:
                 freezer = json.loads(journal.read_text()).get("freezer")
                 if freezer:
                     thaw((str(freezer[0]), str(freezer[1]), str(freezer[2])))
                 shutil.rmtree(journal.parent)
+                uids.add(journal.parent.name)
             except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
                 _log.warning("unfinished snapshot stays: %s: %s", journal.parent, error)
+        return frozenset(uids)
 
     def begin(self, uid: str, freezer: Sequence[str] | None) -> Path:
         """Record a capture before it begins; return its empty folder. Raises OSError."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -24,12 +25,15 @@ class DockerSnapshots:
     ) -> None:
         self._folder, self._capturer, self._client, self._saved = folder, capturer, client, saved
         self.is_capturing = capturer.is_capturing
+        self._lock = threading.Lock()
+        self._importing: set[str] = set()
 
-    def recover(self) -> None:
-        self._folder.recover()
+    def recover(self) -> Collection[str]:
+        uids = self._folder.recover()
         with contextlib.suppress(SnapshotError):
             for content in self.contents().values():  # a crash may have come before their images had names
                 self._keep_image(content)
+        return uids
 
     def capture(self, request: CaptureRequest) -> SnapshotContent:
         content = self._capturer.capture(request, self._folder)
@@ -74,7 +78,29 @@ class DockerSnapshots:
                     raise SnapshotError("ImageMissing", f"image {content.image}: {fault.message}") from fault
             yield from export(self._folder, content, saved)
 
+    def importing(self) -> Collection[str]:
+        with self._lock:
+            return frozenset(self._importing)
+
     def take_in(
+        self,
+        uid: str,
+        namespace: str,
+        name: str,
+        pieces: Iterator[bytes],
+        bytes_max: int,
+        *,
+        may_load_image: bool,
+    ) -> SnapshotContent:
+        with self._lock:
+            self._importing.add(uid)
+        try:
+            return self._take_in(uid, namespace, name, pieces, bytes_max, may_load_image=may_load_image)
+        finally:
+            with self._lock:
+                self._importing.discard(uid)
+
+    def _take_in(
         self,
         uid: str,
         namespace: str,

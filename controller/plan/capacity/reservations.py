@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
+from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance, InstanceState
 from controller.kinds.quota import RESOURCES, Amount
 from controller.kinds.runtime.container import Limits
 from controller.plan.base.backoff import can_not_start
@@ -50,7 +50,7 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
     total = _combine(max, usage, requested or NO_LIMITS)
     shares = requested.cpu_shares if requested else 0
     base = replace_if_changed(_combine(max, usage, retained), cpu_shares=shares)
-    total, base = _with_disk(context, total, base, reserved, seated)
+    total, base = _with_disk(context, total, base, instance, seated)
     if base.pids and not _made_as_asked(context):  # devices stay with what runs, whatever its spec asks for by now
         base, total = (replace_if_changed(limits, gpus=max(limits.gpus, reserved.gpus)) for limits in (base, total))
     seat = context.rendered is not None and not context.deleting
@@ -80,16 +80,25 @@ def _requested_limits(context: ReconcileContext, decision: Decision) -> Limits |
     return context.rendered.config.limits
 
 
+def _saved_bytes(memory: InstanceState | None) -> int:
+    """Return the size of the files in memory that a suspension saved."""
+    return memory.saved.size_bytes if memory is not None and memory.saved is not None else 0
+
+
 def _with_disk(
-    context: ReconcileContext, total: Limits, base: Limits, reserved: Limits, seated: bool
+    context: ReconcileContext, total: Limits, base: Limits, instance: Instance | None, seated: bool
 ) -> tuple[Limits, Limits]:
     """Return both limits with disk. Disk goes with the seat: a stopped container keeps its files and volumes."""
-    disk_bytes = reserved.disk_bytes
+    reserved = instance.reserves if instance else NO_LIMITS
+    disk_bytes = max(0, reserved.disk_bytes - _saved_bytes(instance.memory if instance else None))
     if context.rendered is not None and not context.deleting:
         disk_bytes = context.rendered.config.limits.disk_bytes + volume_bytes(
             mounts.desired_mounts(context, context.rendered)
         )
-    retained = min(disk_bytes, reserved.disk_bytes) if seated else 0
+    reserved_bytes = reserved.disk_bytes - _saved_bytes(instance.memory if instance else None)
+    retained = min(disk_bytes, max(0, reserved_bytes)) if seated else 0
+    saved_bytes = _saved_bytes(context.memory)  # on the disk already: counted, and never refused
+    disk_bytes, retained = disk_bytes + saved_bytes, retained + saved_bytes
     return replace_if_changed(total, disk_bytes=disk_bytes), replace_if_changed(base, disk_bytes=retained)
 
 

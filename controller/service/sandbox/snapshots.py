@@ -68,8 +68,11 @@ class Rollback:
 class NoSnapshots:
     """ports.Snapshots without any."""
 
-    def recover(self) -> None:
-        """Recover nothing."""
+    def recover(self) -> Collection[str]:
+        return ()
+
+    def importing(self) -> Collection[str]:
+        return ()
 
     def capture(self, request: CaptureRequest) -> SnapshotContent:
         raise SnapshotError("Unsupported", f"{request.source_name}: this daemon takes no snapshots")
