@@ -61,7 +61,7 @@ dashboards: ## draw the dashboards of a busy Paddock, to be looked at (ARGS='--m
 soak: ## half an hour of random operations, then nothing may have grown (SOAK_MINUTES=5 for less)
 	@deploy/test.sh --soak $(ARGS)
 
-test-newer: ## the engine's contract and the main job on a newer engine, of Debian's packages (ENGINE=26 or 28, STORE=containerd)
+test-newer: ## the engine's contract and all end-to-end tests on a newer engine, of Debian's packages (ENGINE=26 or 28, STORE=overlay2 or containerd)
 	@PADDOCK_LAB_ENGINE=$(ENGINE) PADDOCK_LAB_STORE=$(STORE) deploy/test.sh --newer $(ARGS)
 
 test-v2: ## what depends on cgroups, on a host with cgroup v2: a virtual machine with trixie's kernel and engine

@@ -5,8 +5,9 @@
 # --coverage runs the same tests as none, some times slower, and ends with the lines of controller/ that none of them runs.
 # --e2b drives E2B's own clients (tests/README.md), in some minutes.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
-# Beside a whole run (no arguments) go deploy/check.sh, and the engine's contract and a smoke test on a newer engine, in a lab
-# of its own, where its packages can be had; --newer is more of that.
+# Beside a whole run (no arguments) go deploy/check.sh, and the engine's contract and the essentials of the end-to-end tests on
+# Engine 28.5 with the containerd image store, in a lab of its own; in CI a run fails where its packages can't be had.
+# --newer runs all tests of the engine and from end to end there (PADDOCK_LAB_ENGINE: 26 or 28, PADDOCK_LAB_STORE: overlay2 or containerd).
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
 # Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (two more than there are processors, for most tests wait for the engine),
 # PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
@@ -25,6 +26,9 @@ fleet=
 frontdoor=
 v2=
 coverage=
+folders=
+# What newer engines and the containerd image store do in another way; two and a half minutes.
+essentials=(tests/contract/test_engine_contract.py tests/e2e/test_smoke.py)
 processors=$(nproc)
 selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 2))}" --dist loadgroup --durations 25)
 if [ "${1:-}" = --quick ]; then
@@ -64,16 +68,23 @@ elif [ "${1:-}" = --dashboards ]; then
     pictures=yes
 elif [ "${1:-}" = --newer ]; then
     shift
-    how=(tests.lab.newer pytest) # the engine's contract, and the main job end to end, on a later Debian's engine
-    selection=(-n 0 tests/contract tests/engine/test_engine_exec.py tests/e2e/test_sandbox.py tests/e2e/test_disk.py tests/e2e/test_smoke.py)
+    how=(tests.lab.newer pytest) # the engine's contract, and all from end to end, on a later Debian's engine
+    selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup -o timeout=300 --durations 25 -m docker)
+    for argument in "$@"; do if [ "${argument#tests/}" != "$argument" ]; then folders=no; fi; done
+    [ -n "$folders" ] || selection+=(tests/contract tests/engine tests/e2e tests/security tests/sdk)
 elif [ "${1:-}" = --v2 ]; then
     shift
     how=(tests.lab.v2 pytest) # figures, AppArmor and volumes, in a machine with cgroup v2 that is wholly root's
-    images=(tiny python)
+    images=(tiny python agent)
     v2=yes
     selection=(-n 0 -p no:cacheprovider -p no:schemathesis -o timeout=900 tests/engine/test_engine_witness.py)
     selection+=(tests/engine/test_engine_volumes.py tests/contract/test_mounts_contract.py) # it may do more here: CAP_SYS_RESOURCE
     selection+=(tests/e2e/test_metrics.py tests/e2e/test_apparmor.py tests/contract/test_hibernation_contract.py)
+    # One of each capability that holds on to what is in a sandbox, or starts it in another way.
+    selection+=(tests/engine/test_engine_runtimes.py tests/engine/test_engine_without_network.py tests/e2e/test_files_kept.py)
+    selection+=(tests/e2e/test_snapshots.py::test_a_rollback_gives_back_all_files_once)
+    selection+=(tests/e2e/test_contexts.py::test_variables_stay_between_two_calls)
+    selection+=(tests/e2e/test_front_door.py::test_a_command_keeps_streams_input_and_exit_code)
 elif [ "${1:-}" = --compose ]; then
     shift
     export PADDOCK_TEST_COMPOSE=1
@@ -133,6 +144,7 @@ dressing= # the virtual environment
 building= # the images, or clients of others
 fetching= # the newer engine's packages
 newer=    # the tests on it
+newer_is_missing=
 checks=   # deploy/check.sh
 compiling= # the tests, for all workers
 logs=$(mktemp -d "${TMPDIR:-/tmp}/paddock-test.XXXXXX")
@@ -257,7 +269,8 @@ joined() {
     return "$rc"
 }
 
-# The newer engine's packages are fetched while images are built. Where they can't be had, the run says so and goes on.
+# The newer engine's packages are fetched while images are built. Where they can't be had, the run says so; in CI it fails
+# at its end.
 fetched_newer() {
     local rc=0
     wait "$fetching" || rc=$?
@@ -265,6 +278,7 @@ fetched_newer() {
     if [ "$rc" -ne 0 ]; then
         tail -n 3 "$logs/fetch" >&2
         warn "NOTHING is tested on a newer engine: it is not available here, see above. The following tests run on this host's engine only."
+        [ -z "${CI:-}" ] || newer_is_missing=yes
     fi
     return "$rc"
 }
@@ -368,6 +382,7 @@ if [ -n "$whole" ]; then
     # It computes for most of a minute where nothing is cached: a worker would wait for it.
     aside checks nice deploy/check.sh
     checks=$aside
+    export PADDOCK_LAB_ENGINE=28 PADDOCK_LAB_STORE=containerd
     aside fetch "$PADDOCK_VENV/bin/python" -m tests.lab.newer --fetch
     fetching=$aside
 fi
@@ -389,9 +404,8 @@ compiling=
 export -n apt_updated
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 if [ -n "$whole" ] && fetched_newer; then
-    step "Beside the others: the engine's contract and a smoke test on a newer engine (Debian trixie's)"
-    aside newer "$PADDOCK_VENV/bin/python" -m tests.lab.newer --tiny pytest -n 1 -p no:cacheprovider -o timeout=300 -m docker \
-        tests/contract/test_engine_contract.py tests/e2e/test_smoke.py
+    step "Beside the others: the essentials on Engine 28.5 with the containerd image store (Debian sid's)"
+    aside newer "$PADDOCK_VENV/bin/python" -m tests.lab.newer pytest -n 1 -p no:cacheprovider -o timeout=300 -m docker "${essentials[@]}"
     newer=$aside
 fi
 if [ -n "$coverage" ]; then
@@ -420,4 +434,6 @@ if [ -n "$newer" ]; then
         die "there were failures on the newer engine; its run is shown above."
     fi
 fi
+[ -z "$newer_is_missing" ] || die "nothing was tested on Engine 28.5: its packages could not be had, see above." \
+    "Debian's archive has to be in reach (apt), with sid's index."
 exit "$rc"

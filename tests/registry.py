@@ -30,6 +30,8 @@ def registry(name: str) -> Iterator[Registry]:
     repository, _, tag = name.partition(":")
 
     class Door(BaseHTTPRequestHandler):
+        default_request_version = "HTTP/1.0"  # a client of TLS is answered in HTTP, and tries again without
+
         def do_HEAD(self) -> None:
             self._answer(body=False)
 

@@ -1,4 +1,4 @@
-"""crun as the runtime of new sandboxes: chosen after a trial, inside as with runc, and missed once it is gone."""
+"""Runtimes besides runc: crun, chosen after a trial, as runc inside, and missed once it is gone; gVisor."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,10 @@ from controller.engine.docker.client import Client
 from controller.engine.observe.runtime_trial import RuntimeTrials, trial_error
 from controller.kinds.planning.action import SignalContainer, StartContainer
 from controller.kinds.planning.outcome import Waiting
-from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.kinds.runtime.runtime_choice import RuntimeChoice
 from controller.kinds.sandbox import SandboxSpec
-from controller.policy.attest.attest import differing, facts
+from controller.policy.attest.attest import differing, facts, hides_processes
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
@@ -27,6 +28,7 @@ from tests.contract.engine_worlds import TINY, DockerHand, World, docker_world, 
 from tests.lab.engine import Namespaces, PrivateEngine
 
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(not shutil.which("crun"), reason="needs crun")]
+RUNSC = shutil.which("runsc")
 UNIFIED = Path("/sys/fs/cgroup/unified")
 
 
@@ -51,7 +53,9 @@ def engine_with_crun(*, hybrid: bool = False) -> Iterator[PrivateEngine]:
 
 def register(folder: Path, *names: str) -> None:
     """Write the engine's settings with these runtimes beside its own."""
-    runtimes = {name: {"path": shutil.which(name)} for name in names}
+    runtimes: dict[str, Any] = {name: {"path": shutil.which(name)} for name in names}
+    if RUNSC:
+        runtimes["runsc"] = {"path": RUNSC, "runtimeArgs": ["--platform=ptrace", "--network=none"]}
     (folder / "daemon.json").write_text(json.dumps({"runtimes": runtimes}))
 
 
@@ -113,6 +117,18 @@ def test_a_lost_runtime_is_noticed_and_not_chosen_again(engine: PrivateEngine, w
         register(engine.folder, "crun")
         os.kill(engine.pid, signal.SIGHUP)
     world.until(lambda: (now := choice(world)) is not None and now.runtime == "crun")
+
+
+@pytest.mark.skipif(not RUNSC, reason="needs runsc")
+def test_gvisor_runs_a_sandbox_and_attests_nothing(world: World) -> None:
+    assert "runsc" in world.engine.observe().facts.runtimes
+    config = rendered(world, "full-isolation")
+    fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
+    larger = {"limits": Limits(cpu_millicores=1000, memory_bytes=512 << 20, pids=512)}  # its own kernel counts, too
+    chosen = {name: getattr(config, name) for name in fields}
+    sandbox = world.running(world.new_uid(), runtime="runsc", **larger, **chosen)
+    assert b"Starting gVisor" in read_all(world.streams.exec(sandbox.id, ["dmesg"]))[0]
+    assert (sandbox.runtime, hides_processes(sandbox.runtime)) == ("runsc", True)
 
 
 @pytest.mark.skipif(not UNIFIED.is_dir(), reason="needs a host that mixes cgroups v1 and v2")

@@ -11,6 +11,7 @@ that they outlive the engine: what live-restore keeps running stays mounted and 
 
 import contextlib
 import http.client
+import importlib
 import os
 import re
 import shutil
@@ -29,6 +30,8 @@ from tests.daemon import wait_for
 from tests.forks import enter_network
 
 UP_SECONDS = 90.0
+# Set in the lab of a newer engine: its root file system, and options for its image store.
+ROOT, OPTIONS = "PADDOCK_LAB_ROOT", "PADDOCK_LAB_OPTIONS"
 _CALL_SECONDS = 5.0
 _CONTAINERD = re.compile(r"(\S*/)?containerd ")
 
@@ -74,15 +77,28 @@ class Namespaces:
         self._holder.wait(60)
 
 
+def lab_namespaces() -> Namespaces:
+    """Namespaces of an engine: in the lab of a newer one (newer.py) that one's programs are in them."""
+    if ROOT not in os.environ:
+        return Namespaces()
+    rooted: Namespaces = importlib.import_module("tests.lab.newer").Rooted(Path(os.environ[ROOT]))
+    return rooted
+
+
+def lab_options() -> tuple[str, ...]:
+    """Options of dockerd for the lab's image store; none outside of it."""
+    return tuple(os.environ.get(OPTIONS, "").split())
+
+
 class PrivateEngine:
     """One engine over one data folder. `folder` has a short path, as socket paths are limited."""
 
     def __init__(self, folder: Path, *options: str, namespaces: Namespaces | None = None) -> None:
         """`options` are dockerd's; `namespaces` are the caller's to close, made here when not given."""
-        self.folder, self.options = folder, options
+        self.folder, self.options = folder, (*lab_options(), *options)
         self._cgroup = f"paddock-lab-{uuid.uuid4().hex[:8]}"
         self._own_namespaces = namespaces is None
-        self.namespaces = namespaces or Namespaces()
+        self.namespaces = namespaces or lab_namespaces()
         self._process: subprocess.Popen[bytes] | None = None
         self.base_url = f"unix://{folder}/engine.sock"
 

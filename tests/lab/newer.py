@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.lab.engine import Namespaces, PrivateEngine
+from tests.lab.engine import OPTIONS, ROOT, Namespaces, PrivateEngine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Debian's release that has this major version of the engine.
@@ -31,7 +31,7 @@ RELEASES = {"26": "trixie", "28": "sid"}
 # The options of dockerd for each image store.
 STORES: dict[str, tuple[str, ...]] = {"overlay2": (), "containerd": ("--feature", "containerd-snapshotter=true")}
 PACKAGES = ("docker.io", "iptables", "busybox-static", "e2fsprogs", "crun")
-IMAGES = ("paddock/test-tiny:1", "paddock/python:1", "paddock/egress:1")
+IMAGES = ("paddock/test-tiny:1", "paddock/python:1", "paddock/egress:1", "paddock/agent:1")
 SOCKET = "/var/run/docker.sock"
 NOT_TO_BE_HAD = 75  # EX_TEMPFAIL
 _SHARED = ("proc", "sys", "dev", "tmp", "srv")
@@ -157,11 +157,14 @@ def main(words: list[str]) -> int:
     with newer_engine(root, STORES[store], IMAGES[:1] if tiny else IMAGES) as engine:
         version = engine.docker("version", "--format", "{{.Server.Version}} (API {{.Server.APIVersion}})")
         print(f"Docker Engine {version}, image store {store}", flush=True)
-        instead = f'mount --bind "{engine.folder}/engine.sock" {SOCKET} && exec "$@"'
+        # As on a host: what the tests' daemons mount is seen by the engines that the tests start, and not by this host.
+        instead = f'mount --make-rshared / && mount --bind "{engine.folder}/engine.sock" {SOCKET} && exec "$@"'
         command = [sys.executable, "-m", *words[tiny:]]
         # In the engine's network, where its bridges, its rules and the published ports are, as on a host of its own.
-        inside = ["nsenter", f"--net=/proc/{engine.namespaces.pid}/ns/net", "unshare", "--mount"]
+        inside = ["nsenter", f"--net=/proc/{engine.namespaces.pid}/ns/net"]
+        inside += ["unshare", "--mount", "--propagation", "slave"]
         environment = {**os.environ, "PADDOCK_TEST_NEWER": version.partition(" ")[0]}
+        environment |= {ROOT: str(root), OPTIONS: " ".join(STORES[store])}  # for further engines of the tests
         return subprocess.call([*inside, "sh", "-c", instead, "newer", *command], env=environment)
 
 

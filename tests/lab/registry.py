@@ -41,6 +41,7 @@ class Registry:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # a client of TLS is answered in HTTP, and tries again without
     registry: Registry
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name

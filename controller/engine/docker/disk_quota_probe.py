@@ -20,7 +20,7 @@ from controller.kinds.observed.observed import HostFacts
 from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.images import OURS
 
-_SIZE_BYTES = 16 << 20
+_SIZE_BYTES = 4 << 20
 _FITS_BYTES = 1 << 20
 _REMOVE_SECONDS = 1.0
 
