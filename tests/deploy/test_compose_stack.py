@@ -134,6 +134,15 @@ def test_the_stack_keeps_a_sandbox_and_is_scraped(compose: Path, engine: Private
     subprocess.run(apply, input=BOX, text=True, check=True, timeout=60)
     paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/composed")
     paddock("wait", "--for=condition=Secured", "--timeout=30s", "sandbox/composed")
+    # A capture freezes by the cgroup, a suspension reads folders in memory: with the capabilities that the file gives.
+    paddock("exec", "composed", "--", "sh", "-c", "echo work > /workspace/f; chmod 2640 /workspace/f")
+    paddock("snapshot", "create", "moment", "--from", "sandbox/composed")
+    paddock("wait", "--for=condition=Captured", "--timeout=60s", "sandboxsnapshot/moment")
+    paddock("set", "run-state", "sandbox/composed", "Suspended")
+    paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/composed")
+    paddock("set", "run-state", "sandbox/composed", "Running")
+    paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/composed")
+    assert paddock("exec", "composed", "--", "stat", "-c", "%a", "/workspace/f").strip() == "2640"
     found = wait_for("Prometheus has the sandbox", lambda: _asked(engine, "paddock_container_pids"), 120)
     assert [each["metric"]["sandbox"] for each in found] == ["composed"]
     box = engine.docker("ps", "-q", "--filter", "label=paddock.instance")

@@ -108,7 +108,7 @@ def test_it_keeps_a_sandbox_with_the_privileges_that_it_has(machine: Machine) ->
 
 def test_it_captures_and_suspends_under_its_hardening(machine: Machine) -> None:
     """A capture freezes by the cgroup, a suspension reads folders in memory: both need what the unit may forbid."""
-    paddock(machine, "exec", "kept", "--", "sh", "-c", "echo work > /workspace/f")
+    paddock(machine, "exec", "kept", "--", "sh", "-c", "echo work > /workspace/f; chmod 2640 /workspace/f")
     paddock(machine, "snapshot", "create", "moment", "--from", "sandbox/kept")
     paddock(machine, "wait", "--for=condition=Captured", "--timeout=60s", "sandboxsnapshot/moment")
     paddock(machine, "set", "run-state", "sandbox/kept", "Suspended")
@@ -116,6 +116,7 @@ def test_it_captures_and_suspends_under_its_hardening(machine: Machine) -> None:
     paddock(machine, "set", "run-state", "sandbox/kept", "Running")
     paddock(machine, "wait", "--for=condition=Ready", "--timeout=60s", "sandbox/kept")
     assert paddock(machine, "exec", "kept", "--", "cat", "/workspace/f") == "work\n"
+    assert paddock(machine, "exec", "kept", "--", "stat", "-c", "%a", "/workspace/f") == "2640\n"
     paddock(machine, "fork", "kept", "--snapshot", "moment", "--name-prefix", "copy")
     paddock(machine, "wait", "--for=condition=Ready", "--timeout=60s", "sandbox/copy-1")
     assert paddock(machine, "exec", "copy-1", "--", "cat", "/workspace/f") == "work\n"
