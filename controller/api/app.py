@@ -13,6 +13,8 @@ from controller.api.common.query_names import check_query
 from controller.api.common.trace import Trace
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.forwarding import install as install_forwarding
+from controller.api.kubernetes import routes as kubernetes
+from controller.api.kubernetes.alias import PodAlias
 from controller.api.middleware.answers import AnswerLimit
 from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
@@ -113,6 +115,7 @@ def create_app(
     app.add_middleware(Authenticate, who=who, recorder=services.recorder)
     app.add_middleware(RequestMetrics, meter=meter)
     app.add_middleware(Panel, kinds=services.registry)
+    app.add_middleware(PodAlias)
     app.add_middleware(Trace)
     return app
 
@@ -150,6 +153,7 @@ def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
     for module in (health, discovery, auth, audit, backup, *(() if sandbox else (apply,)), diff, images, doctor):
         app.include_router(module.routes)
     app.include_router(kinds.groups)
+    app.include_router(kubernetes.routes)
     app.include_router(kinds.discovery)
     for kind in registry:
         if kind.read_only:

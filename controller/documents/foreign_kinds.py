@@ -82,6 +82,8 @@ def document_advice(api_version: str, kind: str) -> str:
     if api_version.partition("/")[0] in AGENT_SANDBOX_GROUPS:
         return "of agent-sandbox; write `paddock import agent-sandbox -f FILE | paddock apply -f -`"
     if kind in _KINDS and not api_version.startswith(f"{API_GROUP}/"):
-        manifest = "write its container's image, command and env into `template` of a Sandbox"
+        manifest = (
+            "write its container's image, command and env into `template` of a Sandbox, or `paddock run -d IMAGE`"
+        )
         return f"of Kubernetes; {manifest if kind == 'Pod' else _KINDS[kind].advice}"
     return ""

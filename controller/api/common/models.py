@@ -153,6 +153,7 @@ class ApiResource(Shape):
     kind: str
     namespaced: bool
     verbs: list[str]
+    categories: list[str] = []
     readOnly: str = ""
 
 
@@ -220,6 +221,9 @@ class VersionInfo(Shape):
     version: str
     apiVersion: Version
     python: str
+    major: str
+    minor: str
+    gitVersion: str = Field(description="the version, as kubectl reads it")
     e2b: str = Field(default="", description="URL of the listener for clients of E2B")
 
 

@@ -2,10 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Body, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from controller.kinds.common.owner_reference import Propagation
@@ -24,6 +24,11 @@ Watch = Annotated[bool, Query(description="refused: computed objects can't be wa
 KindOfEvent = Annotated[str, Query(max_length=64, description="only of objects of this kind")]
 Name = Annotated[str, Query(max_length=253, description="only of objects of this name")]
 Uid = Annotated[str, Query(max_length=64, description="only of the object with this uid")]
+DryRun = Annotated[
+    bool,
+    BeforeValidator(lambda flag: flag == "All" or flag),  # as Kubernetes' clients say it
+    Query(alias="dryRun", description="validate, admit and answer, but write nothing; `All` is true, too"),
+]
 Limit = Annotated[int, Query(ge=1, le=5000, description="only the newest so many")]
 _NAME_FIELD = re.compile(r"metadata\.name==?([A-Za-z0-9._-]+)\Z")
 
@@ -149,17 +154,30 @@ class DeleteOptions(BaseModel):
     kind: str = "DeleteOptions"
     apiVersion: str = "v1"
     propagationPolicy: Propagation | None = None
+    dryRun: Annotated[tuple[Literal["All"], ...], Field(max_length=1)] = ()
+    gracePeriodSeconds: Annotated[
+        int | None, Field(ge=0, description="as in the query; the sandbox's own is shutdownGracePeriodSeconds")
+    ] = None
 
 
-async def propagation(
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """How objects are deleted. `propagation` is for what they own; None: the default."""
+
+    propagation: Propagation | None
+    dry_run: bool
+
+
+async def deletion(
     policy: Annotated[
         Propagation | None,
         Query(alias="propagationPolicy", description="deletion of the objects that it owns; default Background"),
     ] = None,
+    dry_run: DryRun = False,
     options: Annotated[DeleteOptions | None, Body()] = None,
-) -> Propagation | None:
-    """Return the request's policy. Raises BadRequest when query and body differ."""
+) -> Deletion:
+    """Return the request's options. Raises BadRequest when query and body differ."""
     in_body = options.propagationPolicy if options else None
     if policy and in_body and policy != in_body:
         raise errors.BadRequest(f"propagationPolicy is {policy} in the query and {in_body} in the body; name one")
-    return policy or in_body
+    return Deletion(policy or in_body, dry_run or bool(options and options.dryRun))

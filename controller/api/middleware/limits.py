@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.api.common.byte_budget import ByteBudget, HeldBytes
 from controller.api.common.models import PREFIX
 from controller.api.common.paths import PROXIED, STREAMED
+from controller.api.kubernetes import protobuf
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.runtime.agent_call import REQUEST_BYTES
 from controller.policy.access import may_write
@@ -126,6 +127,9 @@ class BodyType:
         content_types = [
             content_type.partition(";")[0].strip().lower() for content_type in headers.getlist("content-type")
         ]
+        if scope["path"].startswith(protobuf.SPOKEN_AT) and content_types == [protobuf.KUBERNETES]:
+            await self._app(scope, receive, send)
+            return
         if STREAMED.fullmatch(scope["path"]):
             accepted, required = (
                 not any(content_type in _OF_FORMS for content_type in content_types),

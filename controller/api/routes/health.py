@@ -37,7 +37,9 @@ def readyz(request: Request) -> PlainTextResponse:
 @routes.get(VERSION_PATH, responses={200: {"model": VersionInfo}})
 async def version(request: Request) -> JSONResponse:
     """Version of the daemon and of its API."""
+    major, minor = VERSION.split(".")[:2]
     version_info = {"version": VERSION, "apiVersion": API_VERSION, "python": platform.python_version()}
+    version_info |= {"major": major, "minor": minor, "gitVersion": f"v{VERSION}"}
     url = request.app.state.e2b_url
     return JSONResponse({**version_info, "e2b": url} if url else version_info)
 

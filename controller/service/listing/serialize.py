@@ -83,6 +83,7 @@ def resource(kind: Kind) -> Json:
         "kind": kind.name,
         "namespaced": kind.namespaced,
         "verbs": list(_verbs(kind)),
+        **({} if kind.read_only or not kind.namespaced else {"categories": ["all"]}),  # what `get all` shows
     }
     return entry | {"readOnly": kind.read_only} if kind.read_only else entry
 

@@ -23,8 +23,20 @@ class Write:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
-    def create(self, kind: Kind, namespace: str, body: str, *, written_by: str = "", file: str = "") -> StoredObject:
-        """Create an object. Raises AlreadyExists, Invalid with every reason, BadRequest, or ServiceUnavailable."""
+    def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        body: str,
+        *,
+        written_by: str = "",
+        file: str = "",
+        dry_run: bool = False,
+    ) -> StoredObject:
+        """Create an object. Raises AlreadyExists, Invalid with every reason, BadRequest, or ServiceUnavailable.
+
+        `dry_run`: check and admit it, and write nothing.
+        """
         document = self._read(kind, namespace, body, file)
         if document.resource_version or document.uid:
             raise errors.BadRequest("resourceVersion and uid are given by the server; leave them out to create")
@@ -34,13 +46,23 @@ class Write:
             if writing.transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
-            pending = PendingWrite(document, None, writing.created(document, spec))
-            [stored] = writing.put([writing.checked(pending)])
+            pending = writing.checked(PendingWrite(document, None, writing.created(document, spec)))
+            if dry_run:
+                return pending.obj
+            [stored] = writing.put([pending])
         self._announce("created", stored, written_by)
         return stored
 
     def replace(
-        self, kind: Kind, namespace: str, name: str, body: str, *, written_by: str = "", file: str = ""
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: str,
+        *,
+        written_by: str = "",
+        file: str = "",
+        dry_run: bool = False,
     ) -> StoredObject:
         """Replace an object's spec, labels, annotations and owners; its status stays.
 
@@ -63,7 +85,10 @@ class Write:
             _check_current(document, current)
             labels, annotations = without_nulls(dict(document.labels)), without_nulls(dict(document.annotations))
             obj = with_spec(kind, current, spec, labels=labels, annotations=annotations)
-            [stored] = writing.put([writing.checked(PendingWrite(document, current, obj))])
+            pending = writing.checked(PendingWrite(document, current, obj))
+            if dry_run:
+                return pending.obj
+            [stored] = writing.put([pending])
         if stored.resource_version != current.resource_version:
             self._announce("replaced", stored, written_by)
         return stored

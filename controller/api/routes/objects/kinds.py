@@ -15,10 +15,9 @@ from controller.api.common.direct_route import DirectRoute
 from controller.api.common.listing import list_of
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.api.common.queries import ListQuery, list_query, propagation
+from controller.api.common.queries import Deletion, DryRun, ListQuery, deletion, list_query
 from controller.api.streams.listing import Parts, answer
 from controller.api.streams.watch import MEDIA_TYPE, RequestWatches, WatchStreams, as_objects, as_tables
-from controller.kinds.common.owner_reference import Propagation
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.listing import serialize
@@ -33,7 +32,7 @@ Accept = Annotated[str, Header(description="`application/json;as=Table` gives ro
 Labels = Annotated[str, Query(alias="labelSelector", max_length=4096)]
 Agent = Annotated[str, Header(alias="user-agent", include_in_schema=False)]
 Listing = Annotated[ListQuery, Depends(list_query)]
-Cascade = Annotated[Propagation | None, Depends(propagation)]
+How = Annotated[Deletion, Depends(deletion)]
 Name = Annotated[str, Path(description="the object's name")]
 _READ_FAILURES = (errors.BadRequest, errors.NotFound, errors.ServiceUnavailable)
 _LIST_FAILURES = (errors.BadRequest, errors.Gone, errors.TooManyRequests, errors.ServiceUnavailable)
@@ -49,8 +48,8 @@ _DISCOVERED: dict[int | str, dict[str, Any]] = {200: {"model": models.ApiResourc
 
 @groups.get("/api")
 async def core() -> JSONResponse:
-    """No version of Kubernetes' own group is served; kubectl asks for it first."""
-    return JSONResponse({"kind": "APIVersions", "versions": []})
+    """The version of Kubernetes' own group, which has sandboxes by the name of pods; kubectl asks for it first."""
+    return JSONResponse({"kind": "APIVersions", "versions": ["v1"]})
 
 
 @groups.get("/apis")
@@ -121,18 +120,27 @@ class KindHandlers:
         return await self._list(services, request, namespace, query, accept)
 
     async def create(
-        self, services: UseCases, parsing: LargeBodies, request: Request, namespace: Namespace, agent: Agent = ""
+        self,
+        services: UseCases,
+        parsing: LargeBodies,
+        request: Request,
+        namespace: Namespace,
+        dry_run: DryRun = False,
+        agent: Agent = "",
     ) -> JSONResponse:
         """Create an object; 409 AlreadyExists when its name is taken."""
         body = await request.body()
-        return await parsing.run(len(body), self._create, services, namespace, body, agent, _file(request))
+        write = partial(self._create, services, namespace, body, agent, _file(request), dry_run=dry_run)
+        return await parsing.run(len(body), write)
 
     def delete_all(
-        self, services: UseCases, namespace: Namespace, cascade: Cascade, labels: Labels = "", agent: Agent = ""
+        self, services: UseCases, namespace: Namespace, how: How, labels: Labels = "", agent: Agent = ""
     ) -> Response:
         """Request the deletion of all objects that match the selector."""
+        if how.dry_run:
+            return list_of(self._kind, services.objects.list(self._kind, namespace, labels=labels))
         deleted = services.objects.delete_all(
-            self._kind, namespace, labels=labels, propagation=cascade, deleted_by=agent
+            self._kind, namespace, labels=labels, propagation=how.propagation, deleted_by=agent
         )
         return list_of(self._kind, ObjectPage(deleted, 0))
 
@@ -147,17 +155,26 @@ class KindHandlers:
         request: Request,
         namespace: Namespace,
         name: Name,
+        dry_run: DryRun = False,
         agent: Agent = "",
     ) -> JSONResponse:
         """Replace spec, labels and annotations; 409 Conflict when metadata.resourceVersion is outdated."""
         body = await request.body()
-        return await parsing.run(len(body), self._replace, services, namespace, name, body, agent, _file(request))
+        write = partial(self._replace, services, namespace, name, body, agent, _file(request), dry_run=dry_run)
+        return await parsing.run(len(body), write)
 
     def delete(
-        self, services: UseCases, namespace: Namespace, name: Name, cascade: Cascade, agent: Agent = ""
+        self,
+        services: UseCases,
+        namespace: Namespace,
+        name: Name,
+        how: How,
+        agent: Agent = "",
     ) -> JSONResponse:
         """Request the deletion of the object; it disappears once everything it owns is removed."""
-        deleted = services.objects.delete(self._kind, namespace, name, propagation=cascade, deleted_by=agent)
+        if how.dry_run:
+            return JSONResponse(serialize.obj(services.objects.get(self._kind, namespace, name)))
+        deleted = services.objects.delete(self._kind, namespace, name, propagation=how.propagation, deleted_by=agent)
         return JSONResponse(serialize.obj(deleted))
 
     async def _watch(
@@ -201,14 +218,20 @@ class KindHandlers:
         parts = Parts(self._kind, objects, texts, namespace=namespace, query=query, version=version)
         return await answer(parts, request.state.answer, known_body, keep)
 
-    def _create(self, services: Services, namespace: str, body: bytes, agent: str, file: str) -> JSONResponse:
-        created = services.write.create(self._kind, namespace, _text(body), written_by=agent, file=file)
+    def _create(
+        self, services: Services, namespace: str, body: bytes, agent: str, file: str, *, dry_run: bool
+    ) -> JSONResponse:
+        created = services.write.create(
+            self._kind, namespace, _text(body), written_by=agent, file=file, dry_run=dry_run
+        )
         return JSONResponse(serialize.obj(created), 201)
 
     def _replace(
-        self, services: Services, namespace: str, name: str, body: bytes, agent: str, file: str
+        self, services: Services, namespace: str, name: str, body: bytes, agent: str, file: str, *, dry_run: bool
     ) -> JSONResponse:
-        replaced = services.write.replace(self._kind, namespace, name, _text(body), written_by=agent, file=file)
+        replaced = services.write.replace(
+            self._kind, namespace, name, _text(body), written_by=agent, file=file, dry_run=dry_run
+        )
         return JSONResponse(serialize.obj(replaced))
 
 

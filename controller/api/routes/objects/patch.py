@@ -3,13 +3,13 @@
 from functools import cache
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse
-from pydantic import BeforeValidator
 
 from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
 from controller.api.common.models import PREFIX
+from controller.api.common.queries import DryRun
 from controller.api.routes.objects.kinds import collection
 from controller.kinds.registry import Kind
 from controller.service import errors
@@ -25,11 +25,6 @@ _INSTEAD = {
     "application/strategic-merge-patch+json": "strategic merge patches are not supported; write kubectl patch "
     "--type=merge",
 }
-DryRun = Annotated[
-    bool,
-    BeforeValidator(lambda flag: flag == "All" or flag),  # as Kubernetes' clients say it
-    Query(alias="dryRun", description="validate, admit and answer, but write nothing; `All` is true, too"),
-]
 Agent = Annotated[str, Header(alias="user-agent")]
 _OBJECT = {"schema": {"type": "object", "description": "RFC 7386"}}
 _OPERATION = {

@@ -13,7 +13,7 @@ from controller.api.common.listing import list_of, table_of
 from controller.api.common.models import PREFIX
 from controller.api.common.queries import ReadQuery, event_query, read_query
 from controller.api.fleet import hosted
-from controller.api.routes.objects.kinds import Accept, Agent, Cascade, Name, as_table, collection
+from controller.api.routes.objects.kinds import Accept, Agent, How, Name, as_table, collection
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.listing import serialize
@@ -78,12 +78,16 @@ class ReadOnlyHandlers:
         services: UseCases,
         namespace: Namespace,
         name: Name,
-        _cascade: Cascade,
+        how: How,
         agent: Agent = "",
     ) -> JSONResponse:
         """Delete the object and its data; 409 Conflict names its users."""
         if self._kind.by_host:
             hosted.send_on(self._kind, request, services, namespace or "", name)
+        if how.dry_run:
+            return JSONResponse(
+                serialize.object_json(self._kind, services.objects.get(self._kind, namespace or "", name))
+            )
         deleted = services.objects.delete(self._kind, namespace or "", name, deleted_by=agent)
         return JSONResponse(serialize.object_json(self._kind, deleted))
 

@@ -1,0 +1,49 @@
+"""The log and the commands of a pod are those of the sandbox of its name: the request is passed on as one for that.
+
+So it is authorised, audited, limited and forwarded in a fleet as any other.
+"""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from controller.api.common.models import PREFIX
+
+PODS = "/api/v1/namespaces/{namespace}/pods"
+_OF_POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/(?P<sub>log|exec)")
+_SUBRESOURCES = {"log": "logs", "exec": "exec"}
+# What a pod's request says that a sandbox's has no choice of: there is one container, and all of its streams come.
+_IDLE = ("container", "insecureSkipTLSVerifyBackend", "limitBytes", "stderr", "stdout", "stream", "timeout")
+
+
+class PodAlias:
+    """Middleware that rewrites the path and the query of such a request."""
+
+    def __init__(self, app: ASGIApp, now: Callable[[], float] = time.time) -> None:
+        """`now` is Unix seconds."""
+        self._app, self._now = app, now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket") and (match := _OF_POD.fullmatch(scope["path"])):
+            path = f"{PREFIX}/namespaces/{match['namespace']}/sandboxes/{match['name']}/{_SUBRESOURCES[match['sub']]}"
+            pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            query = urlencode(list(_query(pairs, self._now())))
+            scope = {**scope, "path": path, "raw_path": quote(path).encode(), "query_string": query.encode("latin-1")}
+        await self._app(scope, receive, send)
+
+
+def _query(pairs: Iterable[tuple[str, str]], now: float) -> Iterator[tuple[str, str]]:
+    """Yield the parameters that a sandbox's route knows; a time that can't be read stays, and is refused there."""
+    for name, value in pairs:
+        if name == "sinceTime":
+            with contextlib.suppress(ValueError):
+                at = datetime.fromisoformat(value).timestamp()
+                yield "sinceSeconds", f"{max(0.001, now - at):.3f}"
+                continue
+        if name not in _IDLE:
+            yield name, value
