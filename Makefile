@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up down clean quick test test-mcp test-e2b test-notebooks check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-first-hour test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
+.PHONY: help up down clean quick test test-mcp test-e2b test-kubectl test-notebooks check coverage bench drills dashboards soak test-newer test-v2 test-compose test-systemd test-images test-first-hour test-fleet audit lock images schema fmt docs test-panel vendor sbom dev build build-no-cache pull prod-build prod-up test-error restart logs logs-tail watch shell health stats info security-check scan prune
 
 ARGS ?=
 PADDOCK = "$${PADDOCK_VENV:-.venv}/bin/paddock"
@@ -36,6 +36,9 @@ test: ## every test, on a real engine and on both stores (ARGS='tests/plan -k na
 
 test-e2b: ## E2B's own clients and agents on them, the newest and of a year ago, and hostile ones (ARGS='-k javascript' for some)
 	@deploy/test.sh --e2b $(ARGS)
+
+test-kubectl: ## kubectl 1.20, 1.32 and 1.36 against a daemon and real sandboxes (ARGS='-k diff' for some)
+	@deploy/test.sh --kubectl $(ARGS)
 
 test-mcp: ## MCP clients of others against sandboxes: conformance, inspector, agents (ARGS='-k inspector' for some)
 	@deploy/test.sh --mcp $(ARGS)

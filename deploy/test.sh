@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--first-hour|--fleet] [pytest's arguments]...
+#   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--kubectl|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--first-hour|--fleet] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --coverage runs the same tests as none, some times slower, and ends with the lines of controller/ that none of them runs.
 # --e2b drives E2B's own clients (tests/README.md), in some minutes.
+# --kubectl drives kubectl of three versions (tests/sdk/test_kubectl.py), in a minute.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
 # Beside a whole run (no arguments) go deploy/check.sh, and the engine's contract and the essentials of the end-to-end tests on
 # Engine 28.5 with the containerd image store, in a lab of its own; in CI a run fails where its packages can't be had.
@@ -21,6 +22,7 @@ images=(tiny python egress agent)
 pictures=
 mcp=
 e2b=
+kubectl=
 panel=
 fleet=
 frontdoor=
@@ -55,6 +57,12 @@ elif [ "${1:-}" = --e2b ]; then
     export PADDOCK_TEST_E2B=1 PADDOCK_TEST_DOCKER=1
     images=(tiny python egress agent data)
     selection=(-n 0 --durations 15 -m e2b tests/e2b_clients)
+elif [ "${1:-}" = --kubectl ]; then
+    shift
+    kubectl=yes
+    export PADDOCK_TEST_KUBECTL=1 PADDOCK_TEST_DOCKER=1
+    images=(tiny agent)
+    selection=(-n 0 --durations 15 -m kubectl tests/sdk/test_kubectl.py)
 elif [ "${1:-}" = --bench ]; then
     shift
     export PADDOCK_BENCH=1
@@ -314,13 +322,19 @@ if [ -n "$frontdoor" ]; then
 fi
 if [ -n "$mcp" ]; then
     have nft || { is_root && on_debian && apt_install nftables; } || warn "without nft the tests of the four levels are skipped"
-    have kubectl || { is_root && on_debian && apt_install kubernetes-client; } || warn "without kubectl its test is skipped"
     aside clients deploy/mcp-clients.sh
     building=$aside
     images/build.sh "${images[@]}"
     joined "$building" clients
     building=
     step "Driving MCP clients of others"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
+    exit
+fi
+if [ -n "$kubectl" ]; then
+    deploy/kubectl.sh
+    images/build.sh "${images[@]}"
+    step "Driving kubectl"
     "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" "$@"
     exit
 fi

@@ -31,6 +31,7 @@ _NEEDS = {
     "first_hour": "PADDOCK_TEST_FIRST_HOUR",
     "mcp": "PADDOCK_TEST_MCP",
     "e2b": "PADDOCK_TEST_E2B",
+    "kubectl": "PADDOCK_TEST_KUBECTL",
     "panel": "PADDOCK_TEST_PANEL",
     "journey": "PADDOCK_TEST_JOURNEY",
     "fleet": "PADDOCK_TEST_FLEET",

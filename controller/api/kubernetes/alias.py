@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from urllib.parse import parse_qsl, quote, urlencode
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.api.common.models import PREFIX
+from controller.service.objects import serialize
 
 PODS = "/api/v1/namespaces/{namespace}/pods"
 _OF_POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/(?P<sub>log|exec)")
+_NO_WEBSOCKET = (
+    "commands are streamed over a WebSocket, which kubectl opens since version 1.30; "
+    "use a newer one, or `paddock exec NAME -- COMMAND`"
+)
 _SUBRESOURCES = {"log": "logs", "exec": "exec"}
 # What a pod's request says that a sandbox's has no choice of: there is one container, and all of its streams come.
 _IDLE = ("container", "insecureSkipTLSVerifyBackend", "limitBytes", "stderr", "stdout", "stream", "timeout")
@@ -33,6 +39,9 @@ class PodAlias:
             path = f"{PREFIX}/namespaces/{match['namespace']}/sandboxes/{match['name']}/{_SUBRESOURCES[match['sub']]}"
             pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
             query = urlencode(list(_query(pairs, self._now())))
+            if scope["type"] == "http" and match["sub"] == "exec":
+                await JSONResponse(serialize.status("BadRequest", 400, _NO_WEBSOCKET), 400)(scope, receive, send)
+                return
             scope = {**scope, "path": path, "raw_path": quote(path).encode(), "query_string": query.encode("latin-1")}
         await self._app(scope, receive, send)
 
