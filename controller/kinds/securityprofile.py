@@ -3,7 +3,7 @@
 A change recreates nothing that runs: its sandboxes show `Outdated`, and it takes effect at their next start.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,6 +18,14 @@ from controller.kinds.sandbox import CPU_MIN_MILLICORES, LONGEST_SECONDS, MEMORY
 from controller.kinds.security import Capability, Narrowing, NetworkMode, NetworkReach, SeccompName
 
 BUILT_IN_NAMES = ("full-isolation", "development", "build", "production")
+# A second name of each, by what its sandboxes reach; stored is the first.
+ALIASES = {
+    "none": "full-isolation",
+    "listed-hosts": "development",
+    "package-hosts": "build",
+    "internet": "production",
+}
+_ALIAS_OF = {name: alias for alias, name in ALIASES.items()}
 
 
 class ProfileLimits(Model):
@@ -204,6 +212,25 @@ def _limits(obj: StoredObject, _now: float) -> str:
     return ",".join(f"{name}={limits[name]}" for name in ("cpu", "memory", "pids") if name in limits) or "-"
 
 
+def with_first_names(kind: str, spec: Mapping[str, Any], profiles: Collection[str]) -> Mapping[str, Any]:
+    """Return a spec whose aliases of levels are their first names. A profile of that name comes before an alias."""
+    for path in LEVEL_PATHS.get(kind, ()):
+        spec = _renamed(spec, path, profiles)
+    return spec
+
+
+def _renamed(value: Any, path: tuple[str, ...], profiles: Collection[str]) -> Any:
+    if not isinstance(value, Mapping) or path[0] not in value:
+        return value
+    inner = value[path[0]]
+    if len(path) > 1:
+        changed = _renamed(inner, path[1:], profiles)
+    else:
+        is_alias = isinstance(inner, str) and inner in ALIASES and inner not in profiles
+        changed = ALIASES[inner] if is_alias else inner
+    return value if changed is inner else {**value, path[0]: changed}
+
+
 def _accepted(obj: StoredObject, _now: float) -> str:
     return next((str(condition["status"]) for condition in obj.status.get("conditions", ())), "Unknown")
 
@@ -212,6 +239,12 @@ def _user(obj: StoredObject, _now: float) -> str:
     return str(_effective(obj).get("defaultUser", "-")) or "(image)"
 
 
+# Fields that name a level, by kind.
+LEVEL_PATHS = {
+    "Sandbox": (("securityLevel",), ("template", "securityLevel")),
+    "SandboxTemplate": (("securityLevel",),),
+    "Workflow": (("sandbox", "securityLevel"), ("sandbox", "template", "securityLevel")),
+}
 KIND = Kind(
     name="SecurityProfile",
     plural="securityprofiles",
@@ -226,6 +259,7 @@ KIND = Kind(
         Reference("SandboxTemplate", ("securityLevel",)),
     ),
     columns=(
+        Column("ALSO CALLED", lambda obj, _now: _ALIAS_OF.get(obj.name, "-")),
         Column("BASE", lambda obj, _now: str(obj.spec.get("base", "-"))),
         Column("ACCEPTED", _accepted),
         Column("CAPABILITIES", _capabilities),

@@ -8,7 +8,7 @@ from typing import Any
 from controller.kinds.base import live_fields
 from controller.kinds.common.exec_paths import in_kernel_paths
 from controller.kinds.common.labels import container_name
-from controller.kinds.common.quantity import format_bytes, format_cpu
+from controller.kinds.common.quantity import FOR_HASH, format_bytes, format_cpu
 from controller.kinds.envelope import DEFAULT_NAMESPACE
 from controller.kinds.runtime.agent import Agent
 from controller.kinds.runtime.container import ContainerConfig, Limits, Tmpfs, stable_hash
@@ -17,6 +17,7 @@ from controller.kinds.runtime.mount import Mount
 from controller.kinds.runtime.probe import NO_PROBES, ProbeSet
 from controller.kinds.runtime.snapshot import restore_key
 from controller.kinds.sandbox import Resources, SandboxSpec, Template, at_own_level, restore_source
+from controller.kinds.securityprofile import ALIASES
 from controller.policy import exec_paths, images
 from controller.policy.container import agent, credentials, disk, gpus, mounts
 from controller.policy.host import binding
@@ -141,7 +142,8 @@ def judge(
 
 def _unknown(name: str, policy: Policy, at: str = "spec.") -> Iterator[Refusal]:
     if name not in policy.levels:
-        message = f"there is no security level `{name}`; choose one of {', '.join(sorted(policy.levels))}"
+        names = ", ".join(sorted(policy.levels))
+        message = f"there is no security level `{name}`; choose one of {names}, or by reach of {', '.join(ALIASES)}"
         yield Refusal(f"{at}securityLevel", message)
 
 
@@ -343,7 +345,7 @@ def shape_of(spec: SandboxSpec, template: Template, policy: Policy) -> Shape:
         holds_memory=policy.holds_memory,
     )
     config = disk.sized(confinement.confined(config, template, policy), policy)
-    fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE)
+    fields = template.model_dump(mode="json", exclude_defaults=True, exclude=_LIVE, context=FOR_HASH)
     extra = _beside_the_template(spec, template, template_level, config)
     if _has_peers_alone(spec, level):  # its first host, and the settings of the proxy with it, need a new container
         extra["unproxied"] = True

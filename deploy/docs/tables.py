@@ -12,7 +12,7 @@ from controller.e2b.calls import CALLS
 from controller.kinds.access.access import PeerGrant
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.registry import discover
-from controller.kinds.securityprofile import ProfileGrants
+from controller.kinds.securityprofile import ALIASES, ProfileGrants
 from controller.mcp.tools.registry import TOOLS
 from controller.metrics.catalogue import (
     CATALOGUE,
@@ -252,7 +252,9 @@ def _plain(text: str) -> str:
     return text.replace("{{ $value | humanizePercentage }}", "N %").replace("{{ $value }}", "N")
 
 
+_ALSO_CALLED = {level: alias for alias, level in ALIASES.items()}
 _LEVEL_ROWS = (
+    ("also called", lambda each: f"`{_ALSO_CALLED[each.name]}`"),
     ("network", lambda each: _network(each)),
     ("user of a spec that names none", _user),
     ("lowest uid and gid", lambda each: str(each.lowest_uid)),

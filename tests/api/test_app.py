@@ -123,6 +123,7 @@ def test_discovery_names_the_kinds_and_their_words(client: httpx.Client) -> None
         "kind": "Sandbox",
         "namespaced": True,
         "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        "categories": ["all"],
     }
 
 

@@ -43,8 +43,8 @@ def test_query_or_body(client: httpx.Client, world: World, query: Any, body: Any
     [
         ({"propagationPolicy": "Sideways"}, None),
         ({"propagationPolicy": "Orphan"}, {"propagationPolicy": "Foreground"}),
-        ({}, {"gracePeriodSeconds": 3}),
-        ({}, {"dryRun": ["All"]}),
+        ({}, {"preconditions": {"uid": "a"}}),
+        ({}, {"dryRun": ["Some"]}),
     ],
 )
 def test_what_is_not_served_is_refused_and_nothing_deleted(

@@ -34,7 +34,7 @@ def client(box: World) -> Iterator[httpx.Client]:
         ("GET", f"{API}/audit?since=3", "did you mean `sinceTime`?"),
         ("GET", "/version?short=1", "short: not a query parameter"),
         ("DELETE", f"{ALL}?fieldSelector=metadata.name%3Dother", "fieldSelector: not a query parameter"),
-        ("DELETE", f"{SANDBOX}?dryRun=All", "send the document to `apply`"),
+        ("GET", f"{SANDBOX}?dryRun=All", "send the document to `apply`"),
         ("POST", f"{SANDBOX}/exec?command=true", "command: not a query parameter"),
     ],
 )

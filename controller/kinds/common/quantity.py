@@ -7,8 +7,9 @@ not used. https://kubernetes.io/docs/reference/kubernetes-api/common-definitions
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import WithJsonSchema
@@ -19,6 +20,10 @@ from controller.kinds.base import FORM
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _SHAPE = re.compile(r"^(?P<number>\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?P<suffix>[A-Za-z]*|[eE][+-]?\d{1,2})$")
+
+
+# Context of a dump whose hash is stored: its texts never change.
+FOR_HASH: Mapping[str, bool] = MappingProxyType({"hash": True})
 
 
 class _Quantity(int):
@@ -38,7 +43,7 @@ class Millicores(_Quantity):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
-        return _schema(parse_cpu, format_cpu)
+        return _schema(parse_cpu, format_cpu, format_cpu)
 
 
 class Bytes(_Quantity):
@@ -46,12 +51,20 @@ class Bytes(_Quantity):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
-        return _schema(parse_bytes, format_bytes)
+        return _schema(parse_bytes, format_bytes, _hashed_bytes)
 
 
-def _schema(read: Callable[[Any], _Quantity], text: Callable[[int], str]) -> CoreSchema:
-    """Return the pydantic schema of a type, from its parser and its formatter."""
-    serialization = core_schema.plain_serializer_function_ser_schema(text, return_schema=core_schema.str_schema())
+def _schema(
+    read: Callable[[Any], _Quantity], text: Callable[[int], str], hashed_text: Callable[[int], str]
+) -> CoreSchema:
+    """Return the pydantic schema of a type, from its parser and its formatters."""
+
+    def serialize(value: int, info: core_schema.SerializationInfo) -> str:
+        return (hashed_text if info.context is FOR_HASH else text)(value)
+
+    serialization = core_schema.plain_serializer_function_ser_schema(
+        serialize, info_arg=True, return_schema=core_schema.str_schema()
+    )
     return core_schema.no_info_plain_validator_function(read, serialization=serialization)
 
 
@@ -122,7 +135,15 @@ def format_cpu(millicores: int) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """Format bytes canonically: with the largest suffix that divides exactly, binary before decimal."""
+    """Format bytes canonically: with the suffix that leaves the smallest whole number, binary before decimal."""
+    factors = [(suffix, factor) for table in (_BINARY, _DECIMAL) for suffix, factor in table.items() if suffix]
+    whole = [(count // factor, suffix) for suffix, factor in factors if count and count % factor == 0]
+    number, suffix = min(whole, key=lambda pair: pair[0], default=(count, ""))
+    return f"{number}{suffix}"
+
+
+def _hashed_bytes(count: int) -> str:
+    """Format bytes as they are in the hashes of stored objects: with the largest suffix, binary before decimal."""
     for table in (_BINARY, _DECIMAL):
         for suffix, factor in sorted(table.items(), key=lambda item: -item[1]):
             if suffix and count and count % factor == 0:

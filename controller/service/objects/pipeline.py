@@ -25,6 +25,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
 from controller.kinds.securityprofile import KIND as PROFILE
+from controller.kinds.securityprofile import with_first_names
 from controller.kinds.workflowrun import KIND as RUN
 from controller.kinds.workflowrun import RUN_LABEL
 from controller.policy.host.binding import move_refusals
@@ -117,16 +118,17 @@ class WriteTransaction:
 
         `text` gives a scalar as it was written, for messages. A spec that breaks the schema is None.
         """
+        if self._profiles is None:
+            self._profiles = profiles_in(self.transaction)
         defaults = self._rules.defaults
         if defaults is not None and self.transaction.get(*target.key) is None:
             spec = defaults(target.kind.name, spec)
+        spec = with_first_names(target.kind.name, spec, {profile.obj.name for profile in self._profiles})
         try:
             normal = normalise(target.kind, spec)
         except ValidationError as error:
             fault_list = faults(target.kind.spec, error, ("spec",), text)
             return None, [target.problem(fault.path, fault.message) for fault in fault_list]
-        if self._profiles is None:
-            self._profiles = profiles_in(self.transaction)
         _, namespace, name = target.key
         refusals = self._rules.admit(target.kind, normal.model, namespace, name, self._profiles)
         return normal, [target.problem(field_path(field), message) for field, message in refusals]

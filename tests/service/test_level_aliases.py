@@ -1,0 +1,34 @@
+"""Second names of the security levels: accepted, stored under the first, and an operator's profile comes before."""
+
+import pytest
+
+from controller.kinds.securityprofile import ALIASES, BUILT_IN_NAMES
+from tests.helpers_api import QUICKSTART, World
+from tests.helpers_fixtures import quiet, world
+
+__all__ = ["quiet", "world"]
+HEAD = "apiVersion: paddock/v1alpha1\n"
+PROFILE = f"{HEAD}kind: SecurityProfile\nmetadata: {{name: none}}\nspec: {{base: full-isolation}}\n"
+
+
+def at_level(name: str, kind: str = "Sandbox") -> str:
+    if kind == "SandboxTemplate":
+        return f"{HEAD}kind: {kind}\nmetadata: {{name: t}}\nspec: {{image: a, securityLevel: {name}}}\n"
+    return QUICKSTART.replace("spec:\n", f"spec:\n  securityLevel: {name}\n", 1)
+
+
+@pytest.mark.parametrize(("alias", "level"), ALIASES.items())
+def test_an_alias_is_stored_under_the_first_name(world: World, alias: str, level: str) -> None:
+    assert level in BUILT_IN_NAMES
+    for _ in range(2):  # the file says the alias, the store its first name: nothing changes
+        world.apply(at_level(alias) + "---\n" + at_level(alias, "SandboxTemplate"))
+        assert (world.sandbox().spec["securityLevel"], world.sandbox().generation) == (level, 1)
+        template = world.store.get("SandboxTemplate", "default", "t")
+        assert template is not None
+        assert template.spec["securityLevel"] == level
+
+
+def test_a_profile_of_that_name_comes_first(world: World) -> None:
+    world.apply(PROFILE)
+    world.apply(at_level("none"))
+    assert world.sandbox().spec["securityLevel"] == "none"
