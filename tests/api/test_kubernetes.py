@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.api.common.paths import ACCESS_REVIEW, KUBERNETES_PROTOBUF, RULES_REVIEW, SELF_REVIEW
 from controller.api.kubernetes import protobuf
 from controller.api.kubernetes.openapi import openapi_v2, openapi_v3
-from controller.api.kubernetes.reviews import ACCESS_REVIEW, RULES_REVIEW, SELF_REVIEW
 from controller.kinds.registry import discover
 from tests.helpers_api import QUICKSTART, World
 
@@ -101,7 +101,7 @@ def test_a_review_in_protocol_buffers(http: httpx.Client) -> None:
     attributes = protobuf._text(2, "get") + protobuf._text(5, "deployments")
     review = protobuf._message(2, protobuf._message(1, attributes))
     envelope = b"k8s\x00" + protobuf._message(1, protobuf._text(1, "v1")) + protobuf._message(2, review)
-    headers = {"Content-Type": protobuf.KUBERNETES}
+    headers = {"Content-Type": KUBERNETES_PROTOBUF}
     answer = http.post(ACCESS_REVIEW, content=envelope, headers=headers)
     assert "no kind is called `deployments`" in answer.json()["status"]["reason"]
     assert http.post(ACCESS_REVIEW, content=envelope[:-3], headers=headers).status_code == 400

@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from controller.api.common.models import PREFIX
 from controller.service.objects import serialize
 
-PODS = "/api/v1/namespaces/{namespace}/pods"
 _OF_POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/(?P<sub>log|exec)")
 _NO_WEBSOCKET = (
     "commands are streamed over a WebSocket, which kubectl opens since version 1.30; "

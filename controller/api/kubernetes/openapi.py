@@ -14,7 +14,6 @@ from controller.kinds.registry import Kind, Registry
 from controller.version import API_GROUP, API_VERSION, VERSION
 
 Json = dict[str, Any]
-V3_PATH = f"openapi/v3{PREFIX}"
 _GVK = "x-kubernetes-group-version-kind"
 _KEPT = ("description", "format", "type", "required", "enum", "default")
 _INFO = {"title": "Paddock", "version": VERSION}

@@ -7,8 +7,8 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from controller.api.common.dependencies import UseCases
+from controller.api.common.paths import PODS, PODS_EVERYWHERE
 from controller.api.common.query_names import ANY, takes_query
-from controller.api.kubernetes.alias import PODS
 from controller.documents.foreign_kinds import document_advice
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -18,7 +18,6 @@ from controller.service.listing import serialize
 from controller.service.listing.table import KUBERNETES, table
 from controller.service.services import Services
 
-EVERYWHERE = "/api/v1/pods"
 POD = f"{PODS}/{{name}}"
 CONTAINER = "sandbox"
 _ENDED_WELL = "Completed"
@@ -39,7 +38,7 @@ async def resources() -> JSONResponse:
     return JSONResponse({"kind": "APIResourceList", "groupVersion": "v1", "resources": _RESOURCES})
 
 
-@routes.get(EVERYWHERE)
+@routes.get(PODS_EVERYWHERE)
 @takes_query(ANY)
 async def list_everywhere(services: UseCases, request: Request) -> JSONResponse:
     """The sandboxes of all namespaces."""

@@ -9,9 +9,6 @@ from typing import Any
 
 Json = Mapping[str, Any]
 OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-KUBERNETES = "application/vnd.kubernetes.protobuf"
-# Only these take it: clients of Kubernetes write their own kinds so, and ours in JSON.
-SPOKEN_AT = ("/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/")
 _MAGIC = b"k8s\x00"
 _VARINT, _BYTES = 0, 2
 _METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from controller.api.common.dependencies import UseCases
+from controller.api.common.paths import ACCESS_REVIEW, KUBERNETES_PROTOBUF, RULES_REVIEW, SELF_REVIEW
 from controller.api.common.query_names import ANY, takes_query
 from controller.api.kubernetes import protobuf
 from controller.kinds.access.access import VERBS, AccessRequest, Decision, Verb
@@ -17,9 +18,6 @@ from controller.service.access import access
 from controller.version import API_GROUP
 
 Json = dict[str, Any]
-ACCESS_REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-RULES_REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _VERBS: dict[str, Verb] = {"watch": "list", "patch": "update", "deletecollection": "delete"}
 _VERBS |= {verb: verb for verb in VERBS}
 _OF_PODS = {"log": "logs"}  # sub-resource of a pod -> that of its sandbox
@@ -92,7 +90,7 @@ async def _spec(request: Request) -> Json:
     """Return the spec of a review. Raises BadRequest."""
     body = await request.body()
     try:
-        if request.headers.get("content-type", "").startswith(protobuf.KUBERNETES):
+        if request.headers.get("content-type", "").startswith(KUBERNETES_PROTOBUF):
             return _protobuf_spec(protobuf.fields(protobuf.body_of(body)).get(2, b""), request.url.path)
         spec = json.loads(body or b"{}").get("spec") or {}
     except (ValueError, AttributeError) as error:

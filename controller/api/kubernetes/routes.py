@@ -7,20 +7,11 @@ from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from controller.api.common.dependencies import UseCases
+from controller.api.common.paths import OPENAPI_V2, OPENAPI_V3, OPENAPI_V3_KINDS
 from controller.api.common.query_names import ANY, takes_query
 from controller.api.kubernetes import pods, protobuf, reviews
-from controller.api.kubernetes.openapi import V3_PATH, openapi_v2, openapi_v3
+from controller.api.kubernetes.openapi import openapi_v2, openapi_v3
 
-OPENAPI_V2, OPENAPI_V3 = "/openapi/v2", "/openapi/v3"
-OF_EVERYONE = (
-    OPENAPI_V2,
-    OPENAPI_V3,
-    f"/{V3_PATH}",
-    "/api/v1",
-    reviews.ACCESS_REVIEW,
-    reviews.RULES_REVIEW,
-    reviews.SELF_REVIEW,
-)
 routes = APIRouter(include_in_schema=False)
 
 
@@ -37,11 +28,11 @@ async def v2(services: UseCases, request: Request) -> Response:
 @routes.get(OPENAPI_V3)
 async def v3() -> JSONResponse:
     """The groups that are described."""
-    path: dict[str, Any] = {"serverRelativeURL": f"/{V3_PATH}"}
-    return JSONResponse({"paths": {V3_PATH.removeprefix("openapi/v3/"): path}})
+    path: dict[str, Any] = {"serverRelativeURL": OPENAPI_V3_KINDS}
+    return JSONResponse({"paths": {OPENAPI_V3_KINDS.removeprefix(f"{OPENAPI_V3}/"): path}})
 
 
-@routes.get(f"/{V3_PATH}")
+@routes.get(OPENAPI_V3_KINDS)
 @takes_query(ANY)
 async def v3_of_group(services: UseCases) -> JSONResponse:
     """Schemas and routes of the kinds."""

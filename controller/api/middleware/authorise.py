@@ -11,12 +11,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
 
 from controller.api.common.models import PREFIX, SERVER_PATH
-from controller.api.common.paths import DISCOVERY
+from controller.api.common.paths import DISCOVERY, OF_KUBECTL, PODS, PODS_EVERYWHERE
 from controller.api.fleet.forwarding import Elsewhere, Forwarding
 from controller.api.fleet.identity import identity_of
-from controller.api.kubernetes.alias import PODS
-from controller.api.kubernetes.pods import EVERYWHERE
-from controller.api.kubernetes.routes import OF_EVERYONE
 from controller.kinds.access.access import AccessRequest, Verb
 from controller.kinds.host import KIND as HOST
 from controller.kinds.mcpserver import KIND as MCP_SERVER
@@ -38,7 +35,7 @@ _SELF = (
     "/apis",
     f"/apis/{API_GROUP}",
     PREFIX,
-    *OF_EVERYONE,
+    *OF_KUBECTL,
     f"{PREFIX}/auth/whoami",
     f"{PREFIX}/auth/can-i",
     f"{PREFIX}/ssh",
@@ -69,7 +66,7 @@ def authorise(registry: Registry) -> Callable[[HTTPConnection], Awaitable[None]]
 
     def ask(connection: HTTPConnection) -> AccessRequest:
         template, path_params = str(connection.scope["route"].path), connection.path_params
-        if template.startswith((EVERYWHERE, PODS)):  # sandboxes, by the name of pods
+        if template.startswith((PODS_EVERYWHERE, PODS)):  # sandboxes, by the name of pods
             template = template.replace("/pods", "/sandboxes").replace("/api/v1", PREFIX)
         if template in (*_SELF, *_IMAGES, *_OWN_RULES):
             return AccessRequest("self")

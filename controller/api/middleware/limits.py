@@ -12,8 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.common.byte_budget import ByteBudget, HeldBytes
 from controller.api.common.models import PREFIX
-from controller.api.common.paths import PROXIED, STREAMED
-from controller.api.kubernetes import protobuf
+from controller.api.common.paths import KUBERNETES_PROTOBUF, PROXIED, REVIEWS, STREAMED
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.runtime.agent_call import REQUEST_BYTES
 from controller.policy.access import may_write
@@ -127,7 +126,7 @@ class BodyType:
         content_types = [
             content_type.partition(";")[0].strip().lower() for content_type in headers.getlist("content-type")
         ]
-        if scope["path"].startswith(protobuf.SPOKEN_AT) and content_types == [protobuf.KUBERNETES]:
+        if scope["path"] in REVIEWS and content_types == [KUBERNETES_PROTOBUF]:
             await self._app(scope, receive, send)
             return
         if STREAMED.fullmatch(scope["path"]):
