@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.api.common.models import PREFIX
-from controller.service.objects import serialize
+from controller.service.listing import serialize
 
 _OF_POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/(?P<sub>log|exec)")
 _NO_WEBSOCKET = (
