@@ -213,11 +213,12 @@ class Settings(BaseSettings):
         ),
     )
     e2b_templates: dict[str, str] = Field(
-        default={"base": "paddock/python:1", "code-interpreter-v1": "paddock/python:1"},
+        default={"base": "paddock/python:1", "code-interpreter-v1": "paddock/data:1|paddock/python:1"},
         max_length=64,
         description=(
-            "images by the names of E2B's templates; a SandboxTemplate or SandboxPool of the name comes first; "
-            "default: base and code-interpreter-v1 are paddock/python:1"
+            "images by the names of E2B's templates, of several between `|` the first that is on this host; a "
+            "SandboxTemplate or SandboxPool of the name comes first; default: base is paddock/python:1, and "
+            "code-interpreter-v1 paddock/data:1 where that was built"
         ),
     )
     docker_host: str = Field(default="unix:///var/run/docker.sock", description="URL of the Docker Engine")

@@ -56,6 +56,7 @@ def services_of(
         adopted_execs=engine.adopted_execs,
         secrets=secrets,
         samples=loop.samples.now,
+        layers=loop.layers.now,
         exec_folder=settings.state_dir / "execs",
         run_folder=settings.state_dir / "runs",
         models=core.models,

@@ -55,6 +55,7 @@ class LoopParts:
     samples: UsageCache
     canary: CanaryWatch
     place: Place
+    layers: WritableLayers
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ def make_loop(
         leads=place.leads,
     )
     return LoopParts(
-        reconcile_loop, reconcile_pass, watches=watches, activity=activity, samples=samples, canary=canary, place=place
+        *(reconcile_loop, reconcile_pass, watches, activity, samples, canary, place),
+        layers=layers,
     )
 
 

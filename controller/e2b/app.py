@@ -1,5 +1,6 @@
 """The ASGI application of E2B's protocol. Building it reads the key and the stored sandboxes: not on an event loop."""
 
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -36,12 +37,11 @@ from controller.e2b.identity import (
     user_of,
 )
 from controller.e2b.interpreter import InterpreterCalls
-from controller.e2b.parts import ENVD_PORT, INTERPRETER_PORT, Parts, load_key, on_thread
+from controller.e2b.parts import ENVD_PORT, INTERPRETER_PORT, Parts, Stream, load_key, on_thread
 from controller.e2b.process import ProcessCalls
 from controller.e2b.processes import Processes
 from controller.e2b.signature import AccessTokens
 from controller.e2b.snapshots import Snapshots
-from controller.e2b.streaming import Stream
 from controller.e2b.templates import Templates
 from controller.e2b.watch import WatchCalls
 from controller.e2b.workplace import Workplace, workplace
@@ -94,7 +94,7 @@ class E2BApp:
         self._process = ProcessCalls(parts, Processes(rules.pause_seconds), variables)
         self._filesystem, self._files = FilesystemCalls(files), FilesCalls(files)
         self._interpreter = InterpreterCalls(parts, variables)
-        self._watch = WatchCalls(self._filesystem)
+        self._watch = WatchCalls(self._filesystem, parts.services.folder_watches)
         self._by_port = {
             0: wrap(self._router("control")),
             ENVD_PORT: wrap(self._router("envd")),
@@ -292,7 +292,8 @@ class E2BApp:
 
     async def _metrics(self, call: Call, request: Request) -> Response:
         del call
-        return JSONResponse(await self._control.metrics(request.path_params["id"]))
+        since, until = (_time(request, name, default) for name, default in (("start", 0.0), ("end", math.inf)))
+        return JSONResponse(await self._control.metrics(request.path_params["id"], since, until))
 
     async def _templates(self, call: Call, request: Request) -> Response:
         del request
@@ -404,6 +405,14 @@ def _check_type(request: Request, required: str) -> None:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != required:
         raise BadRequest(f"Content-Type: `{media_type[:60]}` is not served here; send `{required}`")
+
+
+def _time(request: Request, name: str, default: float) -> float:
+    """Return a time of the query, in Unix seconds. Raises BadRequest."""
+    text = request.query_params.get(name, "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise BadRequest(f"{name}: `{text[:40]}` is not a time in Unix seconds")
+    return float(text) if text else default
 
 
 def _seconds(request: Request, name: str, unit: float) -> float | None:

@@ -21,6 +21,7 @@ from controller.e2b.identity import Identity
 from controller.e2b.network import network_of
 from controller.e2b.parts import ENVD_VERSION, Parts, on_thread
 from controller.e2b.template import chosen, is_name, level_of
+from controller.e2b.usage_history import UsageHistory
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.quantity import parse_bytes, parse_cpu
 from controller.kinds.envelope import DEFAULT_NAMESPACE
@@ -54,6 +55,8 @@ class Control:
 
     def __init__(self, parts: Parts, identity: Identity, variables: Variables) -> None:
         self._parts, self._identity, self._variables = parts, identity, variables
+        self._history = UsageHistory(parts.services.usages, parts.clock.now)
+        self._history.start()
         self.deadlines = Deadlines(parts.clock, self._pause_due)
         for obj in parts.services.objects.list(SANDBOX, labels=f"{metadata.LABEL}=true").objects:
             self.deadlines.follow(obj)
@@ -332,27 +335,31 @@ class Control:
         else:
             self._parts.require("update", obj.namespace, obj.name)
 
-    async def metrics(self, name: str) -> Sequence[Mapping[str, Any]]:
-        """Return the newest sample of a sandbox's usage; none if it has none."""
+    async def metrics(self, name: str, since: float, until: float) -> Sequence[Mapping[str, Any]]:
+        """Return the samples of a sandbox's usage between two times, of the last hour, and its newest one."""
         obj = await on_thread(self.get, name)
         self._parts.require("get", obj.namespace, obj.name, "metrics")
-        try:
-            reading = await on_thread(self._parts.services.usages.of_sandbox, SANDBOX, obj.namespace, obj.name)
-        except Conflict:
-            return []
-        sandbox, usage, at = self._listed(obj), reading.sample.usage, reading.sample.at
-        sample = {
-            "timestamp": iso(at),
-            "timestampUnix": int(at),
-            "cpuCount": sandbox["cpuCount"],
-            "cpuUsedPct": round(reading.sample.cpu_cores * 100, 2),
-            "memUsed": usage.memory_working_set_bytes or 0,
-            "memTotal": usage.memory_limit_bytes or sandbox["memoryMB"] * _MEGABYTE,
-            "memCache": 0,
-            "diskUsed": 0,
-            "diskTotal": sandbox["diskSizeMB"] * _MEGABYTE,
-        }
-        return [sample]
+        readings = [*self._history.of(obj.uid, since, until)]
+        with contextlib.suppress(Conflict):  # it does not run
+            usage = await on_thread(self._parts.services.usages.of_sandbox, SANDBOX, obj.namespace, obj.name)
+            newest = await on_thread(self._history.reading, usage)
+            if newest.is_between(since, until) and newest.at not in [reading.at for reading in readings]:
+                readings.append(newest)
+        sandbox = self._listed(obj)
+        return [
+            {
+                "timestamp": iso(reading.at),
+                "timestampUnix": int(reading.at),
+                "cpuCount": sandbox["cpuCount"],
+                "cpuUsedPct": reading.cpu_percent,
+                "memUsed": reading.memory,
+                "memTotal": reading.memory_limit or sandbox["memoryMB"] * _MEGABYTE,
+                "memCache": reading.cache,
+                "diskUsed": reading.disk,
+                "diskTotal": reading.disk_size or sandbox["diskSizeMB"] * _MEGABYTE,
+            }
+            for reading in sorted(readings, key=lambda reading: reading.at)
+        ]
 
     async def _patch(self, obj: StoredObject, **change: Any) -> StoredObject:
         self._parts.require("update", obj.namespace, obj.name)

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from controller.e2b.file_work import FileWork, Upload, kind_of
 from controller.e2b.identity import check_user
-from controller.e2b.streaming import Stream
+from controller.e2b.parts import Stream
 from controller.e2b.workplace import Workplace
 from controller.kinds.runtime.files import FileRequest
 from controller.service.errors import BadRequest, NotFound, ServiceError, TooLarge

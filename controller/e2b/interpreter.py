@@ -10,8 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from controller.e2b.envs import Variables
 from controller.e2b.fields import Fields
-from controller.e2b.parts import Parts, on_thread
-from controller.e2b.streaming import Stream
+from controller.e2b.parts import Parts, Stream, on_thread
 from controller.e2b.workplace import Workplace
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk

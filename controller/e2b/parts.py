@@ -1,4 +1,4 @@
-"""Parts that the calls of E2B's protocol share: services, settings, key and state folder."""
+"""Parts that the calls of E2B's protocol share: services, settings, key, state folder, bodies made while sent."""
 
 import os
 import secrets
@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import structlog
+from starlette.responses import StreamingResponse
+from starlette.types import Send
 
 from controller.kinds.access.access import AccessRequest, Verb
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import Clock, Tokens
 from controller.service.access import access
 from controller.service.access.authenticate import Identify
+from controller.service.errors import ServiceError
 from controller.service.services import Services
 
 T = TypeVar("T")
+_log = structlog.get_logger("paddock.e2b")
 ENVD_PORT, INTERPRETER_PORT = 49983, 49999
 ENVD_VERSION = "0.5.7"  # clients refuse by themselves what later versions have
 _KEY_BYTES = 32
@@ -77,3 +82,13 @@ def load_key(folder: Path) -> bytes:
         file.write(key)
     spare.replace(path)
     return key
+
+
+class Stream(StreamingResponse):
+    """A body that is made while it is sent. A failure leaves it unfinished, and closes the connection."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except ServiceError as error:
+            _log.info("transfer failed", error=str(error))

@@ -1,7 +1,7 @@
 """E2B's templates as they are here: a SandboxTemplate or pool of the namespace, or an image."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,8 @@ def chosen(parts: Parts, namespace: str, template: str) -> Chosen:
         return Chosen({"templateRef": {"name": name}, "poolPolicy": "Prefer"}, level, template)
     if (restored := _of_snapshot(parts, namespace, template)) is not None:
         return restored
-    image = parts.rules.templates.get(template) or (template if set(template) & set(":/") else "")
+    image = image_of(parts.rules.templates.get(template, ""), parts.services.images.has)
+    image = image or (template if set(template) & set(":/") else "")
     if image:
         return Chosen({"template": of_image(image)}, _STRICTEST, template)
     names = sorted({*parts.rules.templates, *(obj.name for obj in objects.list(TEMPLATE, namespace).objects)})
@@ -62,6 +63,12 @@ def chosen(parts: Parts, namespace: str, template: str) -> Chosen:
         f"template `{template[:100]}` not found; there are {', '.join(names[:_SHOWN]) or 'none'}: name one of them, an"
         f" image with its tag, or apply a SandboxTemplate of this name in the namespace `{namespace}`"
     )
+
+
+def image_of(setting: str, is_here: Callable[[str], bool]) -> str:
+    """Return the first image of the setting that is on this host, else the last one."""
+    *preferred, last = (image.strip() for image in setting.split("|"))
+    return next((image for image in preferred if is_here(image)), last)
 
 
 def _of_snapshot(parts: Parts, namespace: str, name: str) -> Chosen | None:

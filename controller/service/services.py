@@ -74,12 +74,13 @@ from controller.service.sandbox.agent import SandboxAgent
 from controller.service.sandbox.attest import Attest
 from controller.service.sandbox.egress_log import EgressLogs
 from controller.service.sandbox.files import NoFiles, SandboxFiles, TransferLimits
+from controller.service.sandbox.folder_watch import FolderWatches
 from controller.service.sandbox.inspect import Inspections
 from controller.service.sandbox.port_forward import NoPorts, PortForward, PortLimits
 from controller.service.sandbox.previous_log import PreviousLogs
 from controller.service.sandbox.resume import Resume
 from controller.service.sandbox.snapshots import NoSnapshots, SandboxSnapshots
-from controller.service.sandbox.usage import LastSamples, Usages
+from controller.service.sandbox.usage import LastSamples, Layers, Usages
 from controller.service.sources.all import make_sources
 from controller.service.sources.volume import NoVolumes
 from controller.service.trace import Traces, traced
@@ -101,8 +102,8 @@ class HostPorts:
 
     `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
     `run_folder` holds the files of workflow runs; `models` are those of their agents, `usage` reads what a stage
-    used. `samples` gives the last usage of each container, `folders` the use of its in-memory folders now. `reached` is
-    where others reach this daemon.
+    used. `samples` gives the last usage of each container, `layers` the size of its writable layer, `folders` the use
+    of its in-memory folders now. `reached` is where others reach this daemon.
     """
 
     engine: Engine
@@ -116,6 +117,7 @@ class HostPorts:
     adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
     secrets: Secrets | None = None
     samples: LastSamples = dict
+    layers: Layers = dict
     exec_folder: Path | None = None
     run_folder: Path | None = None
     models: Models = field(default_factory=NoModels)
@@ -197,6 +199,7 @@ class SandboxServices:
     detached: Detached
     inspections: Inspections
     files: SandboxFiles
+    folder_watches: FolderWatches
     snapshots: SandboxSnapshots
     forward: PortForward
     usages: Usages
@@ -349,19 +352,12 @@ def make_sandbox(
             objects=objects, store=store, engine=engine, streams=streams, sandbox_streams=sandbox_streams
         ),
         files=files,
+        folder_watches=FolderWatches(sandbox_streams, calls),
         snapshots=SandboxSnapshots(pipeline, objects, host.snapshots),
         forward=forward,
-        usages=Usages(objects, host.samples, "" if loop.place.alone else loop.place.host),
+        usages=Usages(objects, host.samples, _host_name(loop), folders=host.folders, layers=host.layers),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
-        why=_make_why(
-            pipeline,
-            objects,
-            loop,
-            policy,
-            host,
-            lambda o: calls.health(o, sandbox_streams.observed_container(o)),
-            contexts,
-        ),
+        why=_make_why(pipeline, objects, loop, policy, host, partial(_agent_health, calls, sandbox_streams), contexts),
         mcp_servers=mcp_servers,
         mcp_installs=Installs(ports, policy, limits.installs),
         model_servers=ModelServers(objects, fleet.apply, sandbox_streams, forward, loop.in_use, loop.place),
@@ -372,6 +368,15 @@ def make_sandbox(
         bridge=bridge,
         projects=_projects(pipeline, objects, loop, images),
     )
+
+
+def _agent_health(calls: AgentCalls, streams: SandboxStreams, obj: StoredObject) -> str:
+    return calls.health(obj, streams.observed_container(obj))
+
+
+def _host_name(loop: LoopPorts) -> str:
+    """Return this host's name among others; "": there are none."""
+    return "" if loop.place.alone else loop.place.host
 
 
 def _projects(pipeline: Pipeline, objects: Objects, loop: LoopPorts, images: ImageService) -> Projects:

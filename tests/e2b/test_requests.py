@@ -11,9 +11,11 @@ from controller.e2b.fields import Fields
 from controller.e2b.identity import Destination, check_host, check_user, named_by
 from controller.e2b.metadata import filter_of, matches
 from controller.e2b.network import network_of
+from controller.e2b.template import image_of
 from controller.e2b.watch import Listing, differences, looks
 from controller.kinds.access.access import Caller, Grant
 from controller.service.errors import BadRequest, Misdirected
+from controller.settings import Settings
 
 DOMAIN = "e2b.localhost:18443"
 
@@ -114,6 +116,13 @@ def test_networks_only_narrow() -> None:
 def test_what_would_widen_a_network_is_refused(network: Any, level: str, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         network_of(Fields({"network": network}), level)
+
+
+def test_a_template_is_the_first_image_here() -> None:
+    setting = Settings().e2b_templates["code-interpreter-v1"]
+    assert image_of(setting, lambda image: True) == "paddock/data:1"
+    assert image_of(setting, lambda image: False) == "paddock/python:1"
+    assert image_of("", lambda image: True) == ""
 
 
 def test_the_time_out_kills_or_pauses() -> None:

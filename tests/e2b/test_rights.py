@@ -37,6 +37,8 @@ def _parts(folder: Path, **more: Any) -> Parts:
         files=SimpleNamespace(limits=limits),
         sandbox_streams=SimpleNamespace(rules=SimpleNamespace(pause_seconds=1.0)),
         parsing=None,
+        folder_watches=None,
+        usages=None,
         **more,
     )
     tokens: Any = SimpleNamespace(by_id=lambda _: _TOKEN)
@@ -103,7 +105,8 @@ def test_a_watched_folder_is_recorded_once(tmp_path: Path) -> None:
     work = SimpleNamespace(result=lambda: {"items": [item], "truncated": False}, close=lambda: None)
     parts.services.files.begin = lambda *_: work  # type: ignore[method-assign,assignment,return-value]
     parts.services.registry = None  # type: ignore[misc,assignment]
-    calls = WatchCalls(FilesystemCalls(FileWork(parts)))
+    watches: Any = SimpleNamespace(open=lambda *_, **__: None)
+    calls = WatchCalls(FilesystemCalls(FileWork(parts)), watches)
     place: Any = SimpleNamespace(namespace="default", name="sb", obj=_OBJECT, absolute=str)
 
     async def watch() -> None:

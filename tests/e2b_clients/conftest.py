@@ -14,8 +14,6 @@ from tests.daemon import RunningDaemon, running
 
 CLIENTS = Path(__file__).parents[2] / ".cache" / "e2b"
 PROGRAMS = Path(__file__).parent / "programs"
-# What E2B's template of the code interpreter has: pandas, numpy, matplotlib.
-TEMPLATES = json.dumps({"base": "paddock/python:1", "code-interpreter-v1": "paddock/data:1"})
 SMALL = """
 apiVersion: paddock/v1alpha1
 kind: SandboxTemplate
@@ -84,7 +82,7 @@ def certificate(folder: Path) -> tuple[Path, Path, Path]:
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("e2b") / "state"
-    with running(folder, PADDOCK_E2B_ADDRESS="127.0.0.1:0", PADDOCK_E2B_TEMPLATES=TEMPLATES) as started:
+    with running(folder, PADDOCK_E2B_ADDRESS="127.0.0.1:0") as started:
         started.apply(SMALL)
         yield started
 
@@ -113,7 +111,6 @@ def run_by_domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
         "PADDOCK_E2B_DOMAIN": domain,
         "PADDOCK_E2B_TLS_CERT_FILE": str(cert),
         "PADDOCK_E2B_TLS_KEY_FILE": str(key),
-        "PADDOCK_E2B_TEMPLATES": TEMPLATES,
     }
     with running(folder / "state", **settings) as started:
         key_of_api = printed(started)["E2B_API_KEY"]

@@ -275,6 +275,30 @@ def test_code_keeps_its_state(client: Client, box: Box) -> None:
     assert execute("1/0")[0]["name"] == "ZeroDivisionError"
 
 
+def test_a_watched_folder_tells_each_change(box: Box) -> None:
+    box.run("mkdir -p watched/deep")
+    request = {"path": "watched", "recursive": True}
+    id_ = box.call("/filesystem.Filesystem/CreateWatcher", request).json()["watcherId"]
+    headers = {**box.headers, "content-type": STREAM, "connect-timeout-ms": "1500"}
+    with box.http.stream("POST", "/filesystem.Filesystem/WatchDir", content=frame(request), headers=headers) as answer:
+        pieces = answer.iter_raw()
+        first = next(pieces)
+        box.run("cd watched; echo > deep/a; mv deep/a b; rm b")
+        streamed = frames_in(first + b"".join(pieces))
+    events: list[dict[str, str]] = []
+
+    def is_complete() -> bool:
+        events.extend(box.call("/filesystem.Filesystem/GetWatcherEvents", {"watcherId": id_}).json()["events"])
+        return {"name": "b", "type": "EVENT_TYPE_REMOVE"} in events
+
+    wait_for("the events", is_complete)
+    expected = [("deep/a", "CREATE"), ("deep/a", "WRITE"), ("deep/a", "RENAME"), ("b", "CREATE"), ("b", "REMOVE")]
+    assert [(event["name"], event["type"].removeprefix("EVENT_TYPE_")) for event in events] == expected
+    assert [message["filesystem"] for message in streamed if "filesystem" in message] == events
+    assert streamed[-1]["error"]["code"] == "deadline_exceeded"
+    assert box.call("/filesystem.Filesystem/RemoveWatcher", {"watcherId": id_}).json() == {}
+
+
 def test_a_programs_port_needs_the_access_token(client: Client, box: Box) -> None:
     serve = "python3 -m http.server 8123 --bind 127.0.0.1 --directory a >/dev/null 2>&1 & sleep 0.1"
     box.run(f"setsid sh -c '{serve}'")

@@ -14,8 +14,10 @@ from controller.cli.options import DEFAULT_NAMESPACE, Group, located, namespace_
 from controller.cli.output import json_text, note, say
 from paddock._client.contexts import config_file
 from paddock._client.credentials import authorization
+from paddock._client.errors import ClientError
 
 _LIFETIME_SECONDS = 366 * 86400
+_DATA_IMAGE = "paddock/data:1"
 
 
 @click.group("e2b", cls=Group)
@@ -47,8 +49,19 @@ def env(ctx: click.Context, namespace: str | None, new: bool, output: str) -> No
     if output == "json":
         say(json_text(variables))
         return
+    _say_what_lacks(client)
     for name, value in variables.items():
         say(f"{'export ' if output == 'shell' else ''}{name}={shlex.quote(value)}")
+
+
+def _say_what_lacks(client: Client) -> None:
+    """Note that the code interpreter has no data libraries, if the images can be asked for."""
+    try:
+        images = client.get("images")["items"]
+    except ClientError:
+        return
+    if not any(_DATA_IMAGE in image.get("names", ()) for image in images):
+        note(f"run_code has no pandas and matplotlib; `images/build.sh data` builds {_DATA_IMAGE}, which has them")
 
 
 def _own_key(ctx: click.Context) -> str | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.usage import UsageSample
+from controller.kinds.observed.observed import Container
+from controller.kinds.observed.usage import NOT_MEASURED, FolderUse, LayerUsage, UsageSample
 from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.listing import serialize
@@ -16,6 +17,8 @@ from controller.version import API_VERSION
 
 # Latest usage of each running container by its object's uid; at most a second old.
 LastSamples = Callable[[], Mapping[str, UsageSample]]
+Layers = Callable[[], Mapping[str, LayerUsage]]  # sizes of writable layers, by container id
+Folders = Callable[[Container], Sequence[FolderUse]]  # use of its in-memory folders now
 OLDEST_SECONDS = 60.0
 
 
@@ -26,6 +29,14 @@ class SandboxUsage:
     obj: StoredObject
     sample: UsageSample
     host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Bytes of a sandbox's files, and how many there may be; 0: unknown."""
+
+    used_bytes: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,18 @@ class UsageList:
 class Usages:
     """The use-case. It never waits for the engine. Thread-safe."""
 
-    def __init__(self, objects: Objects, samples: LastSamples, host: str = "") -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        samples: LastSamples,
+        host: str = "",
+        *,
+        folders: Folders = lambda _: (),
+        layers: Layers = dict,
+    ) -> None:
         """`host` is this host's name among others; empty: there are none."""
         self._objects, self._samples, self._host = objects, samples, host
+        self._folders, self._layers = folders, layers
         self._lock = threading.Lock()
         self._lists: dict[tuple[str, str | None], UsageList] = {}
 
@@ -65,6 +85,15 @@ class Usages:
                 f" `paddock why {name}` says more"
             )
         return SandboxUsage(obj, sample, self._host)
+
+    def disk(self, container: Container) -> DiskUse:
+        """Return what its files take, as far as that is known: its writable layer and its in-memory folders."""
+        folders = self._folders(container)
+        layer = self._layers().get(container.id, NOT_MEASURED).used_bytes or 0
+        return DiskUse(
+            layer + sum(folder.used_bytes for folder in folders),
+            container.storage_bytes + sum(folder.size_bytes for folder in folders),
+        )
 
     def of_all(self, kind: Kind, namespace: str | None, *, max_age_seconds: float = 0.0) -> UsageList:
         """Return the usage of all running ones. `namespace` None: all namespaces.

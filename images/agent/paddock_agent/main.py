@@ -27,6 +27,7 @@ from .watch import Changes, Subscriptions
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .contexts import Contexts
+    from .folder_watch import FolderWatches
 
 _PASSED_ON = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
@@ -54,6 +55,7 @@ class Agent:
         self._direct = Direct(self.loop, settings.max_execs, own)
         self._own = own
         self._contexts: Contexts | None = None
+        self._watches: FolderWatches | None = None
         self._protocol = Protocol(tools, workspace, Subscriptions(self.loop, workspace))
 
     def run(self) -> int:
@@ -73,6 +75,7 @@ class Agent:
         server.route("POST", "/exec/join", self._direct.join)
         server.route("GET", "/exec", lambda _, exchange: self._direct.orphans(exchange))
         server.route("GET", "/healthz", self._health)
+        server.route("POST", "/watch", lambda request, exchange: self._watching().post(request.body, exchange))
         server.route("GET", "/contexts", lambda _, exchange: self._code().handle("/list", b"", exchange))
         for path in ("", "/execute", "/interrupt", "/restart", "/fork", "/delete"):
             handle = lambda request, exchange, path=path: self._code().handle(path, request.body, exchange)  # noqa: E731
@@ -99,6 +102,14 @@ class Agent:
 
             self._contexts = Contexts(self.loop, self._settings.root, self._own)
         return self._contexts
+
+    def _watching(self) -> FolderWatches:
+        """Return the watched folders. Their module is loaded with the first."""
+        if self._watches is None:
+            from .folder_watch import FolderWatches
+
+            self._watches = FolderWatches(self.loop)
+        return self._watches
 
     def _health(self, _request: Request, exchange: Exchange) -> None:
         health = {
