@@ -28,6 +28,10 @@ _NO_KEY = "the API key is missing; set E2B_API_KEY as `paddock e2b env` prints i
 _NO_TOKEN = (
     "the access token of the sandbox is missing or wrong; create the sandbox, or connect to it, with your API key"  # noqa: S105
 )
+_NO_TOKEN_FOR_PORT = (
+    "a program's port is open to nobody without the sandbox's access token, in the header X-Access-Token; for a browser"  # noqa: S105
+    " make a link with `paddock open NAME PORT`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Identity:
         if scope["type"] == "http" and scope["path"] == "/files" and "signature" in query:
             operation: Operation = "read" if scope["method"] in ("GET", "HEAD") else "write"
             return self._target(self._signer(query, operation, source), destination, source)
-        raise Unauthorized(_NO_TOKEN)
+        raise Unauthorized(_NO_TOKEN if destination.port in (ENVD_PORT, INTERPRETER_PORT) else _NO_TOKEN_FOR_PORT)
 
     def issue(self, obj: StoredObject, caller: Caller) -> str:
         """Return the access token of a sandbox for this caller. Raises Unauthorized for a caller without a token."""
