@@ -204,7 +204,9 @@ class World:
         with self.store.transaction() as transaction:
             found = transaction.get("Sandbox", "default", name)
             assert found is not None
-            return transaction.put(replace(found, **parts))
+            changed = transaction.put(replace(found, **parts))
+        self.services.watches.notify()  # as after each commit of a daemon; of other processes' it is seen by polls
+        return changed
 
     def set_ready(
         self,

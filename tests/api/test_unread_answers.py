@@ -117,7 +117,7 @@ def test_list_without_a_limit_is_whole(crowded: World) -> None:
     ("path", "count"),
     [
         (ALL, 40),
-        (f"{ALL}?watch=1", 100),
+        (f"{ALL}?watch=1", 50),
         (f"{ALL}?watch=1&resourceVersion=1", 100),
         (f"{ALL}/quickstart/logs?follow=true", 100),
     ],
@@ -140,16 +140,16 @@ def test_unread_answers_leave_neighbours_alone(crowded: World, path: str, count:
 
 def test_healthy_watcher_beside_unread_ones_loses_nothing(crowded: World) -> None:
     path = f"{ALL}?watch=1"
-    with client(crowded) as viewer, unread(crowded, path, 50), viewer.stream("GET", path) as lines:
+    with client(crowded) as viewer, unread(crowded, path, 25), viewer.stream("GET", path) as lines:
         events = (json.loads(line) for line in lines.iter_lines())
         first = [next(events) for _ in range(COUNT + 1)]
-        for number in range(300):
+        for number in range(150):
             crowded.change(annotations={"number": str(number)})
-        changes = [next(events)["object"]["metadata"]["annotations"]["number"] for _ in range(300)]
+        changes = [next(events)["object"]["metadata"]["annotations"]["number"] for _ in range(150)]
     versions = [int(each["object"]["metadata"]["resourceVersion"]) for each in first]
     assert versions == sorted(versions)
     assert {each["type"] for each in first} == {"ADDED"}
-    assert changes == [str(number) for number in range(300)]
+    assert changes == [str(number) for number in range(150)]
 
 
 def test_object_that_changes_before_it_is_sent_is_added_once(crowded: World) -> None:

@@ -26,7 +26,8 @@ PLACE = "/apis/paddock/v1alpha1/namespaces/default/mcpservers"
 
 
 def server(name: str, habits: str = "none", **spec: Any) -> str:
-    body = {"command": "python3", "args": ["-c", SCRIPT, habits], **spec}
+    # A loaded machine may take longer for a container than the 30 s that a server has for its start.
+    body = {"command": "python3", "args": ["-c", SCRIPT, habits], "startupSeconds": 120, **spec}
     return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": name}, "spec": body})
 
 

@@ -39,6 +39,8 @@ def serving(
     try:
         yield doors
     finally:
+        if sessions is not None:
+            sessions.close(0)  # before the listeners, as a daemon does: their streams end
         doors.stop()
 
 
