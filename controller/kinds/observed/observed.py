@@ -50,63 +50,86 @@ class FrozenMemory:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One of our containers. Times are Unix seconds, 0 if there is none.
-
-    `limits` are those in force: read from the cgroup while it runs, else the engine's configuration; None if they can't
-    be read. `cgroups_lost`: its processes are outside of its cgroup, and nothing limits them.
-    `uid`, `namespace` and `object_name` come from its labels. `pid` is PID 1's pid on the host, 0 if it does not run.
-    `inside` was read in this run; None: not yet. `storage_bytes` is the limit of its writable
-    layer (with its image, where the engine counts that too); 0: none. `slots` are the paths of its mount points,
-    `bound` the bind mounts that this host made there. `unrecorded`: the record of them is lost.
-    `peer_names` are the further names of peers that it is attached with, as in its config.
-    `agent` is the volume of its agent's runtime; "": it has no agent.
-    `user` is the user that it was created to run as, as the engine has it: the spec's or the image's.
-    `working_dir` and `home` are the folders where its commands run, and of its user; "": `/`, and that of /etc/passwd.
-    `stop_signal` is its image's, without `SIG` ("": it names none that the engine knows).
-    `log_path` and `layer_path` are its log and its writable layer on the engine's machine; "" if unknown.
-    `frozen_memory` is where the memory of a paused one is; None: it is not paused, or that can't be read.
-    `runtime` is the engine's runtime that it was created for; "" if unknown.
-    """
+    """One of our containers, as observed. Times are Unix seconds, 0 if there is none; an empty text is unknown."""
 
     id: str
+    """Engine's id."""
     name: str
+    """Name."""
     uid: str
+    """Uid of its object, of its label."""
     state: State
+    """State; UNKNOWN: it was listed and could not be read."""
     namespace: str = ""
+    """Namespace of its object, of its label."""
     object_name: str = ""
+    """Name of its object, of its label."""
     role: str = "sandbox"
+    """What it is for: `sandbox`, `egress` and the like."""
     generation: int = 0
+    """Generation of the spec that it was created for."""
     config_hash: str = ""
+    """Hash of the config that it was created from."""
     template_hash: str = ""
+    """Hash of the template that it was created from."""
     image: str = ""
+    """Image by name."""
     image_id: str = ""
+    """Image by id."""
     limits: Limits | None = None
+    """Limits in force: of the cgroup while it runs, else of the engine's configuration; None: they can't be read."""
     cgroups_lost: bool = False
+    """Its processes are outside of its cgroup, and nothing limits them."""
     pid: int = 0
+    """Pid of its first process on the host; 0: it does not run."""
     created_at: float = 0.0
+    """Creation."""
     started_at: float = 0.0
+    """Last start."""
     finished_at: float = 0.0
+    """Last end."""
     exit_code: int = 0
+    """Exit code of its last run."""
     oom_killed: bool = False
+    """The kernel ended a process of its last run for want of memory."""
     networks: tuple[str, ...] = ()
+    """Networks that it is attached to."""
     peer_names: tuple[tuple[str, str], ...] = ()
+    """Further names of peers that it is attached with, as in its config."""
     error: str = ""
+    """What the engine says of its last start, if that failed."""
     out_of_band: OutOfBandSettings = OutOfBandSettings()
+    """Settings that `docker update` can change and no spec asks for."""
     inside: InsideState | None = None
+    """What was read from inside in this run; None: nothing yet."""
     revision: int = 0
+    """Revision of the observation in which it changed last."""
     slots: tuple[str, ...] = ()
+    """Paths of its mount points."""
     bound: tuple[BoundMount, ...] = ()
+    """Bind mounts that this host has put there."""
     unrecorded: bool = False
+    """The record of them is lost."""
     storage_bytes: int = 0
+    """Limit of its writable layer (with its image, where the engine counts that too); 0: none."""
     log_path: str = ""
+    """Path of its log on the engine's machine."""
     layer_path: str = ""
+    """Path of its writable layer on the engine's machine."""
     agent: str = ""
+    """Volume of its agent's runtime; empty: it has no agent."""
     user: str = ""
+    """User that it was created to run as: the spec's or the image's."""
     stop_signal: str = ""
+    """Signal of its image, without `SIG`; empty: none that the engine knows."""
     working_dir: str = ""
+    """Folder where its commands run; empty: `/`."""
     home: str = ""
+    """Folder of its user; empty: that of /etc/passwd."""
     frozen_memory: FrozenMemory | None = None
+    """Where the memory of a paused one is; None: it is not paused, or that can't be read."""
     runtime: str = ""
+    """Runtime of the engine that it was created for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,33 +142,44 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """The engine's answers about itself; empty until it has answered once.
-
-    `live_restore`: containers outlive the engine. `swap_limit`: the kernel can limit swap. `runtimes` are those that
-    can start containers. `disk`: it can enforce a size of writable layers (None: not tried). `gpus` are the devices
-    that the operator lists. `agent` is the id of the agent's image; "": it is not on this host. `engine_id` is the
-    engine's own, made when it was installed ("": it tells none). `runtime_choice` is the runtime of new sandboxes
-    whose spec names none (None: not chosen yet).
-    """
+    """The engine's answers about itself; empty until it has answered once."""
 
     engine_version: str = ""
+    """Version of the engine."""
     api_version: str = ""
+    """Version of its API that is spoken."""
     cpus: int = 0
+    """Number of CPUs."""
     memory_bytes: int = 0
+    """Memory of the machine."""
     cgroup_version: str = ""
+    """Version of control groups: 1 or 2."""
     cgroup_driver: str = ""
+    """Who makes them: cgroupfs or systemd."""
     storage_driver: str = ""
+    """Driver of image layers, such as overlay2."""
     default_runtime: str = ""
+    """Runtime of containers that name none."""
     root_dir: str = ""
+    """Folder of the engine's data."""
     security_options: tuple[str, ...] = ()
+    """Security features of the engine."""
     live_restore: bool = False
+    """Containers outlive the engine."""
     swap_limit: bool = False
+    """The kernel can limit swap."""
     runtimes: tuple[str, ...] = ()
+    """Runtimes that can start containers."""
     disk: DiskAbility | None = None
+    """Whether it enforces a size of writable layers; None: not tried."""
     gpus: tuple[str, ...] = ()
+    """Devices that the operator lists."""
     agent: str = ""
+    """Id of the agent's image; empty: it is not on this host."""
     engine_id: str = ""
+    """The engine's own id, made when it was installed; empty: it tells none."""
     runtime_choice: RuntimeChoice | None = None
+    """Runtime of new sandboxes whose spec names none; None: not chosen yet."""
 
 
 _NOTHING: Mapping[str, tuple[Container, ...]] = MappingProxyType({})
@@ -155,23 +189,25 @@ _NO_NETWORKS: Mapping[str, Network] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One observation of the engine. Immutable; each change makes a new one.
-
-    `blind` says why the engine could not be observed ("": it was). Then `containers` is the last known state, and
-    absence means nothing. A container in state UNKNOWN was listed but not read: its object is left alone. `containers`
-    is keyed by the object's uid; `revision` moves with every change. `lost` is the engine's last outage (from, to; Unix
-    seconds): ends of containers in it are unknown. `ends` are those of containers that are gone, by id, as far as the
-    engine reported them and memory allows. `networks` are our bridges by name. `unguarded` says why the host's firewall
-    does not protect them ("": it does). `guard_lost`: that is certain, and not only unreadable.
-    """
+    """One observation of the engine. Immutable; each change makes a new one."""
 
     revision: int = 0
+    """Counter that moves with every change."""
     blind: str = "not observed yet"
+    """Why the engine can't be observed. Then `containers` is the last known state, and absence means nothing."""
     at: float = 0.0
+    """Time of the last full look (Unix seconds)."""
     containers: Mapping[str, tuple[Container, ...]] = field(default_factory=lambda: _NOTHING)
+    """Containers by the uid of their object. One in state UNKNOWN was listed but not read: its object is left alone."""
     facts: HostFacts = field(default_factory=HostFacts)
+    """The engine's answers about itself."""
     lost: tuple[float, float] = (0.0, 0.0)
+    """Last outage of the engine (from, to; Unix seconds): ends of containers in it are unknown."""
     ends: Mapping[str, End] = field(default_factory=lambda: _NO_ENDS)
+    """Ends of containers that are gone, by id, as far as the engine reported them."""
     networks: Mapping[str, Network] = field(default_factory=lambda: _NO_NETWORKS)
+    """Our bridges, by name."""
     unguarded: str = "not observed yet"
+    """Why the host's firewall does not protect them; empty: it does."""
     guard_lost: bool = False
+    """That is certain, and not only unreadable."""

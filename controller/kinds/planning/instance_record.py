@@ -33,51 +33,64 @@ END_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """The end of a container's last run. `reason` is one of END_REASONS.
-
-    `limits` are those in force then. `generation` is that of the last spec change, `changed_at` when it was observed
-    (0: unknown). `restarts` is the count before the next start. `tail` is the end of the log, None until it was read;
-    `log_since` is the beginning of this run in the log.
-    """
+    """The end of a container's last run."""
 
     container_id: str
+    """Engine's id of the container."""
     exit_code: int
+    """Exit code of its first process."""
     reason: str
+    """Why it ended: one of END_REASONS."""
     started_at: float
+    """Start of the run (Unix seconds)."""
     finished_at: float
+    """End of the run (Unix seconds)."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Fields that this version does not know (a newer daemon's), kept as they are."""
     limits: Limits | None = None
+    """Limits in force when it ended; None: unknown."""
     generation: int = 0
+    """Generation of the last spec change before the end; 0: unknown."""
     changed_at: float = 0.0
+    """When that generation was observed (Unix seconds); 0: unknown."""
     restarts: int = 0
+    """Restarts before the next start."""
     tail: Tail | None = None
+    """End of its log; None until it was read."""
     log_since: float = 0.0
+    """Begin of this run in the log (Unix seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Consecutive failures of engine calls for one object. `count` sets the back-off.
-
-    `retry_at` is Unix seconds; `terminal` waits for a new generation instead. `generation` is the object's generation
-    that failed. `deleting`: it was being deleted. A change of either starts afresh.
-    `subnet` is that of the network that could not be created ("": it was another call). `absent`: another try found
-    its image still missing, and it is pulled now; the failure of the last pull stays until that has ended.
-    `first` is what the first of several failed starts said, where later ones say something else.
-    `image` is the image that was missing ("": it was for something else).
-    """
+    """Consecutive failures of engine calls for one object. A change of its generation or a deletion starts afresh."""
 
     count: int
+    """Failures in a row; sets the back-off."""
     retry_at: float
+    """Time of the next try (Unix seconds)."""
     reason: str
+    """Reason of the condition, such as ImagePullFailed."""
     message: str
+    """What the engine said, for people."""
     generation: int
+    """Generation of the object that failed."""
     deleting: bool = False
+    """It failed while the object was being deleted."""
     terminal: bool = False
+    """It waits for a new generation, not for a time."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Fields that this version does not know (a newer daemon's), kept as they are."""
     subnet: str = ""
+    """Subnet of the network that could not be created; empty: it was another call."""
     absent: bool = False
+    """Another try found its image still missing, and it is pulled now; the failure of the last pull stays until that
+    has ended.
+    """
     first: str = ""
+    """What the first of several failed starts said, where later ones say something else."""
     image: str = ""
+    """Image that was missing; empty: it was for something else."""
 
 
 # Moving: it is being frozen, and its memory moved. Hibernated: that is done. Ending: hibernated for too long, and to be
@@ -99,76 +112,96 @@ class Hibernation:
 class InstanceState:
     """State of an object's instance across passes. Only plan/ computes a new one.
 
-    `crashes` counts unexpected ends in a row (back-off), `restarts` every restart and repair of its life. `failure`
-    blocks every engine call for the object, `resize` only changes of limits. `image_id` is the image pinned for
-    `template` (the spec's template hash). `made_from` has a hash of each template field of the last container, to name
-    the changes of a recreation. `asked_to_stop` is the run that was sent TERM at `asked_to_stop_at`; `stop_reason` is
-    recorded as the reason of its end. `finished` is the template hash whose run is over for good ("": none). `run` is
-    the last observed run: container id and start time. `container` is the id of the last created container: labels
-    alone are no proof, for `docker commit` copies them to an image and its containers. `pool` is the uid of the
-    whole SandboxPool (`whole_uid`) whose member it is or was, `hostname` the name its container was created with as a
-    member ("": the object's own). `launch` is `Warm`, `Cold` or empty,
-    `launch_reason` the reason of a cold start. `claiming` holds until the container has the name and limits
-    of the claim for the first time. `subnet` is its network's (CIDR); of a sealed one it stands in the egress
-    container's record. `peers` is the subnet of the bridge shared in its namespace ("": none). `extra`, here and in its
-    parts, keeps fields that this version does not know (a newer daemon's). `checked` is the probes' state of a run
-    (None: no probes). `changed` is the generation observed last, and when it was first observed (0: unknown). `use` is
-    its last use. `idled_generation` is the spec's generation whose run was stopped for idleness (0: none), `evicted`
-    the shortage for which it was (empty: none). `expired_generation` is the one whose deadline, counted from
-    `first_start`, has passed. `gpus` are the devices of its container, if the operator lists them. `reclaimed`: the
-    volumes that are deleted with it are gone. `overfull` is the spec's generation whose run exceeded its disk limit,
-    and its bytes (0: none). `unguarded`: it ran while no firewall protected its network, and an event says so.
-    `insecure` is the failed attestation: the spec's generation, the config's hash, and the differences. `user_id` is
-    the uid and gid of its own that its container runs as (0: none); no other record of its host has it. `ready_key` is
-    that of a warm member that hosts other than its own may claim: equal keys are equal containers ("": not ready).
-    `hibernation` is that of its container (None: none). `start_seconds` and `wake_seconds` are how long the engine took
-    for the last of each (0: not known).
-    `saved` are its files in memory, as the last suspension saved them (None: they are in memory, or there are none).
+    A field with `generation` in its name is that of the object's spec; every default means that there is none.
     """
 
     restarts: int = 0
+    """Restarts and repairs of its whole life."""
     crashes: int = 0
+    """Unexpected ends in a row; sets the back-off."""
     last_end: Termination | None = None
+    """End of its last run; None: none ended yet."""
     failure: Failure | None = None
+    """Failure that blocks every engine call for the object."""
     resize: Failure | None = None
+    """Failure that blocks changes of its limits alone."""
     image_id: str = ""
+    """Image pinned for `template`: restarts use the same one."""
     template: str = ""
+    """Template hash of its container."""
     made_from: Mapping[str, str] = field(default_factory=dict)
+    """Hash of each template field of its container: they name what changed when it is created anew."""
     asked_to_stop: tuple[str, float] = ("", 0.0)
+    """Run (container id, start time) that was sent TERM."""
     asked_to_stop_at: float = 0.0
+    """When it was (Unix seconds)."""
     stop_reason: str = "Stopped"
+    """Reason that is recorded for the end of that run."""
     finished: str = ""
+    """Template hash whose run is over for good."""
     run: tuple[str, float] = ("", 0.0)
+    """Run that was observed last: container id and start time."""
     container: str = ""
+    """Id of the container that was created last. Labels alone are no proof: `docker commit` copies them to an image,
+    and so to its containers.
+    """
     pool: str = ""
+    """Uid of the whole pool (`whole_uid`) whose member it is or was."""
     hostname: str = ""
+    """Name with which its container was created as a member; empty: the object's own."""
     launch: str = ""
+    """How it started: Warm, Cold, or empty."""
     launch_reason: str = ""
+    """Reason of a cold start."""
     claiming: bool = False
+    """True until the container first has the name and the limits of its claim."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Fields that this version does not know (a newer daemon's), kept as they are."""
     checked: ProbeProgress | None = None
+    """Results of its probes in a run; None: it has none."""
 
     changed: tuple[int, float] = (0, 0.0)
+    """Generation that was observed last, and when it first was (Unix seconds)."""
     use: StoredUse | None = None
+    """Its last use."""
     idled_generation: int = 0
+    """Generation whose run was stopped for idleness."""
     idled_at: float = 0.0
+    """When it was (Unix seconds)."""
     evicted: tuple[str, ...] = ()
+    """Resources that were short when its run was stopped for that."""
     first_start: float = 0.0
+    """First start (Unix seconds), from which its deadline counts."""
     expired_generation: int = 0
+    """Generation whose deadline has passed."""
     expired_at: float = 0.0
+    """When it had (Unix seconds)."""
     subnet: str = ""
+    """Subnet of its network (CIDR); that of a sealed one stands in the record of its egress container."""
     insecure: tuple[int, str, str] = (0, "", "")
+    """Failed attestation: generation, hash of the config, and the differences."""
     overfull: tuple[int, int] = (0, 0)
+    """Generation whose run exceeded its disk limit, and the bytes."""
     gpus: tuple[str, ...] = ()
+    """Devices of its container, where the operator lists them."""
     peers: str = ""
+    """Subnet of the bridge that its namespace shares."""
     reclaimed: bool = False
+    """The volumes that are deleted with it are gone."""
     unguarded: bool = False
+    """It ran while no firewall protected its network, and an event said so."""
     user_id: int = 0
+    """Uid and gid of its own that its container runs as: no other record of its host has it."""
     ready_key: str = ""
+    """Key of a warm member that hosts other than its own may claim: equal keys are equal containers."""
     hibernation: Hibernation | None = None
+    """Hibernation of its container."""
     start_seconds: float = 0.0
+    """Seconds that the engine took for its last start."""
     wake_seconds: float = 0.0
+    """Seconds that its last wake took."""
     saved: SavedFiles | None = None
+    """Its files in memory, as the last suspension saved them; None: they are in memory, or it has none."""
 
     def ended_by_probes(self, run: tuple[str, float]) -> str:
         """Return the reason for which probes ended that run; "" if they did not."""
@@ -181,26 +214,38 @@ _DEFAULT = InstanceState()
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instance row. `role` is `sandbox`, or for a pool's member `warm` (claimable) or `retired` (being removed).
+    """One row of the table of instances: a container that we own, or are about to create.
 
-    `refused` is a sandbox that can't start as it is: the record only keeps the reason, and reserves nothing. `egress`
-    is the egress container of another instance, its parent's. A member's parent is its pool, and its container's uid
-    label is `member_uid`. A claim makes it the sandbox of that uid, so no label has to change. `host` is the name of
-    its container's host.
+    A claim makes a pool's member the sandbox that claims it; no label of its container has to change.
     """
 
     name: str
+    """Name of its container."""
     parent_uid: str
+    """Uid of its sandbox; of a pool's member, that of the pool; of an egress container, that of the instance it serves.
+    """
     parent_kind: str
+    """Kind of the parent."""
     namespace: str
+    """Namespace of the parent."""
     parent_name: str
+    """Name of the parent."""
     role: str
+    """`sandbox`; of a pool's member `warm` (it may be claimed) or `retired` (it is being removed); `refused`: a sandbox
+    that can't start as it is, of which only the reason is kept, and which reserves nothing.
+    """
     reserves: Limits
+    """Limits that it counts for in quotas and on its host."""
     created_at: float
+    """When the row was written (Unix seconds)."""
     memory: InstanceState = field(default_factory=InstanceState)
+    """State of the planner about it."""
     version: int = 0
+    """Counter of the store's compare-and-set."""
     member_uid: str = ""
+    """Uid in its container's label, of a member of a pool; empty: the parent's."""
     host: str = "host"
+    """Name of the host of its container."""
 
     @property
     def uid(self) -> str:

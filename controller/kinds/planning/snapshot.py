@@ -91,61 +91,81 @@ _NO_SERVERS: Mapping[str, StoredModelServer] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Input of one pass. `now` is Unix seconds; every mapping is keyed by the object's uid.
+    """Input of one pass: what is desired, observed and stored. Mappings are keyed by the object's uid.
 
-    An instance's key is its own uid: that of its sandbox, or of the pool member. `in_flight` are objects whose actions
-    are running: they are not planned. `results` came in since the last stored pass. `instance_id` is the store's:
-    `observed` has only containers with it. `probes` are results of the current runs, for objects with probes.
-    `activity` is the use that this daemon has observed; the stored use is in `instances`. `profiles` are the operator's
-    own security profiles. `pressure` are the machine's shortages, `hibernation` is its ability to hibernate. `layers`
-    is the measured disk usage of containers, by id. `unresolved` are hosts that sandboxes may reach and that had no
-    address when they last asked. `guarded` is the canary's result. `drifted` counts the differing fields of an object's
-    container in the last pass; it decides nothing. `shortages` are those of the last pass, for claims; no plan uses
-    them. `objects` counts the stored ones of every kind by namespace. `gateway` is the state of the model gateway.
-    `hosts` are those whose spec or labels somebody changed. `host` is the name of this one: sandboxes, pools and
-    instances are those bound to it. `unbound` are sandboxes and pools without a host, `waits` why (reason and message
-    by uid; None: no scheduler chooses hosts), `elsewhere` is what other hosts reserve by namespace, `pools_elsewhere`
-    of the pools that have a part here (`pool_scope`, `replicas_scope`). `untemplated` are the uids of unbound ones
-    without their template. `moved_uids` are uids of other hosts' sandboxes that have a container here, `unmoved_uids`
-    those whose host was never this one. `leads`: it decides for what belongs to no host, too. `alone`: there are no
-    other hosts.
+    Sandboxes, pools and instances are those bound to `host`.
     """
 
     now: float
+    """Time of the pass (Unix seconds)."""
     instance_id: str
+    """Id of the store: `observed` has only containers that bear it."""
     sandboxes: Mapping[str, Sandbox]
+    """Sandboxes of this host."""
     observed: Observation
+    """Containers and networks, as the engine shows them."""
     instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
+    """Stored records of containers; keyed by their own uid, a sandbox's or a member's."""
     in_flight: frozenset[str] = frozenset()
+    """Objects whose actions are being carried out: they are not planned."""
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
+    """What came of actions since the last stored pass."""
     pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
+    """Pools that have a part on this host."""
     probes: Mapping[str, ProbeState] = field(default_factory=lambda: MappingProxyType({}))
+    """Results of the probes of current runs."""
     sweep: SweepRules = SweepRules()
+    """Rules for containers without an object."""
     activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
+    """Use that this daemon has seen; what is stored of it is in `instances`."""
     quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
+    """Quotas."""
     pressure: Pressure = NO_PRESSURE
+    """Shortages of this host."""
     hibernation: HibernationAbility = UNKNOWN_ABILITY
+    """Ability of this host to hibernate."""
     guarded: CanaryResult = UNWATCHED
+    """Result of the canary, which tries the firewall from inside a network."""
     profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
+    """Security profiles of the operator's."""
     layers: Mapping[str, LayerUsage] = field(default_factory=lambda: MappingProxyType({}))
+    """Disk usage of containers as measured, by container id."""
     unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Hosts that sandboxes may reach, and that had no address when asked last."""
     drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Fields of its container that differed in the last pass, by object. Decides nothing."""
     shortages: tuple[Shortage, ...] = ()
+    """Shortages of the last pass, for claims. No plan uses them."""
     objects: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Number of stored objects of every kind, by namespace."""
     providers: Mapping[str, StoredProvider] = field(default_factory=lambda: _NO_PROVIDERS)
+    """Providers of models."""
     model_servers: Mapping[str, StoredModelServer] = field(default_factory=lambda: _NO_SERVERS)
+    """Model servers."""
     gateway: GatewayView = NO_GATEWAY
+    """State of the model gateway."""
     hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
+    """Hosts whose spec or labels somebody changed."""
     host: str = NAME
+    """Name of this host."""
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
+    """Sandboxes and pools without a host."""
     untemplated: frozenset[str] = frozenset()
+    """Those of them whose template is missing."""
     waits: Mapping[str, tuple[str, str]] | None = None
+    """Why they have none: reason and message; None: no scheduler chooses hosts."""
     moved_uids: frozenset[str] = frozenset()
+    """Sandboxes of other hosts that have a container here."""
     unmoved_uids: frozenset[str] = frozenset()
+    """Those of them whose host was never this one."""
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    """Amounts that other hosts reserve, by namespace."""
     pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    """Amounts that other hosts reserve of the pools with a part here (`pool_scope`, `replicas_scope`)."""
     leads: bool = True
+    """This daemon also decides for what belongs to no host."""
     alone: bool = True
+    """There are no other hosts."""
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.

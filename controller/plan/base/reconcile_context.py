@@ -40,53 +40,68 @@ def replace_if_changed(current: "D", **fields: Any) -> "D":
 
 @dataclass(frozen=True, slots=True)
 class ReconcileContext:
-    """Context of one Sandbox to decide on. `container` is the one that counts, `extra` any others that bear its uid.
-
-    `rendered` is None if the spec is unreadable or refused; `refusals` are the reasons. `blind` is why the engine is
-    not observable ("" if it is). `probed` are its probes' results. `lost` and `ends` are the observation's. `activity`
-    is the use that this daemon observed (None: none). `short_of` are the resources of which the host is critically
-    short. `network` is the state of its networks. `written_bytes` is what its container was last measured to have
-    written to disk (0: not measured), `unmeasured` why it can't be measured. `stale_gpus`: the devices of its container
-    are no longer its own. `lost_runtime` is its container's runtime, which the engine no longer has. `volumes` are
-    removed with it, the files of `replaced_volumes` replaced by a rollback.
-    `was_unguarded` is `memory.unguarded` as stored, before this pass.
-    `above_quota` is the weight or priority that a later quota no longer allows ("": none).
-    `models` is the state of the gateway's listener in it (None: not known). `lacks_user_id`: it is to run as an id of
-    its own, and none is free. `host` is the name of this host. `taken_names` are the names of other objects'
-    containers, known only after a name was in the way. `hibernation` is the ability of this host to hibernate.
-    `stays_hibernated`: it may not be woken now, whatever asks for it.
-    """
+    """Context of one sandbox to decide on: its share of the snapshot."""
 
     now: float
+    """Time of the pass (Unix seconds)."""
     obj: StoredObject
+    """The stored object."""
     spec: SandboxSpec | None
+    """Its spec; None: this version can't read it."""
     rendered: Rendered | None
+    """Config that its container is to have; None: its spec is unreadable or refused."""
     refusals: tuple[Refusal, ...]
+    """Why it is refused."""
     container: Container | None
+    """The container that counts; None: it has none."""
     extra: tuple[Container, ...]
+    """Further containers that bear its uid."""
     memory: InstanceState
+    """Its stored state."""
     instance_id: str
+    """Id of the store, as in the labels of its container."""
     blind: str = ""
+    """Why the engine can't be observed; empty: it can."""
     probed: ProbeState | None = None
+    """Results of its probes."""
     lost: tuple[float, float] = (0.0, 0.0)
+    """Last outage of the engine (from, to; Unix seconds): ends in it are unknown."""
     ends: Mapping[str, End] = field(default_factory=dict)
+    """Ends of containers that are gone, by id."""
     activity: Activity | None = None
+    """Use that this daemon has seen; None: none."""
     short_of: tuple[str, ...] = ()
+    """Resources of which the host is critically short."""
     network: NetworkContext = NOTHING
+    """State of its networks."""
     written_bytes: int = 0
+    """Bytes on disk of its container when measured last; 0: not measured."""
     unmeasured: str = ""
+    """Why they can't be measured."""
     stale_gpus: bool = False
+    """The devices of its container are no longer its own."""
     lost_runtime: str = ""
+    """Runtime of its container that the engine no longer has."""
     volumes: tuple[str, ...] = ()
+    """Volumes that are removed with it."""
     replaced_volumes: tuple[str, ...] = ()
+    """Volumes whose files a rollback replaces."""
     was_unguarded: bool = False
+    """`memory.unguarded` as stored, before this pass."""
     above_quota: str = ""
+    """Weight or priority that a later quota no longer allows."""
     models: ModelsState | None = None
+    """State of the model gateway's listener in it; None: unknown."""
     lacks_user_id: bool = False
+    """It is to run as an id of its own, and none is free."""
     host: str = NAME
+    """Name of this host."""
     taken_names: frozenset[str] = frozenset()
+    """Names of other objects' containers; known only after a name was in the way."""
     hibernation: HibernationAbility = UNKNOWN_ABILITY
+    """Ability of this host to hibernate."""
     stays_hibernated: bool = False
+    """It may not be woken now, whatever asks for it."""
 
     @property
     def deleting(self) -> bool:
@@ -113,33 +128,42 @@ class ReconcileContext:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision for one object: what to do now, and its conditions.
-
-    `reason` and `message` say why it is not ready ("" if it is as desired). `until` is the time of the next look at it
-    (Unix seconds). `finalize`: all it owned is gone. `finished`: it has run to its end. `drift` names what differed.
-    `scheduled` is its Scheduled condition (None: it has its capacity). `deferred` is why it runs with less than
-    desired. `timer` is the time of the next lifecycle event, `delete`: the object is to be deleted, `sample`: its CPU
-    is to be sampled for the time since then. `hold` is the run that nobody may begin to use any more, `release` one
-    that may be used again. `reaped` is the reason that is counted for it.
-    """
+    """Decision for one object: what to do now, and its conditions."""
 
     memory: InstanceState
+    """State to store."""
     reason: str = ""
+    """Why it is not ready; empty: it is as desired."""
     message: str = ""
+    """The same for people."""
     actions: tuple[Action, ...] = ()
+    """Engine calls to make, in order."""
     until: float | None = None
+    """Time of the next look at it (Unix seconds); None: at the next change."""
     events: tuple[Event, ...] = ()
+    """Events to record."""
     finalize: bool = False
+    """All that it owned is gone: it may be deleted."""
     finished: bool = False
+    """It has run to its end."""
     drift: tuple[str, ...] = ()
+    """Fields of its container that differed."""
     timer: float | None = None
+    """Time of the next event of its life, such as a deadline (Unix seconds)."""
     delete: bool = False
+    """The object itself is to be deleted."""
     sample: float | None = None
+    """Its CPU is to be sampled for the time since then (Unix seconds)."""
     hold: Run | None = None
+    """Run that nobody may begin to use any more."""
     release: Run | None = None
+    """Run that may be used again."""
     reaped: str = ""
+    """Reason that is counted for its end."""
     scheduled: Condition | None = None
+    """Its Scheduled condition; None: it has its capacity."""
     deferred: str = ""
+    """Why it runs with less than it asks for."""
 
     def with_timer(self, due: float) -> "Decision":
         """Return the decision with a timer that is due then."""

@@ -32,40 +32,52 @@ _CHANGE_USER = ("CHOWN", "SETGID", "SETUID")
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Settings of a level.
-
-    `lowest_uid` is the lowest uid and gid a sandbox may run as. `default_user` "" is the image's own. `limits` are
-    those of a sandbox that asks for none, `most` the highest that it may ask for (0: all of the host). `home` is HOME
-    if the spec sets none ("": the image's). `audits_starts`: each start is logged in the audit log first, and does not
-    happen without that. `network`: none; a sealed bridge with a proxy that allows listed names; or the Internet. `base`
-    is the built-in level that an operator's profile derives from; empty: this one is built in. `host_folders` is the
-    mode of bound host folders. `exec_seconds` is the default time limit of a command, `most_exec_seconds` the maximum
-    (0: the daemon's settings, 300 s by default). `allowed_hosts` are the only names that its proxies allow, by default
-    (None: any in a spec). `peers`: a sandbox may ask to join others of its namespace; only on sealed networks.
-    """
+    """Settings of a level. A spec may narrow them, never widen them."""
 
     name: str
+    """Name, as in `securityLevel`."""
     offered: bool
+    """This version enforces all of it."""
     missing: str = ""
+    """What is missing where it is not offered."""
     network: Literal["none", "sealed", "public"] = "none"
+    """none; a sealed bridge with a proxy that allows listed names; or the Internet."""
     allowed_hosts: tuple[str, ...] | None = None
+    """The only names that its proxies allow, by default; None: any that a spec lists."""
     peers: bool = False
+    """A sandbox may ask to join others of its namespace. Only on sealed networks."""
     default_user: str = SHARED_USER
+    """User of sandboxes that name none; empty: the image's own."""
     lowest_uid: int = LOWEST_FREE_ID
+    """Lowest uid and gid that a sandbox may run as."""
     read_only_root: bool = True
+    """The root file system can't be written."""
     capabilities: tuple[str, ...] = ()
+    """Linux capabilities that it keeps, without `CAP_`."""
     seccomp: str = profiles.MINIMAL
+    """Name of the seccomp profile."""
     sysctls: tuple[tuple[str, str], ...] = PORTS
+    """Kernel settings of its network."""
     limits: Limits = _LIMITS
+    """Limits of a sandbox that asks for none."""
     most: Limits = _UNBOUNDED
+    """Highest limits that it may ask for; 0: all of the host."""
     tmpfs: tuple[Tmpfs, ...] = _FOLDERS
+    """Folders in memory that each of its sandboxes has."""
     home: str = "/workspace"
+    """HOME if the spec sets none; empty: the image's."""
     no_new_privileges: bool = True
+    """No program gets more privileges than its parent, setuid or not."""
     base: str = ""
+    """Built-in level that a profile of the operator's derives from; empty: this one is built in."""
     host_folders: Literal["read-only", "read-write"] = "read-only"
+    """How folders of the host are bound."""
     audits_starts: bool = False
+    """Each start is first written to the audit log, and does not happen without that."""
     exec_seconds: int = 0
+    """Time limit of a command, by default; 0: the daemon's setting (300 s by default)."""
     most_exec_seconds: int = 0
+    """Longest time limit of a command; 0: the daemon's setting."""
 
 
 def _writable(name: str, capabilities: tuple[str, ...], network: Literal["sealed", "public"]) -> Level:
@@ -111,49 +123,54 @@ Scheduler = Literal["single", "manual", "swarm"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Input of admission and rendering besides the spec. `host_cpus` 0: not known yet.
-
-    `report_only`: attestation only reports, and stops nothing. `network_range` is the pool of sandboxes' subnets
-    (CIDR). `unguarded` says why the API admits nothing with a network now ("": it does); stored sandboxes wait for the
-    firewall, with a condition. `levels` are the built-in ones and the operator's profiles (added by
-    policy/profiles.py); `grants` are permissions of profiles beyond their base. `host_roots` are the parents of
-    host folders that may be bound. `host` are this host's abilities (None: not known yet), `confinements` the
-    operator's grants of them. `exec_max_seconds` is the maximum time of any command (0: unlimited). `packages_left_out`
-    are hosts of package managers that no sandbox can reach, as messages. `local_network`: sandboxes of a level with the
-    Internet may ask for the local network, too. `peers`: sandboxes of a level that allows it may ask to join others of
-    their namespace. `guard_lost` is the reaction to a lost firewall for running sandboxes that depend on it.
-    `provider_hosts` are the endpoints (host:port) of providers that need not be public, nor encrypted; `models_port` is
-    the port of the model gateway on this host (0: none). `gpu_devices` are the GPUs that the operator lists. `user_ids`
-    are the setting's ids of which each new sandbox gets one of its own (None: they share one). `scheduler` chooses the
-    host of a sandbox that names none: single, the only one there is; manual, a person. `elsewhere`: the object is, or
-    may come to be, on another host: what that has, and its operator allows there, is judged by its own daemon.
-    `holds_memory`: this host mounts the folders in memory of new containers itself (the engine is on it).
-    `upstream_proxy` (host:port) is the proxy by which the proxies of sandboxes reach the Internet ("": directly).
-    """
+    """Input of admission and rendering besides the spec."""
 
     levels: Mapping[str, Level] = field(default_factory=lambda: BUILT_IN)
+    """Built-in levels, and the operator's profiles."""
     host_cpus: int = 0
+    """CPUs of this host; 0: not known yet."""
     report_only: bool = False
+    """Attestation only reports, and stops nothing."""
     images: ImageRules = ANY_IMAGE
+    """Images that may be used."""
     network_range: str = "10.213.0.0/16"
+    """Range of all subnets of sandboxes (CIDR)."""
     unguarded: str = ""
+    """Why the API admits nothing with a network now; stored sandboxes wait for the firewall, with a condition."""
     grants: ProfileGrants = field(default_factory=ProfileGrants)
+    """Permissions of profiles beyond their base."""
     host_roots: tuple[HostRoot, ...] = ()
+    """Parents of the host folders that may be bound."""
     host: Abilities | None = None
+    """Abilities of this host; None: not known yet."""
     confinements: Confinements = NO_CONFINEMENTS
+    """Runtimes and profiles that the operator allows."""
     exec_max_seconds: float = 0.0
+    """Longest time of any command; 0: unlimited."""
     local_network: bool = False
+    """Sandboxes of a level with the Internet may ask for the local network, too."""
     peers: bool = True
+    """Sandboxes of a level that allows it may ask to join others of their namespace."""
     guard_lost: GuardLost = "pause"
+    """What happens to running sandboxes when the firewall that they depend on is lost."""
     packages_left_out: tuple[str, ...] = ()
+    """Hosts of package managers that no sandbox can reach, as messages."""
     provider_hosts: tuple[str, ...] = ()
+    """Endpoints (host:port) of providers that need not be public, nor encrypted."""
     models_port: int = 8090
+    """Port of the model gateway on this host; 0: none."""
     gpu_devices: tuple[str, ...] = ()
+    """GPUs that the operator lists."""
     user_ids: IdRange | None = None
+    """Ids of which each new sandbox gets one of its own; None: they share one."""
     scheduler: Scheduler = "single"
+    """Who chooses the host of a sandbox that names none: single, the only one there is; manual, a person."""
     elsewhere: bool = False
+    """The object is, or may come to be, on another host: what that has and allows is judged by its own daemon."""
     holds_memory: bool = False
+    """This host mounts the folders in memory of new containers itself: the engine is on it."""
     upstream_proxy: str = ""
+    """Proxy (host:port) by which the proxies of sandboxes reach the Internet; empty: they do directly."""
 
     def own_ids(self) -> IdRange | None:
         """Return the ids of which each sandbox gets one of its own on this engine; None: they share one."""
