@@ -22,27 +22,41 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One API object as stored. `spec`, `last_applied` and `status` are plain JSON values.
+    """One API object as stored. Times are Unix seconds.
 
-    Times are Unix seconds. `last_applied` is the document of the last `apply` (None: never applied). If `deleted_at` is
-    set, deletion was requested and waits for `finalizers` to become empty.
+    `spec`, `last_applied` and `status` are plain JSON values.
     """
 
     kind: str
+    """Kind, such as Sandbox."""
     namespace: str
+    """Namespace; empty: its kind has none."""
     name: str
+    """Name, unique in its kind and namespace."""
     uid: str
+    """Unique id: another object of the same name has another one."""
     spec: Mapping[str, Any]
+    """What is desired."""
     generation: int = 1
+    """Counter of changes of the spec."""
     resource_version: int = 0
+    """Counter of all changes, for compare-and-set and watches."""
     created_at: float = 0.0
+    """Creation."""
     deleted_at: float | None = None
+    """When its deletion was requested; it then waits for `finalizers` to become empty. None: it was not."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels, by which it is selected."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations, which nothing selects by."""
     finalizers: tuple[str, ...] = ()
+    """Names of what must be cleared away before it may go."""
     owner_references: tuple[Mapping[str, Any], ...] = ()
+    """Objects with which it is deleted."""
     last_applied: Mapping[str, Any] | None = None
+    """Document of the last `apply`; None: it was never applied."""
     status: Mapping[str, Any] = field(default_factory=dict)
+    """What is observed."""
 
     @property
     def ref(self) -> ObjectRef:

@@ -40,43 +40,54 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Description of a kind for the CLI and the API: names, scope, spec, columns.
-
-    `finalizers` are put on every new object; an object with finalizers is deleted only once the planner has seen that
-    all it owned is gone. An object that others refer to (`referenced_by`) is not deleted before them. `built_in`
-    are names of Paddock's own objects, which are read-only. `scale` is the path below the spec that `paddock scale`
-    sets; empty: none.
-
-    A kind with `read_only` (a text: who writes it, and what to do instead) is computed at each read by the source of
-    its name in service/sources: nobody can write or watch it. If it is `deletable`, that source deletes objects. If
-    it is `patchable`, PATCH changes spec, labels and annotations: they are stored from the first patch on, and the
-    source adds the status. `by_host`: each object belongs to one host, whose daemon alone knows it; `status.host`
-    names that. `seen_by_host`: it is stored, and the daemon of that host alone knows its status.
-    `ends_later` returns True for an object whose work must end first when its deletion is requested: it keeps
-    ENDING_FINALIZER, and its dependents, until the loop that does the work removes that.
-    `selectable` are the fields for field selectors besides name and namespace. `flat`: its fields stand at the top, not
-    in `spec`, and its table begins with its own columns, as Kubernetes does for events.
-    """
+    """Description of a kind for the CLI and the API."""
 
     name: str
+    """Name in documents, such as Sandbox."""
     plural: str
+    """Plural in lower case, as in paths of the API."""
     spec: type[Model]
+    """Model of its spec."""
     short_names: tuple[str, ...] = ()
+    """Further names on the command line."""
     namespaced: bool = True
+    """Its objects are in namespaces."""
     built_in: tuple[str, ...] = ()
+    """Names of Paddock's own objects, which are read-only."""
     columns: tuple[Column, ...] = ()
+    """Columns of its table."""
     finalizers: tuple[str, ...] = ()
+    """Put on every new object: it is deleted only once the planner has seen that all it owned is gone."""
     referenced_by: tuple[Reference, ...] = ()
+    """Kinds that refer to it: an object is not deleted before those that do."""
     scale: tuple[str, ...] = ()
+    """Path below the spec that `paddock scale` sets; empty: none."""
     read_only: str = ""
+    """Who writes it, and what to do instead. It is computed at each read by the source of its name in service/sources:
+    nobody can write or watch it. Empty: it is stored.
+    """
     deletable: bool = False
+    """That source deletes objects."""
     by_host: bool = False
+    """Each object belongs to one host (`status.host`), whose daemon alone knows it."""
     seen_by_host: bool = False
+    """It is stored, and the daemon of its host alone knows its status."""
     patchable: bool = False
+    """PATCH changes spec, labels and annotations: they are stored from the first patch on, and the source adds the
+    status.
+    """
     status: type[Model] | None = None
+    """Model of its status; None: it has none."""
     selectable: tuple[str, ...] = ()
+    """Fields for field selectors besides name and namespace."""
     flat: bool = False
+    """Its fields stand at the top, not in `spec`, and its table begins with its own columns, as Kubernetes does for
+    events.
+    """
     ends_later: Callable[[StoredObject], bool] = lambda _: False
+    """True for an object whose work must end first when its deletion is requested: it keeps ENDING_FINALIZER, and its
+    dependents, until the loop that does the work removes that.
+    """
 
     @property
     def spellings(self) -> tuple[str, ...]:

@@ -52,28 +52,32 @@ _LEVEL_AT = "spec.template.securityLevel"
 
 @dataclass(frozen=True)
 class Rendered:
-    """A rendered spec: the config, its hash, the hash of the spec's own immutable part, and one hash per field.
-
-    The config's hash is made when it is first asked for: without a container nothing is compared with it.
-
-    `probes` are the sandbox's. `report_only`: a failed attestation does not stop it. `sealed` or `open` is its network
-    (both None: it has none). `audited`: each start is logged in the audit log first. `disk` is this host engine's
-    ability to limit the writable layer (None: not tried yet). `agent` are its agent's settings (None: it has none).
-    `takes_user_id`: it is to run as an id of its own, if its image has no other user. `level` is its security level.
-    """
+    """A rendered spec: the config of its container, and all that is decided with it."""
 
     config: ContainerConfig
+    """Config of the container."""
     template_hash: str
+    """Hash of the spec's own immutable part."""
     template_fields: Mapping[str, str]
+    """Hash of each of its fields, to name what changed."""
     probes: ProbeSet = NO_PROBES
+    """Probes of the sandbox."""
     report_only: bool = False
+    """A failed attestation does not stop it."""
     sealed: Sealed | None = None
+    """Its sealed network; None: it has no such one."""
     disk: DiskAbility | None = None
+    """Ability of this host's engine to limit the writable layer; None: not tried yet."""
     open: Open | None = None
+    """Its network that leads to the Internet; None: it has no such one."""
     audited: bool = False
+    """Each start is first written to the audit log."""
     agent: Agent | None = None
+    """Settings of its agent; None: it has none."""
     takes_user_id: bool = False
+    """It is to run as an id of its own, if its image has no other user."""
     level: str = ""
+    """Name of its security level."""
 
     @cached_property
     def config_hash(self) -> str:

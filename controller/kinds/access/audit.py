@@ -21,21 +21,34 @@ Outcome = Literal["allowed", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One audited request: actor, source, verb, object, and decision. The store sets `writer`, `id` and `hash`."""
+    """One audited request."""
 
     at: float
+    """Time of the request (Unix seconds)."""
     actor: str
+    """Who asked."""
     source: str
+    """From where: an address, or the socket."""
     verb: str
+    """What was asked, such as create."""
     kind: str = ""
+    """Kind of the object."""
     namespace: str = ""
+    """Namespace of the object."""
     name: str = ""
+    """Name of the object."""
     uid: str = ""
+    """Uid of the object."""
     outcome: Outcome = "allowed"
+    """Decision."""
     detail: Mapping[str, Any] = field(default_factory=dict)
+    """Further facts, as JSON."""
     id: int = 0
+    """Number in its writer's chain; the store sets it."""
     hash: str = ""
+    """Hash over it and the entry before; the store sets it."""
     writer: str = ""
+    """Daemon that wrote it; the store sets it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,27 +25,38 @@ class ObservedMount:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class InsideState:
-    """PID 1 of one run, and its view. Ids are those inside; capabilities are bit masks in the kernel's numbering.
+    """First process of one run, and its view.
 
-    `unread` says why the kernel gave no answer ("": it did); then no other field means anything. `capabilities` are all
-    that PID 1 holds in any set, `bounding` those that its programs may ever get. `interfaces` exclude loopback;
-    `routes` and `ipv6` are those of them with IPv4 routes or IPv6 addresses. `shared` are namespaces of the host,
-    `own_users`: its ids differ from the host's. `label` is PID 1's AppArmor or SELinux label ("": the kernel has
-    neither).
+    Ids are those inside; capabilities are bit masks in the kernel's numbering.
     """
 
     unread: str = ""
+    """Why the kernel gave no answer; then no other field means anything."""
     uid: int = -1
+    """User of the process."""
     gid: int = -1
+    """Group of the process."""
     groups: tuple[int, ...] = ()
+    """Further groups of the process."""
     capabilities: int = 0
+    """Capabilities that it holds in any set."""
     bounding: int = 0
+    """Capabilities that its programs may ever get."""
     no_new_privileges: bool = False
+    """No program gets more privileges than its parent."""
     seccomp: int = 0
+    """Mode of its system call filter: 2 is a filter."""
     mounts: tuple[ObservedMount, ...] = ()
+    """Mounts that it sees."""
     interfaces: tuple[str, ...] = ()
+    """Network interfaces, without loopback."""
     routes: tuple[str, ...] = ()
+    """Those of them with IPv4 routes."""
     ipv6: tuple[str, ...] = ()
+    """Those of them with IPv6 addresses."""
     shared: tuple[str, ...] = ()
+    """Namespaces that it shares with the host."""
     own_users: bool = False
+    """Its ids differ from the host's."""
     label: str = ""
+    """Label of AppArmor or SELinux; empty: the kernel has neither."""

@@ -53,52 +53,91 @@ class ContainerConfig:
     """The complete configuration of a sandbox's container. Rendered by policy/, carried out by engine/."""
 
     image: str
+    """Image by name, or by id once that is pinned."""
     name: str = field(metadata=_MUTABLE)
+    """Name of the container."""
     limits: Limits = field(metadata=_MUTABLE)
+    """Limits, which can be changed while it runs."""
     hostname: str
+    """Its host name."""
     command: tuple[str, ...] | None = None
+    """Command in place of the image's; None: the image's own."""
     user: str = ""
+    """User, as `uid:gid` or a name; empty: the image's."""
     working_dir: str = ""
+    """Folder of its commands; empty: the image's."""
     env: tuple[tuple[str, str], ...] = ()
+    """Variables."""
     tmpfs: tuple[Tmpfs, ...] = ()
+    """Folders in memory."""
     shm_bytes: int = 16 << 20
+    """Size of /dev/shm."""
     network_mode: str = "none"
+    """`none`, or the name of a bridge."""
     dns: tuple[str, ...] = ("127.0.0.1",)
+    """Name servers."""
     read_only_root: bool = True
+    """The root file system can't be written."""
     capabilities: tuple[str, ...] = ()
+    """Linux capabilities that it keeps, without `CAP_`."""
     security_options: tuple[str, ...] = ("no-new-privileges:true",)
-    nofile: int = 16384  # within what a host without CAP_SYS_RESOURCE may still give (the usual hard limit is 20000 up)
+    """Security options of the engine."""
+    nofile: int = 16384
+    """Limit of open files, within what a host without CAP_SYS_RESOURCE may still give (the usual hard limit is 20000
+    up).
+    """
     oom_score_adjust: int = 500
+    """How early the kernel ends it when the host's memory runs out."""
     log_max_bytes: int = 10 << 20
+    """Size of a log file."""
     log_files: int = 2
+    """Number of log files."""
     runtime: str = ""
-    args: tuple[str, ...] = field(default=(), metadata=_ADDED)  # after the image's own entrypoint: only without command
+    """Runtime that the spec names; empty: it names none."""
+    args: tuple[str, ...] = field(default=(), metadata=_ADDED)
+    """Arguments after the image's own entrypoint: only without `command`."""
     gpus: int = field(default=0, metadata=_ADDED)
-    gpus_named: tuple[str, ...] = field(default=(), metadata=_ADDED)  # devices that the spec names; none: any
-    gpu_ids: tuple[str, ...] = field(default=(), metadata=_MUTABLE)  # chosen when it is made; none: the engine chooses
+    """Number of GPUs."""
+    gpus_named: tuple[str, ...] = field(default=(), metadata=_ADDED)
+    """Devices that the spec names; none: any."""
+    gpu_ids: tuple[str, ...] = field(default=(), metadata=_MUTABLE)
+    """Devices chosen when it is created; none: the engine chooses."""
     dns_options: tuple[str, ...] = field(default=(), metadata=_ADDED)
-    seccomp: str = field(default="", metadata=_ADDED)  # name@digest of a profile of ours; "": the engine's own
+    """Options of the resolver."""
+    seccomp: str = field(default="", metadata=_ADDED)
+    """Name and digest of a profile of ours; empty: the engine's own."""
     sysctls: tuple[tuple[str, str], ...] = field(default=(), metadata=_ADDED)
+    """Kernel settings."""
     slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
+    """Mount points for what this host binds."""
     mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
-    joins_peers: bool = field(default=False, metadata=_MUTABLE)  # on its namespace's shared bridge, too
-    # Further names of peers for it alone: (name, sandbox). Its main process calls them without a proxy.
+    """What is bound there."""
+    joins_peers: bool = field(default=False, metadata=_MUTABLE)
+    """It is on its namespace's shared bridge, too."""
     peer_names: tuple[tuple[str, str], ...] = field(default=(), metadata=_MUTABLE)
-    storage_bytes: int = field(default=0, metadata=_ADDED)  # what the writable layer may hold; 0: not said
-    # The agent's image, whose runtime is mounted: its id, or its name while the id is not known; "": there is no agent.
-    # A newer image recreates nothing. That there is an agent is hashed with the command.
+    """Further names of peers for it alone: (name, sandbox). Its main process calls them without a proxy."""
+    storage_bytes: int = field(default=0, metadata=_ADDED)
+    """Limit of the writable layer; 0: none is set."""
     agent: str = field(default="", metadata=_MUTABLE)
-    models: bool = field(default=False, metadata=_MUTABLE)  # its main process finds the gateway, too
-    own_id: int = field(default=0, metadata=_ADDED)  # without `user`, for an image that fits any; 0: there is none
-    restore_from: str = field(default="", metadata=_ADDED)  # key of the snapshot that it begins from; "": its image
-    owned_ids: IdRange | None = field(default=None, metadata=_MUTABLE)  # of one sandbox each: no image's user has one
-    # The host's choice of a runtime for a spec that names none; "": the engine's own. A container keeps the one that it
-    # was created with.
+    """Image of the agent whose runtime is mounted: its id, or its name while the id is unknown; empty: no agent. A
+    newer image recreates nothing. That there is an agent is hashed with the command.
+    """
+    models: bool = field(default=False, metadata=_MUTABLE)
+    """Its main process finds the model gateway, too."""
+    own_id: int = field(default=0, metadata=_ADDED)
+    """Uid and gid of its own, without `user`, for an image that fits any; 0: none."""
+    restore_from: str = field(default="", metadata=_ADDED)
+    """Key of the snapshot that it begins from; empty: its image."""
+    owned_ids: IdRange | None = field(default=None, metadata=_MUTABLE)
+    """Ids of which each sandbox has its own: no image's user has one."""
     host_runtime: str = field(default="", metadata=_MUTABLE)
-
-    # Its folders in memory are mounts of this host's, which outlive a stop; else the engine's, which end with it. How a
-    # container is made is not hashed: of an existing one its `slots` tell.
+    """The host's choice of a runtime for a spec that names none; empty: the engine's own. A container keeps the one
+    that it was created with.
+    """
     holds_memory: bool = field(default=False, metadata=_MUTABLE)
+    """Its folders in memory are mounts of this host's, which outlive a stop; else the engine's, which end with it. How
+    a container is made is not hashed: of an existing one its `slots` tell.
+    """
 
     @property
     def memory_mounts(self) -> tuple[Mount, ...]:

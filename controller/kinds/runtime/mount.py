@@ -39,26 +39,31 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """The mount for `path` in a sandbox.
-
-    `kind` host: the folder `source` of this host. memory: an empty folder of `size_bytes` in memory. secret: the secret
-    named `source`, as a file. volume: the namespace's volume named `source`, of `size_bytes`. `is_reclaimed`: it is
-    deleted with the last sandbox that names it. `claimed_by`: the sandbox whose own volume it is ("": shared).
-    authorities: the certificates of those that `source` names. headers, certificate: files of an egress proxy, for its
-    `credentials`. tmpfs: a folder in memory as a template or a level has it, `noexec`, or `sticky` and writable for
-    everybody.
-    """
+    """What is mounted at a path in a sandbox."""
 
     path: str
+    """Mount point in the sandbox."""
     kind: Literal["host", "memory", "secret", "volume", "authorities", "headers", "certificate", "tmpfs"]
+    """host: a folder of this host. memory: an empty folder in memory. tmpfs: a folder in memory as a template or a
+    level has it. secret: a secret, as a file. volume: a volume of the namespace. authorities: certificates of
+    authorities. headers, certificate: files of an egress proxy.
+    """
     source: str = ""
+    """The folder of the host, the name of the secret or volume, or whose authorities they are."""
     read_only: bool = False
+    """It can't be written."""
     size_bytes: int = 0
+    """Size of a volume or of a folder in memory."""
     is_reclaimed: bool = False
+    """The volume is deleted with the last sandbox that names it."""
     claimed_by: str = ""
+    """Sandbox whose own volume it is; empty: it is shared."""
     credentials: tuple[HostCredential, ...] = ()
+    """Credentials in the files of an egress proxy."""
     noexec: bool = False
+    """Nothing in the folder in memory can be executed."""
     sticky: bool = False
+    """The folder in memory is writable for everybody, as /tmp."""
 
     def __str__(self) -> str:
         how = "read-only" if self.read_only else "read-write"
@@ -78,27 +83,32 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class BoundMount:
-    """The mount made at `path`: the fields of its Mount, and its source for the kernel (device and folder there).
-
-    `in_memory`: it uses memory as long as it is mounted. `size_bytes` is a volume's then. `identity` is the folder's
-    device and inode, which stay when it is renamed ("": not noted by an older Paddock). `read_from` are the secrets in
-    an egress proxy's headers, as they were; `outdated`: one of them was changed or deleted since. `kind` is the mount's
-    ("": not noted by an older Paddock). `keeps_files`: its files in memory outlive the container's stop.
-    `uncharged_bytes` were in it before the container started, and are in nobody's memory limit.
-    """
+    """A mount that this host has made in a sandbox."""
 
     path: str
+    """Mount point in the sandbox."""
     mount: str
+    """The fields of its Mount, as text."""
     origin: str = ""
+    """Its source for the kernel: device and folder there."""
     read_only: bool = False
+    """It can't be written."""
     in_memory: bool = False
+    """It uses memory as long as it is mounted."""
     size_bytes: int = 0
+    """Size of a volume."""
     identity: str = ""
+    """Device and inode of the folder, which stay when it is renamed; empty: an older Paddock noted none."""
     read_from: tuple[SecretStamp, ...] = ()
+    """Secrets in an egress proxy's headers, as they were."""
     outdated: bool = False
+    """One of them was changed or deleted since."""
     kind: str = ""
+    """Kind of its Mount; empty: an older Paddock noted none."""
     keeps_files: bool = False
+    """Its files in memory outlive the container's stop."""
     uncharged_bytes: int = 0
+    """Bytes that were in it before the container started, and are in nobody's memory limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,22 +70,28 @@ class EngineRules:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One of our bridges as the engine has it. `uid` is that of its object ("": shared by many).
-
-    `is_linked`: the kernel has it, too. `leads_out`: the engine's rules let it reach the Internet (None: not known); a
-    sealed one is not asked for that.
-    """
+    """One of our bridges, as the engine has it."""
 
     id: str
+    """Engine's id."""
     name: str
+    """Name."""
     uid: str
+    """Uid of its object; empty: many share it."""
     role: str
+    """What it is for: sealed, uplink and the like."""
     config_hash: str
+    """Hash of the config that it was created from."""
     subnet: str
+    """Subnet (CIDR)."""
     namespace: str = ""
+    """Namespace of its object."""
     object_name: str = ""
+    """Name of its object."""
     is_linked: bool = True
+    """The kernel has it, too."""
     leads_out: bool | None = True
+    """The engine's rules let it reach the Internet; None: unknown. A sealed one is not asked for that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,34 +73,50 @@ class Omitted:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """A captured snapshot as this host stores it, beside its archives.
-
-    `spec` and `template` are those of the source, as JSON. `uid` and `gid` are its user's ids on this host (-1: not
-    known). `parent` is what the source itself began from. `frozen_seconds` is how long the source stood still.
-    `omitted` are the first of `omitted_count` omissions. `imported`: it came from an archive, which nobody here wrote.
-    """
+    """A captured snapshot as this host stores it, beside its archives."""
 
     uid: str
+    """Uid of the snapshot."""
     namespace: str
+    """Namespace of the snapshot."""
     name: str
+    """Name of the snapshot."""
     source_name: str
+    """Name of the sandbox that it was taken of."""
     source_uid: str
+    """Uid of that sandbox."""
     captured_at: float
+    """Time of the capture (Unix seconds)."""
     image: str
+    """Image of the sandbox by name."""
     image_id: str
+    """Image of the sandbox by id."""
     level: str
+    """Security level of the sandbox."""
     architecture: str
+    """Architecture of the host."""
     parts: tuple[SnapshotPart, ...] = ()
+    """Its archived folders."""
     user_id: int = -1
+    """Uid of the sandbox's user on this host; -1: unknown."""
     group_id: int = -1
+    """Gid of the sandbox's user on this host; -1: unknown."""
     parent: str = ""
+    """Key of the snapshot that the sandbox itself began from; empty: its image."""
     frozen_seconds: float = 0.0
+    """Seconds that the sandbox stood still."""
     omitted: tuple[Omitted, ...] = ()
+    """First files that could not be captured."""
     omitted_count: int = 0
+    """Number of files that could not be captured."""
     spec: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Spec of the sandbox, as JSON."""
     template: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Template of the sandbox, as JSON."""
     imported: bool = False
+    """It came from an archive, which nobody here wrote."""
     version: int = VERSION
+    """Version of this format."""
 
     def size_bytes(self, kind: PartKind) -> int:
         """Return the size of its archives of that kind."""

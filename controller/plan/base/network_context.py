@@ -20,32 +20,38 @@ Subnets = Callable[[Snapshot], set[str]]
 
 @dataclass(frozen=True, slots=True)
 class NetworkContext:
-    """Network state of one object. `subnet` is that of its network, now or when created ("": none is free or needed).
-
-    `record` is the egress container's record, `containers` all that bear its uid; `uplink` is their common bridge.
-    `sealed` is its sealed network, `bridges` are its own that lead to the Internet, `peers` is the one shared within
-    its namespace, and `peers_subnet` the subnet of that, now or when created. `unguarded` is why nothing new may be
-    attached to a network ("" if it may), and `untried` why that is not known yet. `range` is where subnets are taken
-    from. `guard_lost` is why the guard does not confine what runs ("": it does, or its state is unreadable),
-    `on_guard_lost` the consequence for a sandbox that only the guard confines. `lacks_subnet`: none is free for it.
-    `unresolved` are listed hosts that had no address when it last asked for them.
-    """
+    """State of the networks of one object."""
 
     record: Instance | None = None
+    """Record of its egress container."""
     containers: tuple[Container, ...] = ()
+    """Containers that bear the egress container's uid."""
     sealed: Network | None = None
+    """Its sealed network."""
     uplink: Network | None = None
+    """Bridge that all egress containers share."""
     subnet: str = ""
+    """Subnet of its network, now or when created; empty: none is free or needed."""
     unguarded: str = ""
+    """Why nothing new may be attached to a network; empty: it may."""
     range: str = ""
+    """Range where subnets are taken from (CIDR)."""
     bridges: tuple[Network, ...] = ()
+    """Its own bridges that lead to the Internet."""
     untried: str = ""
+    """Why it is not known yet if something may be attached."""
     peers: Network | None = None
+    """Bridge that its namespace shares."""
     peers_subnet: str = ""
+    """Subnet of that, now or when created."""
     guard_lost: str = ""
+    """Why the guard does not confine what runs; empty: it does, or its state is unreadable."""
     on_guard_lost: GuardLost = "pause"
+    """Consequence for a sandbox that only the guard confines."""
     lacks_subnet: bool = False
+    """No subnet is free for it."""
     unresolved: tuple[str, ...] = ()
+    """Listed hosts that had no address when it last asked for them."""
 
 
 NOTHING = NetworkContext()
