@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.client import Paddock
 from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY
 from paddock._client.errors import ClientError
 from tests.forks import ForkedPaddock, run_paddock, start_paddock
+from tests.former_client import Paddock
 from tests.migrated import place_migrated
 from tests.mounts import unmount_below
 

@@ -1,4 +1,4 @@
-"""Connection of one command to the daemon, built on `controller.client`."""
+"""Connection of one command to the daemon, built on `paddock._client`."""
 
 import click
 

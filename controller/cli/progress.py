@@ -128,8 +128,8 @@ def pull_text(pull: Mapping[str, Any]) -> str:
 @contextmanager
 def pulls_shown(client: "Connection", waiting: Waiting) -> Iterator[None]:
     """Ask once a second for the bytes of pulls while something waits for them, and show them."""
+    from controller.cli.calls.images import Images
     from paddock._client.errors import ClientError
-    from paddock._client.images import Images
 
     is_over = threading.Event()
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from controller.cli.calls.images import Images
 from controller.cli.client import Client, connect, segment
 from controller.cli.docker_options import Volume
 from controller.cli.errors import INTERRUPTED, CliError, UsageProblem
@@ -31,7 +32,6 @@ from controller.cli.terminal_filter import Output
 from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.version import API_VERSION
 from paddock._client.errors import ClientError, Refused
-from paddock._client.images import Images
 from paddock._client.sandbox import Sandbox
 
 IMAGE = "paddock/python:1"

@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controller.cli.calls.workflows import ENDED, WorkflowRuns
 from controller.cli.errors import CliError
 from controller.cli.output import note, on_terminal, say
 from controller.cli.safe_text import one_line, plain
 from controller.kinds.common.plural import counted
-from paddock._client.workflows import ENDED, WorkflowRuns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ from unittest.mock import ANY
 import httpx
 import pytest
 
-from controller.client import Paddock, Refused
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.registry import Kind, discover
@@ -19,7 +18,9 @@ from controller.service.access import access
 from controller.service.exec.detached import Detached
 from controller.service.exec.exec_limits import ExecRules
 from controller.service.exec.exec_records import ExecRecords
+from paddock._client.errors import Refused
 from paddock._client.sandbox import Sandbox
+from tests.former_client import Paddock
 from tests.helpers_api import Endless, World
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"

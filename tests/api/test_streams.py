@@ -13,10 +13,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
 from controller.api.streams.exec_websocket import StdinFeed
-from controller.client import Paddock, Refused
 from controller.kinds.common.chunk import Chunk
 from controller.ports import StreamError
+from paddock._client.errors import Refused
 from tests.daemon import wait_for
+from tests.former_client import Paddock
 from tests.helpers_api import Endless, World
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"

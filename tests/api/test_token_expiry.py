@@ -12,10 +12,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, unix_connect
 
-from controller.client import ClientError, Paddock
 from controller.ports.place import Place
+from paddock._client.errors import ClientError
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
+from tests.former_client import Paddock
 from tests.helpers_api import World, make_world
 
 BOX = f"{API}/namespaces/default/sandboxes/quickstart"

@@ -11,8 +11,8 @@ import docker as docker_py
 import httpx
 import pytest
 
-from controller.client import Paddock
 from tests.daemon import RunningDaemon, docker, running, wait_for
+from tests.former_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(600)]
 ROUNDS, COLD_STARTS, REST_SECONDS = 60, 8, 20

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import Paddock
 from tests.bench.test_claims import at, eyes_on, make_pool
 from tests.contract.store_worlds import BACKENDS
 from tests.daemon import running
+from tests.former_client import Paddock
 from tests.postgres import store_settings
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]

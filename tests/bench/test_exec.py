@@ -8,8 +8,8 @@ from pathlib import Path
 import docker as docker_py
 import pytest
 
-from controller.client import Paddock
 from tests.daemon import running
+from tests.former_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
 ROUNDS = 40

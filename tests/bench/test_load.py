@@ -9,9 +9,9 @@ from pathlib import Path
 import docker as docker_py
 import pytest
 
-from controller.client import Paddock
 from tests.bench.test_cold import COUNT, bare
 from tests.daemon import RunningDaemon, running, wait_for
+from tests.former_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 CLIENTS, EACH = 50, 4

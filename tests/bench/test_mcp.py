@@ -13,9 +13,9 @@ from typing import Any
 import docker as docker_py
 import pytest
 
-from controller.client import Paddock
 from tests.bench.test_exec import alternately
 from tests.daemon import ROOT, RunningDaemon, running
+from tests.former_client import Paddock
 from tests.mcpserver.clients import client
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import Paddock
 from tests.bench.test_exec import ROUNDS, alternately
+from tests.former_client import Paddock
 from tests.two_hosts import two_hosts
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]

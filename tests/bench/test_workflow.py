@@ -12,8 +12,8 @@ from typing import Any
 import docker as docker_py
 import pytest
 
+from controller.cli.calls.workflows import WorkflowRuns
 from paddock._client.connection import Connection, connect
-from paddock._client.workflows import WorkflowRuns
 from tests.daemon import RunningDaemon, running
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(600)]

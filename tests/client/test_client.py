@@ -3,8 +3,6 @@
 import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +11,13 @@ from typing import Any
 import pytest
 
 from controller.api.server.server import uvicorn_config
-from controller.client import ClientError, Output, Paddock, Refused, Unreachable
 from controller.kinds.common.chunk import Chunk
 from controller.service.exec.activity import WAIT_SECONDS
 from paddock._client import handshake, websocket
 from paddock._client.connection import IDLE_SECONDS
-from paddock._client.exec import PIECE_BYTES
+from paddock._client.errors import ClientError, Refused, Unreachable
+from paddock._client.exec import PIECE_BYTES, Output
+from tests.former_client import Paddock
 from tests.helpers_api import QUICKSTART, World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,27 +148,6 @@ def test_logs(paddock: Paddock, box: World) -> None:
     with paddock.sandbox("quickstart").logs(tail=5) as pieces:
         assert b"".join(pieces) == b"hello\n"
     assert box.streams.asked[-1][1]["tail"] == 5
-
-
-def test_importing_it_loads_nothing_until_it_is_used() -> None:
-    asked = "print('httpx' in sys.modules)"
-    code = f"import sys, controller.client; {asked}; controller.client.Paddock; {asked}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True"]
-
-
-def test_every_public_name_can_be_loaded() -> None:
-    from controller import client
-
-    for name in client.__all__:
-        assert getattr(client, name).__name__ == {"TimeIsOver": "TimedOut"}.get(name, name)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    import controller.client
-
-    with pytest.raises(AttributeError, match="Nothing"):
-        _ = controller.client.Nothing
 
 
 def test_idle_connections_close_before_the_daemon_closes_them() -> None:

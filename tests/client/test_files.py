@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import ClientError, Paddock, Refused
 from paddock import AsyncPaddock
 from paddock import Paddock as Client
+from paddock._client.errors import ClientError, Refused
 from paddock._client.sandbox import Sandbox
 from paddock._tools import functions
 from paddock._transport import aio
 from tests.daemon import wait_for
+from tests.former_client import Paddock
 from tests.helpers_api import World
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock._client.images import Ignored, _pack
+from controller.cli.calls.images import Ignored, _pack
 
 FILES = (
     "Dockerfile",

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from controller.cli.relays.panel import CODE_SECONDS, PanelRelay
 from paddock._client.connection import connect
 from paddock._client.errors import ClientError
-from paddock._client.panel import CODE_SECONDS, PanelRelay
 from tests.api.listeners import opened
 from tests.conftest import HandClock
 from tests.helpers_api import QUICKSTART, World

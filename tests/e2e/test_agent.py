@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.client import Paddock
 from tests.daemon import RunningDaemon, docker, running, wait_for
+from tests.former_client import Paddock
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import Paddock
 from paddock._client.detached import DetachedExec
 from paddock._client.sandbox import Sandbox
 from tests.daemon import RunningDaemon, docker, running, wait_for
+from tests.former_client import Paddock
 
 pytestmark = pytest.mark.docker
 

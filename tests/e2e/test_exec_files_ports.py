@@ -20,9 +20,9 @@ from typing import Any
 import pexpect
 import pytest
 
-from controller.client import Paddock
 from paddock._client.sandbox import Sandbox
 from tests.daemon import ROOT, RunningDaemon, docker, running, wait_for
+from tests.former_client import Paddock
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 MIB = 1 << 20

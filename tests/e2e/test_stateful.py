@@ -27,11 +27,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from controller.client import Paddock
 from controller.kinds.common.labels import INSTANCE, NAME, UID
 from paddock._client.errors import ClientError
 from tests.daemon import RunningDaemon, start_daemon, wait_for
 from tests.examples import examples
+from tests.former_client import Paddock
 from tests.lab.engine import PrivateEngine, private_engine
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import paddock
+from controller.cli.calls.workflows import WorkflowRuns
 from paddock._client.connection import Connection, connect
 from paddock._client.errors import Refused
-from paddock._client.workflows import WorkflowRuns
 from tests.daemon import RunningDaemon, remove_containers, running, start_daemon, wait_for
 
 pytestmark = pytest.mark.docker

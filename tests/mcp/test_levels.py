@@ -18,9 +18,9 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from controller.client import Paddock
 from controller.kinds.runtime import agent
 from tests.daemon import RunningDaemon
+from tests.former_client import Paddock
 from tests.lab.internet import Lab, impossible, lab
 from tests.mcp.clients import FETCHED, Endpoint, inspected
 from tests.mounts import unmount_below

@@ -18,12 +18,12 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from controller.api.middleware.load import LoadLimits
+from controller.cli.mcp import bridge as bridging
+from controller.cli.mcp.bridge import Bridge, endpoint, server_endpoint
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.sessions import Sessions
 from controller.service.parsing import MAX_VALUES
-from paddock._client import mcp as bridging
 from paddock._client.errors import ClientError
-from paddock._client.mcp import Bridge, endpoint, server_endpoint
 from paddock._client.server import Server
 from tests.api.listeners import token
 from tests.daemon import wait_for

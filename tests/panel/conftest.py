@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.cli.relays.panel import PanelRelay
 from paddock._client.connection import connect
-from paddock._client.panel import PanelRelay
 from tests.daemon import RunningDaemon, running
 
 if TYPE_CHECKING:

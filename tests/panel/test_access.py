@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from controller.cli.relays.panel import PanelRelay
 from paddock._client.connection import connect
-from paddock._client.panel import PanelRelay
 from tests.daemon import RunningDaemon, start_daemon, wait_for
 from tests.panel.browser import WAIT_MS, Pages, sandbox
 

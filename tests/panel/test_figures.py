@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from controller.cli.relays.panel import PanelRelay
 from paddock._client.connection import connect
-from paddock._client.panel import PanelRelay
 from tests.daemon import RunningDaemon, running, wait_for
 from tests.panel.browser import WAIT_MS, Pages, sandbox
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from paddock._client.panel import PanelRelay
+from controller.cli.relays.panel import PanelRelay
 from tests.daemon import RunningDaemon, docker, wait_for
 from tests.panel.browser import WAIT_MS, Pages, sandbox
 

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from paddock._client.panel import PanelRelay
+from controller.cli.relays.panel import PanelRelay
 from tests.daemon import ROOT, RunningDaemon, wait_for
 from tests.panel.browser import WAIT_MS, Pages, sandbox
 

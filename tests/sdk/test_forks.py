@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from websockets.sync.server import ServerConnection, serve
 
-from controller.client import Paddock as FormerPaddock
 from paddock import AsyncPaddock, Paddock
 from paddock._client.exec import CLOSE_STDIN, STATUS
 from paddock._sync.process import PROTOCOL
+from tests.former_client import Paddock as FormerPaddock
 
 
 class _Daemon(BaseHTTPRequestHandler):
@@ -75,11 +75,11 @@ def clients(address: str) -> dict[str, tuple[Callable[[], str], Callable[[], Non
     return {
         "Paddock": (paddock.version, paddock.close),
         "proxy": (lambda: str(proxy.get("/").json()["version"]), proxy.close),
-        "controller.client": (lambda: str(former.list("sandboxes")[0]["connection"]), former.close),
+        "connection": (lambda: str(former.list("sandboxes")[0]["connection"]), former.close),
     }
 
 
-@pytest.mark.parametrize("name", ["Paddock", "proxy", "controller.client"])
+@pytest.mark.parametrize("name", ["Paddock", "proxy", "connection"])
 def test_a_child_opens_connections_of_its_own(address: str, name: str) -> None:
     ask, close = clients(address)[name]
     before = ask()

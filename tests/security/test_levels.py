@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import Paddock, Refused
 from controller.kinds.common.labels import container_name, local_name, public_name
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.policy.attest.attest import mask_of
 from controller.policy.levels.levels import BUILT_IN
 from controller.policy.levels.seccomp import MINIMAL
+from paddock._client.errors import Refused
 from tests.daemon import ROOT, RunningDaemon, wait_for
+from tests.former_client import Paddock
 from tests.lab import inet
 from tests.lab.boxes import CPU_MILLICORES, IMAGE, LEVELS, PIDS, SECRET, SIBLING_PORT, Box, document, spec
 from tests.lab.internet import HOST_SIDE, Lab, impossible

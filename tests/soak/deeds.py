@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from controller.client import ClientError, Paddock, Refused
+from paddock._client.errors import ClientError, Refused
 from tests.daemon import RunningDaemon
+from tests.former_client import Paddock
 from tests.lab.engine import PrivateEngine
 
 NAMES = tuple(f"box-{number}" for number in range(12))

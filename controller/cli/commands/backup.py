@@ -6,10 +6,10 @@ from typing import BinaryIO
 
 import click
 
+from controller.cli.calls.snapshots import SnapshotClient
 from controller.cli.client import Client, connect
 from controller.cli.errors import CliError
 from controller.cli.output import note
-from paddock._client.snapshots import SnapshotClient
 
 _SHOWN = 5
 

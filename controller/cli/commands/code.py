@@ -13,7 +13,7 @@ from controller.cli.commands.ssh import is_set_up, setup_
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
 from controller.cli.output import note, say
-from paddock._client import ssh as ssh_client
+from controller.cli.relays import ssh as ssh_client
 
 _FOLDER = "/workspace"
 _PROGRAMS = {

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
+from controller.cli.calls.images import Images
 from controller.cli.client import Client, connect
 from controller.cli.errors import only_reads
 from controller.cli.kinds import Kinds, Target, read_named
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, selector_option
 from controller.cli.output import columns, note, say_table, table, yaml_text
 from controller.cli.progress import pull_text
-from paddock._client.images import Images
 
 _LABEL_WIDTH = 14
 _PULLING = "ImagePulling"

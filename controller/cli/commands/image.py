@@ -6,12 +6,12 @@ from datetime import datetime
 
 import click
 
+from controller.cli.calls.images import Images
 from controller.cli.client import connect
 from controller.cli.errors import CliError
 from controller.cli.options import Group
 from controller.cli.output import columns, json_text, note, say, say_table, without, yaml_text
 from controller.cli.progress import image_work
-from paddock._client.images import Images
 
 
 @click.group("image", cls=Group)

@@ -10,9 +10,9 @@ import click
 
 from controller.cli.commands.mcp_servers import COMMANDS
 from controller.cli.errors import CliError, UsageProblem
+from controller.cli.mcp.bridge import endpoint, request, server_endpoint
 from controller.cli.mcp.serve import command_path, environment, serve_path
 from controller.cli.options import DEFAULT_NAMESPACE, Group, located, namespace_option
-from paddock._client.mcp import endpoint, request, server_endpoint
 
 if TYPE_CHECKING:
     from controller.cli.mcp.client_config import McpClient

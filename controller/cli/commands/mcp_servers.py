@@ -110,8 +110,8 @@ def approve(ctx: click.Context, /, name: str, namespace: str | None, keep: bool)
 @click.pass_context
 def connect_(ctx: click.Context, /, name: str, namespace: str | None, allow_unsandboxed: bool) -> None:
     """Serve one server's tools to an MCP client on stdin and stdout; the same as `paddock mcp --server NAME`."""
+    from controller.cli.mcp.bridge import server_endpoint
     from controller.cli.mcp.serve import serve_path
-    from paddock._client.mcp import server_endpoint
 
     path = server_endpoint(name, _namespace(ctx, namespace))
     if allow_unsandboxed:

@@ -17,7 +17,7 @@ import click
 
 from controller.cli.client import connect
 from controller.cli.output import note, say
-from paddock._client.panel import CODE_SECONDS, PanelRelay
+from controller.cli.relays.panel import CODE_SECONDS, PanelRelay
 
 
 @click.command("panel")

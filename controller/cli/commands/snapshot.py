@@ -13,7 +13,7 @@ from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, namespace
 from controller.cli.output import note, say
 
 if TYPE_CHECKING:
-    from paddock._client.snapshots import SnapshotClient
+    from controller.cli.calls.snapshots import SnapshotClient
 
 _PIECE_BYTES = 1 << 20
 
@@ -28,8 +28,8 @@ def snapshot_() -> None:
 
 def snapshot_client(ctx: click.Context, namespace: str | None) -> "SnapshotClient":
     """Return the client of a namespace's snapshots."""
+    from controller.cli.calls.snapshots import SnapshotClient
     from controller.cli.client import connect
-    from paddock._client.snapshots import SnapshotClient
 
     return SnapshotClient(connect(ctx), namespace or DEFAULT_NAMESPACE)
 

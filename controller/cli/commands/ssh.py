@@ -11,7 +11,7 @@ from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, Group, Target, located, namespace_option
 from controller.cli.output import note, say
-from paddock._client import ssh as ssh_client
+from controller.cli.relays import ssh as ssh_client
 
 _SUBCOMMANDS = ("proxy", "setup")
 _FOLDER = Path("~/.ssh")

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from controller.cli.calls.workflows import WorkflowRuns
 from controller.cli.client import connect
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, namespace_option, raw_option
 from controller.cli.output import columns, note, say
-from paddock._client.workflows import WorkflowRuns
 
 _INTERRUPTED = 130  # exit code after Ctrl-C
 

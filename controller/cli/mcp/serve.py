@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from controller.cli.errors import UsageProblem
+from controller.cli.mcp.bridge import Bridge
 from controller.cli.options import Target, located
-from paddock._client.mcp import Bridge
 
 _ENVIRONMENT = ("PADDOCK_SERVER", "PADDOCK_SOCKET", "PADDOCK_CONTEXT", "PADDOCK_TOKEN_FILE", "PADDOCK_CA_FILE")
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from controller.cli.errors import CliError
-from paddock._client.mcp import Hold
+from controller.cli.mcp.bridge import Hold
 from paddock._client.server import Server
 
 _HEADER = "Paddock-Unsandboxed"

@@ -1,4 +1,4 @@
-"""Client of one daemon: objects as dictionaries, and sandboxes."""
+"""Client of one daemon over the connection of the command line: objects as dictionaries, and sandboxes."""
 
 from types import TracebackType
 from typing import Any
