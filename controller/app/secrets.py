@@ -8,7 +8,7 @@ from typing import TypeVar
 from controller.app.errors import CannotStart
 from controller.engine.mounts.secrets import SecretFolder
 from controller.gateway.bindings import Bindings, bindings_file
-from controller.kinds.runtime.credential import credentials_folder, folder_parts
+from controller.kinds.runtime.credential import credentials_folder, use_of
 from controller.kinds.runtime.secret import NoSecret, providers_folder
 from controller.policy.provider import host_of
 from controller.settings import Settings
@@ -77,6 +77,11 @@ def delete_secret(settings: Settings, namespace: str, name: str, use: str) -> No
         raise CannotStart(_message(error, settings)) from error
 
 
+def uses_of_secret(settings: Settings, namespace: str, name: str) -> list[str]:
+    """Return what the secrets of that name are for. Raises CannotStart."""
+    return [listing.use for listing in list_secrets(settings, namespace) if listing.name == name]
+
+
 def list_secrets(settings: Settings, namespace: str | None) -> list[Listed]:
     """Return the secrets of a namespace (None: of all), without their values. Raises CannotStart."""
     folder = SecretFolder(settings.secrets_dir)
@@ -90,7 +95,7 @@ def list_secrets(settings: Settings, namespace: str | None) -> list[Listed]:
 
 
 def _listed(settings: Settings, secrets: SecretFolder, folder: str, name: str, changed_at: float) -> Listed:
-    namespace, use = _use(folder)
+    namespace, use = use_of(folder)
     hosts = secrets.hosts(folder, name) if use == "providers" else ()
     return Listed(namespace, use, name, changed_at, _earlier(settings, namespace, name) if hosts is None else hosts)
 
@@ -122,15 +127,6 @@ def _folder(namespace: str, use: str) -> str:
         remedy = "it is none of `providers` and `sandboxes`, nor a whole host name in lower case"
         raise CannotStart(f"--for {use}: {remedy}; write one, such as api.example.org")
     return credentials_folder(namespace, use)
-
-
-def _use(folder: str) -> tuple[str, str]:
-    """Return the namespace and the use of a folder's secrets."""
-    namespace, host = folder_parts(folder)
-    if host:
-        return namespace, host
-    end = providers_folder("")
-    return folder.removesuffix(end), "providers" if folder.endswith(end) else "sandboxes"
 
 
 def _message(error: Exception, settings: Settings) -> str:

@@ -78,8 +78,9 @@ def test_a_provider_has_its_key_without_the_line_break(secrets: Path) -> None:
 
 def test_bad_secrets_are_refused(secrets: Path) -> None:
     assert secret("set", "key", stdin="").exit_code != 0
-    assert "is empty" in secret("set", "key", stdin="\r\n").output
-    assert "add --host" in secret("set", "key", stdin="x").output
+    assert "is empty" in secret("set", "key", "--for", "providers", stdin="\r\n").output
+    assert "add --host" in secret("set", "key", "--for", "providers", stdin="x").output
+    assert "add --for providers, --for sandboxes or --for HOST" in secret("set", "key", stdin="x").output
     assert "--host is for keys of providers" in secret("set", "key", "--for", "a.org", "--host", "a", stdin="x").output
     for host in ("https://a.org", "a.org/v1", "a.org:99999", "*", ""):
         assert "not a valid HOST" in secret("set", "key", "--host", host, stdin="x").output, host

@@ -36,7 +36,7 @@ def test_events_are_watched_until_interrupted(served: World) -> None:
 
 
 def test_a_prompt_is_interrupted(served: World) -> None:
-    with on_terminal(served, "secret", "set", "x") as screen:
+    with on_terminal(served, "secret", "set", "x", "--for", "sandboxes") as screen:
         screen.until("Value of x")
         screen.interrupt()
         assert screen.ended() == 130

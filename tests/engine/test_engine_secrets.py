@@ -40,6 +40,9 @@ def test_a_secret_is_read_by_namespace_and_name(folder: Path) -> None:
     put(folder)
     assert SecretFolder(folder).read("team", "token") == b"s3cret-value\n"
     assert "not found" in refusal(folder, namespace="other")
+    assert "write `sudo paddock secret set token --for sandboxes -n other`" in refusal(folder, namespace="other")
+    SecretFolder(folder).write("team.models", "key", b"a")
+    assert "; the one of that name is for providers; write" in refusal(folder, name="key")
     assert "not found" in refusal(folder, name="other")
 
 

@@ -17,8 +17,6 @@ _USE = click.option(
     "--for",
     "use",
     metavar="providers|sandboxes|HOST",
-    default="providers",
-    show_default=True,
     help="providers: keys that no sandbox can name. sandboxes: files and variables of sandboxes. A host's name: "
     "`credentials` of sandboxes for that host, which none can read.",
 )
@@ -51,14 +49,15 @@ def secret_() -> None:
 @namespace_option
 @_CONFIG
 def set_(
-    name: str, from_file: str | None, use: str, hosts: tuple[str, ...], namespace: str | None, config: str | None
+    name: str, from_file: str | None, use: str | None, hosts: tuple[str, ...], namespace: str | None, config: str | None
 ) -> None:
     """Set a secret: its value is typed without echo, or read from a file or stdin byte for byte.
 
     A provider's key is sent to its hosts alone, whatever a Provider's URL says.
     """
-    value = _value(name, from_file)
     space = namespace or DEFAULT_NAMESPACE
+    use = use or ("providers" if hosts else _use(config, space, name))
+    value = _value(name, from_file)
     is_new = _on_host("set_secret", config, space, name, value, use, hosts)
     say(f"secret {name} of namespace {space} {'set' if is_new else 'changed'}, for {use}")
 
@@ -106,11 +105,27 @@ def list_(all_namespaces: bool, namespace: str | None, config: str | None) -> No
 @_USE
 @namespace_option
 @_CONFIG
-def delete(name: str, use: str, namespace: str | None, config: str | None) -> None:
+def delete(name: str, use: str | None, namespace: str | None, config: str | None) -> None:
     """Delete a secret. Providers with it are not ready from then on."""
     space = namespace or DEFAULT_NAMESPACE
+    use = use or _use(config, space, name, of_new=False)
     _on_host("delete_secret", config, space, name, use)
     say(f"secret {name} of namespace {space} deleted, for {use}")
+
+
+def _use(config: str | None, space: str, name: str, *, of_new: bool = True) -> str:
+    """Return what the one secret of that name is for; of a new one it is asked. Raises UsageProblem, CliError."""
+    uses: list[str] = _on_host("uses_of_secret", config, space, name)
+    if len(uses) == 1:
+        return uses[0]
+    if not uses and not of_new:
+        raise CliError(
+            f"secret {name}: there is no secret of that name in namespace {space}; see `paddock secret list`"
+        )
+    if sys.stdin.isatty():
+        return str(click.prompt(f"{name} is for (providers, sandboxes, or a host's name)", err=True))
+    choice = f"it is set for {', '.join(uses)}" if uses else "it is not said what it is for"
+    raise UsageProblem(f"secret {name}: {choice}; add --for providers, --for sandboxes or --for HOST")
 
 
 def _value(name: str, from_file: str | None) -> bytes:

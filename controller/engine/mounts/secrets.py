@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controller.engine.kernel import mount_calls
-from controller.kinds.runtime.credential import folder_parts
+from controller.kinds.runtime.credential import credentials_folder, folder_parts, use_of
 from controller.kinds.runtime.secret import NoSecret, SecretNotFound, SecretStamp, hosts_file, providers_folder
 
 DEFAULT_FOLDER = Path("/etc/paddock/secrets")
@@ -42,13 +42,33 @@ class SecretFolder:
         try:
             outer = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise _missing(path, error) from error
+            raise self._missing(path, error) from error
         try:
             return self._read(outer, namespace, name, path)
         except OSError as error:
-            raise _missing(path, error) from error
+            raise self._missing(path, error) from error
         finally:
             os.close(outer)
+
+    def _missing(self, path: Path, error: OSError) -> NoSecret:
+        """Return the error for a file that can't be opened."""
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            return _unreadable(path, error)
+        name, (space, use) = path.name, use_of(path.parent.name)
+        command = f"sudo paddock secret set {name} --for {use} -n {space}"
+        other_uses = [
+            other_use
+            for other_space, other_use in map(use_of, self.namespaces())
+            if (other_space, other_use) != (space, use) and other_space == space and self._has(space, other_use, name)
+        ]
+        remark = f"; the one of that name is for {', '.join(other_uses)}" if other_uses else ""
+        return SecretNotFound(
+            f"secret {name}: not found in namespace {space} for {use}{remark}; write `{command}` on the host"
+        )
+
+    def _has(self, space: str, use: str, name: str) -> bool:
+        folders = {"sandboxes": space, "providers": providers_folder(space)}
+        return name in dict(self.names(folders.get(use, credentials_folder(space, use))))
 
     def stamp(self, namespace: str, name: str) -> SecretStamp:
         """Return the present state of a secret's file. Never raises."""
@@ -156,9 +176,7 @@ def _trusted(status: os.stat_result, bits: int) -> bool:
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & bits
 
 
-def _missing(path: Path, error: OSError) -> NoSecret:
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return SecretNotFound(f"secret {path}: not found; create the file, owned by root, with mode 0600")
+def _unreadable(path: Path, error: OSError) -> NoSecret:
     if error.errno in (errno.ELOOP, errno.EXDEV):
         return NoSecret(f"{path}: contains a symlink; put the file itself there")
     return NoSecret(f"{path}: can't be read: {error.strerror}")

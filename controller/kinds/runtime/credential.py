@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
+from controller.kinds.runtime.secret import providers_folder
+
 Scheme = Literal["Bearer", "Basic", "Raw"]
 
 
@@ -26,6 +28,15 @@ class HostCredential:
 def credentials_folder(namespace: str, host: str) -> str:
     """Return the folder of a namespace's secrets for one host. No sandbox can name it, since it is no namespace."""
     return f"{namespace}.for.{host}"
+
+
+def use_of(folder: str) -> tuple[str, str]:
+    """Return the namespace and the use of a folder's secrets: providers, sandboxes, or a host's name."""
+    namespace, host = folder_parts(folder)
+    if host:
+        return namespace, host
+    end = providers_folder("")
+    return folder.removesuffix(end), "providers" if folder.endswith(end) else "sandboxes"
 
 
 def folder_parts(folder: str) -> tuple[str, str]:
