@@ -126,6 +126,26 @@ def test_a_crash_loop_waits_and_says_until_when(house: LoopHarness) -> None:
     assert dict(found.remembered)["last end"].startswith("Error: exit code 3")
 
 
+def test_why_shows_the_log_line_behind_an_exit(house: LoopHarness) -> None:
+    house.apply("web", restartPolicy="Never")
+    house.settle()
+    house.engine.say(house.container_name("web"), "starting\nno such file: app.py\n")
+    house.engine.exit(house.container_name("web"), 2)
+    house.settle()
+    lines = [value for name, value in ask(house).explanation.remembered if name == "its last line"]
+    assert lines[-1] == "no such file: app.py"
+
+
+def test_why_shows_the_probe_behind_a_kill(house: LoopHarness) -> None:
+    probe = {"exec": {"command": ["alive"]}, "periodSeconds": 5, "failureThreshold": 2}
+    house.engine.execs["alive"] = 0
+    house.apply("web", template={"liveness": probe}, lifecycle={"keepRunning": True})
+    house.settle(seconds=5)
+    house.engine.execs["alive"] = 1
+    house.settle(seconds=12)
+    assert "liveness" in dict(ask(house).explanation.remembered)["failed probe"]
+
+
 def test_a_failed_call_is_counted_once_however_often_it_is_asked_about(house: LoopHarness) -> None:
     house.engine.fail_next(StartContainer, Transient("StartFailed", "no such runtime"))
     house.apply("web")

@@ -24,6 +24,7 @@ from controller.plan.sandbox.object_context import context_of
 from controller.policy.levels.levels import Policy
 
 Facts = tuple[tuple[str, str], ...]
+_LAST_LINES = 3  # of the log of a run that failed
 VERDICTS = ("AsAsked", "Acting", "Waiting", "Refused", "Unknown", "NotSeenYet")
 
 
@@ -194,6 +195,8 @@ def _remembered(memory: InstanceState, now: float) -> Iterator[tuple[str, str]]:
         end = memory.last_end
         when = f", {_ago(now, end.finished_at)}" if end.finished_at else ""
         yield "last end", f"{end.reason}: exit code {end.exit_code}{when}"
+        if end.exit_code and end.tail is not None:
+            yield from (("its last line", line) for line in end.tail.lines[-_LAST_LINES:])
     for what, failure in (("failed call", memory.failure), ("failed resize", memory.resize)):
         if failure is not None:
             yield what, f"{failure.reason}, {failure.count} in a row: {failure.message}"

@@ -12,7 +12,7 @@ from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.mcpserver import KIND as MCPSERVER
 from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
-from controller.kinds.meta import StoredObject
+from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container
 from controller.kinds.observed.usage import FolderUse
 from controller.kinds.planning.binding import host_of
@@ -34,9 +34,16 @@ from controller.service.sources.event import event_object
 from controller.version import API_VERSION
 
 _EVENTS = 10
+_UNHEALTHY = "Unhealthy"
 Facts = tuple[tuple[str, str], ...]
 MemoryFolders = Callable[[Container], Sequence[FolderUse]]
 _OF_EVENTS = ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp")
+
+
+def _failed_probe(events: Sequence[Event]) -> Facts:
+    """Return the probe for which a run was stopped last, if that was lately."""
+    failures = [event for event in events if event.reason == _UNHEALTHY]
+    return (("failed probe", f"{failures[-1].message}, at {serialize.timestamp(failures[-1].at)}"),) if failures else ()
 
 
 def no_folders(_: Container) -> Sequence[FolderUse]:
@@ -87,6 +94,7 @@ class Why:
         explanation = self._explain(obj, now) if is_local else explain_stored(obj, host)
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
+        explanation = replace(explanation, remembered=(*explanation.remembered, *_failed_probe(events)))
         return Reasons(obj, now, explanation, [event_object(event) for event in events])
 
     def _explain(self, obj: StoredObject, now: float) -> Explanation:
