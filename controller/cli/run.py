@@ -233,6 +233,21 @@ def _create(client: Client, namespace: str, document: Mapping[str, Any], request
         raise
 
 
+def create_sandbox(ctx: click.Context, namespace: str, request: SandboxRequest, command: Sequence[str]) -> None:
+    """Create a sandbox that stays, with this command (none: the image's or the template's own). Raises Refused."""
+    client = connect(ctx)
+    container = _container_spec(client, namespace, request)
+    if command and "template" not in container:
+        container = {"template": _template(client, namespace, request)[0]}
+    if command:
+        container["template"] = {**container["template"], "command": list(command)}
+    elif not request.template:
+        container["template"].pop("command")
+    metadata = {"name": request.name, "namespace": namespace}
+    document = {"apiVersion": API_VERSION, "kind": "Sandbox", "metadata": metadata, "spec": container}
+    client.request("POST", _SANDBOXES.path(namespace), json=document)
+
+
 def start_detached(
     ctx: click.Context,
     namespace: str,

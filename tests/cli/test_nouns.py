@@ -35,3 +35,15 @@ def test_summaries_are_whole(paddock: Run, noun: str) -> None:
             "Let sandboxes start on a host again that was cordoned, drained or released; those that waited for"
             in commands
         )
+
+
+def test_a_sandbox_is_created_by_its_name(paddock: Run, served: World) -> None:
+    assert paddock("sandbox", "create", "web", "--image", "a:1").stdout == "sandbox.paddock/web created\n"
+    assert served.sandbox("web").spec["template"]["image"] == "a:1"
+    assert "command" not in served.sandbox("web").spec["template"]
+    done = paddock("create", "sandbox", "db", "--level", "none", "--", "sleep", "9")
+    assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/db created\n"), done.stderr
+    template = served.sandbox("db").spec["template"]
+    assert (template["command"], template["securityLevel"]) == (["sleep", "9"], "full-isolation")
+    assert "already exists" in paddock("sandbox", "create", "web").stderr
+    assert paddock("sandbox", "create", "one", "-f", "file").exit_code == 2

@@ -7,8 +7,8 @@ import click
 
 from controller.cli.options import Group, namespace_option, split_flag_values
 
-_VERBS = ("create", "run", "exec", "logs", "shell", "cp", "port-forward", "inspect", "attest", "why", "restart", "top")
-_OF_KIND = {"list": "get", "get": "get", "describe": "describe", "delete": "delete"}
+_VERBS = ("run", "exec", "logs", "shell", "cp", "port-forward", "inspect", "attest", "why", "restart", "top")
+_OF_KIND = {"create": "create", "list": "get", "get": "get", "describe": "describe", "delete": "delete"}
 _STATES = {"start": "Running", "stop": "Suspended"}
 
 
@@ -50,6 +50,10 @@ def _names(argument: click.Parameter) -> click.Parameter:
     from controller.cli.commands.logs import sandbox_name
 
     names_argument = copy.copy(argument)
+    if argument.nargs == -1 and argument.type is click.UNPROCESSED:  # a name and its command, or files
+        names_argument.metavar = "[NAME [-- COMMAND ...]]"
+        names_argument.callback = lambda _ctx, _param, value: ("sandboxes", *value) if value else ()
+        return names_argument
     names_argument.metavar = "[NAME ...]"
     names_argument.callback = lambda _ctx, _param, value: ("sandboxes", *map(sandbox_name, value))
     return names_argument

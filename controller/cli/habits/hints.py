@@ -152,7 +152,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "service": _PORT,
         "serviceaccount": "write `paddock token create NAME`",
         "token": "write `paddock token create NAME`",
-        "": "it reads files with -f; a sandbox of an image is `paddock run -d IMAGE`",
+        "": "a sandbox of an image is `paddock create sandbox NAME --image IMAGE`",
     },
     "diff": {"": "it compares files with what is stored: `paddock diff -f FILE`"},
     "events": {"--since": "all kept events are shown, the newest last; leave it out"},
