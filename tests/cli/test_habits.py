@@ -14,6 +14,7 @@ from tests.helpers_api import QUICKSTART, World
 TABLES = Path(__file__).parent / "habits"
 SANDBOXES = ("web", "old", "older", "oldest")
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, image: b}]}\n"
+AGENT = "apiVersion: agents.x-k8s.io/v1alpha1\nkind: Sandbox\nmetadata: {name: p}\nspec: {}\n"
 DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: p}\nspec: {replicas: 3}\n"
 
 
@@ -37,6 +38,7 @@ def spoken(
     places = {
         "FILE": spec(QUICKSTART.replace("name: quickstart", "name: web")),
         "POD": spec(POD, "pod.yaml"),
+        "AGENT": spec(AGENT, "agent.yaml"),
         "DEPLOYMENT": spec(DEPLOYMENT, "deployment.yaml"),
         "TMP": str(tmp_path),
     }

@@ -82,7 +82,13 @@ def _docker_options(command: F) -> F:
 @click.option("-d", "--detach", is_flag=True, help="Print the sandbox's name and leave it running.")
 @click.option("--rm", is_flag=True, help="With -d, remove it when it ends, not a day later; without, it always is.")
 @click.option("--name", default="", metavar="NAME", help="Name of the sandbox. [default: run-ID]")
-@click.option("--level", default="", metavar="NAME", help="Security level. [default: the template's]")
+@click.option(
+    "--level",
+    default="",
+    metavar="NAME",
+    help="Security level: full-isolation (or none), development (listed-hosts), build (package-hosts), production "
+    "(internet). [default: the template's]",
+)
 @click.option("--host", default="", metavar="NAME", help="The host to run on. [default: the scheduler's choice]")
 @click.option("--gpus", default="", metavar="NUMBER|all|device=ID[,ID]", help="GPUs, as `docker run --gpus`.")
 @click.option("-m", "--memory", default="", metavar="SIZE", help="Memory limit: 512m, 2g.")
