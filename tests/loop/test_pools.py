@@ -1,4 +1,4 @@
-"""Warm pools through the real middle of the house: filled, claimed, refilled, replaced, given up; on both stores."""
+"""Warm pools through services and the loop: claimed, one sandbox each, and never twice."""
 
 import json
 from collections.abc import Iterator
@@ -59,15 +59,6 @@ def launch(house: LoopHarness, name: str) -> str:
     return f"{found.status['launchType']}: {found.status['launchReason']}"
 
 
-def test_a_pool_is_filled_and_says_so(house: LoopHarness) -> None:
-    filled(house, 3)
-    assert counts(house) == (3, 3, 0)
-    assert len(boxes(house)) == 3
-    assert all(name.startswith("pdk-warm-") for name in boxes(house))
-    [ready] = [each for each in pool(house).status["conditions"] if each["type"] == "Ready"]
-    assert (ready["status"], ready["reason"]) == ("True", "Filled")
-
-
 def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: LoopHarness) -> None:
     filled(house)
     before = {each.id for seen in house.engine.observe().containers.values() for each in seen}
@@ -121,72 +112,12 @@ def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(house: LoopHarne
     assert launch(house, "b") == "Warm: "
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        ({"poolPolicy": "Never"}, "poolPolicy is Never"),
-        ({"templateRef": {"name": "other"}}, "there is no SandboxPool of template `other`"),
-    ],
-)
-def test_a_cold_start_says_why(house: LoopHarness, spec: dict[str, Any], why: str) -> None:
-    filled(house)
-    house.apply_template("other", image=TINY, command=["sleep", "1000000"])
-    asked = dict(spec)
-    house.refer("a", asked.pop("templateRef", {"name": "t"})["name"], **asked)
-    house.settle()
-    assert launch(house, "a") == f"Cold: {why}"
-    assert counts(house)[2] == 0
-
-
-def test_scaled_down_and_to_zero(house: LoopHarness) -> None:
-    filled(house, 3)
-    apply_pool(house, warmReplicas=1)
-    house.settle()
-    assert counts(house) == (1, 1, 0)
-    assert len(boxes(house)) == 1
-    apply_pool(house, warmReplicas=0)
-    house.settle()
-    assert boxes(house) == []
-    assert list(house.store.instances()) == []
-
-
-def test_a_changed_template_replaces_members_without_running_dry(house: LoopHarness) -> None:
-    filled(house, 2)
-    old = set(boxes(house))
-    house.apply_template("t", image=TINY, command=["sleep", "2000000"])
-    least = 2
-    for _ in range(40):
-        decided = house.run_pass()
-        running = [each for seen in house.engine.observe().containers.values() for each in seen if each.pid]
-        least = min(least, len(running))
-        if not (decided.groups or decided.writes or house.has_results()):
-            if decided.next_wake is None or decided.next_wake > house.clock.now() + 60:
-                break
-            house.clock.advance(decided.next_wake - house.clock.now())
-    assert least == 2
-    assert counts(house) == (2, 2, 0)
-    assert not old & set(boxes(house))
-
-
 def test_an_outdated_member_is_not_claimed(house: LoopHarness) -> None:
     filled(house, 1)
     house.apply_template("t", image=TINY, command=["sleep", "2000000"])
     house.refer("a", "t")
     house.settle()
     assert launch(house, "a").startswith("Cold: ")
-
-
-def test_aged_members_are_replaced(house: LoopHarness) -> None:
-    filled(house, 1, maxAgeSeconds=60)
-    [old] = boxes(house)
-    house.clock.advance(61)
-    house.run_pass()
-    house.run_pass()
-    for _ in range(20):
-        house.run_pass()
-    house.settle(seconds=30)
-    assert old not in boxes(house)
-    assert counts(house) == (1, 1, 0)
 
 
 def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(house: LoopHarness) -> None:
@@ -227,37 +158,6 @@ def test_require_waits_for_a_place_and_takes_it(house: LoopHarness) -> None:
     house.settle()
     assert house.condition("b", "Ready") == "True Running"
     assert counts(house) == (0, 0, 1)
-
-
-def test_warm_members_make_room_for_what_requires_the_pool(house: LoopHarness) -> None:
-    filled(house, 2, maxReplicas=2)
-    for each in house.engine.observe().containers.values():  # none is ready: all are frozen by hand
-        house.engine.pause(each[0].name)
-    house.run_pass()
-    house.refer("a", "t", poolPolicy="Require")
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
-    assert counts(house)[2] == 1
-    assert len(boxes(house)) == 2
-
-
-def test_a_member_that_fails_is_shown(house: LoopHarness) -> None:
-    house.apply_template("t", image="missing:1")
-    apply_pool(house)
-    for _ in range(6):
-        house.run_pass()
-    conditions = {each["type"]: each for each in pool(house).status["conditions"]}
-    assert conditions["Degraded"]["status"] == "True"
-    assert "missing:1" in conditions["Degraded"]["message"]
-    assert conditions["Ready"]["reason"] == "Filling"
-
-
-def test_a_pool_without_a_template_says_so(house: LoopHarness) -> None:
-    apply_pool(house, template="none")
-    house.settle()
-    conditions = {each["type"]: each for each in pool(house).status["conditions"]}
-    assert conditions["Accepted"]["status"] == "False"
-    assert "there is no SandboxTemplate `none`" in conditions["Accepted"]["message"]
 
 
 def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(house: LoopHarness) -> None:
@@ -303,29 +203,6 @@ def quota(house: LoopHarness, **hard: Any) -> None:
         "spec": {"hard": hard},
     }
     house.services.apply.apply([Source("test", json.dumps(document))])
-
-
-def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(house: LoopHarness) -> None:
-    quota(house, memory="1Gi")
-    filled(house, 2)  # 512Mi each
-    house.apply_template("own", image=TINY, command=["sleep", "1000000"])
-    house.refer("a", "own")
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
-    assert counts(house)[1] == 1
-    assert len(boxes(house)) == 2
-    house.delete("a")
-    house.settle()
-    assert counts(house) == (2, 2, 0)
-
-
-def test_members_wait_for_room_and_say_so(house: LoopHarness) -> None:
-    quota(house, memory="512Mi")
-    filled(house, 2)
-    assert len(boxes(house)) == 1
-    conditions = {each["type"]: each for each in pool(house).status["conditions"]}
-    assert conditions["Degraded"]["status"] == "True"
-    assert "QuotaExceeded" in conditions["Degraded"]["message"]
 
 
 def test_no_claim_beyond_the_number_of_sandboxes(house: LoopHarness) -> None:

@@ -24,9 +24,13 @@ from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.planning.plan import Group, Plan, Writes
-from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import Pool, Result, Sandbox, Snapshot
 from controller.kinds.quota import KIND as QUOTA
-from controller.kinds.sandbox import FINALIZER, SandboxSpec
+from controller.kinds.sandbox import FINALIZER, SandboxSpec, Template
+from controller.kinds.sandboxpool import KIND as SANDBOX_POOL
+from controller.kinds.sandboxpool import SandboxPoolSpec
+from controller.kinds.sandboxtemplate import KIND as SANDBOX_TEMPLATE
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.plan.base.memo import Memo
 from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
@@ -70,8 +74,12 @@ class History:
         self._show(obj)
 
     def put(self, kind: str, name: str, **spec: Any) -> None:
-        """Apply a Quota or a HostQuota."""
-        self._store(kind, name, spec)
+        """Apply an object of another kind: a quota, a template or a pool."""
+        self._store(kind, name, spec, (FINALIZER,) if kind == SANDBOX_POOL.name else ())
+
+    def refer(self, name: str, template: str, **spec: Any) -> None:
+        """Apply a Sandbox that names a template."""
+        self._show(self._store("Sandbox", name, {"templateRef": {"name": template}, **spec}, (FINALIZER,)))
 
     def delete(self, name: str, kind: str = "Sandbox") -> None:
         """Request the deletion of an object; one that nothing holds up is gone at once."""
@@ -79,7 +87,7 @@ class History:
         if not obj.finalizers:
             del self._objects[obj.uid]
         elif obj.deleted_at is None:
-            self._show(replace(obj, deleted_at=self.clock.now()))
+            self._replace(replace(obj, deleted_at=self.clock.now()))
 
     # What is so.
 
@@ -89,9 +97,13 @@ class History:
     def status(self, name: str) -> Mapping[str, Any]:
         return self.object("Sandbox", name).status
 
-    def names(self) -> list[str]:
-        """Return the names of the sandboxes that there are."""
-        return sorted(obj.name for obj in self._objects.values() if obj.kind == "Sandbox")
+    def names(self, kind: str = "Sandbox") -> list[str]:
+        """Return the names of the objects of a kind that there are."""
+        return sorted(obj.name for obj in self._of_kind(kind))
+
+    def has_results(self) -> bool:
+        """Tell whether the next pass hears of actions that were done."""
+        return bool(self._results)
 
     def instances(self) -> Sequence[Instance]:
         return tuple(self._instances.values())
@@ -130,7 +142,7 @@ class History:
     def run_pass(self) -> Plan:
         """Plan, keep what is written, and do what is planned; a millisecond goes by: no two runs begin at one time."""
         self.clock.advance(0.001)
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         policy = as_seen(self.policy, snapshot)
         decided = plan(snapshot, policy, policy.version(), self._memo)
         self._record(decided.writes)
@@ -177,13 +189,39 @@ class History:
         spec = SandboxSpec.model_validate(obj.spec)
         self._sandboxes[obj.uid] = Sandbox(obj, spec, spec.template)
 
-    def _snapshot(self) -> Snapshot:
+    def _template(self, name: str) -> tuple[Template | None, int]:
+        """Return the template of that name, and its generation."""
+        obj = next((obj for obj in self._of_kind(SANDBOX_TEMPLATE.name) if obj.name == name), None)
+        return (SandboxTemplateSpec.model_validate(obj.spec), obj.generation) if obj else (None, 0)
+
+    def _of_kind(self, *kinds: str) -> list[StoredObject]:
+        return [obj for obj in self._objects.values() if obj.kind in kinds]
+
+    def _pools(self) -> dict[str, Pool]:
+        pools = {}
+        for obj in self._of_kind(SANDBOX_POOL.name):
+            spec = SandboxPoolSpec.model_validate(obj.spec)
+            pools[obj.uid] = Pool(obj, spec, *self._template(spec.template_ref.name))
+        return pools
+
+    def _with_templates(self) -> dict[str, Sandbox]:
+        """Return the sandboxes with what their templates are now; one whose template is the same stays the same."""
+        for uid, sandbox in self._sandboxes.items():
+            if sandbox.spec is not None and sandbox.spec.template_ref is not None:
+                template, _ = self._template(sandbox.spec.template_ref.name)
+                if template != sandbox.template:
+                    self._sandboxes[uid] = replace(sandbox, template=template)
+        return dict(self._sandboxes)
+
+    def snapshot(self) -> Snapshot:
+        """Return the input of the next pass."""
         observed = self.engine.observe()
-        quotas = [obj for obj in self._objects.values() if obj.kind in (QUOTA.name, HOST_QUOTA.name)]
+        quotas = self._of_kind(QUOTA.name, HOST_QUOTA.name)
         return Snapshot(
             now=self.clock.now(),
             instance_id=_INSTANCE_ID,
-            sandboxes=dict(self._sandboxes),
+            sandboxes=self._with_templates(),
+            pools=self._pools(),
             observed=observed if observed.facts.cpus or observed.blind else replace(observed, revision=0),
             instances=dict(self._instances),
             results=dict(self._results),
@@ -220,7 +258,8 @@ class History:
     def _finalize(self, uid: str, finalizer: str) -> None:
         obj = self._objects.get(uid)
         if obj is not None and obj.finalizers == (finalizer,):
-            del self._objects[uid], self._sandboxes[uid]
+            del self._objects[uid]
+            self._sandboxes.pop(uid, None)
             for own_uid in (uid, egress_uid(uid)):
                 self._instances.pop(own_uid, None)
 

@@ -1,0 +1,165 @@
+"""Warm pools: filled, claimed, refilled, replaced, given up."""
+
+from typing import Any
+
+import pytest
+
+from controller.kinds.meta import StoredObject
+from tests.plan.history import TINY, History
+
+
+def filled(history: History, replicas: int = 2, **spec: Any) -> History:
+    history.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"])
+    apply_pool(history, warmReplicas=replicas, **spec)
+    history.settle()
+    return history
+
+
+def pool(history: History, name: str = "warm") -> StoredObject:
+    return history.object("SandboxPool", name)
+
+
+def counts(history: History) -> tuple[int, int, int]:
+    status = pool(history).status
+    return status["replicas"], status["readyReplicas"], status["claimedReplicas"]
+
+
+def boxes(history: History) -> list[str]:
+    """Names of all our containers."""
+    return sorted(name for names in history.containers().values() for name in names)
+
+
+def launch(history: History, name: str) -> str:
+    status = history.status(name)
+    return f"{status['launchType']}: {status['launchReason']}"
+
+
+def quota(history: History, **hard: Any) -> None:
+    history.put("Quota", "q", hard=hard)
+
+
+def apply_pool(history: History, name: str = "warm", template: str = "t", **spec: Any) -> None:
+    history.put("SandboxPool", name, templateRef={"name": template}, **spec)
+
+
+def test_a_pool_is_filled_and_says_so(history: History) -> None:
+    filled(history, 3)
+    assert counts(history) == (3, 3, 0)
+    assert len(boxes(history)) == 3
+    assert all(name.startswith("pdk-warm-") for name in boxes(history))
+    [ready] = [each for each in pool(history).status["conditions"] if each["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("True", "Filled")
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"poolPolicy": "Never"}, "poolPolicy is Never"),
+        ({"templateRef": {"name": "other"}}, "there is no SandboxPool of template `other`"),
+    ],
+)
+def test_a_cold_start_says_why(history: History, spec: dict[str, Any], why: str) -> None:
+    filled(history)
+    history.put("SandboxTemplate", "other", image=TINY, command=["sleep", "1000000"])
+    asked = dict(spec)
+    history.refer("a", asked.pop("templateRef", {"name": "t"})["name"], **asked)
+    history.settle()
+    assert launch(history, "a") == f"Cold: {why}"
+    assert counts(history)[2] == 0
+
+
+def test_scaled_down_and_to_zero(history: History) -> None:
+    filled(history, 3)
+    apply_pool(history, warmReplicas=1)
+    history.settle()
+    assert counts(history) == (1, 1, 0)
+    assert len(boxes(history)) == 1
+    apply_pool(history, warmReplicas=0)
+    history.settle()
+    assert boxes(history) == []
+    assert list(history.instances()) == []
+
+
+def test_a_changed_template_replaces_members_without_running_dry(history: History) -> None:
+    filled(history, 2)
+    old = set(boxes(history))
+    history.put("SandboxTemplate", "t", image=TINY, command=["sleep", "2000000"])
+    least = 2
+    for _ in range(40):
+        decided = history.run_pass()
+        running = [each for seen in history.engine.observe().containers.values() for each in seen if each.pid]
+        least = min(least, len(running))
+        if not (decided.groups or decided.writes or history.has_results()):
+            if decided.next_wake is None or decided.next_wake > history.clock.now() + 60:
+                break
+            history.clock.advance(decided.next_wake - history.clock.now())
+    assert least == 2
+    assert counts(history) == (2, 2, 0)
+    assert not old & set(boxes(history))
+
+
+def test_aged_members_are_replaced(history: History) -> None:
+    filled(history, 1, maxAgeSeconds=60)
+    [old] = boxes(history)
+    history.clock.advance(61)
+    history.run_pass()
+    history.run_pass()
+    for _ in range(20):
+        history.run_pass()
+    history.settle(seconds=30)
+    assert old not in boxes(history)
+    assert counts(history) == (1, 1, 0)
+
+
+def test_warm_members_make_room_for_what_requires_the_pool(history: History) -> None:
+    filled(history, 2, maxReplicas=2)
+    for each in history.engine.observe().containers.values():  # none is ready: all are frozen by hand
+        history.engine.pause(each[0].name)
+    history.run_pass()
+    history.refer("a", "t", poolPolicy="Require")
+    history.settle()
+    assert history.condition("a", "Ready") == "True Running"
+    assert counts(history)[2] == 1
+    assert len(boxes(history)) == 2
+
+
+def test_a_member_that_fails_is_shown(history: History) -> None:
+    history.put("SandboxTemplate", "t", image="missing:1")
+    apply_pool(history)
+    for _ in range(6):
+        history.run_pass()
+    conditions = {each["type"]: each for each in pool(history).status["conditions"]}
+    assert conditions["Degraded"]["status"] == "True"
+    assert "missing:1" in conditions["Degraded"]["message"]
+    assert conditions["Ready"]["reason"] == "Filling"
+
+
+def test_a_pool_without_a_template_says_so(history: History) -> None:
+    apply_pool(history, template="none")
+    history.settle()
+    conditions = {each["type"]: each for each in pool(history).status["conditions"]}
+    assert conditions["Accepted"]["status"] == "False"
+    assert "there is no SandboxTemplate `none`" in conditions["Accepted"]["message"]
+
+
+def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(history: History) -> None:
+    quota(history, memory="1Gi")
+    filled(history, 2)  # 512Mi each
+    history.put("SandboxTemplate", "own", image=TINY, command=["sleep", "1000000"])
+    history.refer("a", "own")
+    history.settle()
+    assert history.condition("a", "Ready") == "True Running"
+    assert counts(history)[1] == 1
+    assert len(boxes(history)) == 2
+    history.delete("a")
+    history.settle()
+    assert counts(history) == (2, 2, 0)
+
+
+def test_members_wait_for_room_and_say_so(history: History) -> None:
+    quota(history, memory="512Mi")
+    filled(history, 2)
+    assert len(boxes(history)) == 1
+    conditions = {each["type"]: each for each in pool(history).status["conditions"]}
+    assert conditions["Degraded"]["status"] == "True"
+    assert "QuotaExceeded" in conditions["Degraded"]["message"]
