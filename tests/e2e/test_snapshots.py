@@ -75,8 +75,12 @@ WRITTEN = "".join(f"{place}\n" for place in PLACES) + "2755\n2\n"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    grants = json.dumps({"writableRoot": True})
-    with running(tmp_path_factory.mktemp("snapshots"), PADDOCK_PROFILE_GRANTS=grants) as started:
+    folder = tmp_path_factory.mktemp("snapshots")
+    settings = {
+        "PADDOCK_PROFILE_GRANTS": json.dumps({"writableRoot": True}),
+        "PADDOCK_SECRETS_DIR": str(folder / "secrets"),
+    }
+    with running(folder / "state", **settings) as started:
         started.apply(PROFILE)
         started.paddock("secret", "set", "token", "--for", "sandboxes", stdin=SECRET)
         yield started

@@ -4,6 +4,7 @@ It answers nothing of that box then: no inspect, no unpause, no `rm -f`. On an e
 """
 
 import contextlib
+import os
 import subprocess
 import threading
 import time
@@ -78,6 +79,8 @@ def stuck(private: PrivateEngine, box: Container) -> None:
             if stands(private, box):
                 return
             private.docker("unpause", box.id)
+    if "PADDOCK_TEST_NEWER" in os.environ:
+        pytest.skip("engines from 26 on do not hang so")
     raise AssertionError("the engine did not come to stand: is this test still of use?")
 
 

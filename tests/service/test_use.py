@@ -7,7 +7,7 @@ import pytest
 
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.ports import StreamError
@@ -75,6 +75,30 @@ def test_use_ends_when_another_thread_closes_the_stream(activity: ActivityWorld)
     threading.Thread(target=stream.close, daemon=True).start()  # type: ignore[attr-defined]
     assert [each.data for each in stream] == [b"first\n"]
     assert activity.open() == (0, 0)
+
+
+def test_a_use_waits_for_the_first_look_and_two_passes() -> None:
+    engine, log, wakes = View(), ActivityLog(HandClock()), []
+    engine.seen = Observation()
+
+    def wake() -> None:
+        wakes.append(1)
+        log.pass_ended()
+
+    tracker = ActivityTracker(in_use=log, engine=engine, wake=wake, wake_now=wake)  # type: ignore[arg-type]
+    tracker.await_first_look(0)
+    assert len(wakes) == 2, "not observed in time: the use says why it can't be"
+
+    def look() -> None:
+        engine.seen = Observation(blind="")
+        log.pass_ended()
+
+    wakes.clear()
+    threading.Timer(0.05, look).start()
+    tracker.await_first_look(60)
+    assert (len(wakes), engine.seen.blind) == (2, "")
+    tracker.await_first_look(60)
+    assert len(wakes) == 2, "once it is observed no use waits"
 
 
 def box(ready: str, status: str = "False", **fields: object) -> StoredObject:

@@ -10,6 +10,7 @@ import json
 import os
 import tarfile
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +23,7 @@ from controller.kinds.runtime.images import OURS
 
 _SIZE_BYTES = 4 << 20
 _FITS_BYTES = 1 << 20
-_REMOVE_SECONDS = 1.0
+_REMOVE_SECONDS, _LATER_SECONDS = 1.0, 600.0
 
 
 def probe_disk_quota(client: Client) -> DiskAbility:
@@ -59,14 +60,25 @@ class DiskQuotaProbe:
 def _remove(client: Client, image: str) -> None:
     """Have the engine remove the image, without a long wait. Raises Fault.
 
-    The engine locks each of its containers for that, so one that hangs delays the removal.
+    The engine locks each of its containers for that, so one that hangs delays the removal. Newer engines give a removal
+    up when nobody waits for it any more, so a thread does.
     """
     try:
-        path = f"/images/{quote(image, safe='')}"
-        client.stream("images.remove", "DELETE", path, timeout_seconds=_REMOVE_SECONDS).release()
+        _delete(client, image, _REMOVE_SECONDS)
     except Fault as fault:
         if fault.kind != "timeout":
             raise
+        threading.Thread(target=_remove_later, args=(client, image), name="disk-trial", daemon=True).start()
+
+
+def _remove_later(client: Client, image: str) -> None:
+    with suppress(Fault):  # it stays, labelled as ours, if the container hangs for longer
+        _delete(client, image, _LATER_SECONDS)
+
+
+def _delete(client: Client, image: str, timeout_seconds: float) -> None:
+    path = f"/images/{quote(image, safe='')}"
+    client.stream("images.remove", "DELETE", path, timeout_seconds=timeout_seconds).release()
 
 
 def _with_image(client: Client, image: str) -> DiskAbility:

@@ -187,13 +187,16 @@ _NO_ENDS: Mapping[str, End] = MappingProxyType({})
 _NO_NETWORKS: Mapping[str, Network] = MappingProxyType({})
 
 
+NOT_YET = "not observed yet"
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One observation of the engine. Immutable; each change makes a new one."""
 
     revision: int = 0
     """Counter that moves with every change."""
-    blind: str = "not observed yet"
+    blind: str = NOT_YET
     """Why the engine can't be observed. Then `containers` is the last known state, and absence means nothing."""
     at: float = 0.0
     """Time of the last full look (Unix seconds)."""
@@ -207,7 +210,12 @@ class Observation:
     """Ends of containers that are gone, by id, as far as the engine reported them."""
     networks: Mapping[str, Network] = field(default_factory=lambda: _NO_NETWORKS)
     """Our bridges, by name."""
-    unguarded: str = "not observed yet"
+    unguarded: str = NOT_YET
     """Why the host's firewall does not protect them; empty: it does."""
     guard_lost: bool = False
     """That is certain, and not only unreadable."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Return True until the engine was observed once, or could not be."""
+        return self.blind == NOT_YET

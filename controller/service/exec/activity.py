@@ -13,7 +13,7 @@ from controller.kinds.runtime.adopted_exec import ExecRef
 from controller.ports import DetachableExec, Engine, ExecStream, NotNow, StreamError, UseTracker, Wake
 from controller.service import errors
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS, _FIRST_LOOK_SECONDS = 30.0, 10.0
 # Ready reasons of what a use wakes.
 SLEEPING = ("IdleReaped", "Evicted", "Hibernated", "Hibernating", "WakeQueued")
 # Ready reasons for which an exec waits; for all others it fails at once.
@@ -151,6 +151,18 @@ class ActivityTracker:
     def is_held(self, container: Container) -> bool:
         """Return True if this run is being stopped as idle."""
         return self._in_use.stopping_run(container.uid) == (container.id, container.started_at)
+
+    def await_first_look(self, seconds: float = _FIRST_LOOK_SECONDS) -> None:
+        """Wait until the engine was observed once: a daemon that has just started knows nothing of its sandboxes."""
+        if not self._engine.observe().is_pending:
+            return
+        deadline, passes = time.monotonic() + seconds, self._in_use.passes
+        while self._engine.observe().is_pending and self._in_use.wait(passes, deadline - time.monotonic()):
+            passes = self._in_use.passes
+        for _ in range(2):  # the pass that ends first may have begun before
+            passes = self._in_use.passes
+            self._wake_now()
+            self._in_use.wait(passes, deadline - time.monotonic())
 
     def running(self, observe: Callable[[], tuple[StoredObject, Container | None]], seconds: float) -> Container:
         """Return the container once it runs and may be used; observe after each reconcile pass. Begin the use first.

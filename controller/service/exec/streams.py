@@ -205,6 +205,7 @@ class SandboxStreams:
 
     def usable(self, kind: Kind, namespace: str, name: str) -> StoredObject:
         """Return the sandbox, if a command may be started in it. Raises ServiceError."""
+        self._activity.await_first_look()
         obj = self._objects.get(kind, namespace, name)
         if not will_start(obj):
             container = self._container(obj)
