@@ -255,7 +255,8 @@ def test_a_pushed_image_can_be_pulled(world: World, remote: str) -> None:
     done(world.images.build(a_build(remote, "COPY a /a")))
     made = world.images.find(remote)
     assert made is not None
-    assert made.digests == ()
+    # In the containerd image store the digest is known before any registry has it.
+    assert made.digests in ((), (f"{remote.rpartition(':')[0]}@{made.id}",))
     done(world.images.push(remote, seconds=SECONDS))
     assert world.images.remove(HostImage(made.id, (remote,))) == ""
     assert world.images.find(remote) is None

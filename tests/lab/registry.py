@@ -20,6 +20,9 @@ from urllib.parse import parse_qs, urlsplit
 _PATH = re.compile(r"/v2/(?P<name>.+)/(?P<what>blobs/uploads|blobs|manifests)/(?P<ref>[^/]*)\Z")
 
 
+_SMALL_BYTES = 64 << 10  # a newer engine asks for layers once it has the image's settings
+
+
 class Registry:
     """Its blobs and manifests, and the login that it requires."""
 
@@ -29,7 +32,7 @@ class Registry:
         self.blobs: dict[str, bytes] = {}
         self.manifests: dict[tuple[str, str], tuple[str, bytes]] = {}
         self.uploads: dict[str, bytes] = {}
-        self.hold = threading.Event()  # while clear, blobs are not answered, or half of them if `halves`
+        self.hold = threading.Event()  # while clear, blobs are not answered, or half of each layer if `halves`
         self.halves = False
         self.hold.set()
 
@@ -111,9 +114,10 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._answer(404)
             return
+        is_halved = self.command == "GET" and self.registry.halves and len(data) > _SMALL_BYTES
         if self.command == "GET" and not self.registry.halves:
             self.registry.hold.wait(60)
-        half = len(data) // 2 if self.command == "GET" and self.registry.halves else len(data)
+        half = len(data) // 2 if is_halved else len(data)
         self._answer(200, data[:half], Content_Length=str(len(data)), Docker_Content_Digest=digest)
         if half < len(data):
             self.wfile.flush()

@@ -27,6 +27,8 @@ from controller.ports import ImageError
 _HEADER_SECONDS = 120.0  # a build's answer begins once its context is unpacked
 _SILENCE_SECONDS = 120.0
 _LINE_BYTES = 1 << 20
+# "repository does not exist or may require authorization" is the registry's, in the containerd image store.
+_NO_SUCH = re.compile(r"(?<!repository )does not exist")
 _COLOUR = re.compile("\x1b\\[(91|0)m")  # around what a build's command writes to stderr
 _log = structlog.get_logger("paddock.images")
 
@@ -229,7 +231,7 @@ def _registry_work(
     def failed(answer: str, status: int = 500) -> ImageError:
         # A registry's answer is for the log alone: it may be any server that the host can reach.
         _log.warning("image transfer failed", operation=operation, image=name, answer=answer[:1000])
-        missing = "does not exist" in answer or "No such image" in answer
+        missing = "No such image" in answer or bool(_NO_SUCH.search(answer))
         if operation == "images.push" and missing:
             return ImageError(f"{name} is not on this host; build it, or pull it", found=False)
         return worded(not_pulled(status, answer))

@@ -37,6 +37,8 @@ _PULL_TROUBLE = (
     ("x509:", "the registry's certificate is not trusted"),
     ("no basic auth credentials", "the registry requires a login"),
     ("unauthorized", "the registry refuses this host's login"),
+    ("401 Unauthorized", "the registry refuses this host's login"),
+    ("403 Forbidden", "the registry refuses this host's login"),
     ("authentication required", "the registry refuses this host's login"),
     ("denied", "the registry refuses this host's login"),
 )
