@@ -32,7 +32,6 @@ folders=
 # What newer engines and the containerd image store do in another way; two and a half minutes.
 essentials=(tests/contract/test_engine_contract.py tests/contract/test_images_contract.py tests/e2e/test_smoke.py)
 essentials+=(tests/e2e/test_files_kept.py::test_idle_sandbox_has_its_files_at_the_next_use)
-essentials+=(tests/e2e/test_snapshots.py::test_a_rollback_gives_back_all_files_once)
 essentials+=(tests/e2e/test_contexts.py::test_variables_stay_between_two_calls)
 essentials+=(tests/e2e/test_front_door.py::test_a_command_keeps_streams_input_and_exit_code)
 processors=$(nproc)

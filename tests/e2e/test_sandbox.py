@@ -333,5 +333,5 @@ def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> Non
 
 
 def networks(container_id: str) -> list[str]:
-    listed = docker("inspect", "-f", "{{json .NetworkSettings.Networks}}", container_id)
-    return sorted(json.loads(listed) or ())
+    listed = json.loads(docker("inspect", "-f", "{{json .NetworkSettings.Networks}}", container_id)) or {}
+    return sorted(name for name, network in listed.items() if network["EndpointID"])

@@ -71,9 +71,16 @@ def networks_of(settings: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def _networks(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the networks of an inspect. A container that was made without any is on `none`, as others are."""
-    without = (NO_NETWORK,) if data.get("Config", {}).get("NetworkDisabled") else ()
-    return networks_of(data.get("NetworkSettings")) or without
+    """Return the networks of an inspect. A container that was made without any is on `none`, as others are.
+
+    Newer engines attach nothing to it, and list the network all the same, without an endpoint.
+    """
+    settings = data.get("NetworkSettings") or {}
+    if not data.get("Config", {}).get("NetworkDisabled"):
+        return networks_of(settings)
+    networks = settings.get("Networks") or {}
+    attached = {name: network for name, network in networks.items() if (network or {}).get("EndpointID")}
+    return networks_of({"Networks": attached}) or (NO_NETWORK,)
 
 
 def _peer_names(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
