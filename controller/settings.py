@@ -28,7 +28,7 @@ from controller.kinds.securityprofile import ProfileGrants
 from controller.policy.container.mounts import system_folder
 from controller.policy.levels.levels import Scheduler
 from controller.policy.provider import hosts_refused
-from controller.ports.place import Reached
+from controller.ports.fleet import Reached
 from controller.service.exec.exec_limits import PAUSE_SECONDS, ExecRules
 from controller.service.images.images import ImageWorkRules
 from controller.service.mcp.installs import InstallRules

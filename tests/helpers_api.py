@@ -22,7 +22,7 @@ from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.registry import Kind, Registry, discover
 from controller.kinds.runtime.adopted_exec import ExecRef
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service.admission import Profiles
 from controller.service.images.images import ImageWorkRules
 from controller.service.objects.apply import Source
@@ -243,7 +243,7 @@ def make_world(
     engine: FakeEngine | None = None,
     transfers: TransferLimits | None = None,
     connections: PortLimits | None = None,
-    place: Place = ALONE,
+    place: Fleet = SINGLE,
     store: SqlStore | None = None,
     workspace_bytes: int = 0,
     first_uid: int = 1,

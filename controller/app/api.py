@@ -33,7 +33,7 @@ from controller.metrics.server import CannotListen, MetricsServer
 from controller.policy.levels.levels import Policy
 from controller.ports import Secrets
 from controller.service.admission import admitting
-from controller.service.sandbox.locations import Locations
+from controller.service.fleet.locations import Locations
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore

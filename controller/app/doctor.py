@@ -33,7 +33,7 @@ from controller.policy.host.doctor import judge
 from controller.ports import Clock
 from controller.ports.scheduler import Liveness, SchedulerError
 from controller.scheduler.swarm.scheduler import SwarmScheduler
-from controller.service.sandbox.locations import OtherHost
+from controller.service.fleet.locations import OtherHost
 from controller.settings import Settings
 from controller.store.doctor import inspect_store
 from controller.version import VERSION

@@ -25,8 +25,8 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access.authenticate import Identify
 from controller.service.errors import ServiceError
+from controller.service.fleet.locations import Locations
 from controller.service.objects.objects import Objects
-from controller.service.sandbox.locations import Locations
 from controller.service.services import Services
 from controller.store.sql_store import SqlStore
 

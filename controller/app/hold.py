@@ -3,7 +3,7 @@
 from controller.app.core import Core
 from controller.engine.engine import DockerEngine
 from controller.engine.kernel.sentinel import Sentinel
-from controller.loop.leader import LeaderLease
+from controller.loop.fleet.leader import LeaderLease
 from controller.loop.tasks.hold import HostHold
 
 

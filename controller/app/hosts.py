@@ -7,10 +7,10 @@ from controller.engine.engine import DockerEngine
 from controller.kinds.observed.canary import UNWATCHED
 from controller.kinds.observed.pressure import NONE
 from controller.kinds.observed.swap import UNKNOWN_ABILITY
+from controller.loop.fleet.hosts import HOST_SECONDS, IMAGES_SECONDS, HostImages, HostReport
 from controller.loop.reconcile_loop import Periodic
-from controller.loop.tasks.hosts import HOST_SECONDS, IMAGES_SECONDS, HostImages, HostReport
 from controller.ports import Store
-from controller.ports.place import NOT_REACHED, Place, Reached
+from controller.ports.fleet import NOT_REACHED, Fleet, Reached
 from controller.service.sources.host import HostSource
 
 
@@ -18,7 +18,7 @@ def host_reports(
     core: Core,
     store: Store,
     engine: DockerEngine,
-    place: Place,
+    place: Fleet,
     fail: Callable[[], None],
     reached: Reached = NOT_REACHED,
 ) -> tuple[Periodic, ...]:
@@ -26,7 +26,7 @@ def host_reports(
 
     `fail` is called if the host has another engine.
     """
-    if place.alone:
+    if not place.shares_store:
         return ()
     images = HostImages(engine.image_store)
     source = HostSource(

@@ -18,6 +18,8 @@ from controller.kinds.planning.snapshot import SweepRules
 from controller.kinds.registry import discover
 from controller.loop.activity import ActivityLog
 from controller.loop.clock_jump import ClockJump
+from controller.loop.fleet.lost_hosts import LOST_SECONDS, LostHosts
+from controller.loop.fleet.unknown_hosts import UNKNOWN_SECONDS, UnknownHosts
 from controller.loop.reconcile_loop import Periodic, ReconcileLoop
 from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.schedule import Schedule
@@ -27,17 +29,15 @@ from controller.loop.tasks.egress_audit import EGRESS_SECONDS, EgressAudit
 from controller.loop.tasks.health import HEALTH_SECONDS, HealthWatch
 from controller.loop.tasks.hibernation import HibernationWatch
 from controller.loop.tasks.images import IMAGES_SECONDS, ImageKeeper
-from controller.loop.tasks.lost_hosts import LOST_SECONDS, LostHosts
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
-from controller.loop.tasks.unknown_hosts import UNKNOWN_SECONDS, UnknownHosts
 from controller.loop.tasks.usage_cache import UsageCache
 from controller.loop.workers import Workers
 from controller.metrics.collectors import collect
 from controller.plan.capacity.images import PruneRules
 from controller.policy.levels.levels import Policy
 from controller.ports import Lease, Store
-from controller.ports.place import Place
+from controller.ports.fleet import Fleet
 from controller.service.sources.host import host_ref
 from controller.service.watch.announce import announcing
 from controller.service.watch.hub import Watches
@@ -54,7 +54,7 @@ class LoopParts:
     activity: ActivityLog
     samples: UsageCache
     canary: CanaryWatch
-    place: Place
+    place: Fleet
     layers: WritableLayers
 
 
@@ -68,7 +68,7 @@ class Host:
     lease: Lease
     engine: DockerEngine
     policy: Policy
-    place: Place
+    place: Fleet
 
 
 def make_loop(
@@ -77,7 +77,7 @@ def make_loop(
     lease: Lease,
     engine: DockerEngine,
     policy: Policy,
-    place: Place,
+    place: Fleet,
     fail: Callable[[], None],
 ) -> LoopParts:
     """Put the reconcile loop together, without starting it. `fail` is called if this daemon can't keep its host."""
@@ -127,7 +127,7 @@ def make_loop(
 
 def _beside_others(host: Host) -> tuple[Periodic, ...]:
     """Return the work that only a daemon beside others has."""
-    if host.place.alone:
+    if not host.place.shares_store:
         return ()
     lost = LostHosts(host.announced, host.place, host.core.clock)
     unknown = UnknownHosts(host.announced, host.place, host.core.clock)

@@ -2,14 +2,14 @@
 
 from controller.app.core import Core
 from controller.app.loop import LoopParts
-from controller.app.store import Fleet
-from controller.loop.tasks.placements import PlacementKeeper
+from controller.app.store import Membership
+from controller.loop.fleet.placements import PlacementKeeper
 from controller.policy.levels.levels import Policy
 from controller.scheduler.swarm.scheduler import SwarmScheduler
 from controller.service.watch.announce import announcing
 
 
-def make_placements(core: Core, fleet: Fleet, policy: Policy, loop: LoopParts) -> None:
+def make_placements(core: Core, fleet: Membership, policy: Policy, loop: LoopParts) -> None:
     """Start the thread that keeps them: reconcile passes and the scheduler wake it.
 
     Nothing without a scheduler, and nothing without an engine, which each host has to prepare for it.

@@ -14,10 +14,10 @@ from controller.app.errors import CannotStart, StoppedWaiting
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.host import LEADING
 from controller.kinds.planning.binding import default_host
-from controller.loop.leader import FleetRole, LeaderLease, wait_to_lead
+from controller.loop.fleet.leader import FleetRole, LeaderLease, wait_to_lead
 from controller.metrics.meter import PrometheusMeter
 from controller.ports import Lease, StoreError
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet, ManyHosts
 from controller.settings import Settings
 from controller.store.database import StoreLease
 from controller.store.sql_store import SqlStore
@@ -48,46 +48,44 @@ def open_store(
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Membership:
     """This host among those of its store. What the holder of the lease `fleet` writes goes to `store`.
 
     On a single host both are the host's own. `step_aside` leaves that lease to another host for a while.
     """
 
-    place: Place
+    place: Fleet
     store: SqlStore
     may_act: Callable[[], bool]
     step_aside: Callable[[], None] = lambda: None
 
 
-def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Fleet:
+def join_fleet(core: Core, store: SqlStore, lease: StoreLease) -> Membership:
     """Return this daemon's place among the hosts of its store; with that role, take the free lease of the fleet."""
     settings = core.settings
     if settings.scheduler == "single":
         core.meter.watch("paddock_fleet_leader", lambda: float(lease.is_held()))
-        return Fleet(ALONE, store, lease.is_held)
+        return Membership(SINGLE, store, lease.is_held)
     default = default_host(settings.scheduler)
     if "fleet" not in settings.roles:
         core.meter.watch("paddock_fleet_leader", lambda: 0.0)
-        return Fleet(
-            Place(settings.place, default, _never, alone=False, keeps_sandboxes=settings.is_host), store, _never
-        )
+        return Membership(ManyHosts(settings.place, default, _never, keeps_sandboxes=settings.is_host), store, _never)
     leading_lease = SqlStore(settings.database(), meter=core.meter).lease(LEADING, holder=lease.holder)
     shared, role = store.writing_as(leading_lease), FleetRole(leading_lease, core.waker.wake)
     core.undo.callback(role.stop)
     role.start()
     core.meter.watch("paddock_fleet_leader", lambda: float(role.leads()))
-    place = Place(settings.place, default, role.leads, alone=False)
-    return Fleet(place, shared, role.leads, role.step_aside)
+    place = ManyHosts(settings.place, default, role.leads)
+    return Membership(place, shared, role.leads, role.step_aside)
 
 
 def _never() -> bool:
     return False
 
 
-def follow_hosts(core: Core, fleet: Fleet, committed: Callable[[], None]) -> None:
+def follow_hosts(core: Core, fleet: Membership, committed: Callable[[], None]) -> None:
     """Wake the reconcile loop and call `committed` after each commit of another host's daemon, if there are others."""
-    if fleet.place.alone:
+    if not fleet.place.shares_store:
         return
 
     def woken() -> None:

@@ -2,7 +2,7 @@
 
 from controller.app.core import Core
 from controller.app.loop import LoopParts
-from controller.app.store import Fleet
+from controller.app.store import Membership
 from controller.loop.plugins import PluginKeeper
 from controller.loop.snapshots import SnapshotKeeper
 from controller.loop.workflows import WorkflowRuns
@@ -32,7 +32,7 @@ def make_snapshots(
 
 
 def make_workflows(
-    core: Core, store: SqlStore, lease: Lease, fleet: Fleet, services: Services, loop: LoopParts
+    core: Core, store: SqlStore, lease: Lease, fleet: Membership, services: Services, loop: LoopParts
 ) -> None:
     """Start the threads that drive runs and keep plugins: reconcile passes wake them, and ended work does.
 

@@ -9,7 +9,6 @@ import structlog
 
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.common.tracked_map import TrackedMap
-from controller.kinds.host import other_engine
 from controller.kinds.observed.canary import UNWATCHED
 from controller.kinds.observed.models import NO_GATEWAY, GatewayView
 from controller.kinds.observed.observed import Observation
@@ -22,6 +21,7 @@ from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import whole_uid
 from controller.loop.activity import ActivityLog
 from controller.loop.desired import Desired
+from controller.loop.fleet.placements import PlacementKeeper
 from controller.loop.garbage import GarbageCollector
 from controller.loop.last_snapshot import LastSnapshot
 from controller.loop.plugins import Plugins
@@ -30,7 +30,6 @@ from controller.loop.tasks.canary import CanaryWatch
 from controller.loop.tasks.cpu_sampling import sample
 from controller.loop.tasks.hibernation import HibernationWatch
 from controller.loop.tasks.pass_metrics import PassMetrics
-from controller.loop.tasks.placements import PlacementKeeper
 from controller.loop.tasks.pressure import PressureWatch
 from controller.loop.tasks.prober import Prober
 from controller.loop.workers import Workers
@@ -42,7 +41,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.profiles import as_seen
 from controller.policy.quota_ledger import HOST
 from controller.ports import Clock, Conflict, CpuReader, Engine, Meter, Store, StoreError
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 
 _log = structlog.get_logger("paddock.loop")
 
@@ -72,7 +71,7 @@ class ReconcilePass:
         unresolved: Callable[[], Mapping[str, tuple[str, ...]]] = dict,
         last: LastSnapshot | None = None,
         gateway: Callable[[], GatewayView] = lambda: NO_GATEWAY,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         """`activity` is shared with the API. Without `cpu` no sandbox counts as idle.
 
@@ -203,7 +202,7 @@ class ReconcilePass:
             elsewhere=self._elsewhere(instances),
             pools_elsewhere=self._pools_elsewhere(instances),
             leads=self._place.leads(),
-            alone=self._place.alone,
+            shares_store=self._place.shares_store,
         )
 
     def _recorded_uses(self, sandboxes: Mapping[str, Sandbox]) -> Mapping[str, tuple[float, ...]]:
@@ -228,7 +227,7 @@ class ReconcilePass:
         instances: Mapping[str, Instance],
     ) -> frozenset[str]:
         """Return the uids of containers that are here though their sandboxes or pools never were this host's."""
-        if self._place.alone:
+        if not self._place.shares_store:
             return frozenset()
         rebound = self._desired.rebound
         unknown = [
@@ -242,15 +241,15 @@ class ReconcilePass:
     def _as_own(self, observed: Observation) -> Observation:
         """Return the observation; a blind one of an engine that may not act for this host."""
         hosts = [host.obj for host in self._desired.hosts.now.values()]
-        refusal = "" if self._place.alone else other_engine(hosts, self._place.host, observed.facts.engine_id)
+        refusal = self._place.engine_refusal(hosts, observed.facts.engine_id)
         return replace(observed, blind=refusal) if refusal else observed
 
     def _recorded_instances(self, sandboxes: Mapping[str, Sandbox]) -> TrackedMap[Instance]:
         """Return the instances by uid; only those that claims may have changed are read again."""
         instances = self._instances
         if instances is None:
-            own_host = None if self._place.alone else self._place.host
-            return TrackedMap({instance.uid: instance for instance in self._store.instances(host=own_host)})
+            own_instances = self._store.instances(host=self._place.within(self._place.host))
+            return TrackedMap({instance.uid: instance for instance in own_instances})
         claimed = {uid for uid in index_of(instances).own_uids if uid in sandboxes}  # sandboxes' own now
         if not claimed:
             return instances
@@ -259,7 +258,7 @@ class ReconcilePass:
 
     def _elsewhere(self, instances: TrackedMap[Instance]) -> Mapping[str, Amount]:
         """Return what other hosts reserve, by namespace; read only where there are other hosts."""
-        if self._place.alone:
+        if not self._place.shares_store:
             return {}
         own_amounts = index_of(instances).reserved
         namespaces = {quota.obj.namespace for quota in self._desired.quotas.now.values()} - {HOST}

@@ -18,7 +18,7 @@ import structlog
 
 from controller.kinds.common.owner_reference import ENDING_FINALIZER
 from controller.kinds.meta import Event, StoredObject, stored_condition
-from controller.kinds.planning.binding import UNBOUND, host_of
+from controller.kinds.planning.binding import UNBOUND
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -41,7 +41,7 @@ from controller.plan.workflowrun import (
     step,
 )
 from controller.ports import Clock, RetryLater, RunWork, Store, StoreError
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 
 Runs = Mapping[str, Run | None]
 RunObserver = Callable[[Runs, Snapshot, Sequence[StatusWrite]], None]
@@ -66,7 +66,7 @@ class WorkflowRuns:
         clock: Clock,
         *,
         may_act: Callable[[], bool] = lambda: True,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         self._store, self._work, self._clock, self._may_act, self._place = store, work, clock, may_act, place
         self._lock = threading.Lock()
@@ -162,7 +162,7 @@ class WorkflowRuns:
         stored = self._stored.get(run.uid)
         if stored is None:
             return run
-        if self._place.alone:  # nobody else writes its progress
+        if not self._place.shares_store:  # nobody else writes its progress
             return replace(run, progress=stored.progress)
         return stored if stored.obj.resource_version > run.obj.resource_version else run
 
@@ -182,9 +182,9 @@ class WorkflowRuns:
         What a pass has seen is not enough to say that it has left its host: it may be older than the run.
         """
         sandbox, host = by_name.get((run.obj.namespace, run.sandbox_name)), run.progress.host
-        if self._place.alone or run.progress.finished:
+        if not self._place.shares_store or run.progress.finished:
             return sandbox
-        if sandbox is not None and host in ("", host_of(sandbox, self._place.default)):
+        if sandbox is not None and host in ("", self._place.host_of(sandbox)):
             return sandbox
         asks = sandbox is not None or host == self._place.host or (not host and self._place.leads())
         return self._store.get(SANDBOX.name, run.obj.namespace, run.sandbox_name) if asks else None
@@ -195,7 +195,7 @@ class WorkflowRuns:
         It does where the sandbox is, and where it was when the run began. The leading one does while there is no host;
         for a host that is lost, it removes what is finished, or was deleted long ago.
         """
-        at = UNBOUND if sandbox is None else host_of(sandbox, self._place.default)
+        at = UNBOUND if sandbox is None else self._place.host_of(sandbox)
         if self._place.host in (run.progress.host, at):
             return True
         if not self._place.leads():
@@ -246,7 +246,7 @@ class WorkflowRuns:
         ]
         if not changed:
             return decisions
-        if not self._place.alone:
+        if self._place.shares_store:
             stale_uids = self._compare_and_set(changed, now)
             return [(run, decision) for run, decision in decisions if run.uid not in stale_uids]
         statuses = tuple(StatusWrite(run.obj.ref, _status(run, progress, now)) for run, progress in changed)

@@ -138,7 +138,7 @@ def _is_here(obj: StoredObject, view: View, sandboxes: Mapping[tuple[str, str], 
         return bool(host == snapshot.host)
     if obj.spec.get("imported"):
         return obj.uid in view.contents or obj.uid in view.cut_off or snapshot.leads
-    return obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or snapshot.alone
+    return obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or not snapshot.shares_store
 
 
 def _steps(
@@ -188,7 +188,7 @@ def _steps(
 
 def _importing(obj: StoredObject, view: View, snapshot: Snapshot, wakes: list[float]) -> Condition:
     """Return the condition of an import without files: under way, or cut off with its daemon or its request."""
-    due = obj.created_at + (_IMPORT_SECONDS if snapshot.alone else _IMPORT_ELSEWHERE_SECONDS)
+    due = obj.created_at + (_IMPORT_ELSEWHERE_SECONDS if snapshot.shares_store else _IMPORT_SECONDS)
     is_late = snapshot.now >= due and obj.uid not in view.importing
     if is_late or obj.uid in view.cut_off:
         message = "its archive was not read to the end, as the daemon ended meanwhile; delete it, and import it again"

@@ -1,1 +1,1 @@
-"""Placement on an existing distributed engine: `manual` (by a person), `swarm` (Docker Swarm)."""
+"""Placement on an existing distributed engine: `swarm` (Docker Swarm)."""

@@ -14,7 +14,7 @@ from controller.policy.host.host import elsewhere, fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.profiles import with_profiles
 from controller.ports import Transaction
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 
 Profiles = tuple[StoredProfile, ...]
 # Admission of a spec: (field path such as `spec.template.user`, message) for every reason to refuse it.
@@ -25,7 +25,7 @@ def admitting(
     policy: Policy,
     observe: Callable[[], Observation],
     guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
-    place: Place = ALONE,
+    place: Fleet = SINGLE,
 ) -> Admit:
     """Return admission by the operator's policy.
 
@@ -35,7 +35,7 @@ def admitting(
     policy_with, elsewhere_with, of_others = cached_policy(), cached_policy(), elsewhere(policy)
 
     def admit_now(kind: Kind, spec: Model, _namespace: str, name: str, profiles: Profiles) -> list[tuple[str, str]]:
-        if place.alone or getattr(spec, "host", None) == place.host:
+        if place.judges(getattr(spec, "host", None)):
             seen = observe()
             own = policy_with(fitted(policy, seen.facts), profiles)
             now = replace(own, unguarded="" if seen.blind else seen.unguarded or guarded().broken)

@@ -35,7 +35,7 @@ from controller.ports import (
     Volumes,
     Wake,
 )
-from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
+from controller.ports.fleet import NOT_REACHED, SINGLE, Fleet, Reached
 from controller.ports.snapshots import Snapshots
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
@@ -142,7 +142,7 @@ class LoopPorts:
     watches: Watches | None = None
     traces: Traces = field(default_factory=Traces)
     wake_soon: Wake | None = None
-    place: Place = ALONE
+    place: Fleet = SINGLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def make_fleet(
     """Build the use-cases over the store that the pipeline writes to."""
     store, clock = pipeline.store, pipeline.clock
     apply = Apply(pipeline, meter)
-    token_expirations = TokenExpirations(clock, None if pipeline.place.alone else store.tokens.all)
+    token_expirations = TokenExpirations(clock, store.tokens.all if pipeline.place.shares_store else None)
     return FleetServices(
         registry=pipeline.registry,
         apply=apply,
@@ -376,7 +376,7 @@ def _agent_health(calls: AgentCalls, streams: SandboxStreams, obj: StoredObject)
 
 def _host_name(loop: LoopPorts) -> str:
     """Return this host's name among others; "": there are none."""
-    return "" if loop.place.alone else loop.place.host
+    return loop.place.within(loop.place.host) or ""
 
 
 def _projects(pipeline: Pipeline, objects: Objects, loop: LoopPorts, images: ImageService) -> Projects:

@@ -18,8 +18,8 @@ from controller.api.fleet.tls import FleetTls
 from controller.api.listeners import ListenerRules, Listeners
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample
-from controller.ports.place import Place as HostsPlace
-from controller.service.sandbox.locations import Locations, OtherHost
+from controller.ports.fleet import ManyHosts
+from controller.service.fleet.locations import Locations, OtherHost
 from controller.service.sandbox.usage import Usages
 from paddock import Paddock
 from tests.api.listeners import client, token
@@ -94,8 +94,8 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
-    first = make_world(tmp_path / "a", place=HostsPlace("a", "", alone=False))
-    second = make_world(tmp_path / "b", place=HostsPlace("b", "", alone=False), store=first.store)
+    first = make_world(tmp_path / "a", place=ManyHosts("a"))
+    second = make_world(tmp_path / "b", place=ManyHosts("b"), store=first.store)
     first.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("one", "two")))
     leased = Leased(first.store, "ab")
     samples = {"a": Samples(first, ["one"]), "b": Samples(second, ["two"])}

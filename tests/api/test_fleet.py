@@ -40,9 +40,9 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.meta import StoredObject
 from controller.mcp.endpoint import McpEndpoint
 from controller.ports import LeaseState
-from controller.ports.place import Place as HostPlace
+from controller.ports.fleet import ManyHosts
 from controller.service.access import access
-from controller.service.sandbox.locations import Location, Locations
+from controller.service.fleet.locations import Location, Locations
 from controller.service.workflow.files import RunFiles, RunKey
 from controller.store.sql_store import SqlStore
 from tests.api.listeners import client, opened, token
@@ -202,7 +202,7 @@ def ask_why(world: World) -> httpx.Response:
 
 
 def test_why_is_told_here_of_a_sandbox_whose_host_is_away(tmp_path: Path, authority: Authority, quiet: None) -> None:
-    world = make_world(tmp_path, place=HostPlace("a", "", alone=False))
+    world = make_world(tmp_path, place=ManyHosts("a"))
     leases = Leased(world.store, "b")
     asked = place(world, "a", authority.tls("a"))
     asked.forwarding.locations = Locations(leases, "a", "")  # type: ignore[arg-type]
@@ -321,7 +321,7 @@ def test_messages_that_are_not_valid_are_answered_here(hosts: tuple[Place, Place
 
 
 def test_prometheus_finds_the_hosts(tmp_path: Path) -> None:
-    world = make_world(tmp_path, place=HostPlace("a", "", alone=False))
+    world = make_world(tmp_path, place=ManyHosts("a"))
     url = "https://[fd00::2]:9464/metrics"
     with world.store.transaction() as transaction:
         for name, status in (("b", {"metricsURL": url}), ("c", {})):

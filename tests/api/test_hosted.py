@@ -22,9 +22,9 @@ from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
 from controller.kinds.volume import HostVolume
 from controller.ports import VolumesUnreachable
-from controller.ports.place import Place as HostsPlace
+from controller.ports.fleet import ManyHosts
+from controller.service.fleet.locations import Locations
 from controller.service.images.context import pack_files
-from controller.service.sandbox.locations import Locations
 from tests.api.listeners import API, client, token
 from tests.api.test_fleet import Leased, Place, announce, ask, identity
 from tests.conftest import HandClock
@@ -97,8 +97,8 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
     engines = {name: FakeEngine(name, clock=HandClock(), images=(f"own/{name}:1", "both:1")) for name in "ab"}
     for name, engine in engines.items():
         engine.volumes = {("team", "both"): SIZE, ("team", f"only-{name}"): SIZE}
-    first = make_world(tmp_path / "a", place=HostsPlace("a", "", alone=False), engine=engines["a"])
-    second = make_world(tmp_path / "b", place=HostsPlace("b", "", alone=False), engine=engines["b"], store=first.store)
+    first = make_world(tmp_path / "a", place=ManyHosts("a"), engine=engines["a"])
+    second = make_world(tmp_path / "b", place=ManyHosts("b"), engine=engines["b"], store=first.store)
     leased = Leased(first.store, "ab")
     places = [place(world, name, leased, authority.tls(name)) for world, name in ((first, "a"), (second, "b"))]
     try:

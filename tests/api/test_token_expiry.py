@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, unix_connect
 
-from controller.ports.place import Place
+from controller.ports.fleet import ManyHosts
 from paddock._client.errors import ClientError
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
@@ -78,8 +78,8 @@ def test_open_response_is_cut_off(box: World, path: str, end: Any) -> None:
 
 
 def test_a_revocation_by_another_daemon_ends_what_is_open(tmp_path: Path, quiet: None) -> None:
-    here = make_world(tmp_path / "a", place=Place("a", "", alone=False))
-    other = make_world(tmp_path / "b", place=Place("b", "", alone=False), store=here.store)
+    here = make_world(tmp_path / "a", place=ManyHosts("a"))
+    other = make_world(tmp_path / "b", place=ManyHosts("b"), store=here.store)
     here.apply()
     with ExitStack() as held:
         held.enter_context(opened(here))

@@ -13,7 +13,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance, InstanceState
 from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
-from controller.ports.place import Place
+from controller.ports.fleet import ManyHosts
 from controller.version import VERSION
 from tests.cli.conftest import Run
 from tests.fakes.engine import FACTS
@@ -31,7 +31,7 @@ AWAY = {
 @pytest.fixture
 def fleet(tmp_path: Path, quiet: None) -> Iterator[World]:
     """The API of host a; host b's daemon is away."""
-    made = make_world(tmp_path, place=Place("a", "", alone=False))
+    made = make_world(tmp_path, place=ManyHosts("a"))
     made.view.seen = replace(made.view.seen, facts=FACTS, revision=1)
     with made.store.transaction() as transaction:
         transaction.put(StoredObject("Host", "", "b", "uid-b", {}, generation=0, status=AWAY))

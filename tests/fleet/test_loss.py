@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.loop.tasks.placements import LOSS_SECONDS
+from controller.loop.fleet.placements import LOSS_SECONDS
 from tests.daemon import RunningDaemon, wait_for
 from tests.fleet.test_hosts import reason, sandbox
 from tests.fleet.test_swarm_hosts import host_of, is_fit, ready

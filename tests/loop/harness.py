@@ -34,7 +34,7 @@ from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.profiles import with_profiles
 from controller.ports import Meter, Models, NullMeter, Transaction
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service.admission import Profiles
 from controller.service.objects.apply import Source
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
@@ -147,7 +147,7 @@ class LoopHarness:
         threads: int = 1,
         meter: Meter | None = None,
         policy: Policy | None = None,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         """`store` is open, and the caller's to close. `meter` is told what the loop counts.
 

@@ -12,7 +12,7 @@ from controller.kinds.workflowrun import Run
 from controller.loop.workflows import WorkflowRuns
 from controller.policy.levels.levels import Policy
 from controller.ports import ModelReply, ModelRequest, Models, RunWork
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service.objects.apply import Source
 from controller.store.sql_store import SqlStore
 from tests.loop.harness import TINY, Crash, Fuse, FusedStore, LoopHarness
@@ -64,12 +64,12 @@ class RunHarness(LoopHarness):
         models: Models | None = None,
         *,
         artifact_bytes: int = 1 << 20,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         self._release: Callable[[], None] = lambda: None
         self._ready = False
         self.hanging = 0  # stages that do not end by themselves
-        super().__init__(store, place=place, policy=Policy(scheduler="single" if place.alone else "manual"))
+        super().__init__(store, place=place, policy=Policy(scheduler="manual" if place.shares_store else "single"))
         self.engine.at_rest = self.engine.hanging = True
         self.run_folder = folder
         self.artifact_bytes = artifact_bytes

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from controller.loop.fleet.placements import LOSS_SECONDS
 from controller.loop.tasks.hold import HOLD_SECONDS, HostHold
-from controller.loop.tasks.placements import LOSS_SECONDS
 from controller.policy.levels.levels import Policy
 from controller.store.lease import LEASE_SECONDS
 from tests.contract.store_worlds import World

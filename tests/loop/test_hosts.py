@@ -16,9 +16,9 @@ from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import FINALIZER
-from controller.loop.tasks.hosts import HostImages, HostReport
+from controller.loop.fleet.hosts import HostImages, HostReport
 from controller.ports import LeaseState, StoreError, Transaction
-from controller.ports.place import Place, Reached
+from controller.ports.fleet import ManyHosts, Reached
 from controller.service import errors
 from controller.service.listing import serialize
 from controller.service.listing.field_selector import parse
@@ -64,7 +64,7 @@ class Daemon:
         self.source = HostSource(
             store,  # type: ignore[arg-type]  # what it uses of a store
             lambda: self.seen,
-            place=Place(name, "", alone=False),
+            place=ManyHosts(name),
             reached=Reached(f"{name}.example:8443"),
             now=clock.now,
             images=self.images.names,

@@ -1,4 +1,4 @@
-"""Leader lease: loop/leader.py, and a daemon whose lease has expired, which does nothing."""
+"""Leader lease: loop/fleet/leader.py, and a daemon whose lease has expired, which does nothing."""
 
 import threading
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kinds.planning.action import Action, CreateContainer
-from controller.loop.leader import LeaderLease, wait_to_lead
+from controller.loop.fleet.leader import LeaderLease, wait_to_lead
 from controller.loop.workers import Workers
 from controller.ports import NullMeter, StoreError
 from tests.contract.store_worlds import World
@@ -46,7 +46,7 @@ class Counting(NullMeter):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WAIT_SECONDS", "RENEW_SECONDS"):
-        monkeypatch.setattr(f"controller.loop.leader.{name}", 0.001)
+        monkeypatch.setattr(f"controller.loop.fleet.leader.{name}", 0.001)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_it_is_renewed_through_failures_and_its_loss_is_told_once() -> None:
 
 def test_it_is_renewed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may be started on another host is held from the first renewal on."""
-    monkeypatch.setattr("controller.loop.leader.RENEW_SECONDS", 3600.0)
+    monkeypatch.setattr("controller.loop.fleet.leader.RENEW_SECONDS", 3600.0)
     leading = LeaderLease(Scripted(True), NullMeter(), lambda: None)
     leading.start()
     wait_for("it was renewed", lambda: leading.renewed_at)

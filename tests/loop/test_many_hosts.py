@@ -12,12 +12,12 @@ from controller.kinds.common.labels import UID, egress_name, egress_uid
 from controller.kinds.host import ENGINE
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.loop.tasks.lost_hosts import LostHosts
-from controller.loop.tasks.unknown_hosts import UnknownHosts
+from controller.loop.fleet.lost_hosts import LostHosts
+from controller.loop.fleet.unknown_hosts import UnknownHosts
 from controller.plan.explain.why import Explanation
 from controller.policy.levels.levels import Policy
 from controller.ports import LeaseState
-from controller.ports.place import Place
+from controller.ports.fleet import ManyHosts
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.apply import Source
@@ -64,7 +64,7 @@ def two_hosts(world: World, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iter
     store = world.store()
     store_hosts(store, "one", "two")
     made = [
-        LoopHarness(store, policy=policy, place=Place(name, "", leads(name), alone=False))
+        LoopHarness(store, policy=policy, place=ManyHosts(name, leads=leads(name)))
         for name, policy in zip(("one", "two"), policies, strict=True)
     ]
     made[1].uids = 1000  # uids of their own
@@ -503,7 +503,7 @@ def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> 
 
 
 def test_a_daemon_without_a_host_tells_why(world: World) -> None:
-    place = Place("api/one", "", lambda: False, alone=False, keeps_sandboxes=False)
+    place = ManyHosts("api/one", leads=lambda: False, keeps_sandboxes=False)
     house = LoopHarness(world.store(), policy=_MANY, place=place)
     with access.acting(_OPERATOR):
         house.apply("a")
@@ -514,7 +514,7 @@ def test_a_daemon_without_a_host_tells_why(world: World) -> None:
 
 
 def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
-    place = Place("api/one", "", lambda: False, alone=False, keeps_sandboxes=False)
+    place = ManyHosts("api/one", leads=lambda: False, keeps_sandboxes=False)
     house = LoopHarness(world.store(), policy=_MANY, place=place)
     store_hosts(house.store, "two")
     spec = {"template": {"image": TINY}}

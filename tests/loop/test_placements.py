@@ -15,7 +15,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import SweepRules
-from controller.loop.tasks.placements import (
+from controller.loop.fleet.placements import (
     IMAGE_SECONDS,
     LOSS_SECONDS,
     PENDING_SECONDS,

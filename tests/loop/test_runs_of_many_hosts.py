@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from controller.kinds.access.access import Caller, Grant
-from controller.loop.tasks.lost_hosts import LostHosts
-from controller.ports.place import Place
+from controller.loop.fleet.lost_hosts import LostHosts
+from controller.ports.fleet import ManyHosts
 from controller.service import errors
 from controller.service.access import access
 from controller.service.workflow.bridge import BridgeRequest
@@ -47,7 +47,7 @@ class Hosts:
         self.leader = leader
 
         def made(name: str) -> RunHarness:
-            return RunHarness(store, folder / name, place=Place(name, "", lambda: self.leader == name, alone=False))
+            return RunHarness(store, folder / name, place=ManyHosts(name, leads=lambda: self.leader == name))
 
         self.one, self.two = made("one"), made("two")
         self.two.uids = 1000

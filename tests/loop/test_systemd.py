@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.loop.leader import wait_to_lead
+from controller.loop.fleet.leader import wait_to_lead
 from controller.loop.systemd import ALIVE, notify
 
 

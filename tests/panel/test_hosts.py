@@ -13,7 +13,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import UsageSample
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.ports.place import Place
+from controller.ports.fleet import ManyHosts
 from controller.service.sandbox.usage import Usages
 from tests.fakes.engine import FACTS
 from tests.helpers_api import QUICKSTART, World, make_world
@@ -30,7 +30,7 @@ expect.set_options(timeout=WAIT_MS)
 @pytest.fixture
 def world(tmp_path: Path, quiet: None) -> Iterator[World]:
     """The API of host a; the daemon of host b is away."""
-    made = make_world(tmp_path, place=Place("a", "", alone=False))
+    made = make_world(tmp_path, place=ManyHosts("a"))
     made.view.seen = replace(made.view.seen, facts=FACTS, revision=1)
     answered = {"type": "EngineReachable", "status": "True", "reason": "Answered", "message": ""}
     status = {"paddock": {"version": "1.2", "instanceID": "i-1"}, "conditions": [answered]}

@@ -8,10 +8,10 @@ from controller.kinds.observed.observed import HostFacts, Observation
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.levels.levels import Policy
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet, ManyHosts
 from controller.service.admission import admitting
 
-AMONG_OTHERS = Place(host="a", default="", alone=False)
+AMONG_OTHERS = ManyHosts("a")
 TEMPLATE = {"image": "paddock/test-tiny:1", "command": ["sleep", "infinity"]}
 MANY_CORES: dict[str, Any] = {"template": TEMPLATE, "resources": {"limits": {"cpu": "8"}}}
 A_GPU: dict[str, Any] = {"template": TEMPLATE, "resources": {"gpuDeviceIds": ["0"]}}
@@ -22,10 +22,10 @@ A_NETWORK: dict[str, Any] = {"template": {**TEMPLATE, "securityLevel": "developm
 OF_A_HOST = (MANY_CORES, A_GPU, A_FOLDER, A_RUNTIME, NO_APPARMOR, A_NETWORK)
 
 
-def refused(spec: dict[str, Any], place: Place, **more: Any) -> list[str]:
+def refused(spec: dict[str, Any], place: Fleet, **more: Any) -> list[str]:
     """Return the fields that a host with two cores and nothing else refuses."""
     seen = Observation(facts=HostFacts(cpus=2), blind="", unguarded="no firewall")
-    policy = Policy(scheduler="single" if place.alone else "manual")
+    policy = Policy(scheduler="manual" if place.shares_store else "single")
     admit = admitting(policy, lambda: seen, place=place)
     model = SandboxSpec.model_validate({**spec, **more})
     return [field for field, _ in admit(SANDBOX, model, "default", "box", ())]
@@ -33,7 +33,7 @@ def refused(spec: dict[str, Any], place: Place, **more: Any) -> list[str]:
 
 @pytest.mark.parametrize("spec", OF_A_HOST)
 def test_a_host_judges_what_names_it(spec: dict[str, Any]) -> None:
-    assert refused(spec, ALONE) == refused(spec, AMONG_OTHERS, host="a") != []
+    assert refused(spec, SINGLE) == refused(spec, AMONG_OTHERS, host="a") != []
 
 
 @pytest.mark.parametrize("spec", OF_A_HOST)
@@ -44,6 +44,6 @@ def test_abilities_of_the_asked_host_bind_no_other(spec: dict[str, Any]) -> None
 
 def test_what_holds_on_every_host_is_refused_everywhere() -> None:
     level = {"template": {**TEMPLATE, "securityLevel": "none-such"}}
-    assert refused(level, AMONG_OTHERS, host="b") == refused(level, ALONE) == ["spec.template.securityLevel"]
+    assert refused(level, AMONG_OTHERS, host="b") == refused(level, SINGLE) == ["spec.template.securityLevel"]
     twice = {"template": TEMPLATE, "resources": {"gpuDeviceIds": ["0", "0"]}}
     assert refused(twice, AMONG_OTHERS, host="b") == ["spec.resources.gpuDeviceIds[1]"]

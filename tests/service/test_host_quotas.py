@@ -12,11 +12,11 @@ from controller.kinds.quota import Amount
 from controller.kinds.registry import discover
 from controller.policy.admission import admit
 from controller.policy.levels.levels import Policy
-from controller.ports.place import Place
+from controller.ports.fleet import ManyHosts
 from controller.service.objects.quota import Fitting, has_room
 from controller.store.sql_store import SqlStore
 
-HERE = Place(host="a", default="", alone=False)
+HERE = ManyHosts("a")
 FACTS = HostFacts(cpus=1, memory_bytes=1 << 30)
 
 

@@ -24,7 +24,7 @@ from controller.api.fleet.links import Link, Links, Unreachable, was_refused
 from controller.api.fleet.tls import FleetTls, why_refused
 from controller.kinds.access.access import Caller
 from controller.service.access import access
-from controller.service.sandbox.locations import OtherHost
+from controller.service.fleet.locations import OtherHost
 
 COLLECT_SECONDS = 2.0  # for all hosts, which are asked at once
 _ANSWER_BYTES = 64 << 20

@@ -32,7 +32,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.access import access
 from controller.service.access.access import FAILURE_KEY
 from controller.service.errors import Conflict, Forbidden, Misdirected, NotFound, ServiceError, ServiceUnavailable
-from controller.service.sandbox.locations import Location, Locations, OtherHost
+from controller.service.fleet.locations import Location, Locations, OtherHost
 
 MISDIRECTED = "misdirected"  # in the state of a request that came to the wrong host
 _BELOW_A_SANDBOX = f"{PREFIX}/namespaces/{{namespace}}/sandboxes/{{name}}/"

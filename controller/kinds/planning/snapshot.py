@@ -164,8 +164,8 @@ class Snapshot:
     """Amounts that other hosts reserve of the pools with a part here (`pool_scope`, `replicas_scope`)."""
     leads: bool = True
     """This daemon also decides for what belongs to no host."""
-    alone: bool = True
-    """There are no other hosts."""
+    shares_store: bool = False
+    """Other hosts write the store, too."""
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.
@@ -206,4 +206,4 @@ class Snapshot:
 
     def _parts(self) -> Iterable[Pool]:
         """Return the pools that may be parts of pools over several hosts: none where there is one host."""
-        return () if self.alone else self.pools.values()
+        return self.pools.values() if self.shares_store else ()

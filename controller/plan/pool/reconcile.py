@@ -69,7 +69,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     if free is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
         builder.ceilings.append(Ceiling(replicas_scope(uid), Amount(sandboxes=pool.spec.max_replicas or 0)))
     builder.warm += ready_ones(pool, members)
-    if not snapshot.alone:
+    if snapshot.shares_store:
         _offer(builder, pool, members)
     leaving_uids = {member.uid for member in turnover.retired}
     busy_uids = snapshot.in_flight | {group.ref.uid for group in builder.groups}

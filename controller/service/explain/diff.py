@@ -15,7 +15,7 @@ from controller.kinds.common.problem import Path, field_path, field_text
 from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import CreateContainer, RemoveContainer
-from controller.kinds.planning.binding import BOUND_KINDS, host_of
+from controller.kinds.planning.binding import BOUND_KINDS
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
@@ -27,7 +27,7 @@ from controller.plan.explain.preview import forecast_all
 from controller.policy.levels.levels import Policy
 from controller.policy.profiles import as_seen
 from controller.ports import Clock, Store
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
 from controller.service.explain.diff_snapshot import (
     changed_profiles,
@@ -93,7 +93,7 @@ class Diff:
         clock: Clock,
         snapshot: LastSnapshot,
         policy: Policy | None = None,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         self._apply, self._store, self._clock, self._snapshot = apply, store, clock, snapshot
         self._policy, self._place = policy or Policy(), place
@@ -199,9 +199,9 @@ class Diff:
             for difference in differences
             if difference.after is not None and difference.kind.name in BOUND_KINDS
         ):
-            host = host_of(obj, self._place.default)
-            if host == self._place.host or self._place.alone:
+            if self._place.is_own(obj):
                 continue
+            host = self._place.host_of(obj)
             message = f"only host `{host}` plans it; ask that host's daemon" if host else "it has no host yet"
             forecasts[obj.uid] = Forecast(obj.ref, reason=OTHER_HOST, message=message)
         return forecasts

@@ -15,7 +15,6 @@ from controller.kinds.mcpserver import SESSION_LABEL, MCPServerSpec
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container
 from controller.kinds.observed.usage import FolderUse
-from controller.kinds.planning.binding import host_of
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.plan.explain import mcpserver
@@ -25,7 +24,7 @@ from controller.policy.host.health import NEAR
 from controller.policy.levels.levels import Policy
 from controller.policy.profiles import as_seen
 from controller.ports import Clock, Store
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
 from controller.service.explain.diff import LastSnapshot
 from controller.service.listing import serialize
@@ -75,7 +74,7 @@ class Why:
         agent: Callable[[StoredObject], str] = lambda _: "",
         contexts: Callable[[StoredObject], Facts] = lambda _: (),
         folders: MemoryFolders = no_folders,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         """`agent` asks a sandbox's agent for its health; "" without one. `folders` reads a container's in-memory ones.
 
@@ -89,9 +88,8 @@ class Why:
     def why(self, kind: Kind, namespace: str, name: str) -> Reasons:
         """Explain one object. Raises NotFound; ServiceUnavailable for one of this host before the loop's first pass."""
         obj, now = self._objects.get(kind, namespace, name), self._clock.now()
-        host = host_of(obj, self._place.default)
-        is_local = self._place.alone or host == self._place.host
-        explanation = self._explain(obj, now) if is_local else explain_stored(obj, host)
+        is_own = self._place.is_own(obj)
+        explanation = self._explain(obj, now) if is_own else explain_stored(obj, self._place.host_of(obj))
         with errors.translate_store_errors():
             events = self._store.events(uid=obj.uid, limit=_EVENTS)
         explanation = replace(explanation, remembered=(*explanation.remembered, *_failed_probe(events)))

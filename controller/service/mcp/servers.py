@@ -11,14 +11,13 @@ from pydantic import ValidationError
 
 from controller.kinds.mcpserver import KIND, SESSION_LABEL, MCPServerSpec, ready_condition
 from controller.kinds.meta import Condition, Event, StoredObject, stored_condition
-from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.runtime.secret import SecretRef
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.plan.base.status_json import dated
 from controller.policy.mcpserver import not_installed, runnable, runs_image, session_sandbox
 from controller.ports import Clock, Engine, ImageError, Images, Store, StoreError
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
 from controller.service.access import access
 from controller.service.exec.activity import TrackedStream
@@ -48,7 +47,7 @@ class McpServers:
         sandbox_streams: SandboxStreams,
         pools: WarmPools,
         images: Images,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         self._pools, self._images, self._place = pools, images, place
         self._objects, self._write, self._store, self._clock = objects, write, store, clock
@@ -77,7 +76,7 @@ class McpServers:
 
     def is_here(self, sandbox: StoredObject) -> bool:
         """Return True if the sandbox is on this host."""
-        return host_of(sandbox, self._place.default) == self._place.host
+        return self._place.is_own(sandbox)
 
     def unavailable(self) -> str:
         """Return why no server can be started here now; "" if one can."""

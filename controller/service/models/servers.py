@@ -15,13 +15,12 @@ from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.meta import StoredObject
 from controller.kinds.modelserver import ModelServerSpec, StoredModelServer
 from controller.kinds.observed.models import ModelsState
-from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.provider import condition_of
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.policy.modelserver import owned_sandbox, sandbox_name
 from controller.ports import UseTracker
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
 from controller.service.access import access
 from controller.service.exec.streams import SandboxStreams
@@ -53,7 +52,7 @@ class ModelServers:
         sandbox_streams: SandboxStreams,
         forward: PortForward,
         in_use: UseTracker,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
@@ -137,7 +136,8 @@ class ModelServers:
                 return self._streams.enter(SANDBOX, namespace, box, lambda container: container)
             except (errors.NotFound, errors.Conflict) as error:
                 obj = self._get(namespace, box)
-                if obj is not None and (host := host_of(obj, self._place.host)) not in (UNBOUND, self._place.host):
+                if obj is not None and self._place.is_elsewhere(obj):
+                    host = self._place.host_of(obj)
                     message = f"sandbox `{box}` is on host `{host}`: only sandboxes of that host can use its model"
                     raise errors.ServiceUnavailable(message) from error
                 if self._clock() >= deadline or (obj is not None and _needs_someone(obj)):

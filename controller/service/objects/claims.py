@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import amount_of
@@ -28,7 +27,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.profiles import with_profiles
 from controller.policy.sandbox import admit_with, reserved
 from controller.ports import Clock, Meter, Transaction
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service.admission import profiles_in
 from controller.service.objects.quota import Facts, has_room, has_room_in_namespace, pool_has_room
 
@@ -49,7 +48,7 @@ class Claims:
         facts: Facts,
         clock: Clock,
         policy: Policy | None = None,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         self._snapshot, self._meter, self._facts, self._clock = snapshot, meter, facts, clock
         self._policy = policy or Policy()
@@ -61,8 +60,8 @@ class Claims:
         The caller puts the object in the same transaction.
         """
         last = self._snapshot()
-        alone = self._place.alone
-        if obj.kind != "Sandbox" or (alone and (last is None or not last.pools)):
+        others_claim = self._place.shares_store
+        if obj.kind != "Sandbox" or (not others_claim and (last is None or not last.pools)):
             return obj
         try:
             spec = SandboxSpec.model_validate(obj.spec)
@@ -71,17 +70,17 @@ class Claims:
         this_host = self._place.host
         was_observed = last is not None and bool(last.observed.at)  # since the daemon's start
         claimed_member = None
-        if last is not None and last.pools and host_of(obj, this_host) == this_host:
+        if last is not None and last.pools and not self._place.is_elsewhere(obj):
             claimed_member = self._take(transaction, last, obj, spec)
-        if claimed_member is None and not alone:
-            claimed_member = self._take_stored(transaction, obj, spec, host_of(obj, UNBOUND), besides=this_host)
-        if claimed_member is None and not alone and not was_observed and host_of(obj, this_host) == this_host:
+        if claimed_member is None and others_claim:
+            claimed_member = self._take_stored(transaction, obj, spec, self._place.host_of(obj), besides=this_host)
+        if claimed_member is None and others_claim and not was_observed and not self._place.is_elsewhere(obj):
             claimed_member = self._take_stored(transaction, obj, spec, this_host)
         self._count(last, obj, spec, claimed_member)
         if claimed_member is None:
             return obj
         member, reserves = claimed_member
-        bound = obj.status if alone else {**obj.status, "host": member.host}
+        bound = {**obj.status, **self._place.binding(member.host)}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
         message = f"claimed {member.memory.hostname}, a warm sandbox of pool {member.parent_name}"
@@ -151,15 +150,14 @@ class Claims:
         self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, on: str, besides: str
     ) -> Iterable[str]:
         """Return the uids of its template's pools on a host ("": on any, except `besides`)."""
-        default = self._place.default
         name = spec.template_ref.name if spec.template_ref else ""
         uids = (
             whole_uid(pool)
             for pool in transaction.list("SandboxPool", obj.namespace)
             if pool.deleted_at is None
             and pool.spec.get("templateRef", {}).get("name") == name
-            and on in ("", host_of(pool, default))
-            and host_of(pool, default) not in (UNBOUND, besides)
+            and on in ("", self._place.host_of(pool))
+            and self._place.host_of(pool) not in ("", besides)
         )
         return dict.fromkeys(uids)
 

@@ -30,12 +30,12 @@ from controller.kinds.workflowrun import KIND as RUN
 from controller.kinds.workflowrun import RUN_LABEL
 from controller.policy.host.binding import move_refusals
 from controller.ports import Clock, Store, Transaction, Wake
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
 from controller.service.access import access
 from controller.service.admission import Admit, Profiles, profiles_in
+from controller.service.fleet.known_hosts import KnownHosts
 from controller.service.objects.claims import Claims
-from controller.service.objects.known_hosts import KnownHosts
 from controller.service.objects.normalize import Normal, is_same_spec, normalise
 from controller.service.objects.owners import Owners, WriteTarget
 from controller.service.objects.quota import Facts, Fitting, Most
@@ -70,7 +70,7 @@ class Pipeline:
     facts: Facts = HostFacts
     most_objects: int = 0
     most_annotation_bytes: int = 0
-    place: Place = ALONE
+    place: Fleet = SINGLE
     defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     @contextmanager
@@ -96,12 +96,9 @@ class WriteTransaction:
             keys[document.key] = None
             if document.namespace:
                 lists[QUOTA.name, document.namespace] = None
-            if (
-                not self._rules.place.alone
-                and document.kind.name in BOUND_KINDS
-                and isinstance(document.spec.get("host"), str)
-            ):
-                keys[HOST.name, "", document.spec["host"]] = None
+            host = document.spec.get("host") if document.kind.name in BOUND_KINDS else None
+            if isinstance(host, str) and self._rules.place.needs_lookup(host):
+                keys[HOST.name, "", host] = None
             ref = document.spec.get("templateRef")
             if isinstance(ref, Mapping) and isinstance(ref.get("name"), str):
                 keys[TEMPLATE.name, document.namespace, ref["name"]] = None
@@ -157,8 +154,8 @@ class WriteTransaction:
         A run's sandbox is as any other.
         """
         place, host = self._rules.place, spec.stored.get("host")
-        is_own_work = not place.alone and document.kind.name in BOUND_KINDS and access.caller() is None
-        return {"host": host or place.host} if is_own_work and RUN_LABEL not in document.labels else {}
+        is_own_work = document.kind.name in BOUND_KINDS and access.caller() is None
+        return place.binding(host or place.host) if is_own_work and RUN_LABEL not in document.labels else {}
 
     def resolve_owners(
         self, pending: Sequence[PendingWrite], *, merge: bool

@@ -18,7 +18,6 @@ from controller.kinds.host import NAME
 from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import HostFacts
-from controller.kinds.planning.binding import host_of
 from controller.kinds.planning.snapshot import Pool
 from controller.kinds.quota import Amount, HardQuota, StoredQuota, amount_of, host_scope, pool_scope
 from controller.kinds.sandbox import SandboxSpec, Template, TemplateRef, at_own_level
@@ -40,7 +39,7 @@ from controller.policy.quota_ledger import (
 from controller.policy.sandbox import NO_LIMITS, reserved
 from controller.policy.sandboxpool import shares_volumes
 from controller.ports import Transaction
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet, SingleHost
 from controller.service.admission import Profiles, profiles_in
 
 Facts = Callable[[], HostFacts]
@@ -70,7 +69,7 @@ class Fitting:
         pending_objects: Sequence[StoredObject],
         facts: HostFacts,
         most: Most = Most(),
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         self._transaction, self._facts, self._most = transaction, facts, most
         self._place = place
@@ -214,7 +213,7 @@ class Fitting:
         return None if template is None else _read(SandboxTemplateSpec, template)
 
     def _of(self, obj: StoredObject) -> tuple[QuotaBound, ...]:
-        return self.of(obj.namespace, host_of(obj, self._place.default))
+        return self.of(obj.namespace, self._place.host_of(obj))
 
     def of(self, namespace: str, host: str) -> tuple[QuotaBound, ...]:
         """Return the quotas of a namespace, and of the host of that name ("": no host's)."""
@@ -256,7 +255,7 @@ def has_room(
     """
     of_host = host_scope(host)
     reservations = transaction.reservations(namespace, of_host)
-    limits = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
+    limits = Fitting(transaction, (), facts, place=SingleHost(host)).of(namespace, host)
     return all(
         judge(bound, reservations.get(bound.namespace or of_host, Amount()), total, counted).admitted
         for bound in limits
@@ -269,7 +268,7 @@ def rooms(
     """Return for how many of `count` new sandboxes that hold `total` each every quota has room, and why for no more."""
     of_host = host_scope(host)
     reservations = dict(transaction.reservations(namespace, of_host))
-    limits = Fitting(transaction, (), facts, place=Place(host)).of(namespace, host)
+    limits = Fitting(transaction, (), facts, place=SingleHost(host)).of(namespace, host)
     for number in range(count):
         verdicts = [
             (bound, judge(bound, reservations.get(bound.namespace or of_host, Amount()), total, Amount()))

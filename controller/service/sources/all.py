@@ -8,7 +8,7 @@ from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.planning.snapshot import Snapshot
 from controller.policy.levels.levels import Policy
 from controller.ports import Clock, Engine, Store, Volumes
-from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
+from controller.ports.fleet import NOT_REACHED, SINGLE, Fleet, Reached
 from controller.service.sources import Source
 from controller.service.sources.event import EventSource
 from controller.service.sources.host import HostSource
@@ -24,7 +24,7 @@ def make_sources(
     clock: Clock,
     volumes: Volumes,
     policy: Policy | None = None,
-    place: Place = ALONE,
+    place: Fleet = SINGLE,
     reached: Reached = NOT_REACHED,
 ) -> Mapping[str, Source]:
     """Return the sources by kind; starts nothing. They read the last observation and `snapshot`.

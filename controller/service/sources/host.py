@@ -17,13 +17,13 @@ from controller.kinds.observed.canary import UNWATCHED, CanaryResult
 from controller.kinds.observed.observed import HostFacts, Observation
 from controller.kinds.observed.pressure import NONE, Pressure
 from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
-from controller.kinds.planning.binding import BOUND_KINDS, host_of
+from controller.kinds.planning.binding import BOUND_KINDS
 from controller.kinds.planning.plan import Writes
 from controller.kinds.quota import Amount, host_scope
 from controller.kinds.runtime.engine_api import untried
 from controller.kinds.sandbox import FINALIZER
 from controller.ports import LeaseState, Store, StoreError
-from controller.ports.place import ALONE, NOT_REACHED, Place, Reached
+from controller.ports.fleet import NOT_REACHED, SINGLE, Fleet, Reached
 from controller.service import errors
 from controller.service.listing import serialize
 from controller.service.listing.field_selector import FieldSelector
@@ -49,7 +49,7 @@ class HostSource:
         pressure: Callable[[], Pressure] = lambda: NONE,
         guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
         *,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
         reached: Reached = NOT_REACHED,
         now: Callable[[], float] = lambda: 0.0,
         images: Callable[[], Sequence[str] | None] = lambda: None,
@@ -62,11 +62,11 @@ class HostSource:
     def get(self, namespace: str, name: str) -> StoredObject | None:  # noqa: ARG002 - it belongs to no namespace
         if name == self._place.host and self._place.keeps_sandboxes:
             return self._own_host()
-        stored = None if self._place.alone else self._store.get("Host", "", name)
+        stored = self._store.get("Host", "", name) if self._place.needs_lookup(name) else None
         return None if stored is None else self._other_host(stored, self._leases())
 
     def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
-        if self._place.alone:
+        if not self._place.shares_store:
             return [self._own_host()]
         leases, stored = self._leases(), self._store.list("Host")[0]
         other_hosts = [self._other_host(host, leases) for host in stored if host.name != self._place.host]
@@ -117,13 +117,13 @@ class HostSource:
 
     def _bound(self, kind: str, name: str) -> Iterator[StoredObject]:
         objects = self._store.list(kind, lean=kind == "Sandbox")[0]
-        return (obj for obj in objects if host_of(obj, self._place.default) == name)
+        return (obj for obj in objects if self._place.host_of(obj) == name)
 
     def _own_host(self) -> StoredObject:
         status, stored = self._status(self._observe(), self._store.ping()), self._stored()
         with suppress(StoreError):  # an unreadable store is reported as a condition
             status |= self._counts(self._place.host)
-        if not self._place.alone:
+        if self._place.shares_store:
             status["lastSeen"] = serialize.timestamp(self._now())
             if (listed := stored.status.get("images")) is not None:
                 status["images"] = listed
@@ -151,7 +151,7 @@ class HostSource:
 
     def _counts(self, name: str) -> dict[str, Any]:
         scope = host_scope(name)
-        instances = self._store.count_instances(None if self._place.alone else name)
+        instances = self._store.count_instances(self._place.within(name))
         reserved = self._store.reservations(scope)[scope]
         return {"instances": instances, "sandboxes": reserved.sandboxes, "reserved": _reserved(reserved)}
 

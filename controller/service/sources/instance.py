@@ -9,7 +9,7 @@ from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.instance_record import Failure, Instance, Termination
 from controller.plan.base.status_json import limits_to_json
 from controller.ports import Store
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service.listing import serialize
 from controller.service.listing.field_selector import FieldSelector
 from controller.service.sources import derived_uid
@@ -22,7 +22,7 @@ class InstanceSource:
     `place` is this host: containers of others are Unknown to it (controller/api/fleet/hosted.py asks theirs).
     """
 
-    def __init__(self, store: Store, observe: Callable[[], Observation], place: Place = ALONE) -> None:
+    def __init__(self, store: Store, observe: Callable[[], Observation], place: Fleet = SINGLE) -> None:
         self._store, self._observe, self._place = store, observe, place
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
@@ -34,7 +34,8 @@ class InstanceSource:
         )
 
     def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
-        host = None if self._place.alone else by_fields.equal.get("status.host")
+        asked_host = by_fields.equal.get("status.host")
+        host = self._place.within(asked_host) if asked_host else None
         instances = [
             instance for instance in self._store.instances(host=host) if namespace in (None, instance.namespace)
         ]
@@ -45,9 +46,8 @@ class InstanceSource:
         ]
 
     def _object(self, instance: Instance, observed: Observation) -> StoredObject:
-        if self._place.alone:
-            return instance_object(instance, observed)
-        return instance_object(instance, None if instance.host != self._place.host else observed, instance.host)
+        host = self._place.within(instance.host)
+        return instance_object(instance, observed if host in (None, self._place.host) else None, host or "")
 
 
 def instance_object(instance: Instance, observed: Observation | None, host: str = "") -> StoredObject:

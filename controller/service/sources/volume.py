@@ -7,11 +7,10 @@ from typing import Any
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.volume import HostVolume
 from controller.policy.container.volumes import User, Users, deleted_with_last_user
 from controller.ports import Clock, Store, Transaction, VolumeInUse, Volumes, VolumesUnreachable
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
 from controller.service.access.audit import entry
 from controller.service.listing.field_selector import FieldSelector
@@ -36,7 +35,7 @@ class NoVolumes:
 class VolumeSource:
     """ports.Volumes as objects. A deletion is audited in the transaction that finds no users of the volume."""
 
-    def __init__(self, store: Store, volumes: Volumes, clock: Clock, place: Place = ALONE) -> None:
+    def __init__(self, store: Store, volumes: Volumes, clock: Clock, place: Fleet = SINGLE) -> None:
         """`place` is this host among those of the store."""
         self._store, self._volumes, self._clock, self._place = store, volumes, clock, place
 
@@ -93,12 +92,11 @@ class VolumeSource:
 
     def _users_of(self, naming: Iterable[Sequence[StoredObject]]) -> Users:
         """Return the users among objects that name volumes: those of other hosts name other volumes."""
-        hosts = (UNBOUND, self._place.host)
-        return Users(*([obj for obj in some if host_of(obj, self._place.default) in hosts] for some in naming))
+        return Users(*([obj for obj in some if not self._place.is_elsewhere(obj)] for some in naming))
 
     def _object(self, volume: HostVolume, users: Sequence[User]) -> StoredObject:
         obj = _object(volume, users)
-        return obj if self._place.alone else replace(obj, status={"host": self._place.host, **obj.status})
+        return replace(obj, status={**self._place.binding(self._place.host), **obj.status})
 
 
 @contextmanager

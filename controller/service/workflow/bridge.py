@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.workflowrun import KIND, Run, StageEnd, read_run
-from controller.ports.place import ALONE, Place
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.objects import Objects
@@ -77,7 +77,7 @@ class Bridge:
         files: RunFiles,
         commands: Commands,
         sandbox_files: SandboxFiles | None = None,
-        place: Place = ALONE,
+        place: Fleet = SINGLE,
     ) -> None:
         """Without `sandbox_files` an answer has the copied files alone, and not those that were changed."""
         self._sandbox_files = sandbox_files

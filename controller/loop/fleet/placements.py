@@ -24,8 +24,8 @@ from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import KIND as POOL
 from controller.loop.clock import boot_seconds
 from controller.loop.desired import Desired
+from controller.loop.fleet.lost_hosts import away
 from controller.loop.garbage import GarbageCollector
-from controller.loop.tasks.lost_hosts import away
 from controller.plan.fleet import placements as plan
 from controller.plan.fleet import spread
 from controller.plan.fleet.image_places import selects_images
@@ -33,7 +33,7 @@ from controller.plan.fleet.placement_quota import PlacementQuota, bounded_namesp
 from controller.policy.levels.levels import Policy
 from controller.policy.profiles import with_profiles
 from controller.ports import Clock, Store, StoreError
-from controller.ports.place import Place
+from controller.ports.fleet import Fleet
 from controller.ports.scheduler import Pending, PlacedRecord, Scheduler, SchedulerError, SchedulerProblem, StaleBinding
 from controller.version import API_VERSION
 
@@ -55,7 +55,7 @@ class PlacementKeeper:
         self,
         scheduler: Scheduler,
         store: Store,
-        place: Place,
+        place: Fleet,
         policy: Policy,
         clock: Clock,
         changed: Callable[[], None],

@@ -7,10 +7,10 @@ import structlog
 from controller.kinds.host import KIND as HOST
 from controller.kinds.host import host_of_lease
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, host_of
+from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND
 from controller.plan.fleet.unknown_hosts import of_unknown_hosts
 from controller.ports import ChangesGone, Clock, Store, StoreError
-from controller.ports.place import Place
+from controller.ports.fleet import Fleet
 
 UNKNOWN_SECONDS = 3.0
 _BATCH = 250  # changes read at a time
@@ -23,7 +23,7 @@ class UnknownHosts:
     It keeps the objects of unknown hosts, and reads only what changed. All are read again when a host is gone.
     """
 
-    def __init__(self, store: Store, place: Place, clock: Clock) -> None:
+    def __init__(self, store: Store, place: Fleet, clock: Clock) -> None:
         self._store, self._place, self._clock = store, place, clock
         self._revision = 0
         self._known: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class UnknownHosts:
 
     def observe_now(self) -> None:
         """Write what is due. After a store failure it is written next time."""
-        if self._place.alone or not self._place.leads():
+        if not self._place.leads():
             self._known = frozenset()  # somebody else may lead for long
             return
         try:
@@ -60,7 +60,7 @@ class UnknownHosts:
 
     def _recorded_uids(self) -> set[str]:
         """Return the uids of objects that may have containers there: those are recorded before they are made."""
-        hosts = {host_of(stored, self._place.default) for stored in self._found.values()}
+        hosts = {self._place.host_of(stored) for stored in self._found.values()}
         instances = [instance for host in sorted(hosts) for instance in self._store.instances(host=host)]
         return {uid for instance in instances for uid in (instance.uid, instance.parent_uid)}
 
@@ -86,4 +86,4 @@ class UnknownHosts:
         self._found |= {stored.uid: stored for stored in objects if self._is_stray(stored, known_hosts)}
 
     def _is_stray(self, obj: StoredObject, known_hosts: frozenset[str]) -> bool:
-        return host_of(obj, self._place.default) not in {UNBOUND, *known_hosts}
+        return self._place.host_of(obj) not in {UNBOUND, *known_hosts}

@@ -8,13 +8,13 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.planning.binding import BOUND_KINDS
 from controller.policy.host.binding import unknown
 from controller.ports import LeaseState, Transaction
-from controller.ports.place import Place
+from controller.ports.fleet import Fleet
 
 
 class KnownHosts:
     """The hosts as one transaction sees them. `leases` is asked only for a name that no stored host has."""
 
-    def __init__(self, transaction: Transaction, leases: Callable[[], Sequence[LeaseState]], place: Place) -> None:
+    def __init__(self, transaction: Transaction, leases: Callable[[], Sequence[LeaseState]], place: Fleet) -> None:
         self._transaction, self._leases, self._place = transaction, leases, place
 
     def refusals(self, current: StoredObject | None, obj: StoredObject) -> Iterator[tuple[str, str]]:
@@ -25,9 +25,9 @@ class KnownHosts:
 
     def host_refusals(self, host_name: str | None) -> Iterator[tuple[str, str]]:
         """Yield (field, message) if that is no host; None: a host is not asked for."""
-        if self._place.alone or not host_name:
+        if host_name is None or not self._place.needs_lookup(host_name):
             return
-        if host_name == self._place.host or self._transaction.get(HOST.name, "", host_name) is not None:
+        if self._transaction.get(HOST.name, "", host_name) is not None:
             return
         yield from ((refusal.field, refusal.message) for refusal in unknown(host_name, self._host_names()))
 

@@ -10,7 +10,7 @@ from controller.kinds.planning.plan import Writes
 from controller.kinds.workflowrun import KIND as RUN
 from controller.plan.fleet.lost_hosts import lost_statuses
 from controller.ports import Clock, LeaseState, Store, StoreError
-from controller.ports.place import Place
+from controller.ports.fleet import Fleet
 
 LOST_SECONDS = 5.0
 _log = structlog.get_logger("paddock.fleet")
@@ -19,14 +19,14 @@ _log = structlog.get_logger("paddock.fleet")
 class LostHosts:
     """`observe_now` is called every LOST_SECONDS, and does nothing unless this daemon leads."""
 
-    def __init__(self, store: Store, place: Place, clock: Clock) -> None:
+    def __init__(self, store: Store, place: Fleet, clock: Clock) -> None:
         self._store, self._place, self._clock = store, place, clock
         self._known: frozenset[str] = frozenset()
         self._missed: frozenset[str] = frozenset()
 
     def observe_now(self) -> None:
         """Write the statuses of lost hosts' sandboxes and runs. After a store failure they are written next time."""
-        if self._place.alone or not self._place.leads():
+        if not self._place.leads():
             return
         try:
             missed = away(self._store.leases()) - {self._place.host}

@@ -1,0 +1,1 @@
+"""Several hosts on one store: leases, reports of this host, lost and unknown ones, placements by a scheduler."""

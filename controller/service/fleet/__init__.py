@@ -1,0 +1,1 @@
+"""Several hosts on one store: where objects are, which hosts there are."""
