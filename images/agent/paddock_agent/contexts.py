@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import codecs
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -46,6 +47,9 @@ _BACKGROUND = 64 * 1024  # of output between two executions
 _MOST_UNSENT = 512 * 1024
 _START_SECONDS, _FORK_SECONDS, _PING_SECONDS = 60.0, 20.0, 5.0
 _AGAIN_SECONDS, _KILL_SECONDS = 2.0, 4.0  # after an interrupt
+_KILL_ROUNDS = 40
+_ENDING_SECONDS = 12.0  # that processes of an interpreter may take up the sandbox's processes after its end
+_RETRY_SECONDS, _MOST_TRIES = 0.2, 20
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MIME = re.compile(r"[a-z]+/[a-zA-Z0-9.+-]{1,100}")
@@ -210,11 +214,31 @@ class Context:
         self._ping: Timer | None = None
         self._paused = False
         self._number = 0  # of the execution, as the kernel knows it
+        self._tries = 0  # of its start
 
     # ---- start and end
 
     def start(self) -> None:
-        """Start the interpreter. Raises Refused."""
+        """Start the interpreter. Raises Refused; where an ended one still takes the place of processes, it waits."""
+        try:
+            self._launch()
+        except Refused as error:
+            if error.reason != "NoProcess" or not self._owner.is_ending:
+                raise
+            self._retry()
+
+    def _retry(self) -> None:
+        self.state = "starting"
+        self._start_timer = self._loop.after(_RETRY_SECONDS, self._start_again)
+
+    def _start_again(self) -> None:
+        try:
+            if self.state == "starting":
+                self.start()
+        except Refused as error:
+            self._fail(str(error))
+
+    def _launch(self) -> None:
         program = self._owner.program(self.language)
         kernel = {"python": "python.py", "javascript": "javascript.js"}.get(self.language, "")
         command = [program, *([b"-u"] if self.language == "python" else [])]
@@ -276,6 +300,9 @@ class Context:
             return  # of an interpreter before this one, which has forks
         if kind == supervisor.BEGUN:
             self.pid = value
+        elif kind == supervisor.FAILED and value == errno.EAGAIN and self._owner.is_ending:
+            self._close()
+            self._retry()
         elif kind == supervisor.FAILED:
             self._fail(f"it can't be started: {os.strerror(value).lower()}")
         elif self.fork_of == "":
@@ -304,6 +331,11 @@ class Context:
 
     def _ended(self, reason: str = "") -> None:
         """Note that the interpreter has ended; what it left running ends with it, but for its forks."""
+        if self.state == "starting" and self._owner.is_ending and self._tries < _MOST_TRIES:
+            self._tries += 1  # it found no place for a thread, say
+            self._close()
+            self._retry()
+            return
         if self.state == "starting":
             self._fail(f"it ended at its start with exit code {self._exit_code}")
             return
@@ -349,6 +381,8 @@ class Context:
             self._stdin = -1
         family, self.family = self.family, None
         if family is not None:
+            if self.state != "starting":
+                self._owner.ended_at = time.monotonic()
             family.members.discard(self)
             if family.members:
                 kill_member(self.pid, self.name, {member.pid for member in family.members})
@@ -712,6 +746,7 @@ class Context:
             self.pid = pid
         self.engine, self.version, self.reason = map(str, fields)
         self._loop.cancel(self._start_timer)
+        self._tries = 0
         self._drain_pipes()
         self._background.clear()  # bash says that it has no terminal
         self.state = "idle"
@@ -866,39 +901,58 @@ def memory_of(pid: int) -> int:
 def kill_member(pid: int, name: str, spared: set[int]) -> None:
     """Kill one interpreter of a family, with its descendants, its session and what else has its mark.
 
-    A fork's own environment is its original's, as the kernel shows it: SPARED are the others of the family.
+    All are stopped before one is killed, as the supervisor does it. A fork's own environment is its original's, as the
+    kernel shows it: SPARED are the others of the family.
     """
     if pid <= 1:
         return  # it has not said its pid: below 0 and 1 is every process there is
     mark = b"PADDOCK_CONTEXT=" + name.encode()
-    for _ in range(20):
-        found = set(supervisor.descendants(pid)) | {pid}
-        for entry in os.listdir("/proc"):
-            if entry.isdecimal() and int(entry) > 1 and _belongs(entry, pid, mark):
-                found.add(int(entry))
-        # Never anything but the agent's own: a pid may be another's by now.
-        found = (found & supervisor.descendants(os.getpid()).keys()) - spared
-        alive = 0
-        for process in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
-                alive += process != pid
-        if not alive:
+    stopped: set[int] = set()
+    for _ in range(_KILL_ROUNDS):
+        processes = _of_member(pid, mark) - spared
+        if not processes - {pid} and stopped:
+            _send_all(processes, signal.SIGKILL)
             return
+        if processes <= stopped:
+            _send_all(processes, signal.SIGKILL)
+        else:
+            _send_all(processes, signal.SIGSTOP)
+        stopped |= processes
+    _send_all(stopped - spared, signal.SIGKILL)
 
 
-def _belongs(entry: str, session: int, mark: bytes) -> bool:
+def _of_member(pid: int, mark: bytes) -> set[int]:
+    """Return the living processes of an interpreter.
+
+    One whose supervisor was killed may be the first process's child; a pid without the mark may be another's by now.
+    """
+    own = supervisor.descendants(os.getpid()).keys()
+    processes = (set(supervisor.descendants(pid)) | {pid}) & own
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and int(entry) > 1:
+            is_in_session, is_marked = _belongs(entry, pid, mark)
+            if is_marked or (is_in_session and int(entry) in own):
+                processes.add(int(entry))
+    return processes
+
+
+def _send_all(processes: set[int], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, number)
+
+
+def _belongs(entry: str, session: int, mark: bytes) -> tuple[bool, bool]:
+    """Return if a process lives and is of that session, and if it has that mark."""
     try:
         with open(f"/proc/{entry}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         if fields[0] in (b"Z", b"X"):
-            return False
-        if int(fields[3]) == session:
-            return True
+            return False, False
         with open(f"/proc/{entry}/environ", "rb") as file:
-            return mark in file.read().split(b"\0")
+            return int(fields[3]) == session, mark in file.read().split(b"\0")
     except OSError:
-        return False
+        return False, False
 
 
 def _quoted(value: str) -> str:
@@ -912,6 +966,7 @@ class Contexts:
         self.loop = loop
         self.root = root if os.path.isdir(root) else "/"
         self.environment = environment
+        self.ended_at = -_ENDING_SECONDS  # the time of the last end of an interpreter
         self._all: dict[str, Context] = {}
         self._handlers: dict[str, Callable[[Json, Exchange], None]] = {
             "": self._create,
@@ -921,6 +976,11 @@ class Contexts:
             "/fork": self._fork,
             "/delete": self._delete,
         }
+
+    @property
+    def is_ending(self) -> bool:
+        """True while processes of an interpreter may take up the sandbox's processes and memory after its end."""
+        return time.monotonic() - self.ended_at < _ENDING_SECONDS
 
     def handle(self, path: str, body: bytes, exchange: Exchange) -> None:
         """Answer a request below `/contexts`; without a body it is the list."""

@@ -22,6 +22,7 @@ _CONTROL = 3
 EVENTS = 5
 """Descriptor of a command's events, where it has some (contexts.py)."""
 _HALTED = (b"T", b"t", b"Z", b"X")  # stopped, traced or ended
+_OOM_SCORE = 300  # thousandths of the memory, by which a command seems larger than it is
 _MAX_SIGNALS = 65
 _ALL = [each for each in range(1, _MAX_SIGNALS) if each not in (signal.SIGKILL, signal.SIGSTOP, 32, 33)]
 _STATUS = struct.Struct("=ci")
@@ -93,10 +94,22 @@ def _place_descriptors(given: tuple[int, ...]) -> None:
 
 
 def _start(command: list[bytes], environment: dict[bytes, bytes]) -> int:
-    """Start the command in a session of its own; posix_spawn copies no pages, a second fork would."""
+    """Start the command in a session of its own; posix_spawn copies no pages, a second fork would.
+
+    Where memory is short, the kernel ends it, and what it starts, before the agent and this process.
+    """
     os.fchdir(_CONTROL + 1)
     os.environb[b"PATH"] = environment.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin")  # where posix_spawnp searches
-    return os.posix_spawnp(command[0], command, environment, setsid=True, setsigmask=(), setsigdef=_ALL)
+    child = os.posix_spawnp(command[0], command, environment, setsid=True, setsigmask=(), setsigdef=_ALL)
+    _offer_memory_of(child)
+    return child
+
+
+def _offer_memory_of(child: int) -> None:
+    """Raise the score of a command for the kernel's choice; this process's own file is root's, as the agent's."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{child}/oom_score_adj", "r+b", buffering=0) as file:
+        score = int(file.read(16))
+        file.write(b"%d" % min(score + _OOM_SCORE, 1000))
 
 
 def _supervise(child: int, woken: int, stay: bool) -> None:
