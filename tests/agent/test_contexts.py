@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from images.agent.paddock_agent.contexts import cpus_of
 from tests.agent.conftest import ENVIRONMENT, Running, Start, finished
 
 BASIC = {"PADDOCK_KERNEL_ENGINE": "basic"}
@@ -282,3 +283,34 @@ def test_contexts_from_the_start_have_their_modules(start: Start) -> None:
     agent = start(environment=BASIC, contexts=[{"language": "python", "imports": ["colorsys", "no_such_module"]}])
     finished(lambda: agent.request("GET", "/contexts")[1]["contexts"][0]["state"] == "idle")
     assert value(run(agent, "'colorsys' in globals()")) == "True"
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "max 100000"}, 0),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 0),
+        ({}, 0),
+    ],
+)
+def test_threads_are_as_many_as_processors(files: dict[str, str], cpus: int, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert cpus_of(str(tmp_path)) == cpus
+
+
+def test_memory_is_taken_from_code_first(basic: Running) -> None:
+    own = int(Path("/proc/self/oom_score_adj").read_text())  # the agent's, too
+    assert int(value(run(basic, "int(open('/proc/self/oom_score_adj').read())"))) == min(own + 300, 1000)
+
+
+def test_what_a_killed_supervisor_leaves_ends(basic: Running) -> None:
+    start = "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
+    code = f"import os, subprocess\n{start}\nos.getpid(), child.pid, os.getppid()"
+    kernel, child, supervisor = json.loads(value(run(basic, code)).replace("(", "[").replace(")", "]"))
+    os.kill(supervisor, 9)
+    finished(lambda: not alive(kernel) and not alive(child))
+    assert value(run(basic, "1 + 1")) == "2"

@@ -50,6 +50,7 @@ _AGAIN_SECONDS, _KILL_SECONDS = 2.0, 4.0  # after an interrupt
 _KILL_ROUNDS = 40
 _ENDING_SECONDS = 12.0  # that processes of an interpreter may take up the sandbox's processes after its end
 _RETRY_SECONDS, _MOST_TRIES = 0.2, 20
+_CGROUP = "/sys/fs/cgroup"
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MIME = re.compile(r"[a-z]+/[a-zA-Z0-9.+-]{1,100}")
@@ -955,6 +956,23 @@ def _belongs(entry: str, session: int, mark: bytes) -> tuple[bool, bool]:
         return False, False
 
 
+def cpus_of(cgroup: str) -> int:
+    """Return the CPUs that a cgroup's limit allows, rounded up; 0: none is set, or it can't be read."""
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            fields = [field for name in names for field in _words(os.path.join(cgroup, name))]
+            quota, period = int(fields[0]), int(fields[1])
+        except (OSError, ValueError, IndexError):
+            continue  # of the other version, or `max`
+        return -(-quota // period) if quota > 0 and period > 0 else 0
+    return 0
+
+
+def _words(path: str) -> list[bytes]:
+    with open(path, "rb") as file:
+        return file.read(256).split()
+
+
 def _quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
@@ -1000,8 +1018,9 @@ class Contexts:
 
     def warm(self, contexts: list[Json]) -> None:
         """Start the contexts that the sandbox has from its start; one that can't be is started by its first use."""
+        threads = cpus_of(_CGROUP)
         for given in contexts:
-            context = Context(self, given["language"], given)  # the default one of its language
+            context = Context(self, given["language"], {"threads": threads, **given})  # the default one of its language
             try:
                 context.start()
             except Refused:
