@@ -156,9 +156,8 @@ def _steps(
         return
     if content is not None:
         if not is_captured(obj):
-            yield Status(
-                obj, Condition(CAPTURED, "True", CAPTURED, _summary(content)), status_fields(content, snapshot.host)
-            )
+            summary = _summary(content, sandboxes.get((obj.namespace, _sandbox_name(obj))))
+            yield Status(obj, Condition(CAPTURED, "True", CAPTURED, summary), status_fields(content, snapshot.host))
         yield from _expired(obj, content, snapshot, wakes)
         return
     if is_captured(obj):
@@ -378,9 +377,15 @@ def _changed(obj: StoredObject, condition: Condition) -> Iterator[Step]:
         yield Status(obj, condition, {name: value for name, value in obj.status.items() if name != "conditions"})
 
 
-def _summary(content: SnapshotContent) -> str:
-    message = f"the sandbox stood still for {content.frozen_seconds:.2f} s"
-    return f"{message}; {content.omitted_count} could not be taken (status.left)" if content.omitted_count else message
+def _summary(content: SnapshotContent, source: Sandbox | None) -> str:
+    """Return what was taken, and what was not: files, and no memory of the source's code contexts."""
+    messages = [f"the sandbox stood still for {content.frozen_seconds:.2f} s"]
+    if content.omitted_count:
+        messages.append(f"{content.omitted_count} could not be taken (status.left)")
+    names = [str(context["name"]) for context in source.obj.status.get("contexts", ())] if source is not None else []
+    if names:
+        messages.append(f"variables of its code contexts ({', '.join(sorted(names))}) are not in it, their files are")
+    return "; ".join(messages)
 
 
 def _sandbox_name(obj: StoredObject) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.kinds.observed.observed import State
 from tests.agent.conftest import Start, start
 from tests.api.test_agent import PORT, Front, posing
 from tests.helpers_api import World
@@ -94,6 +95,16 @@ def test_most_contexts_are_bounded(real: Front) -> None:
     answers = [real.http.post("/contexts", json={"language": "bash"}) for _ in range(9)]
     assert [answer.status_code for answer in answers] == [201] * 8 + [429]
     assert "delete one of them" in answers[-1].json()["message"]
+
+
+def test_contexts_of_a_frozen_sandbox_stand_still(real: Front) -> None:
+    run(real, "a = 1")
+    real.show(State.PAUSED)
+    listed = real.http.get("/contexts")
+    assert listed.status_code == 200, listed.text
+    assert [context["name"] for context in listed.json()["items"]] == ["python"]
+    refused = real.http.post("/contexts/python/interrupt")
+    assert (refused.status_code, "its contexts stand still" in refused.json()["message"]) == (409, True)
 
 
 def test_sandbox_without_agent_says_what_to_add(front: Front) -> None:

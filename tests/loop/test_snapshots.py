@@ -81,6 +81,22 @@ def test_a_snapshot_is_taken_once(house: SnapshotHarness) -> None:
     assert len(house.snapshots.requests) == 1
 
 
+def test_the_message_names_contexts_that_are_not_in_it(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    sandbox = house.store.get("Sandbox", "default", "a")
+    assert sandbox is not None
+    (container,) = house.engine.observe().containers[sandbox.uid]
+    house.activity.contexts(sandbox.uid, (container.id, container.started_at), (("python", "python"),))
+    house.settle()
+    house.snapshot("first")
+    house.keep()
+    snapshot = house.stored("first")
+    assert snapshot is not None
+    message = stored_condition(snapshot, "Captured")["message"]
+    assert message.endswith("variables of its code contexts (python) are not in it, their files are")
+
+
 def test_a_missing_sandbox_is_waited_for(house: SnapshotHarness) -> None:
     house.snapshot("first")
     house.keep()

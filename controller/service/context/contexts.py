@@ -34,7 +34,7 @@ from controller.ports import AgentAnswer, AgentError, Meter, StreamError, UseTra
 from controller.service import errors
 from controller.service.access.audit import Recorder
 from controller.service.context.book import ContextBook, run_of
-from controller.service.exec.activity import WAIT_SECONDS
+from controller.service.exec.activity import WAIT_SECONDS, state_message
 from controller.service.exec.agent_calls import AgentCalls
 from controller.service.exec.streams import SandboxStreams
 from controller.service.sandbox.agent import AgentTimeout, AgentUnavailable
@@ -90,12 +90,17 @@ class Contexts:
         self.book = ContextBook(meter, tracker)
 
     def list(self, kind: Kind, namespace: str, name: str) -> tuple[Context, ...]:
-        """Return the contexts of a sandbox; none of one that does not run. Wakes no sandbox."""
+        """Return the contexts of a sandbox; none of one that does not run. Wakes no sandbox.
+
+        Those of a frozen one are what was last heard of them: they stand still.
+        """
         obj = self._streams.object(kind, namespace, name)
         container = self._streams.observed_container(obj)
         port = self._calls.port(obj, container)
         if port is None:
             raise _no_agent(obj)
+        if container is not None and container.state is State.PAUSED:
+            return self.book.of(obj.uid)
         if container is None or container.state is not State.RUNNING:
             return ()
         return self.list_of(obj, container)
@@ -270,6 +275,8 @@ class Contexts:
         container = self._streams.observed_container(obj)
         if self._calls.port(obj, container) is None:
             raise _no_agent(obj)
+        if container is not None and container.state is State.PAUSED:
+            raise errors.Conflict(f"sandbox `{name}` is frozen{state_message(obj)}: its contexts stand still")
         if container is None or container.state is not State.RUNNING:
             raise errors.NotFound(f"sandbox `{name}` does not run: it has no contexts")
         return _Occupied(self._calls, obj, lambda: (container, lambda: None))

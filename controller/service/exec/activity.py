@@ -227,6 +227,8 @@ def state_message(obj: StoredObject) -> str:
     message = f": {ready['reason']}" + (f": {ready['message']}" if ready.get("message") else "")
     if ready["reason"] == "Suspended":
         message += "; set it to Running first (`paddock set run-state`): only sandboxes suspended as idle are woken"
+    if ready["reason"] == "Paused":
+        message += "; it keeps its processes and code contexts: set it to Running first (`paddock set run-state`)"
     return message
 
 

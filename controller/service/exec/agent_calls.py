@@ -70,8 +70,8 @@ class AgentCalls:
         self._failures: dict[str, _Failure] = {}
 
     def port(self, obj: StoredObject, container: Container | None) -> int | None:
-        """Return the port of the sandbox's agent; None: it has none. Of a running container, the container decides."""
-        if container is not None and container.state is State.RUNNING:
+        """Return the port of the sandbox's agent; None: it has none. One that runs, or is frozen, decides by itself."""
+        if container is not None and container.state in (State.RUNNING, State.PAUSED):
             return PORT if container.agent else None
         template = template_of(self._store, obj)
         return PORT if template is not None and template.get("agent") is not None else None
