@@ -99,7 +99,7 @@ def test_most_contexts_are_bounded(real: Front) -> None:
 
 def test_contexts_of_a_frozen_sandbox_stand_still(real: Front) -> None:
     run(real, "a = 1")
-    real.show(State.PAUSED)
+    real.show(State.PAUSED, agent="paddock-agent-1")
     listed = real.http.get("/contexts")
     assert listed.status_code == 200, listed.text
     assert [context["name"] for context in listed.json()["items"]] == ["python"]

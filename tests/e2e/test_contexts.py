@@ -133,3 +133,25 @@ def test_status_lists_contexts_and_suspending_ends_them(sandbox: Sandbox) -> Non
     assert sandbox.contexts.list() == []
     sandbox.resume()
     assert sandbox.run_code("'gone' in globals()").text == "False"
+
+
+BOMB = """
+import os
+pieces = []
+while True:
+    try:
+        os.fork()
+        pieces.append(bytearray(1 << 20))
+    except (OSError, MemoryError):
+        pass
+"""
+
+
+def test_code_runs_after_a_fork_bomb_without_memory(daemon: RunningDaemon) -> None:
+    with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(memory="128Mi", pids=40) as small:
+        assert small.run_code("x = 1\nx").text == "1"
+        died = small.run_code(BOMB, timeout=5)
+        assert died.error is not None
+        after = small.run_code("'x' in globals()")
+        assert (after.text, bool(after.lost)) == ("False", True)
+        assert small.exec(["echo", "alive"]).stdout == "alive\n"
