@@ -58,6 +58,7 @@ _BY_MODULE = (
     "tests/contract/test_totals_contract.py",
     "tests/e2e/",
     "tests/engine/test_engine_hanging.py",
+    "tests/engine/test_engine_pause_guard.py",
     "tests/engine/test_engine_probes.py",
     "tests/engine/test_engine_witness.py",
     "tests/fleet/",

@@ -260,7 +260,7 @@ def test_holes_count_nothing_and_stay_holes(tmp_path: Path) -> None:
 EXTENTS = st.lists(st.tuples(st.integers(0, 20_000), st.binary(max_size=9000)), max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(extents=EXTENTS, tail=st.integers(0, 20_000), size=st.integers(1, 70_000))
 def test_any_sparse_file_comes_out_as_it_was(
     extents: list[tuple[int, bytes]], tail: int, size: int, tmp_path_factory: pytest.TempPathFactory

@@ -27,18 +27,23 @@ ROOMY = Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=128)
 WAITS_SECONDS = 2
 
 
+@pytest.fixture(scope="module")
+def private() -> Iterator[PrivateEngine]:
+    with private_engine() as engine:
+        yield engine
+
+
 @contextmanager
-def opened(call_timeout_seconds: float) -> Iterator[tuple[PrivateEngine, World]]:
-    with private_engine() as private:
-        options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": call_timeout_seconds}
-        with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as world:
-            yield private, world.settled()
+def opened(private: PrivateEngine, call_timeout_seconds: float) -> Iterator[World]:
+    options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": call_timeout_seconds}
+    with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as world:
+        yield world.settled()
 
 
 @pytest.fixture
-def lab() -> Iterator[tuple[PrivateEngine, World]]:
-    with opened(WAITS_SECONDS) as made:
-        yield made
+def world(private: PrivateEngine) -> Iterator[World]:
+    with opened(private, WAITS_SECONDS) as world:
+        yield world
 
 
 @contextmanager
@@ -84,8 +89,7 @@ def stuck(private: PrivateEngine, box: Container) -> None:
     raise AssertionError("the engine did not come to stand: is this test still of use?")
 
 
-def test_it_is_freed_and_all_else_goes_on(lab: tuple[PrivateEngine, World]) -> None:
-    private, world = lab
+def test_it_is_freed_and_all_else_goes_on(private: PrivateEngine, world: World) -> None:
     uid, other = world.new_uid(), world.new_uid()
     box = world.running(uid)
     world.running(other)
@@ -100,26 +104,25 @@ def test_it_is_freed_and_all_else_goes_on(lab: tuple[PrivateEngine, World]) -> N
     assert private.docker("exec", box.id, "echo", "hello") == "hello"
 
 
-def test_one_that_is_to_go_goes(lab: tuple[PrivateEngine, World]) -> None:
-    private, world = lab
+def test_one_that_is_to_go_goes(private: PrivateEngine, world: World) -> None:
     uid = world.new_uid()
     box = world.running(uid)
     stuck(private, box)
     removal = RemoveContainer(uid, box.name, box.id, "a test")
     wait_for("it is removed", lambda: isinstance(world.engine.act(removal), Ok))
-    assert private.docker("ps", "-aq") == ""
+    assert box.id not in private.docker("ps", "-aq", "--no-trunc").split()
 
 
-def test_it_is_freed_before_any_call_times_out() -> None:
+def test_it_is_freed_before_any_call_times_out(private: PrivateEngine) -> None:
     """Wait for the engine's event of the pause."""
-    with opened(call_timeout_seconds=200) as (private, world):
+    with opened(private, call_timeout_seconds=200) as world:
         box = world.running(world.new_uid())
         stuck(private, box)
         wait_for("it is freed", lambda: not stands(private, box))
 
 
-def test_a_pause_waits_for_exec_starts() -> None:
-    with opened(call_timeout_seconds=30) as (_, world):
+def test_a_pause_waits_for_exec_starts(private: PrivateEngine) -> None:
+    with opened(private, call_timeout_seconds=30) as world:
         paused_again_and_again(world)
 
 

@@ -30,6 +30,7 @@ from controller.ports.scheduler import Availability, Liveness, Placed, Scheduler
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World, make_world
+from tests.examples import examples
 from tests.fakes.scheduler import FakeScheduler, fake_cluster
 from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_many_hosts import Hosts, found, two_hosts
@@ -929,7 +930,7 @@ def _do(fleet: Fleet, act: str, name: str) -> None:
             fleet.settle()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(acts=_ACTS)
 def test_whatever_happens_each_sandbox_is_where_it_is_bound_and_nowhere_else(acts: list[tuple[str, str]]) -> None:
     with (

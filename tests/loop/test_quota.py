@@ -246,7 +246,7 @@ WISHES = st.lists(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(wishes=WISHES)
 def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes: list[tuple[str, int, str]]) -> None:
     """With and without those among them that are known not to start, and are older, the same sandboxes run."""

@@ -24,6 +24,7 @@ from controller.store.schema import meta, objects
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import World, box, insert, make_world, refusal
 from tests.daemon import wait_for
+from tests.examples import examples
 
 pytestmark = pytest.mark.postgres
 _SENT_AT_ONCE = 8192  # what libpq keeps until it is told to send
@@ -295,7 +296,7 @@ def test_a_migration_meanwhile_spoils_no_statement_for_long(world: World) -> Non
     number=st.integers(-(2**63), 2**63 - 1),
     at=st.floats(allow_nan=False),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
 def test_values_come_back_as_they_went(world: World, words: str, number: int, at: float) -> None:
     row = {
         **dict.fromkeys(("uid", "kind", "namespace", "name", "labels", "annotations", "finalizers"), words),
