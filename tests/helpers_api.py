@@ -1,4 +1,4 @@
-"""A whole API over a real store, for tests of the doors: SQLite in a folder, no engine, a clock moved by hand."""
+"""A whole API over a real store, for tests of the listeners: SQLite in a folder, no engine, a clock moved by hand."""
 
 import inspect
 import itertools
@@ -72,7 +72,7 @@ class Meter:
 
 
 class View:
-    """Just the part of an engine that the doors use: what was seen last."""
+    """Just the part of an engine that the listeners use: what was seen last."""
 
     def __init__(self) -> None:
         self.seen = Observation(blind="")
@@ -163,7 +163,7 @@ class ScriptedStreams:
 
 @dataclass
 class World:
-    """Everything behind the doors, and the doors."""
+    """Everything behind the listeners, and the listeners."""
 
     folder: Path
     store: SqlStore

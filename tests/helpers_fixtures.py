@@ -20,7 +20,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture
 def world(tmp_path: Path, quiet: None) -> Iterator[World]:
-    """Everything behind the doors, with an empty store."""
+    """Everything behind the listeners, with an empty store."""
     made = make_world(tmp_path)
     yield made
     made.services.watches.close()

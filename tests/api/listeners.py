@@ -32,12 +32,12 @@ def make_listeners(world: World, **rules: Any) -> Listeners:
 @contextmanager
 def opened(world: World, **rules: Any) -> Iterator[Listeners]:
     """Start listeners on the world's socket."""
-    doors = make_listeners(world, **rules)
-    doors.start()
+    listeners = make_listeners(world, **rules)
+    listeners.start()
     try:
-        yield doors
+        yield listeners
     finally:
-        doors.stop()
+        listeners.stop()
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

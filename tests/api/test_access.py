@@ -286,13 +286,13 @@ def test_the_sockets_group_can_be_set(world: World) -> None:
 
 
 def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_not_believed(two: World) -> None:
-    with opened(two, host="127.0.0.1") as doors:
-        assert doors.url.startswith("http://127.0.0.1:")
-        with httpx.Client(base_url=doors.url, verify=False, timeout=60) as nobody:
+    with opened(two, host="127.0.0.1") as listeners:
+        assert listeners.url.startswith("http://127.0.0.1:")
+        with httpx.Client(base_url=listeners.url, verify=False, timeout=60) as nobody:
             assert nobody.get("/healthz").text == "ok"
             assert nobody.get("/version").status_code == 401
         sent = {"Authorization": f"Bearer {token(two, 'viewer', 'default')}", "X-Forwarded-For": "10.9.9.9"}
-        with httpx.Client(base_url=doors.url, headers=sent, verify=False, timeout=60) as viewer:
+        with httpx.Client(base_url=listeners.url, headers=sent, verify=False, timeout=60) as viewer:
             assert viewer.get(f"{API}/auth/whoami").json()["source"] == "tcp 127.0.0.1"
             assert viewer.get(f"{B}/secret-box").status_code == 404
             two.services.tokens.revoke("t0")
@@ -314,8 +314,8 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 def test_tls_by_certificate_files(two: World, pair: tuple[Path, Path]) -> None:
     cert, key = pair
     trusting = ssl.create_default_context(cafile=str(cert))
-    with opened(two, host="0.0.0.0", cert=cert, key=key) as doors:
-        url = doors.url.replace("0.0.0.0", "127.0.0.1")
+    with opened(two, host="0.0.0.0", cert=cert, key=key) as listeners:
+        url = listeners.url.replace("0.0.0.0", "127.0.0.1")
         assert url.startswith("https://")
         headers = {"Authorization": f"Bearer {token(two, 'viewer')}"}
         with httpx.Client(base_url=url, verify=trusting, headers=headers, timeout=60) as viewer:

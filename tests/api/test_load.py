@@ -40,12 +40,12 @@ def opened(world: World, load: LoadLimits, ready: Callable[[], Any] = lambda: ()
     def make(who: Any) -> Any:
         return create_app(world.services, ready=ready, meter=world.meter, who=who, load=load)
 
-    doors = Listeners(ListenerRules(world.socket), world.store.tokens, world.clock, make)
-    doors.start()
+    listeners = Listeners(ListenerRules(world.socket), world.store.tokens, world.clock, make)
+    listeners.start()
     try:
         yield
     finally:
-        doors.stop()
+        listeners.stop()
 
 
 def raw(world: World) -> socket.socket:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.api.listeners import API, certificate, client, opened, token
-from tests.api.test_web_pages import SANDBOXES, code, doors, raw
+from tests.api.test_web_pages import SANDBOXES, code, listeners, raw
 from tests.helpers_api import QUICKSTART, World
 
 REQUEST = b"POST " + SANDBOXES.encode() + b" HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/yaml\r\n"
@@ -41,7 +41,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_parsers_read_differently_is_refused(world: World, listener: str, name: str) -> None:
     sent, why = REFUSED[name]
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         held = b"Authorization: Bearer " + token(world, "user").encode() + b"\r\nHost: paddock\r\n"
         answer = raw(addresses[listener], sent.replace(b"Host: paddock\r\n", held, 1) + HIDDEN)
     assert code(answer) == 400, answer
@@ -53,7 +53,7 @@ def test_what_parsers_read_differently_is_refused(world: World, listener: str, n
 
 @pytest.mark.parametrize("end", [b"\n", b"X-A: b\n\r\n", b"X-A: b\r\n c\r\n\r\n"])
 def test_the_end_of_a_chunked_body_is_as_strict(world: World, end: bytes) -> None:
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         answer = raw(addresses["unix"], REQUEST + CHUNKED + b"\r\n" + IN_CHUNKS + end + HIDDEN)
     assert (code(answer), answer.count(b"HTTP/1.1 ")) == (400, 1), answer
     assert not world.store.list("Sandbox")[0]
@@ -61,14 +61,14 @@ def test_the_end_of_a_chunked_body_is_as_strict(world: World, end: bytes) -> Non
 
 def test_requests_that_are_right_follow_each_other(world: World) -> None:
     last = HIDDEN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         chunked = REQUEST + CHUNKED + b"\r\n" + IN_CHUNKS + b"X-Trailer: a\r\n\r\n"
         answer = raw(addresses["unix"], HIDDEN + chunked + REQUEST + LENGTH + b"\r\n" + BODY + last)
     assert [int(each[:3]) for each in answer.split(b"HTTP/1.1 ")[1:]] == [200, 201, 409, 200]
 
 
 def test_a_head_in_single_bytes_is_read(world: World) -> None:
-    with doors(world) as addresses, socket.socket(socket.AF_UNIX) as made:
+    with listeners(world) as addresses, socket.socket(socket.AF_UNIX) as made:
         made.connect(addresses["unix"])
         for at in range(len(HIDDEN)):
             made.sendall(HIDDEN[at : at + 1])

@@ -23,7 +23,7 @@ BEARER = "base64url.bearer.authorization.k8s.io."
 
 
 @contextmanager
-def doors(world: World) -> Iterator[dict[str, str]]:
+def listeners(world: World) -> Iterator[dict[str, str]]:
     """Both listeners; gives their addresses."""
     with opened(world, host="127.0.0.1") as found:
         yield {"unix": str(world.socket), "tcp": urlsplit(found.url).netloc}
@@ -53,7 +53,7 @@ def code(answer: bytes) -> int:
 @pytest.mark.parametrize("header", [{"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}])
 @pytest.mark.parametrize("listener", ["unix", "tcp"])
 def test_a_pages_request_needs_a_token(world: World, listener: str, header: dict[str, str]) -> None:
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         for type_ in ("text/plain", "application/json"):
             answer = raw(addresses[listener], request("POST", SANDBOXES, QUICKSTART, Content_Type=type_, **header))
             assert code(answer) == 401, answer
@@ -65,7 +65,7 @@ def test_a_pages_request_needs_a_token(world: World, listener: str, header: dict
 
 
 def test_the_local_user_needs_none_without_a_page(world: World) -> None:
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         assert code(raw(addresses["unix"], request("GET", SANDBOXES))) == 200
         assert code(raw(addresses["unix"], request("GET", "/healthz", Origin="http://evil.example"))) == 200
 
@@ -84,7 +84,7 @@ def test_the_local_user_needs_none_without_a_page(world: World) -> None:
 def test_bodies_that_forms_send_are_refused(world: World, type_: str) -> None:
     given = {"Content_Type": type_} if type_ else {}
     sent = json.dumps({"documents": [{"text": QUICKSTART}]})
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         for method, path, body in (
             ("POST", SANDBOXES, QUICKSTART),
             ("PUT", f"{SANDBOXES}/quickstart", QUICKSTART),
@@ -99,7 +99,7 @@ def test_bodies_that_forms_send_are_refused(world: World, type_: str) -> None:
 @pytest.mark.parametrize("type_", ["application/json", "application/json; charset=utf-8", "application/yaml"])
 def test_json_and_yaml_are_taken(world: World, type_: str) -> None:
     text = json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "a"}, "spec": {}})
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         answer = raw(addresses["unix"], request("POST", SANDBOXES, text, Content_Type=type_))
         assert code(answer) not in (401, 415), answer
 
@@ -108,7 +108,7 @@ def test_files_are_of_any_type_but_a_forms(world: World) -> None:
     world.apply()
     world.view.show(world.sandbox())
     path = f"{SANDBOXES}/quickstart/files?path=/tmp/a"
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         for type_ in ("text/plain", "application/x-www-form-urlencoded"):
             answer = raw(addresses["unix"], request("PUT", path, "data", Content_Type=type_))
             assert (code(answer), b"application/octet-stream" in answer) == (415, True), answer
@@ -125,7 +125,7 @@ def test_a_websocket_takes_its_token_as_a_subprotocol(world: World, caplog: pyte
     world.view.show(world.sandbox())
     caplog.set_level(logging.DEBUG, "paddock")
     page = {"Origin": "http://panel.example"}
-    with doors(world):
+    with listeners(world):
         text = token(world, "user", "default")
         offered = [as_subprotocol(text), Subprotocol(SPOKEN)]
         uri = f"ws://paddock{EXEC}"
@@ -158,7 +158,7 @@ def test_a_token_that_cannot_be_read_is_refused_and_not_echoed(world: World, off
     head = f"GET {EXEC} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     head += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
     head += f"Sec-WebSocket-Protocol: {offered}\r\n\r\n"
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         answer = raw(addresses["unix"], head.encode())
     assert code(answer) in (400, 401), answer
     assert BEARER.encode() + b"YQ" not in answer
@@ -187,7 +187,7 @@ def test_socket_refuses_a_foreign_host_header(world: World, host: str) -> None:
     """A page's own name may lead to a forwarded socket: then the browser sends no sign of a page but this name."""
     asked = request("POST", SANDBOXES, QUICKSTART, Content_Type="application/json")
     given = "\r\n".join(["GET /readyz HTTP/1.1", f"Host: {host}", "Connection: close"]) + "\r\n\r\n"
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         written = raw(addresses["unix"], asked.replace(b"Host: paddock", f"Host: {host}".encode()))
         assert (code(written), b"send `Host: paddock`" in written) == (401, True), written
         assert code(raw(addresses["unix"], given.encode())) == 401
@@ -200,6 +200,6 @@ def test_socket_refuses_a_foreign_host_header(world: World, host: str) -> None:
 
 @pytest.mark.parametrize("host", ["paddock", "localhost", "LOCALHOST:8080", "127.0.0.1:9465", "[::1]", "[::1]:80"])
 def test_socket_accepts_names_of_this_host(world: World, host: str) -> None:
-    with doors(world) as addresses:
+    with listeners(world) as addresses:
         read = raw(addresses["unix"], request("GET", SANDBOXES).replace(b"Host: paddock", f"Host: {host}".encode()))
     assert code(read) == 200

@@ -15,7 +15,7 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def doors(world: World) -> Iterator[World]:
+def listeners(world: World) -> Iterator[World]:
     world.apply()
     with opened(world, host="127.0.0.1") as made:
         world.tcp = made.url  # type: ignore[attr-defined]
@@ -23,20 +23,20 @@ def doors(world: World) -> Iterator[World]:
 
 
 @pytest.fixture
-def paddock(doors: World) -> Run:
+def paddock(listeners: World) -> Run:
     def run(*words: str, tcp: bool = False, **environment: str) -> Result:
-        server = doors.tcp if tcp else f"unix://{doors.socket}"  # type: ignore[attr-defined]
+        server = listeners.tcp if tcp else f"unix://{listeners.socket}"  # type: ignore[attr-defined]
         return CliRunner().invoke(cli, ["--server", server, *words], env=environment)
 
     return run
 
 
-def test_whoami(paddock: Run, doors: World) -> None:
+def test_whoami(paddock: Run, listeners: World) -> None:
     mine = paddock("auth", "whoami").output.splitlines()
     assert mine[1].split() == ["ROLE", "NAMESPACES", "BOUNDS"]
     assert mine[2].split() == ["admin", "*", "none"]
     bounds = {"images": ["a/*"], "limits": {"memory": "1Gi"}, "requireDigest": True}
-    text = token(doors, "user", "team-a", "team-b", name="ci", **bounds)
+    text = token(listeners, "user", "team-a", "team-b", name="ci", **bounds)
     assert paddock("auth", "whoami", PADDOCK_TOKEN=text).output.splitlines() == [
         "token ci",
         "ROLE   NAMESPACES      BOUNDS",
@@ -45,8 +45,8 @@ def test_whoami(paddock: Run, doors: World) -> None:
     assert '"role": "user"' in paddock("auth", "whoami", "-o", "json", PADDOCK_TOKEN=text).output
 
 
-def test_can_i(paddock: Run, doors: World) -> None:
-    text = token(doors, "user", "team-a")
+def test_can_i(paddock: Run, listeners: World) -> None:
+    text = token(listeners, "user", "team-a")
     assert paddock("auth", "can-i", "create", "sb", "-n", "team-a", PADDOCK_TOKEN=text).output == "yes\n"
     assert paddock("auth", "can-i", "exec", "sandbox/x", "-n", "team-a", PADDOCK_TOKEN=text).exit_code == 0
     refused = paddock("auth", "can-i", "update", "quota", "-n", "team-a", PADDOCK_TOKEN=text)

@@ -34,7 +34,9 @@ def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
 @pytest.fixture
 def live(house: LoopHarness, tmp_path: Path) -> Iterator[Run]:
     """Command line of a daemon whose reconcile passes are started by the test."""
-    diff = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
+    diff = Diff(
+        apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.reconcile_pass.last
+    )
     services = dataclasses.replace(house.services, diff=diff)
     server = ApiServer(create_app(services, ready=list, meter=NullMeter()), tmp_path / "p.sock", grace_seconds=1)
     server.start()

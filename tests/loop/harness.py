@@ -197,7 +197,7 @@ class LoopHarness:
             ),
             loop=LoopPorts(
                 wake=lambda: self.wake(),
-                snapshot=lambda: self.turn.last,
+                snapshot=lambda: self.reconcile_pass.last,
                 in_use=self.activity,
                 traces=self.traces,
                 place=self.place,
@@ -238,7 +238,7 @@ class LoopHarness:
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock, lambda: self.ticks())
         self.services = self.services_over(self.store)
-        self.turn = ReconcilePass(
+        self.reconcile_pass = ReconcilePass(
             store=store,
             engine=engine,
             workers=self._workers,
@@ -328,7 +328,7 @@ class LoopHarness:
     def run_pass(self) -> Plan:
         """A pass, and what it started carried out; a millisecond goes by, so that no two runs begin at one time."""
         self.clock.advance(0.001)
-        decided = self.turn.run()
+        decided = self.reconcile_pass.run()
         self._wait_for_workers()
         return decided
 

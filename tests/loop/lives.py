@@ -1,4 +1,4 @@
-"""Lives in which everything of one feature happens once; and a house whose doors die with the daemon, too.
+"""Lives in which everything of one feature happens once; and a house whose listeners die with the daemon, too.
 
 A step may be taken again after a crash in it, as a person does who got no answer: each one says what is to be so.
 """

@@ -92,7 +92,7 @@ class RunHarness(LoopHarness):
         work: Any = FusedWork(self.stages, self.fuse)
         store: Any = FusedStore(self.store, self.fuse)
         self.runs = WorkflowRuns(store, work, self.clock, place=self.place)
-        self.turn.report_runs = self.runs.observe_pass
+        self.reconcile_pass.report_runs = self.runs.observe_pass
 
     def close(self) -> None:
         self._release()

@@ -96,7 +96,7 @@ def test_a_pools_members_have_agents_and_are_claimed_warm(house: LoopHarness) ->
     assert counts(house) == (2, 2, 0)
     assert all(runtime(house, each) for each in boxes(house))
     house.refer("a", "t")
-    first = house.turn.run()
+    first = house.reconcile_pass.run()
     assert not [each for group in first.groups for each in group.actions if isinstance(each, CreateContainer)]
     house.settle()
     assert (launch(house, "a"), house.condition("a", "Ready")) == ("Warm: ", "True Running")

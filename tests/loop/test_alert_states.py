@@ -34,7 +34,7 @@ class Scene:
         self.registry: Registry = new_registry("0", "0")
         self.house = LoopHarness(world.store(), meter=PrometheusMeter(self.registry, strict=True))
         usage = MadeUpUsage()
-        collect(self.registry, lambda: self.house.turn.last, usage, layers=dict, detail=False, labels=())
+        collect(self.registry, lambda: self.house.reconcile_pass.last, usage, layers=dict, detail=False, labels=())
 
     def series(self) -> Iterator[tuple[str, float]]:
         for family in text_string_to_metric_families(plain_text(self.registry).decode()):

@@ -195,11 +195,11 @@ def test_a_bridge_removed_while_it_was_stopped_is_made_again(house: LoopHarness)
 
 
 def test_no_two_sandboxes_share_a_subnet_and_a_full_range_is_told(house: LoopHarness) -> None:
-    house.turn._policy = replace(house.policy, network_range="10.213.0.0/22")
+    house.reconcile_pass._policy = replace(house.policy, network_range="10.213.0.0/22")
     apply(house)
     house.settle()
     assert house.condition("web", "Ready") == "False NoSubnetLeft"
-    house.turn._policy = replace(house.policy, network_range="10.213.0.0/21")
+    house.reconcile_pass._policy = replace(house.policy, network_range="10.213.0.0/21")
     for number in range(4):
         apply(house, f"more-{number}", level="development" if number % 2 else "production")
     house.settle()

@@ -41,7 +41,7 @@ class Watched:
         self.house, self.bird = house, Bird()
         range_ = Policy().network_range
         self.watch = CanaryWatch(self.bird, house.store, house.clock, lambda: None, HOST, range_=range_, period=PERIOD)
-        house.turn._canary = self.watch
+        house.reconcile_pass._canary = self.watch
 
     def settle(self) -> None:
         """Turns and tries, until nothing is left of either."""

@@ -41,7 +41,7 @@ def reserved(house: LoopHarness, name: str) -> int:
 def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(house: LoopHarness) -> None:
     filled(house, 1)
     house.refer("a", "t")
-    first = house.turn.run()
+    first = house.reconcile_pass.run()
     assert house.condition("a", "Ready") == "True Running"
     assert (len(actions(first, RenameContainer)), actions(first, UpdateLimits)) == (1, [])
     house.settle()
@@ -93,11 +93,11 @@ def test_renames_wait_for_the_limits_of_other_claims(house: LoopHarness) -> None
 def test_a_claim_moves_nothing_of_what_others_are_decided_on(house: LoopHarness) -> None:
     """With hundreds of sandboxes, deciding all of them anew is what a claim would wait for."""
     filled(house, 3)
-    house.turn.run()
-    before = house.turn.last
+    house.reconcile_pass.run()
+    before = house.reconcile_pass.last
     house.refer("a", "t")
-    house.turn.run()
-    after = house.turn.last
+    house.reconcile_pass.run()
+    after = house.reconcile_pass.last
     assert before is not None
     assert after is not None
     warm = [uid for uid, each in after.instances.items() if each.role == "warm" and uid in before.instances]
@@ -330,7 +330,7 @@ def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: 
     filled(house, 1)
     house.policy = Policy(images=ImageRules(allowed_patterns=("other:*",)))
     house.daemon()
-    house.turn.run()
+    house.reconcile_pass.run()
     [member] = [each for each in house.store.instances() if each.role == "warm"]
     house.refer("a", "t")
     sandbox = house.get("a")

@@ -1,4 +1,4 @@
-"""A host that loses what confines its boxes: what asks for it is refused from then on, at the doors and in the loop."""
+"""A host that loses what confines its sandboxes: what asks for it is refused from then on, by listeners and loop."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -28,7 +28,10 @@ def house(world: World) -> Iterator[LoopHarness]:
 
 def auditor(house: LoopHarness, audit: Any = None) -> EgressAudit:
     return EgressAudit(
-        snapshot=lambda: house.turn.last, streams=house.engine, audit=audit or house.store.audit, clock=house.clock
+        snapshot=lambda: house.reconcile_pass.last,
+        streams=house.engine,
+        audit=audit or house.store.audit,
+        clock=house.clock,
     )
 
 
@@ -72,7 +75,7 @@ def test_sums_by_host_once(house: LoopHarness) -> None:
 def test_a_failure_of_dns_is_in_the_condition(house: LoopHarness) -> None:
     """Until the name has an address, or nobody asks for ten minutes."""
     watch = auditor(house)
-    house.turn._unresolved = watch.unresolved
+    house.reconcile_pass._unresolved = watch.unresolved
     say(house, UNRESOLVED, REFUSED)
     watch.observe_now()
     house.settle()

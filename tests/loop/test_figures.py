@@ -168,9 +168,9 @@ def test_what_differs_is_shown_until_it_is_taken_back(house: CountedHouse) -> No
     house.engine.observe_now(full=True)
 
     def shown() -> dict[str, int]:
-        house.turn.run()
-        assert house.turn.last is not None
-        return dict(house.turn.last.drifted)
+        house.reconcile_pass.run()
+        assert house.reconcile_pass.last is not None
+        return dict(house.reconcile_pass.last.drifted)
 
     assert shown() == {one.uid: 3, two.uid: 1}
     house.settle()

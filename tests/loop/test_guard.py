@@ -66,7 +66,7 @@ def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: py
 
         def request_test(self, _deferrals: object) -> None: ...
 
-    monkeypatch.setattr(house.turn, "_canary", Watch())
+    monkeypatch.setattr(house.reconcile_pass, "_canary", Watch())
     house.settle()
     assert state(house, "open") is State.PAUSED
     found[0] = CanaryResult("Holds")

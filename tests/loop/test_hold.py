@@ -42,7 +42,7 @@ def bound(hosts: Hosts, name: str, **spec: object) -> None:
 
 def test_only_what_may_be_started_elsewhere_is_held_while_the_lease_is_renewed(hosts: Hosts) -> None:
     freezer, renewed = Freezer(), [0.0]
-    hold = HostHold(freezer, lambda: renewed[0], lambda: hosts.one.turn.last, hosts.one.engine.observe)
+    hold = HostHold(freezer, lambda: renewed[0], lambda: hosts.one.reconcile_pass.last, hosts.one.engine.observe)
     hold.renew()
     assert freezer.calls == [], "no lease was renewed yet"
     bound(hosts, "stays")

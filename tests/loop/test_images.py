@@ -27,7 +27,7 @@ def house(world: World) -> Iterator[LoopHarness]:
 def keeper(house: LoopHarness, what: str = "superseded") -> ImageKeeper:
     return ImageKeeper(
         house.engine.image_store,
-        snapshot=lambda: house.turn.last,
+        snapshot=lambda: house.reconcile_pass.last,
         store=house.store,
         registry=discover(),
         clock=house.clock,

@@ -309,7 +309,7 @@ def test_an_install_that_nobody_wants_ends(house: House) -> None:
 def test_images_go_when_no_server_needs_them(house: House) -> None:
     keeper = ImageKeeper(
         house.engine.image_store,
-        snapshot=lambda: house.turn.last,
+        snapshot=lambda: house.reconcile_pass.last,
         store=house.store,
         registry=discover(),
         clock=house.clock,

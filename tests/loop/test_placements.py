@@ -84,7 +84,7 @@ class Fleet:
             step_aside=lambda: self.wakes.append("rests"),
             boot=lambda: self.boot[0],
         )
-        house.turn.placements = self.keeper
+        house.reconcile_pass.placements = self.keeper
 
     def lose(self, host: str, seconds: float = 0.0, *, down: bool = True) -> None:
         """A host's daemon goes away, its machine too if it is `down`; so many seconds pass."""
@@ -871,7 +871,7 @@ def test_in_a_store_that_went_back_a_second_copy_is_frozen_and_kept(fleet: Fleet
         (fleet.hosts.one, fleet.hosts.two) if obj.status["host"] == "one" else (fleet.hosts.two, fleet.hosts.one)
     )
     before = SweepRules(grace_seconds=60, share=1.0, withheld="the store went back")
-    mine.turn._sweep = lambda _revision: before
+    mine.reconcile_pass._sweep = lambda _revision: before
     with other.store.transaction() as transaction:
         status = {**obj.status, "host": other.place.host, "binding": 5}
         transaction.put(replace(obj, status=status))
@@ -879,7 +879,7 @@ def test_in_a_store_that_went_back_a_second_copy_is_frozen_and_kept(fleet: Fleet
         mine.settle(seconds=5)
     (kept,) = mine.engine.observe().containers[obj.uid]
     assert kept.state is State.PAUSED
-    mine.turn._sweep = lambda _revision: replace(before, withheld="")
+    mine.reconcile_pass._sweep = lambda _revision: replace(before, withheld="")
     mine.settle(seconds=5)
     assert mine.ours() == {}
 

@@ -32,7 +32,9 @@ def box(**spec: Any) -> dict[str, Any]:
 
 
 def differ(house: LoopHarness) -> Diff:
-    return Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
+    return Diff(
+        apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.reconcile_pass.last
+    )
 
 
 def planned(house: LoopHarness, text: str, *, delete: bool = False) -> list[Difference]:

@@ -21,7 +21,7 @@ class PluginHarness(LoopHarness):
     def daemon(self) -> None:
         super().daemon()
         self.keeper = PluginKeeper(self.store, self.services.plugins, self.clock)
-        self.turn.report_plugins = self.keeper.observe_pass
+        self.reconcile_pass.report_plugins = self.keeper.observe_pass
 
     def put(self, kind: str, name: str, **spec: Any) -> None:
         document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}

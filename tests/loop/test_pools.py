@@ -63,7 +63,7 @@ def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: LoopHarness) -> No
     filled(house)
     before = {each.id for seen in house.engine.observe().containers.values() for each in seen}
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
-    first = house.turn.run()
+    first = house.reconcile_pass.run()
     assert not [each for group in first.groups for each in group.actions if isinstance(each, CreateContainer)]
     house.settle()
     box = house.get("a")
@@ -80,7 +80,7 @@ def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: LoopHarness) -> No
 def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(house: LoopHarness) -> None:
     filled(house)
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
-    house.turn.run()
+    house.reconcile_pass.run()
     assert house.condition("a", "Ready") == "False Claiming"
     house.settle()
     assert house.condition("a", "Ready") == "True Running"

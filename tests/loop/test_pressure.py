@@ -16,7 +16,7 @@ class Gauge:
 
     def __init__(self, house: LoopHarness) -> None:
         self._house, self.left = house, 50
-        house.turn._pressure = PressureWatch(self, house.clock)
+        house.reconcile_pass._pressure = PressureWatch(self, house.clock)
 
     def read(self, root_dir: str) -> HostUse:
         return HostUse(self._house.clock.now(), memory=Supply(self.left << 20, 100 << 20))

@@ -80,7 +80,9 @@ def test_what_can_never_fit_is_refused_and_holds_up_nobody(house: LoopHarness) -
 
 def planned(house: LoopHarness, text: str, *, delete: bool = False) -> Difference:
     house.run_pass()
-    differ = Diff(apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last)
+    differ = Diff(
+        apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.reconcile_pass.last
+    )
     (found,) = differ.diff([Source("test", text)], plan=True, delete=delete)
     return found
 

@@ -60,7 +60,7 @@ def test_what_the_store_says_is_ready_has_its_container_in_the_snapshot(house: L
 
     def watch(_after: bool) -> None:
         if house.condition("web", "Ready") == "True Running":
-            ready.append(house.turn.last is not None and len(house.turn.last.alive()) == 1)
+            ready.append(house.reconcile_pass.last is not None and len(house.reconcile_pass.last.alive()) == 1)
 
     house.apply("web")
     house.watch = watch

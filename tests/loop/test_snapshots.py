@@ -27,7 +27,7 @@ class SnapshotHarness(LoopHarness):
     def __init__(self, world: World) -> None:
         super().__init__(world.store())
         self.keeper = SnapshotKeeper(self.store, self.snapshots, Policy(), self.clock)
-        self.turn.report_snapshots = self.keeper.passed
+        self.reconcile_pass.report_snapshots = self.keeper.passed
 
     def keep(self, rounds: int = 3) -> None:
         """Let passes and the keeper go on until nothing changes any more."""

@@ -200,7 +200,7 @@ def test_a_preview_counts_what_other_hosts_hold(fleet: Fleet) -> None:
 
 def grows(house: LoopHarness) -> bool:
     """Return True if a warm member here may reserve twice as much."""
-    last = house.turn.last
+    last = house.reconcile_pass.last
     assert last is not None
     [(part, member)] = [(last.pools[each.parent_uid], each) for each in last.instances.values() if each.role == "warm"]
     return admits_growth(last, part, member, replace(member.reserves, memory_bytes=2 * MEMBER))

@@ -86,7 +86,7 @@ def test_a_claim_is_ready_in_two_transactions(tmp_path: Path, statements: list[s
             statements.clear()
             by_sqlalchemy.clear()
             house.refer(name, "t")
-            house.turn.run()
+            house.reconcile_pass.run()
             own = list(statements)
             assert house.condition(name, "Ready").startswith("True")
     finally:
@@ -156,8 +156,8 @@ def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
     insert(store, *(box(f"box-{number}", spec=suspended) for number in range(3)))
     house = LoopHarness(store)
     house.settle(seconds=0)
-    assert house.turn.last is not None
-    held = [each.obj for each in house.turn.last.sandboxes.values()]
+    assert house.reconcile_pass.last is not None
+    held = [each.obj for each in house.reconcile_pass.last.sandboxes.values()]
     assert len(held) == 3
     for each in held:
         assert each.status == store_status(store, each.name) != {}

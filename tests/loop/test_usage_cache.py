@@ -40,9 +40,9 @@ class Watched(LoopHarness):
         self.meters, self.disk, self.written = Meters(), 0.5, 0
         self.price, self.spent = 0.0, 0.0
         self.folders: list[FolderUse] = []
-        self.samples = UsageCache(lambda: self.turn.last, self.meters, self.clock)
+        self.samples = UsageCache(lambda: self.reconcile_pass.last, self.meters, self.clock)
         self.health = HealthWatch(
-            snapshot=lambda: self.turn.last,
+            snapshot=lambda: self.reconcile_pass.last,
             samples=self.samples.now,
             store=store,
             clock=self.clock,

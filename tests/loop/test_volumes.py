@@ -48,6 +48,6 @@ def test_a_disk_limit_is_of_the_container_alone(house: LoopHarness) -> None:
     apply(house, "a", resources={"limits": {"disk": "4Mi"}})
     (record,) = house.store.instances()
     assert record.reserves.disk_bytes == 12 << 20
-    snapshot = house.turn.last
+    snapshot = house.reconcile_pass.last
     assert snapshot is not None
     assert limit_of(snapshot, record.uid) == 4 << 20

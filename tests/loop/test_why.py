@@ -28,7 +28,7 @@ def ask(house: LoopHarness, name: str = "web") -> Reasons:
     kind = discover().by_word("sandbox")
     assert kind is not None
     use_case = Why(
-        objects=house.services.objects, store=house.store, clock=house.clock, snapshot=lambda: house.turn.last
+        objects=house.services.objects, store=house.store, clock=house.clock, snapshot=lambda: house.reconcile_pass.last
     )
     return use_case.why(kind, "default", name)
 
@@ -76,7 +76,7 @@ def test_why_names_a_full_memory_folder(house: LoopHarness) -> None:
         objects=house.services.objects,
         store=house.store,
         clock=house.clock,
-        snapshot=lambda: house.turn.last,
+        snapshot=lambda: house.reconcile_pass.last,
         folders=lambda _: (FolderUse("/tmp", 64 << 20, 64 << 20), FolderUse("/run", 0, 1 << 20)),
     )
     seen = [value for name, value in use_case.why(SANDBOX, "default", "web").explanation.observed if "folder" in name]

@@ -34,14 +34,14 @@ def serving(
             world.services, ready=lambda: world.checks, meter=world.meter, who=who, load=load, mcp_app=endpoint
         )
 
-    doors = Listeners(ListenerRules(world.socket, **rules), world.store.tokens, world.clock, make)
-    doors.start()
+    listeners = Listeners(ListenerRules(world.socket, **rules), world.store.tokens, world.clock, make)
+    listeners.start()
     try:
-        yield doors
+        yield listeners
     finally:
         if sessions is not None:
             sessions.close(0)  # before the listeners, as a daemon does: their streams end
-        doors.stop()
+        listeners.stop()
 
 
 @asynccontextmanager

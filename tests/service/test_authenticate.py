@@ -22,7 +22,7 @@ def grants(*subjects: str) -> tuple[PeerGrant, ...]:
     return tuple(PeerGrant(subject=each, role="user", namespaces=("team-a",)) for each in subjects)
 
 
-def doors(world: World, *subjects: str, group_role: str = "admin") -> Identify:
+def listeners(world: World, *subjects: str, group_role: str = "admin") -> Identify:
     return Identify(
         tokens=world.store.tokens,
         clock=world.clock,
@@ -39,7 +39,7 @@ def roles(identify: Identify, uid: int, gid: int = 100, *groups: int) -> list[st
 
 
 def test_root_daemon_user_and_socket_group_are_admins(world: World) -> None:
-    found = doors(world)
+    found = listeners(world)
     assert roles(found, 0) == roles(found, 990) == roles(found, 1000, 60) == roles(found, 1000, 100, 60) == ["admin"]
     assert found.peer(Peer(7, 1000, 60)).name == "ann (uid 1000)"
     with pytest.raises(errors.Forbidden, match="uid 4242 has no grants"):
@@ -48,21 +48,21 @@ def test_root_daemon_user_and_socket_group_are_admins(world: World) -> None:
 
 @pytest.mark.parametrize("subject", ["user:ann", "uid:1000", "group:dev", "gid:50"])
 def test_grants_by_user_and_by_group(world: World, subject: str) -> None:
-    found = doors(world, subject, group_role="none")
+    found = listeners(world, subject, group_role="none")
     assert roles(found, 1000, 100, 50) == ["user"]
     with pytest.raises(errors.Forbidden):
         found.peer(Peer(1, 1001, 60, (60, 100)))
 
 
 def test_an_unknown_subject_matches_nobody(world: World) -> None:
-    found = doors(world, "user:nobody-here", "group:none-here", group_role="none")
+    found = listeners(world, "user:nobody-here", "group:none-here", group_role="none")
     with pytest.raises(errors.Forbidden):
         found.peer(Peer(1, 1001, 100))
 
 
 @pytest.fixture
 def identify(world: World) -> Identify:
-    return doors(world)
+    return listeners(world)
 
 
 def made(world: World, name: str = "ci", seconds: float | None = 60) -> str:
