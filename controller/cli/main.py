@@ -20,6 +20,9 @@ from paddock._client.errors import BadAddress, ClientError, Refused
 # Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
 COMMANDS = {
     "apply": "Create or change objects from spec files or a Compose file.",
+    "compose": "Run a Compose file: up, down, ps, logs, exec ...",
+    "up": "Run the Compose file of this folder.",
+    "down": "Delete what the Compose file of this folder runs; volumes stay.",
     "diff": "Show what applying spec files would change.",
     "get": "Show objects, as a table, JSON or YAML.",
     "describe": "Show an object with its conditions and events.",
@@ -110,12 +113,15 @@ def _with_advice(error: click.UsageError, words: Sequence[str]) -> click.UsageEr
 _VERBOSE = re.compile(r"-v(?:=?(\d+))?|--(?:verbose|v)(?:=(\d+))?")  # also as kubectl's: -v=6, --v=6
 
 
+_WITH_VOLUMES = ("compose", "down", "run")
+
+
 def _verbose_end(command: click.Command, arguments: list[str]) -> int:
-    """Return the index of the first word at which -v is not --verbose: `--`, or `run`, whose -v is a volume."""
+    """Return the index of the first word at which -v is not --verbose: `--`, or a command whose -v is a volume."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     name = options_end(command, arguments)
     name += arguments[name : name + 2] == ["sandbox", "run"]
-    return min(at, name) if arguments[name : name + 1] == ["run"] else at
+    return min(at, name) if arguments[name : name + 1] and arguments[name] in _WITH_VOLUMES else at
 
 
 def _verbose_first(command: click.Command, arguments: list[str]) -> list[str]:

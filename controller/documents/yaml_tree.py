@@ -41,6 +41,7 @@ class Node:
     open: bool = False
     key: "Node | None" = None  # the key whose value comes next
     nested_in: str = ""
+    file: str = ""  # that it was written in, if it is another one than its tree's
     merged: "list[Node] | None" = None  # mappings whose fields it has, too, where they are read (`<<`)
 
     def plain(self) -> Any:
@@ -74,7 +75,12 @@ class Tree:
         if at_key and path and (parent := self.find(path[:-1])) is not None and parent.fields:
             node = parent.fields[str(path[-1])][0]
         return Problem(
-            self.file, node.line, column=node.column, field=field_text(written_path), message=message, reason=reason
+            node.file or self.file,
+            node.line,
+            column=node.column,
+            field=field_text(written_path),
+            message=message,
+            reason=reason,
         )
 
     def _as_written(self, path: Path) -> Path:

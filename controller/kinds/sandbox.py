@@ -149,6 +149,29 @@ class WorkspaceSource(Model):
         return self
 
 
+class HostFolder(Model):
+    """A folder of the host, below one of the operator's roots, beside the workspace."""
+
+    host_path: AbsolutePath
+    """A folder of the host, below one of the operator's host roots.
+
+    Files of its owner belong to the sandbox's user inside; those of others to nobody.
+    """
+    mount_path: AbsolutePath
+    """Mount point in the sandbox."""
+    read_only: Flag = False
+    """Mount it read-only; full-isolation requires that."""
+
+
+class TextFile(Model):
+    """A read-only file with a text of the spec, in memory. Whoever may read the spec may read it: no secrets."""
+
+    mount_path: AbsolutePath
+    """Path of the file in the sandbox."""
+    text: Annotated[Text, Field(max_length=256 << 10)]
+    """Contents of the file."""
+
+
 GpuId = Annotated[
     Text,
     Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9/:._-]*$"),
@@ -435,6 +458,10 @@ class SandboxSpec(Model):
     """
     workspace: WorkspaceSource | None = None
     """Working folder of the sandbox."""
+    host_folders: Annotated[tuple[HostFolder, ...], Field(max_length=32)] = ()
+    """Further folders of the host. A change needs a new container."""
+    files: Annotated[tuple[TextFile, ...], Field(max_length=64)] = ()
+    """Read-only files with texts of this spec. A change needs a new container."""
     resources: Resources = Resources()
     """Resources that it may use."""
     pool_policy: Literal["Prefer", "Require", "Never"] = "Prefer"

@@ -464,6 +464,8 @@ def _beside_the_template(
     # A place that the template has none of; and another source in it makes a new container, too.
     if spec.workspace and not template.workspace:
         extras["workspace"] = mounts.slots(spec, template)
+    if beside := mounts.beside_template(spec):
+        extras["mounts"] = tuple(map(str, beside))
     if spec.restore_from is not None:
         extras["restore_from"] = restore_key(spec.restore_from)
     if spec.credentials:  # a new container trusts the authority; after that only the proxy is replaced

@@ -153,8 +153,9 @@ class Host:
         rows = [f"{number}:{each}:{group}\n" for number, each in enumerate(self._v1, 1)]
         (self.proc / str(pid) / "cgroup").write_text("".join(rows) + (f"0::{group}\n" if self._v2 else ""))
 
-    def status(self, pid: int, state: str, inside: str) -> None:
+    def status(self, pid: int, state: str, inside: str, flags: int = 0x400000) -> None:
         """Its state, and its pid inside."""
+        (self.proc / str(pid) / "stat").write_text(f"{pid} (a) b) {state[:1]} 1 {pid} {pid} 0 -1 {flags} 0 0\n")
         (self.proc / str(pid) / "status").write_text(f"Name:\tsh\nState:\t{state}\nNSpid:\t{pid}\t{inside}\n")
 
     @property
@@ -503,6 +504,14 @@ def test_an_ended_or_a_strange_process_proves_no_loss(v2: Host, state: str, insi
     v2.status(PID, state, inside)
     with pytest.raises(Unreadable) as raised:
         read_limits(v2.cgroups, ID, PID)
+    assert type(raised.value) is Unreadable
+
+
+def test_a_process_that_begins_to_end_proves_no_loss(v1: Host) -> None:
+    v1.process(PID, "/")  # where the kernel shows an ending one, in whatever state
+    v1.status(PID, "S (sleeping)", "1", flags=0x400004)
+    with pytest.raises(Unreadable) as raised:
+        read_limits(v1.cgroups, ID, PID)
     assert type(raised.value) is Unreadable
 
 

@@ -10,8 +10,6 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
 
 _LIST = "write `paddock get sandboxes`"
-_COMPOSE_UP = "write `paddock apply --compose compose.yaml --wait`"
-_COMPOSE_DOWN = "write `paddock delete --compose compose.yaml`"
 _IMAGES = "write `paddock image list`"
 _BUILD = "write `paddock image build ARGUMENTS`"
 _DOCKER_IMAGES = "images are the engine's; write `docker COMMAND` on the host"
@@ -49,11 +47,6 @@ ELSEWHERE = {
     "checkpoint": "write `paddock snapshot create SNAPSHOT --from sandbox/SANDBOX`",
     "cluster-info": "write `paddock get host`, or `paddock doctor`",
     "commit": _SNAPSHOT,
-    "compose": _COMPOSE_UP,
-    "compose down": _COMPOSE_DOWN,
-    "compose exec": "write `paddock exec PROJECT-SERVICE -- PROGRAM`",
-    "compose logs": "write `paddock logs PROJECT-SERVICE`",
-    "compose ps": _LIST,
     "container attach": _ATTACH,
     "container create": _NEW_IMAGE,
     "container exec": "write `paddock exec NAME -- PROGRAM`",
@@ -75,7 +68,6 @@ ELSEWHERE = {
     "cordon": "write `paddock host cordon NAME`",
     "ctx": "write `paddock config get-contexts`, or `paddock config use-context NAME`",
     "debug": "write `paddock exec -it NAME -- sh`",
-    "down": _COMPOSE_DOWN,
     "drain": "write `paddock host drain NAME`",
     "export": _EXPORT,
     "expose": _PORT,
@@ -109,7 +101,7 @@ ELSEWHERE = {
     "scout": "write `make audit` in Paddock's folder",
     "search": _DOCKER_IMAGES,
     "service": _SWARM,
-    "stack": "write `paddock apply --compose compose.yaml`",
+    "stack": "write `paddock compose up`",
     "start": _START,
     "stats": "write `paddock top [NAME]`",
     "stop": _STOP,
@@ -124,7 +116,6 @@ ELSEWHERE = {
     "taint": "write `paddock host cordon NAME`",
     "uncordon": "write `paddock host uncordon NAME`",
     "unpause": _START,
-    "up": _COMPOSE_UP,
     "update": "write `paddock set resources sandbox/NAME --limits=cpu=1,memory=1Gi`",
     "volume create": "a volume is created with the sandbox that names it; write `paddock run -v NAME:/PATH`",
     "volume inspect": "write `paddock describe volume NAME`",

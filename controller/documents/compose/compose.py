@@ -5,16 +5,20 @@ deletes exactly them.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.documents.compose import refused
+from controller.documents.compose.build import Build
 from controller.documents.compose.element import OURS, Element, Report, mapping_node, scalar
+from controller.documents.compose.merge import extended, merged, read_tree
 from controller.documents.compose.mounts import is_name, like_name, read_volumes
 from controller.documents.compose.networks import Joined, check_separation, read_joined, read_networks
-from controller.documents.compose.order import check_order, read_dependencies
+from controller.documents.compose.order import check_order, read_dependencies, with_dependencies
 from controller.documents.compose.ports import Published
-from controller.documents.compose.service import Shared, check_defaults, read_service
+from controller.documents.compose.service import Shared, check_defaults, read_env_files, read_service
+from controller.documents.compose.texts import read_configs, read_secrets
 from controller.documents.compose.variables import Replacer
 from controller.documents.document import MAX_VALUES, Document, check_tree
 from controller.documents.yaml_tree import REST_UNREPORTED, Node, Tree, ValueBudget, read
@@ -24,6 +28,7 @@ from controller.version import API_VERSION
 
 PROJECT_LABEL, SERVICE_LABEL = "paddock/compose-project", "paddock/compose-service"
 MAX_SERVICES = 200
+_NAME_LIKE = re.compile(r"(?:\$\{?|^\s*-\s*[\"']?|environment:\s*[\"']?|^\s+)([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 MAX_MADE = 100_000  # values of all documents, with the file's `x-paddock` in each
 MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
 _TOO_LONG = f"more than {MAX_LETTERS >> 20} MiB of text, with what aliases and variables stand for"
@@ -32,7 +37,7 @@ _LEVEL_NOTE = (
     "no security level is named, so it is development: root in the sandbox, the other services, and no Internet;"
     " write `x-paddock: {securityLevel: ..., network: {allowedHosts: [...]}}` for another one"
 )
-_TOP = ("name", "services", "volumes", "networks", "secrets", "version", OURS)
+_TOP = ("name", "services", "volumes", "networks", "secrets", "configs", "version", OURS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +45,26 @@ class Project:
     """Options of a Compose file.
 
     `name` replaces the file's own. `variables` are the only values of `${X}`. `folder` is where the file lies on this
-    host, for relative binds ("": there are none).
+    host, for relative binds ("": there are none). `files` are the texts of files beside it, by their paths as it writes
+    them. `overrides` are further files, each with its text, merged into it in their order. Services with other
+    `profiles` are left out; of the others, all, or `services` and those that they need.
     """
 
     name: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    overrides: Sequence[tuple[str, str]] = ()
+    profiles: frozenset[str] = frozenset()
+    services: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Composed:
     """Result of one file. With problems the documents are not complete. `notes`: differences from Compose.
 
-    `ports` are those that its services publish, `sandboxes` the names of their sandboxes.
+    `ports` are those that its services publish, `sandboxes` the names of their sandboxes, `builds` the images that are
+    built for them, `volumes` the names of its volumes.
     """
 
     project: str
@@ -61,6 +73,8 @@ class Composed:
     notes: list[Problem]
     ports: Sequence[Published] = ()
     sandboxes: Mapping[str, str] = field(default_factory=dict)
+    builds: Sequence[Build] = ()
+    volumes: Sequence[str] = ()
 
 
 def apply_set_name(namespace: str, project: str) -> str:
@@ -90,8 +104,8 @@ def read_compose(
     if root.size > MAX_VALUES:
         message = f"has {root.size:,} values (aliases counted as often as used); at most {MAX_VALUES:,}: split the file"
         return Composed(project.name, [], [Problem(file, root.line, root.column, "", message)], [])
-    root = Replacer(project.variables).replace_in(Element(root, report))
-    if _letters(root, {}) > MAX_LETTERS:
+    root = _whole(root, report, project)
+    if root.size > MAX_VALUES or _letters(root, {}) > MAX_LETTERS:
         Element(root, report).refuse(f"has {_TOO_LONG}: split the file")
         return Composed(project.name, [], _in_order(report.problems), [])
     name, sandboxes, shared = _sandboxes(Element(root, report), project)
@@ -111,8 +125,54 @@ def read_compose(
         document, wrong = check_tree(Tree(file, sandbox), registry, namespace)
         report.problems += wrong
         documents += [document] if document is not None and not wrong else []
-    ports, names = (shared.ports, shared.sandboxes) if shared is not None else ((), {})
-    return Composed(name, documents, _in_order(report.problems), _in_order(report.notes), ports, names)
+    problems, notes = _in_order(report.problems), _in_order(report.notes)
+    if shared is None:
+        return Composed(name, documents, problems, notes)
+    volumes = [str(volume.name.value) for volume in shared.volumes.values()]
+    return Composed(name, documents, problems, notes, shared.ports, shared.sandboxes, shared.builds, volumes)
+
+
+def _whole(root: Node, report: Report, project: Project) -> Node:
+    """Return the file with its variables replaced, its overrides merged, and `extends` carried out."""
+    root = Replacer(project.variables).replace_in(Element(root, report))
+    for file, text in project.overrides:
+        override = read_tree(file, text, report)
+        if override is not None:
+            root = merged(root, Replacer(project.variables).replace_in(Element(override, report)))
+    return extended(Element(root, report), project.files, project.variables)
+
+
+def references(file: str, text: str, project: Project) -> Iterator[str]:
+    """Yield the paths of files beside this one that it names, as it writes them; each may be a folder, or missing."""
+    trees, problems = read(file, text, merges=True)
+    if problems or len(trees) != 1:
+        return
+    report = Report(file)
+    root = Element(_whole(trees[0].root, report, project), report)
+    for name in ("secrets", "configs"):
+        for entry in _children(root.child(name)):
+            if (path := entry.child("file")) is not None:
+                yield path.node.text
+    for service in _children(root.child("services")):
+        for _, path_text, _ in read_env_files(service.child("env_file")):
+            yield path_text
+        extends = service.child("extends")
+        if extends is not None and extends.node.fields and (path := extends.child("file")) is not None:
+            yield path.node.text
+        volumes = service.child("volumes")
+        for volume in volumes.items() if volumes is not None and volumes.node.items is not None else ():
+            source = volume.child("source") if volume.node.fields is not None else None
+            yield source.node.text if source is not None else volume.node.text.partition(":")[0]
+
+
+def variable_names(texts: Iterable[str]) -> frozenset[str]:
+    """Return all names in texts that may be variables: `$X`, `${X}`, and `X` alone in `environment:`."""
+    return frozenset(name for text in texts for name in _NAME_LIKE.findall(text))
+
+
+def _children(element: Element | None) -> Iterator[Element]:
+    if element is not None and element.node.fields is not None:
+        yield from (child for child in element.fields().values() if child.node.fields is not None)
 
 
 def project_name(file: str, text: str, project: Project) -> str | Problem:
@@ -181,10 +241,13 @@ def _sandboxes(element: Element, project: Project) -> tuple[str, list[Node], Sha
     defaults = element.child(OURS)
     check_defaults(defaults)
     shared = _shared(element, services, name, project, defaults)
-    documents = [_sandbox(service, child, shared) for service, child in services.fields().items()]
+    active = {service: child for service, child in services.fields().items() if service in shared.sandboxes}
+    if not active:
+        services.refuse("has no service of the active profiles; add one (--profile)")
+    documents = [_sandbox(service, child, shared) for service, child in active.items()]
     unnamed = [
         service
-        for service, child in services.fields().items()
+        for service, child in active.items()
         if child.node.fields is not None
         and not any(place is not None and place.child("securityLevel") for place in (defaults, child.child(OURS)))
     ]
@@ -195,24 +258,51 @@ def _sandboxes(element: Element, project: Project) -> tuple[str, list[Node], Sha
 
 def _shared(element: Element, services: Element, name: str, project: Project, defaults: Element | None) -> Shared:
     """Return what the services share; problems for networks and an order that can't be."""
-    children, networks = services.fields(), element.child("networks")
+    networks = element.child("networks")
     names = read_networks(networks)
+    children, inactive = _active(services, project)
     mappings = {service: child for service, child in children.items() if child.node.fields is not None}
+    dependencies = {service: read_dependencies(child) for service, child in mappings.items()}
+    check_order({**dict.fromkeys(children, ()), **dependencies}, inactive)
+    if project.services:
+        for service in sorted(project.services - children.keys()):
+            services.refuse(f"there is no service `{service}`; write one of {', '.join(children)}")
+        active = with_dependencies({*project.services}, dependencies)
+        children = {service: child for service, child in children.items() if service in active}
+        mappings = {service: child for service, child in mappings.items() if service in active}
     joined = {service: read_joined(child, names) for service, child in mappings.items()}
     check_separation(networks, joined)
-    dependencies = {service: read_dependencies(child) for service, child in mappings.items()}
-    check_order({**dict.fromkeys(children, ()), **dependencies}, {})
+    sandbox_names = _sandbox_names(services, name)
     return Shared(
         project=name,
-        sandboxes=_sandbox_names(services, name),
+        sandboxes={service: sandbox_names[service] for service in children},
         volumes=read_volumes(element.child("volumes"), name),
-        secrets=_secrets(element.child("secrets")),
+        secrets=read_secrets(element.child("secrets"), project.files, project.variables),
+        configs=read_configs(element.child("configs"), project.files, project.variables),
+        files=project.files,
+        variables=project.variables,
         joined={**{service: Joined() for service in children}, **joined},
         dependencies={**dict.fromkeys(children, ()), **dependencies},
         folder=project.folder,
         defaults=defaults,
         own_names=frozenset(service for service, child in mappings.items() if child.child("container_name")),
     )
+
+
+def _active(services: Element, project: Project) -> tuple[dict[str, Element], dict[str, str]]:
+    """Return the services of the active profiles, and why each other one is not active."""
+    active: dict[str, Element] = {}
+    inactive: dict[str, str] = {}
+    for service, child in services.fields().items():
+        profiles = child.child("profiles") if child.node.fields is not None else None
+        names = {profile.node.text for profile in profiles.texts()} if profiles is not None else set()
+        if not names or names & project.profiles or "*" in project.profiles or service in project.services:
+            active[service] = child
+        else:
+            inactive[service] = (
+                f"`{service}` has the profile {', '.join(sorted(names))}; add it (--profile), or remove it"
+            )
+    return active, inactive
 
 
 def _sandbox_names(services: Element, project: str) -> dict[str, str]:
@@ -243,31 +333,18 @@ def _name(element: Element, project: Project) -> str:
     return name
 
 
-def _secrets(element: Element | None) -> dict[str, Node]:
-    """Return the operator's secrets that the file names, by their name in it."""
-    secrets: dict[str, Node] = {}
-    for name, secret in element.fields().items() if element is not None else ():
-        remedy = "secrets are the operator's, for a namespace; write `external: true`"
-        secret.check_keys("external", "name", file=remedy, environment=remedy)
-        external, name_element = secret.child("external"), secret.child("name")
-        if external is None or not external.flag():
-            secret.refuse(remedy, at_key=True)
-        at = name_element.node if name_element is not None else (secret.key or secret.node)
-        secrets[name] = scalar((name_element.text() if name_element is not None else None) or name, at)
-    return secrets
-
-
 def _sandbox(service: str, element: Element, shared: Shared) -> Node:
     """Return the document of one service."""
     at = element.key or element.node
-    labels, spec = read_service(service, element, shared)
-    label_nodes = {label: node for label, (_, node) in ((labels.fields if labels is not None else None) or {}).items()}
-    label_nodes |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(service, at)}
-    name = scalar(shared.sandboxes[service], at)
+    (label_nodes, annotations), spec = read_service(service, element, shared)
+    label_nodes |= {PROJECT_LABEL: scalar(shared.project, at), SERVICE_LABEL: scalar(like_name(service), at)}
+    metadata = {"name": scalar(shared.sandboxes[service], at), "labels": mapping_node(label_nodes, at)}
+    if annotations:
+        metadata["annotations"] = mapping_node(annotations, at)
     fields = {
         "apiVersion": scalar(API_VERSION, at),
         "kind": scalar("Sandbox", at),
-        "metadata": mapping_node({"name": name, "labels": mapping_node(label_nodes, labels or at)}, at),
+        "metadata": mapping_node(metadata, at),
         "spec": spec,
     }
     return mapping_node(fields, at)

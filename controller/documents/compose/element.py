@@ -47,7 +47,7 @@ class Element:
 
     def _problem(self, message: str, *, at_key: bool) -> Problem:
         node = self.key if at_key and self.key is not None else self.node
-        return Problem(self.report.file, node.line, node.column, field_text(self.path), message)
+        return Problem(node.file or self.report.file, node.line, node.column, field_text(self.path), message)
 
     @property
     def unset(self) -> bool:
@@ -137,16 +137,16 @@ def read_pairs(pairs: Element) -> Iterator[tuple[str, Element, bool]]:
 
 def scalar(value: Any, at: Node) -> Node:
     """Return a value that stands where that node does."""
-    return Node(at.line, at.column, value=value, text=str(value))
+    return Node(at.line, at.column, value=value, text=str(value), file=at.file)
 
 
 def list_node(items: Sequence[Node], at: Node) -> Node:
     """Return a list that stands where that node does."""
-    return Node(at.line, at.column, items=list(items), size=1 + sum(node.size for node in items))
+    return Node(at.line, at.column, items=list(items), size=1 + sum(node.size for node in items), file=at.file)
 
 
 def mapping_node(fields: Mapping[str, Node | None], at: Node) -> Node:
     """Return a mapping that stands where that node does, without the fields that are None."""
     entries = {name: (scalar(name, node), node) for name, node in fields.items() if node is not None}
     size = 1 + sum(1 + node.size for _, node in entries.values())
-    return Node(at.line, at.column, fields=entries, size=size)
+    return Node(at.line, at.column, fields=entries, size=size, file=at.file)

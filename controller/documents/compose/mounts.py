@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter, ValidationError
 
 from controller.documents.compose.element import Element, list_node, mapping_node, scalar
+from controller.documents.compose.texts import as_file
 from controller.documents.compose.values import quantity
 from controller.documents.yaml_tree import Node
 from controller.kinds.base import Name
@@ -17,7 +18,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _SOCKETS = ("docker.sock", "containerd.sock", "podman.sock", "paddock.sock")
 _NO_EFFECT = ("cached", "delegated", "consistent", "default")
 _NO_SOCKET = "a sandbox never gets an engine's socket; remove it (agents use Paddock's own tools over MCP instead)"
-_ONE_BIND = "a sandbox binds one folder of the host; bind their common parent, or write named volumes"
+_CLOCKS = ("/etc/localtime", "/etc/timezone")
 _RELATIVE = "the folder of this file is not known here; write the absolute path"
 _VOLUME_KEYS = ("driver", "driver_opts", "labels", "name")
 
@@ -38,6 +39,9 @@ class Mounts:
     tmpfs: list[Node] = field(default_factory=list)
     source: Node | None = None
     workspace: Node | None = None
+    folders: list[Node] = field(default_factory=list)
+    files: list[Node] = field(default_factory=list)
+    bind_targets: list[str] = field(default_factory=list)
 
 
 def is_name(text: str) -> bool:
@@ -81,10 +85,13 @@ def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
 
 
 class MountReader:
-    """Reads `volumes:` and `tmpfs:` of one service. `folder` is the file's own ("": not known)."""
+    """Reads `volumes:` and `tmpfs:` of one service. `folder` is the file's own ("": not known).
 
-    def __init__(self, volumes: Mapping[str, Volume], folder: str) -> None:
-        self._volumes, self._folder = volumes, folder
+    `files` are the texts of files beside it, by their paths as written. A volume without a name gets `prefix` in front.
+    """
+
+    def __init__(self, volumes: Mapping[str, Volume], folder: str, files: Mapping[str, str], prefix: str) -> None:
+        self._volumes, self._folder, self._files, self._prefix = volumes, folder, files, prefix
         self.mounts = Mounts()
 
     def volumes(self, element: Element) -> None:
@@ -107,7 +114,7 @@ class MountReader:
                     size = quantity(Element(scalar(value, mount.node), mount.report, mount.path))
                 elif option in ("exec", "noexec"):
                     noexec = option == "noexec"
-                elif option not in ("rw", "nosuid", "nodev"):
+                elif option not in ("rw", "nosuid", "nodev") and name not in ("mode", "uid", "gid"):
                     mount.refuse(f"option `{option}` has no effect here; write `{path}:size=64m`")
             self._tmpfs(mount, path, size, noexec)
 
@@ -123,15 +130,13 @@ class MountReader:
     def _short(self, element: Element) -> None:
         pieces = element.node.text.split(":")
         if len(pieces) == 1:
-            element.refuse(
-                f"a volume without a name would be lost; write `NAME:{pieces[0]}`, or `tmpfs: [{pieces[0]}]`"
-            )
+            self._anonymous(element, pieces[0])
             return
         if len(pieces) > 3:
             element.refuse("must be SOURCE:TARGET or SOURCE:TARGET:ro")
             return
         options = pieces[2].split(",") if len(pieces) == 3 else []
-        unknown = [option for option in options if option not in ("ro", "rw", *_NO_EFFECT)]
+        unknown = [option for option in options if option not in ("ro", "rw", "z", "Z", "nocopy", *_NO_EFFECT)]
         if unknown:
             element.refuse(f"option `{unknown[0]}` is not supported; only `ro` and `rw` are")
         self._mount(element, pieces[0], pieces[1], read_only="ro" in options)
@@ -139,7 +144,7 @@ class MountReader:
     def _long(self, element: Element) -> None:
         element.check_keys("type", "source", "target", "read_only", "tmpfs", "volume", "bind", "consistency")
         kind, source, target = element.child("type"), element.child("source"), element.child("target")
-        for name, keys in (("volume", ()), ("bind", ("create_host_path",)), ("tmpfs", ("size",))):
+        for name, keys in (("volume", ("nocopy",)), ("bind", ("create_host_path", "selinux")), ("tmpfs", ("size",))):
             if (options := element.child(name)) is not None:
                 options.check_keys(*keys)
         read_only = element.child("read_only")
@@ -152,8 +157,10 @@ class MountReader:
             options = element.child("tmpfs")
             size = options.child("size") if options is not None else None
             self._tmpfs(target, target.node.text, quantity(size) if size is not None else DEFAULT_TMPFS)
+        elif kind.node.text == "volume" and source is None:
+            self._anonymous(element, target.node.text)
         elif source is None or source.text() is None:
-            element.refuse("needs a `source:`; a volume without a name would be lost")
+            element.refuse("needs a `source:`")
         else:
             self._mount(source, source.node.text, target.node.text, read_only=bool(only), as_=kind.node.text)
 
@@ -172,10 +179,36 @@ class MountReader:
         else:
             self._volume(element, source, target, read_only=read_only)
 
-    def _bind(self, element: Element, source: str, target: str, *, read_only: bool) -> None:
-        if self.mounts.source is not None:
-            element.refuse(_ONE_BIND)
+    def _anonymous(self, element: Element, target: str) -> None:
+        """Read a volume without a name. Below a bind it would show the image's own files, which no volume has here."""
+        parent = next((path for path in self.mounts.bind_targets if target.startswith(f"{path}/")), "")
+        if parent:
+            element.refuse(
+                f"the image's files at {target} can't be shown in the folder of the host at {parent}; leave out both,"
+                " or build the image with the folder's files (`build:`)"
+            )
             return
+        name = like_name(f"{self._prefix}-{target}")
+        self.mounts.volumes.append(
+            mapping_node(
+                {
+                    "name": scalar(name, element.node),
+                    "mountPath": scalar(target, element.node),
+                    "size": scalar(DEFAULT_VOLUME, element.node),
+                },
+                element.node,
+            )
+        )
+
+    def _bind(self, element: Element, source: str, target: str, *, read_only: bool) -> None:
+        if source in _CLOCKS:
+            element.note("changes nothing: a sandbox has UTC; set `TZ` in `environment:`")
+            return
+        if source in self._files:
+            self.mounts.files.append(as_file(target, self._files[source], element.node))
+            element.note("the sandbox gets a copy of the file, read-only; apply again after a change")
+            return
+        self.mounts.bind_targets.append(target)
         if not source.startswith("/"):
             if not self._folder:
                 element.refuse(_RELATIVE)
@@ -183,9 +216,14 @@ class MountReader:
             source = posixpath.normpath(posixpath.join(self._folder, source))
         elif source != "/":
             source = source.rstrip("/")
-        fields = {"hostPath": scalar(source, element.node), "readOnly": scalar(read_only, element.node)}
-        self.mounts.source = mapping_node(fields, element.node)
-        self.mounts.workspace = mapping_node({"mountPath": scalar(target, element.node)}, element.node)
+        path, is_read_only = scalar(source, element.node), scalar(read_only, element.node)
+        mount_path = scalar(target, element.node)
+        if self.mounts.source is None:
+            self.mounts.source = mapping_node({"hostPath": path, "readOnly": is_read_only}, element.node)
+            self.mounts.workspace = mapping_node({"mountPath": mount_path}, element.node)
+        else:
+            fields = {"hostPath": path, "mountPath": mount_path, "readOnly": is_read_only}
+            self.mounts.folders.append(mapping_node(fields, element.node))
 
     def _volume(self, element: Element, name: str, target: str, *, read_only: bool) -> None:
         volume = self._volumes.get(name)

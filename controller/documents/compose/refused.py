@@ -3,6 +3,8 @@
 A value among the harmless ones says what holds here anyway, and is accepted.
 """
 
+from collections.abc import Collection
+
 from controller.documents.compose.element import Element
 
 _LEVEL = "a sandbox has what its security level gives; remove it, or choose a level (`x-paddock: {securityLevel: ...}`)"
@@ -10,8 +12,7 @@ _ENGINE = "remove it: a sandbox is confined by Paddock alone"
 _HOST = "a sandbox shares no namespace with the host or with another one; remove it"
 _CPU = "write `cpus` (0.5 is half a core) or `cpu_shares`"
 _RESOLVER = "names are resolved by the sandbox's own proxy; remove it, and list hosts in `x-paddock: {network: ...}`"
-_BUILD = "a Compose file builds nothing here; build it first (`paddock image build -t NAME FOLDER`), and write `image:`"
-_ONE_FILE = "one file is read, and nothing beside it; write the service out"
+_ONE_FILE = "other files are merged by `-f`, or read by `extends:`; write `-f` for each of them"
 _FIXED = "is the same for every sandbox"
 
 Refused = dict[str, tuple[tuple[object, ...], str]]  # key -> harmless values, message
@@ -31,9 +32,7 @@ SERVICE: Refused = {
     "credential_spec": ((), "Windows credentials mean nothing on Linux; remove it"),
     "isolation": (("default",), "the isolation technology is the security level's; remove it"),
     "sysctls": (({}, []), _LEVEL),
-    "ulimits": (({},), f"{_FIXED}; remove it, or write `pids_limit` for processes"),
     "oom_kill_disable": ((False,), "a sandbox over its memory limit is always killed; raise `mem_limit`"),
-    "oom_score_adj": ((), f"{_FIXED}; remove it, or write `x-paddock: {{priority: N}}` for its order in the queue"),
     "storage_opt": ((), "write the disk limit in a spec (`resources: {limits: {disk: 1Gi}}`)"),
     "blkio_config": ((), "block I/O has no weights here; remove it"),
     "cpu_count": ((), _CPU),
@@ -43,60 +42,54 @@ SERVICE: Refused = {
     "cpu_rt_period": ((), _CPU),
     "cpu_rt_runtime": ((), _CPU),
     "cpuset": ((), _CPU),
-    "mem_reservation": ((), "a sandbox's limit is what is reserved for it; write `mem_limit` alone"),
     "mem_swappiness": ((), "a sandbox has no swap; remove it"),
-    "build": ((), _BUILD),
-    "extends": ((), _ONE_FILE),
-    "env_file": (([],), "files beside this one are not read; list the variables in `environment:`"),
-    "label_file": (([],), "files beside this one are not read; list the labels in `labels:`"),
-    "profiles": (([],), "every service of the file is started; put optional ones into a file of their own"),
-    "configs": (([],), "files beside this one are not read; bake them into the image, or copy them (`paddock cp`)"),
-    "hostname": ((), "a sandbox's host name is its own name, PROJECT-SERVICE; remove it, or write `container_name`"),
-    "domainname": ((), "a sandbox's host name is its own name, PROJECT-SERVICE; remove it, or write `container_name`"),
     "external_links": (([],), "another sandbox of the namespace is NAME.peers.internal; remove it"),
     "dns": (([],), _RESOLVER),
     "dns_opt": (([],), _RESOLVER),
     "dns_search": (([],), _RESOLVER),
     "extra_hosts": (([], {}), _RESOLVER),
     "mac_address": ((), "addresses are chosen by the engine; remove it"),
-    "logging": ((), "every sandbox's log is kept within bounds (`paddock logs`); remove it"),
     "volumes_from": (([],), "name the volume under `volumes:` of both services"),
-    "tty": ((False,), "a sandbox has no terminal of its own; write a command that stays, and use `paddock shell`"),
-    "stdin_open": ((False,), "a sandbox's input is closed; write a command that stays, and use `paddock shell`"),
-    "attach": ((True, False), ""),
-    "init": ((True,), "every sandbox has an init process; remove it"),
-    "platform": ((), "images are run on this host's own platform; remove it"),
-    "pull_policy": (
-        ("missing", "if_not_present"),
-        "an image is pulled if it is not here; remove it, or use `paddock image pull`",
-    ),
     "scale": ((1,), "a service is one sandbox; write a SandboxPool for more"),
-    "stop_signal": (
-        ("SIGTERM", "TERM"),
-        "is the image's STOPSIGNAL, else SIGTERM (and SIGKILL after `stop_grace_period`); write it into the image",
-    ),
     "post_start": (([],), "put it into the service's own command"),
     "pre_stop": (([],), "handle SIGTERM in the service's own command"),
-    "develop": ((), "files are not synchronised; bind the folder (`volumes:`), or copy (`paddock cp`)"),
     "provider": ((), "a service is a container here; remove it"),
     "models": (([], {}), "models are not part of a sandbox; pass the address of one in `environment:`"),
     "use_api_socket": ((False,), "a sandbox never gets the engine's socket; remove it"),
-    "annotations": (([], {}), "write `labels:`"),
+}
+
+# Keys that change nothing here, each with what holds instead. "": as everywhere.
+NOTED: dict[str, str] = {
+    "annotations": "",
+    "attach": "",
+    "develop": "files are not synchronised: bind the folder (`volumes:`), or copy (`paddock cp`)",
+    "domainname": "a sandbox has no domain; others reach it by its service's name",
+    "hostname": "its host name is its sandbox's name",
+    "init": "",
+    "logging": "every sandbox's log is kept within bounds: `paddock logs`",
+    "mem_reservation": "its limit is what it is sure to have",
+    "oom_score_adj": "it is the same for every sandbox",
+    "platform": "images are run on the host's own platform",
+    "pull_policy": "an image is pulled if it is not there; `paddock image pull` fetches a newer one",
+    "stop_signal": "it gets its image's own stop signal, and SIGKILL after `stop_grace_period`",
+    "ulimits": "they are the same for every sandbox: 16384 open files; `pids_limit` bounds processes",
 }
 
 TOP: Refused = {
     "include": (([],), _ONE_FILE),
-    "configs": (({},), "files beside this one are not read; bake them into the image, or copy them (`paddock cp`)"),
     "models": (({},), "models are not part of a sandbox; pass the address of one in `environment:`"),
 }
 
 
-def check(element: Element, known_keys: tuple[str, ...], refused_keys: Refused) -> None:
-    """Add a problem for each key that is refused or unknown."""
+def check(element: Element, known_keys: tuple[str, ...], refused_keys: Refused, noted: Collection[str] = ()) -> None:
+    """Add a problem for each key that is refused or unknown, and a note for each that changes nothing."""
+    for name in noted:
+        if (child := element.child(name)) is not None and NOTED[name]:
+            child.note(f"changes nothing: {NOTED[name]}")
     messages = {name: message for name, (_, message) in refused_keys.items()}
     harmless = [name for name, (values, _) in refused_keys.items() if _is_harmless(element, name, values)]
     element.check_keys(
-        *known_keys, *harmless, **{name: message for name, message in messages.items() if name not in harmless}
+        *known_keys, *harmless, *noted, **{name: message for name, message in messages.items() if name not in harmless}
     )
 
 

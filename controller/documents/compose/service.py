@@ -1,16 +1,21 @@
 """One service of a Compose file as the spec of a Sandbox."""
 
-from collections.abc import Callable, Mapping
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from controller.documents.compose import refused
+from controller.documents.compose.build import Build, read_build
 from controller.documents.compose.element import OURS, Element, list_node, mapping_node, read_pairs, scalar
+from controller.documents.compose.env_file import read_variables
 from controller.documents.compose.gpus import read_gpus
 from controller.documents.compose.healthcheck import read_healthcheck
 from controller.documents.compose.mounts import MountReader, Volume, as_list
 from controller.documents.compose.networks import Joined, network_node, peer_names
 from controller.documents.compose.order import Dependency, start_node
 from controller.documents.compose.ports import Published, read_ports
+from controller.documents.compose.texts import Secret, as_file, read_configs_of
 from controller.documents.compose.values import arguments, number, quantity, seconds
 from controller.documents.yaml_tree import Node
 
@@ -29,6 +34,7 @@ _KNOWN = (
         "restart",
         "healthcheck",
     ),
+    *("build", "configs", "env_file", "extends", "label_file", "profiles", "stdin_open", "tty"),
     *("cap_add", "cap_drop", "security_opt", "stop_grace_period", "container_name", "links", OURS),
 )
 _RESTART = {"no": "Never", "always": "Always", "unless-stopped": "Always", "on-failure": "OnFailure"}
@@ -36,10 +42,15 @@ _CONDITIONS = {"none": "Never", "on-failure": "OnFailure", "any": "Always"}
 _OURS = ("securityLevel", "network", "lifecycle", "priority")
 # The service's own key, the one below `deploy.resources.limits`, and the spec's.
 _LIMITS = (("cpus", "cpus", "cpu"), ("mem_limit", "memory", "memory"), ("pids_limit", "pids", "pids"))
+_WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_LABEL = re.compile(rf"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?{_WORD}")
+_LABEL_VALUE = re.compile(f"({_WORD})?")
 _RESERVED = ("paddock/", "com.docker.")
 _RETRIES = "restarts have no count here, but grow further apart"
 _LEVEL = "development"  # of a service that names none: images expect root in them, and services each other
+_RESERVATIONS = ("cpus", "memory", "pids", "generic_resources")
 _LOW_PORTS = 1024
+_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _JOINED_LEVELS = (_LEVEL, "build")  # levels whose sandboxes join others
 _LEVEL_REMEDY = "remove it, or choose a level (`x-paddock: {securityLevel: ...}`)"
 _LEVEL_CAPABILITIES = {_LEVEL: ("CHOWN", "SETGID", "SETUID")}
@@ -50,24 +61,32 @@ class Shared:
     """Facts that the services of one file share. `defaults` is `x-paddock` at its top; `secrets` are the operator's.
 
     `sandboxes` are the names of their sandboxes, `joined` their parts in the networks, and `dependencies` what comes
-    before each. `own_names` are services with a `container_name`. `ports` are those that were read so far.
+    before each. `own_names` are services with a `container_name`. `secrets` are names of the operator's, and texts like
+    `configs`. `files` are the texts of files beside this one, and `variables` their values. `ports` and `builds` are
+    those that were read so far.
     """
 
     project: str
     sandboxes: Mapping[str, str]
     volumes: Mapping[str, Volume]
-    secrets: Mapping[str, Node]
+    secrets: Mapping[str, Secret]
     joined: Mapping[str, Joined]
     dependencies: Mapping[str, tuple[Dependency, ...]]
+    configs: Mapping[str, Node]
     folder: str = ""
     defaults: Element | None = None
     own_names: frozenset[str] = frozenset()
+    files: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     ports: list[Published] = field(default_factory=list)
+    builds: list[Build] = field(default_factory=list)
 
 
-def read_service(service: str, element: Element, shared: Shared) -> tuple[Node | None, Node]:
-    """Return the labels and the spec of a service's sandbox; problems and notes are in the element's report."""
-    refused.check(element, _KNOWN, refused.SERVICE)
+def read_service(
+    service: str, element: Element, shared: Shared
+) -> tuple[tuple[dict[str, Node], dict[str, Node]], Node]:
+    """Return labels with annotations, and the spec of a service's sandbox; problems are in the element's report."""
+    refused.check(element, _KNOWN, refused.SERVICE, refused.NOTED)
     reader = _Service(service, element, shared)
     return reader.labels(), reader.spec()
 
@@ -79,18 +98,20 @@ class _Service:
 
     def spec(self) -> Node:
         element = self._element
-        reader = MountReader(self._shared.volumes, self._shared.folder)
+        reader = MountReader(self._shared.volumes, self._shared.folder, self._shared.files, self._volume_prefix)
         self._with("volumes", reader.volumes)
         self._with("tmpfs", reader.tmpfs)
         self._with("ports", self._ports)
         ours = self._ours()
         level = ours.get("securityLevel") or self._default_level(ours)
-        image, user, folder = element.child("image"), element.child("user"), element.child("working_dir")
-        if image is None:
-            element.refuse("needs `image:`", at_key=True)
+        user, folder = element.child("user"), element.child("working_dir")
+        image = self._image()
+        self._terminal()
+        operator_secrets, secret_files = self._secrets()
+        files = [*reader.mounts.files, *secret_files, *read_configs_of(element.child("configs"), self._shared.configs)]
         mounts = reader.mounts
         template = {
-            "image": self._text(image),
+            "image": image,
             **self._command(),
             "user": self._user(user),
             "workingDir": self._text(folder),
@@ -98,7 +119,7 @@ class _Service:
             "tmpfs": as_list(mounts.tmpfs, self._at("tmpfs")),
             "shmSize": self._shared_memory(),
             "workspace": mounts.workspace,
-            "secrets": self._secrets(),
+            "secrets": list_node(operator_secrets, self._at("secrets")) if operator_secrets else None,
             "volumes": as_list(mounts.volumes, self._at("volumes")),
             "securityLevel": level,
             "security": self._security(str(level.value)),
@@ -108,6 +129,8 @@ class _Service:
         spec = {
             "template": mapping_node(template, self._place),
             "workspace": mounts.source,
+            "hostFolders": as_list(mounts.folders, self._at("volumes")),
+            "files": as_list(files, self._place),
             "resources": self._resources(),
             "restartPolicy": self._restart(),
             "lifecycle": self._lifecycle(ours.get("lifecycle")),
@@ -119,15 +142,22 @@ class _Service:
         }
         return mapping_node(spec, self._place)
 
-    def labels(self) -> Node | None:
+    def labels(self) -> tuple[dict[str, Node], dict[str, Node]]:
+        """Return the labels, and those that can only be annotations: longer ones, with other characters."""
         element = self._element.child("labels")
-        labels: dict[str, Node | None] = {}
+        labels: dict[str, Node] = {}
+        annotations: dict[str, Node] = {}
         for name, label, has_value in read_pairs(element) if element is not None else ():
             if name.startswith(_RESERVED):
                 label.refuse(f"`{name}` is not yours to set; remove it", at_key=True)
-            text = label.text_or_flag() if has_value else ""
-            labels[name] = scalar(text or "", label.node)
-        return mapping_node(labels, element.node) if element is not None and labels else None
+            text = (label.text_or_flag() if has_value else "") or ""
+            if not _LABEL.fullmatch(name):
+                label.note(f"`{name}` can't be a label here, and is left out")
+            elif _LABEL_VALUE.fullmatch(text):
+                labels[name] = scalar(text, label.node)
+            else:
+                annotations[name] = scalar(text, label.node)
+        return labels, annotations
 
     def _with(self, name: str, read: Callable[[Element], object]) -> None:
         if (element := self._element.child(name)) is not None:
@@ -175,41 +205,92 @@ class _Service:
         amount = quantity(element) if element is not None else None
         return scalar(amount, element.node) if element is not None and amount is not None else None
 
+    @property
+    def _volume_prefix(self) -> str:
+        return f"{self._shared.project}-{self._service}"
+
+    def _image(self) -> Node | None:
+        """Return the image's name: the file's, or that of the one that is built."""
+        image, build = self._text(self._element.child("image")), self._element.child("build")
+        if build is None:
+            if image is None:
+                self._element.refuse("needs `image:` or `build:`", at_key=True)
+            return image
+        name = image.text if image is not None else f"{self._shared.project}-{self._service}".lower()
+        name = name if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"
+        self._shared.builds.append(read_build(build, self._service, name))
+        build.note(f"`paddock compose up` builds {name} if it is not there, `paddock compose build` in any case")
+        return scalar(name, build.node)
+
+    def _terminal(self) -> None:
+        """Refuse a service that is a shell alone: it would end at once, as no sandbox has a terminal of its own."""
+        element = next(filter(None, map(self._element.child, ("tty", "stdin_open"))), None)
+        if element is None or not element.flag():
+            return
+        command, entry = self._element.child("command"), self._element.child("entrypoint")
+        names = arguments(command) if command is not None else None
+        is_shell = entry is None and (not names or (posixpath.basename(names[0]) in _SHELLS and len(names) == 1))
+        if is_shell and self._element.child("build") is None:
+            remedy = "write `command: sleep infinity`, and use `paddock compose exec`"
+            element.refuse(f"a sandbox has no terminal of its own, and a shell would end at once; {remedy}")
+
     def _environment(self) -> Node | None:
         element = self._element.child("environment")
-        variables: dict[str, Node] = {}
+        variables = self._env_files()
         for name, variable, has_value in read_pairs(element) if element is not None else ():
-            if not has_value:
-                variable.refuse(
-                    f"`{name}` has no value, and Paddock passes none of its own on; write `{name}: ${{{name}}}`"
-                )
+            text = variable.text_or_flag() if has_value else self._shared.variables.get(name)
+            if text is None:
+                if not has_value:
+                    variable.note(f"`{name}` has no value where this command runs, so it is left out")
                 continue
-            text = variable.text_or_flag()
             variables[name] = mapping_node(
-                {"name": scalar(name, variable.key or variable.node), "value": scalar(text or "", variable.node)},
+                {"name": scalar(name, variable.key or variable.node), "value": scalar(text, variable.node)},
                 variable.node,
             )
-        return list_node([*variables.values()], element.node) if element is not None and variables else None
+        return list_node([*variables.values()], self._at("environment")) if variables else None
 
-    def _secrets(self) -> Node | None:
+    def _env_files(self) -> dict[str, Node]:
+        """Return the variables of the service's files, each where the file is named."""
+        variables: dict[str, Node] = {}
+        for element, path, is_required in read_env_files(self._element.child("env_file")):
+            if path not in self._shared.files:
+                if is_required:
+                    element.refuse(f"`{path}` is not there, or not read here; add it, or write `environment:`")
+                continue
+            values, wrong = read_variables(self._shared.files[path], self._shared.variables)
+            if wrong:
+                element.refuse(f"{path}:{wrong[0]}: must be NAME=VALUE")
+            for name, value in values.items():
+                variables[name] = mapping_node(
+                    {"name": scalar(name, element.node), "value": scalar(value, element.node)}, element.node
+                )
+        return variables
+
+    def _secrets(self) -> tuple[list[Node], list[Node]]:
+        """Return the operator's secrets, and files with the texts of others."""
         element = self._element.child("secrets")
-        secrets = []
+        secrets: list[Node] = []
+        files: list[Node] = []
         for secret in element.items() if element is not None else ():
             long = secret.node.fields is not None
             if long:
-                secret.check_keys("source", "target")
+                secret.check_keys("source", "target", "uid", "gid", "mode")
             source, target = (secret.child("source"), secret.child("target")) if long else (secret, None)
             name = source.text() if source is not None else None
-            operator_secret = self._shared.secrets.get(name or "")
-            if source is None or name is None or operator_secret is None:
+            known = self._shared.secrets.get(name or "")
+            if source is None or name is None or known is None:
                 secret.refuse(
                     f"there is no secret `{name}` in this file; add `secrets: {{{name}: {{external: true}}}}`"
                 )
                 continue
             path = (target.text() if target is not None else None) or name
             path = path if path.startswith("/") else f"/run/secrets/{path}"
-            secrets.append(mapping_node({"name": operator_secret, "mountPath": scalar(path, secret.node)}, secret.node))
-        return list_node(secrets, element.node) if element is not None and secrets else None
+            if known.text is not None:
+                files.append(as_file(path, known.text, secret.node))
+            elif known.name is not None:
+                fields = {"name": known.name, "mountPath": scalar(path, secret.node)}
+                secrets.append(mapping_node(fields, secret.node))
+        return secrets, files
 
     def _security(self, level: str) -> Node | None:
         """Return what narrows the level. Nothing here ever widens it."""
@@ -312,11 +393,11 @@ class _Service:
         element = self._element.child("deploy")
         if element is None:
             return None
-        swarm = "placement and updates are Paddock's; remove it"
-        element.check_keys(
-            "resources", "replicas", "mode", "restart_policy",
-            **dict.fromkeys(("placement", "update_config", "rollback_config", "endpoint_mode", "labels"), swarm),
-        )  # fmt: skip
+        swarm = ("placement", "update_config", "rollback_config", "endpoint_mode", "labels")
+        element.check_keys("resources", "replicas", "mode", "restart_policy", *swarm)
+        for name in swarm:
+            if (child := element.child(name)) is not None:
+                child.note("changes nothing: placement and updates are Paddock's")
         replicas, mode, resources = element.child("replicas"), element.child("mode"), element.child("resources")
         if replicas is not None and number(replicas) != 1:
             replicas.refuse("a service is one sandbox; write a SandboxPool for more")
@@ -327,8 +408,9 @@ class _Service:
         resources.check_keys("limits", "reservations")
         limits, reservations = resources.child("limits"), resources.child("reservations")
         if reservations is not None:
-            remedy = "a sandbox's limit is what is reserved for it; write `limits:` alone"
-            reservations.check_keys("devices", **dict.fromkeys(("cpus", "memory", "pids", "generic_resources"), remedy))
+            reservations.check_keys("devices", *_RESERVATIONS)
+            if any(map(reservations.child, _RESERVATIONS)):
+                reservations.note("changes nothing: a sandbox's limit is what it is sure to have")
         if limits is not None:
             limits.check_keys("cpus", "memory", "pids")
         return limits
@@ -410,6 +492,20 @@ class _Service:
             element.refuse("is set in `x-paddock: {lifecycle: ...}`, too; keep one", at_key=True)
         nodes = {name: node for name, (_, node) in fields.items()}
         return mapping_node({**nodes, "shutdownGracePeriodSeconds": scalar(grace or 0, element.node)}, element.node)
+
+
+def read_env_files(element: Element | None) -> Iterator[tuple[Element, str, bool]]:
+    """Yield (place, path, is_required) of the files of variables that a service names."""
+    if element is None:
+        return
+    for entry in [element] if element.is_text else element.items():
+        if entry.node.fields is not None:
+            entry.check_keys("path", "required", "format")
+            path, required = entry.child("path"), entry.child("required")
+            if path is not None and (text := path.text()) is not None:
+                yield path, text, required is None or bool(required.flag())
+        elif (text := entry.text()) is not None:
+            yield entry, text, True
 
 
 def _capability(element: Element) -> str:

@@ -1,6 +1,6 @@
 """Variables of a Compose file: `$X`, `${X}`, `${X:-default}`, `${X:?message}`, `${X:+other}`; `$$` is a dollar.
 
-Values come from the caller alone: no environment and no `.env` file is read.
+Values come from the caller alone: the command line passes those of its environment and of `.env` that the file uses.
 """
 
 import re
@@ -15,9 +15,11 @@ MAX_LETTERS = 4 << 20  # of all texts that are made
 MAX_SCALAR = 256 << 10
 _USE = re.compile(
     r"\$(?:(?P<dollar>\$)|(?P<bare>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:(?P<how>:?[-?+])(?P<rest>[^{}$]*))?\}|)"
+    r"|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:(?P<how>:?[-?+])(?P<rest>(?:[^{}$]|\$\{[^{}$]*\}|\$[A-Za-z_])*))?\}|)"
 )
-_BAD = "`$` starts a variable: write `${NAME}` or `${NAME:-default}` (not nested), or `$$` for a dollar sign"
+_BAD = (
+    "`$` starts a variable: write `${NAME}` or `${NAME:-default}` (one in the other at most), or `$$` for a dollar sign"
+)
 
 
 class Replacer:
@@ -78,14 +80,18 @@ class Replacer:
         value = self._values.get(name)
         is_set = value is not None and not (how.startswith(":") and value == "")
         if how.endswith("+"):
-            return default if is_set else ""
+            return self._nested(default, element) if is_set else ""
         if is_set:
             return value or ""
         if how.endswith("-"):
-            return default
+            return self._nested(default, element)
         hint = f"pass it (`--var {name}=VALUE`), or write a default: `${{{name}:-VALUE}}`"
         self._refuse(element, f"`{name}` is not set{f' ({default})' if default else ''}; {hint}")
         return ""
+
+    def _nested(self, text: str, element: Element) -> str:
+        """Return a default with its own variables replaced: `${A:-${B}}`, one in the other and no deeper."""
+        return _USE.sub(lambda match: self._bound_value(match, element), text) if "$" in text else text
 
     def _refuse(self, element: Element, message: str) -> None:
         """Add a problem, once for each text."""

@@ -20,6 +20,9 @@ class Unreadable(Exception):
     """The container's cgroup files can't be read now: it is gone, the pid was reused, or the host hides them."""
 
 
+_PF_EXITING = 0x4
+
+
 class OutsideCgroup(Unreadable):
     """The container's PID 1 lives outside of the container's cgroup: its limits hold nothing."""
 
@@ -150,11 +153,14 @@ def holds(pid: int, container_id: str, proc: Path = PROC) -> bool:
 def is_outside(pid: int, container_id: str, controllers: Iterable[str], proc: Path = PROC) -> bool:
     """Tell whether the living PID 1 of a container is outside of its cgroup for one of these controllers.
 
-    False for a process that is not the first of a PID namespace of its own: the pid may be another's by now.
+    False for a process that is not the first of a PID namespace of its own: the pid may be another's by now. False for
+    one that is ending, too: the kernel shows such a one in the root cgroup (v1), while its state is still a living one.
     """
     try:
-        status = dict(line.partition(":")[::2] for line in read_at(None, f"{proc}/{pid}/status").splitlines())
         paths = parse_paths(read_at(None, f"{proc}/{pid}/cgroup"))
+        status = dict(line.partition(":")[::2] for line in read_at(None, f"{proc}/{pid}/status").splitlines())
+        if _is_ending(read_at(None, f"{proc}/{pid}/stat")):
+            return False
     except (OSError, ValueError):
         return False
     pids, state = status.get("NSpid", "").split(), status.get("State", "").strip()
@@ -165,6 +171,11 @@ def is_outside(pid: int, container_id: str, controllers: Iterable[str], proc: Pa
     # The v2 tree counts for what v1 lacks; but a kernel without a controller has it in neither.
     counts_in_v2 = "" in paths and not all(controller in paths for controller in controllers)
     return counts_in_v2 and not any(own_path(path, container_id) for path in paths.values())
+
+
+def _is_ending(stat: str) -> bool:
+    """Return True for the `stat` of a process that has begun to exit: the seventh field after its name has its flags."""
+    return bool(int(stat.rpartition(")")[2].split()[6]) & _PF_EXITING)
 
 
 def _mount_for(mounts: tuple[Mount, ...], controller: str) -> Mount | None:

@@ -554,6 +554,9 @@ class HostMounts:
         if mount.kind == "secret":
             value = self._secrets.read(action.namespace, mount.source)
             return self._file(action.uid, value, user, len(value) + _ROOM_BYTES)
+        if mount.kind == "text":
+            content = mount.source.encode()
+            return self._file(action.uid, content, user, len(content) + _ROOM_BYTES, 0o555, executable=True)
         if mount.kind in ("authorities", "headers", "certificate"):
             if self._credentials is None:
                 raise Refused("credentials are disabled on this daemon")
@@ -606,7 +609,9 @@ class HostMounts:
             raise
         return opened
 
-    def _file(self, uid: str, content: bytes, user: Ids, size_bytes: int, mode: int = 0o400) -> int:
+    def _file(
+        self, uid: str, content: bytes, user: Ids, size_bytes: int, mode: int = 0o400, *, executable: bool = False
+    ) -> int:
         """Return a detached mount of a single file in a tmpfs, readable for the sandbox's user."""
         folder = self._folder / uid / _STAGE
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -623,7 +628,8 @@ class HostMounts:
                 tree = mount_calls.tree_of(opened)
             finally:
                 os.close(opened)
-            mount_calls.change(tree, _SEALED, propagation=mount_calls.PRIVATE)
+            flags = _PLAIN | mount_calls.READ_ONLY if executable else _SEALED
+            mount_calls.change(tree, flags, propagation=mount_calls.PRIVATE)
             return tree
         finally:
             mount_calls.detach(str(folder))

@@ -3,6 +3,7 @@
 A `Slot` is part of the container's hash. The mount in it is not, so that a warm sandbox can be given it.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -43,13 +44,13 @@ class Mount:
 
     path: str
     """Mount point in the sandbox."""
-    kind: Literal["host", "memory", "secret", "volume", "authorities", "headers", "certificate", "tmpfs"]
+    kind: Literal["host", "memory", "secret", "volume", "authorities", "headers", "certificate", "tmpfs", "text"]
     """host: a folder of this host. memory: an empty folder in memory. tmpfs: a folder in memory as a template or a
     level has it. secret: a secret, as a file. volume: a volume of the namespace. authorities: certificates of
-    authorities. headers, certificate: files of an egress proxy.
+    authorities. headers, certificate: files of an egress proxy. text: a file.
     """
     source: str = ""
-    """The folder of the host, the name of the secret or volume, or whose authorities they are."""
+    """The folder of the host, the name of the secret or volume, whose authorities they are, or the text itself."""
     read_only: bool = False
     """It can't be written."""
     size_bytes: int = 0
@@ -68,6 +69,7 @@ class Mount:
     def __str__(self) -> str:
         how = "read-only" if self.read_only else "read-write"
         hosts = ", ".join(dict.fromkeys(credential.host for credential in self.credentials))
+        digest = hashlib.sha256(self.source.encode()).hexdigest()[:16] if self.kind == "text" else ""
         what = {
             "host": f"host folder {self.source} {how}",
             "memory": f"memory {format_bytes(self.size_bytes)}",
@@ -77,6 +79,7 @@ class Mount:
             "headers": f"headers for {hosts}",
             "certificate": f"certificate of {hosts}",
             "tmpfs": f"tmpfs {format_bytes(self.size_bytes)}",
+            "text": f"text {digest}",
         }
         return f"{self.path} from {what[self.kind]}"
 

@@ -24,12 +24,18 @@ File = Annotated[
     str | dict[str, Any], Field(description="the Compose file: its YAML text, or the same as an object; not a path")
 ]
 Variables = Annotated[dict[str, str], Field(max_length=1000, description="the only values of ${X} in the file")]
+Files = Annotated[
+    dict[str, str],
+    Field(max_length=1000, description="texts of files that it names (env_file, configs, binds), by their paths there"),
+]
 ProjectName = Annotated[str, Field(max_length=253, description="default: the file's `name:`, else one of its services")]
 
 
 class UpOptions(Arguments):
     project: ProjectName = ""
     variables: Variables = {}
+    files: Files = {}
+    profiles: Annotated[list[str], Field(max_length=1000, description="profiles whose services are started, too")] = []
     dryRun: Annotated[bool, Field(description="check everything, and change nothing")] = False
     removeOrphans: Annotated[bool, Field(description="delete sandboxes of services that the file lacks")] = False
 
@@ -72,6 +78,8 @@ async def up(call: Call, arguments: UpArguments) -> Up:
         call.services.compose.up,
         namespace=arguments.namespace or call.namespace,
         variables=options.variables,
+        files=options.files,
+        profiles=options.profiles,
         dry_run=options.dryRun,
         remove_orphans=options.removeOrphans,
         applied_by=_WRITTEN_BY,

@@ -78,7 +78,9 @@ def slots(spec: SandboxSpec, template: Template) -> tuple[Slot, ...]:
     folders += [Slot(volume.mount_path) for volume in template.volumes]
     folders += [Slot(claim.mount_path) for claim in template.volume_claim_templates]
     files = [Slot(secret.mount_path, file=True) for secret in template.secrets]
+    files += [Slot(file.mount_path, file=True) for file in spec.files]
     files += credentials.slots(spec)
+    folders += [Slot(folder.mount_path) for folder in spec.host_folders]
     return tuple(sorted((*folders, *files), key=lambda slot: slot.path))
 
 
@@ -89,7 +91,16 @@ def mounts(spec: SandboxSpec, template: Template, name: str = "") -> tuple[Mount
     """
     secrets = (Mount(secret.mount_path, "secret", secret.name, read_only=True) for secret in template.secrets)
     volumes = (_volume(volume.mount_path, volume, read_only=volume.read_only) for volume in template.volumes)
-    return (*_folder(spec, template), *volumes, *_claimed(template, name), *secrets, *credentials.mounts(spec))
+    own = (*credentials.mounts(spec), *beside_template(spec))
+    return (*_folder(spec, template), *volumes, *_claimed(template, name), *secrets, *own)
+
+
+def beside_template(spec: SandboxSpec) -> tuple[Mount, ...]:
+    """Return the folders of the host and the files that the sandbox has beside its workspace."""
+    folders = (
+        Mount(folder.mount_path, "host", folder.host_path, read_only=folder.read_only) for folder in spec.host_folders
+    )
+    return (*folders, *(Mount(file.mount_path, "text", file.text, read_only=True) for file in spec.files))
 
 
 def claimed_name(claim: str, sandbox: str) -> str:
@@ -143,37 +154,55 @@ def _workspace(spec: SandboxSpec, template: Template) -> WorkspaceMount | None:
 
 def refusals(spec: SandboxSpec, template: Template, level: Level, policy: Policy) -> Iterator[Refusal]:
     """Yield every reason to refuse the mounts of the sandbox itself."""
-    requested = spec.workspace
-    if requested is None:
-        return
-    if template.workspace is None:
-        mount_points = [("spec.template.secrets", secret.mount_path) for secret in template.secrets]
-        mount_points += [("spec.template.volumes", volume.mount_path) for volume in template.volumes]
+    mount_points = [
+        (f"spec.hostFolders[{n}].mountPath", folder.mount_path) for n, folder in enumerate(spec.host_folders)
+    ]
+    mount_points += [(f"spec.files[{n}].mountPath", file.mount_path) for n, file in enumerate(spec.files)]
+    if spec.workspace is not None and template.workspace is None:
+        mount_points.append(("spec.workspace", _STANDARD.mount_path))
+    if mount_points:
+        templates = [("spec.template.secrets", secret.mount_path) for secret in template.secrets]
+        templates += [("spec.template.volumes", volume.mount_path) for volume in template.volumes]
         claims = template.volume_claim_templates
-        mount_points += [("spec.template.volumeClaimTemplates", claim.mount_path) for claim in claims]
-        yield from _places(template, [("spec.workspace", _STANDARD.mount_path), *mount_points])
-    if requested.host_path is None:
-        return
+        templates += [("spec.template.volumeClaimTemplates", claim.mount_path) for claim in claims]
+        templates += [("spec.template.workspace", template.workspace.mount_path)] if template.workspace else []
+        yield from _places(template, [*mount_points, *templates])
     no_source = tuple(source_refused(spec, policy))
-    if no_source:
-        yield from no_source
-        return
-    root = None if _is_of_another_host(spec, policy) else root_of(requested.host_path, policy.host_roots)
-    if not requested.read_only and level.host_folders != "read-write":
+    yield from no_source
+    refused_fields = {refusal.field for refusal in no_source}
+    for field, path, read_only in _host_paths(spec):
+        if f"{field}.hostPath" not in refused_fields:
+            yield from _writes(spec, field, path, level, policy, read_only=read_only)
+
+
+def _writes(
+    spec: SandboxSpec, field: str, path: str, level: Level, policy: Policy, *, read_only: bool
+) -> Iterator[Refusal]:
+    """Yield a refusal for a folder of the host that may not be written."""
+    root = None if _is_of_another_host(spec, policy) else root_of(path, policy.host_roots)
+    if not read_only and level.host_folders != "read-write":
         message = f"level {level.name} mounts host folders read-only; write `readOnly: true`, or use another level"
-        yield Refusal("spec.workspace.readOnly", message)
-    elif not requested.read_only and root is not None and root.read_only:
+        yield Refusal(f"{field}.readOnly", message)
+    elif not read_only and root is not None and root.read_only:
         message = f"{root.path} is read-only (setting host_roots); write `readOnly: true`"
-        yield Refusal("spec.workspace.readOnly", message)
+        yield Refusal(f"{field}.readOnly", message)
+
+
+def _host_paths(spec: SandboxSpec) -> Iterator[tuple[str, str, bool]]:
+    """Yield (field, path, read_only) of all folders of the host."""
+    if spec.workspace is not None and spec.workspace.host_path is not None:
+        yield "spec.workspace", spec.workspace.host_path, spec.workspace.read_only
+    for number, folder in enumerate(spec.host_folders):
+        yield f"spec.hostFolders[{number}]", folder.host_path, folder.read_only
 
 
 def source_refused(spec: SandboxSpec, policy: Policy) -> Iterator[Refusal]:
-    """Yield the reason to refuse the host folder of a sandbox, whatever its template."""
-    workspace = spec.workspace
-    if workspace is None or not workspace.host_path or _is_of_another_host(spec, policy):
+    """Yield the reasons to refuse the host folders of a sandbox, whatever its template."""
+    if _is_of_another_host(spec, policy):
         return
-    if message := host_folder(workspace.host_path, policy.host_roots):
-        yield Refusal("spec.workspace.hostPath", message)
+    for field, path, _ in _host_paths(spec):
+        if message := host_folder(path, policy.host_roots):
+            yield Refusal(f"{field}.hostPath", message)
 
 
 def _is_of_another_host(spec: SandboxSpec, policy: Policy) -> bool:

@@ -1,6 +1,6 @@
 """Compose projects: a Compose file as an apply set of sandboxes, started and deleted together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.documents.compose.compose import Project, apply_set_name, project_name, read_compose
@@ -45,17 +45,19 @@ class Compose:
         namespace: str | None = None,
         variables: Mapping[str, str] | None = None,
         folder: str = "",
+        files: Mapping[str, str] | None = None,
+        profiles: Collection[str] = (),
         dry_run: bool = False,
         remove_orphans: bool = False,
         applied_by: str = "",
     ) -> Upped:
         """Apply the services of a Compose file as the apply set of its project.
 
-        `file` is for messages, `folder` where its relative binds begin on this host. `remove_orphans`: delete sandboxes
-        of services that the file no longer has. Raises Invalid with every problem and its position.
+        `file` is for messages, `folder` where its relative binds begin on this host, `files` the texts of files beside
+        it. `remove_orphans`: delete sandboxes of services that the file lacks. Raises Invalid with all problems.
         """
         check_turn(text)
-        options = Project(project, variables or {}, folder)
+        options = Project(project, variables or {}, folder, files or {}, profiles=frozenset(profiles))
         namespace = namespace or DEFAULT_NAMESPACE
         compose_file = read_compose(file, text, self._registry, options, namespace=namespace)
         if compose_file.problems:

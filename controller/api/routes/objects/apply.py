@@ -20,7 +20,10 @@ from controller.version import API_VERSION
 
 
 class ComposeFields(BaseModel):
-    """Options of a Compose file. `project` replaces its `name:`; `variables` are the only values of `${X}`."""
+    """Options of a Compose file. `project` replaces its `name:`; `variables` are the only values of `${X}`.
+
+    `files` are texts of files beside it, by their paths as it writes them; `overrides` are merged into it.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,6 +32,10 @@ class ComposeFields(BaseModel):
     folder: Annotated[
         str, Field(max_length=4096, pattern="^(/.*)?$", description="where relative binds begin on the daemon's host")
     ] = ""
+    files: Annotated[dict[str, str], Field(max_length=1000)] = {}
+    overrides: Annotated[list[tuple[str, str]], Field(max_length=100)] = []
+    profiles: Annotated[list[str], Field(max_length=1000)] = []
+    services: Annotated[list[str], Field(max_length=1000, description="these and those that they need; none: all")] = []
 
 
 class SpecFile(BaseModel):
@@ -41,7 +48,17 @@ class SpecFile(BaseModel):
     def source(self) -> Source:
         """Return the file as the service's type."""
         compose = self.compose
-        project = Project(compose.project, compose.variables, compose.folder) if compose is not None else None
+        if compose is None:
+            return Source(self.file, self.text)
+        project = Project(
+            compose.project,
+            compose.variables,
+            compose.folder,
+            compose.files,
+            tuple(compose.overrides),
+            frozenset(compose.profiles),
+            frozenset(compose.services),
+        )
         return Source(self.file, self.text, project)
 
 
