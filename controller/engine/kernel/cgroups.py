@@ -174,7 +174,7 @@ def is_outside(pid: int, container_id: str, controllers: Iterable[str], proc: Pa
 
 
 def _is_ending(stat: str) -> bool:
-    """Return True for the `stat` of a process that has begun to exit: the seventh field after its name has its flags."""
+    """Return True for the `stat` of a process that begins to exit: its flags are the seventh field after the name."""
     return bool(int(stat.rpartition(")")[2].split()[6]) & _PF_EXITING)
 
 
