@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.cli import files
-from controller.cli.compose import ComposeFile, compose_options
+from controller.cli.compose.file import ComposeFile, compose_options
 from controller.cli.errors import CliError
 from controller.cli.options import DURATION, files_option, namespace_option, set_fields, set_options
 from controller.cli.output import note, object_format, say

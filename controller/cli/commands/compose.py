@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
-from controller.cli import compose_ports
 from controller.cli.client import Client, connect
 from controller.cli.commands import delete, exec, logs, restart  # noqa: A004 - modules of commands
-from controller.cli.compose import ComposeFile
+from controller.cli.compose import ports as compose_ports
+from controller.cli.compose.file import ComposeFile
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, Target, located, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text

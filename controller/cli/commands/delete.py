@@ -10,7 +10,7 @@ import click
 
 from controller.cli import files
 from controller.cli.client import Client, connect
-from controller.cli.compose import ComposeFile, compose_options
+from controller.cli.compose.file import ComposeFile, compose_options
 from controller.cli.errors import CliError, Refused, as_cli_error
 from controller.cli.kinds import Kinds, Resource, Target
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, files_option, namespace_option, selector_option

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from controller.cli import files
-from controller.cli.compose import ComposeFile, compose_options
+from controller.cli.compose.file import ComposeFile, compose_options
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say

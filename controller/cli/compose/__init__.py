@@ -1,0 +1,1 @@
+"""A Compose file for the command line: read with what it names, and its ports forwarded."""
