@@ -191,7 +191,7 @@ def _text_of(folder: str, path: str) -> str | None:
 
     Neither absolute paths nor folders of keys are read: a file that somebody else wrote may name them.
     """
-    from controller.policy.mounts import CREDENTIAL_FOLDERS
+    from controller.policy.container.mounts import CREDENTIAL_FOLDERS
 
     try:
         place = Path(folder, path).resolve()
