@@ -134,12 +134,17 @@ def read_compose(
 
 def _whole(root: Node, report: Report, project: Project) -> Node:
     """Return the file with its variables replaced, its overrides merged, and `extends` carried out."""
+    root = _with_overrides(root, report, project)
+    return extended(Element(root, report), project.files, project.variables)
+
+
+def _with_overrides(root: Node, report: Report, project: Project) -> Node:
     root = Replacer(project.variables).replace_in(Element(root, report))
     for file, text in project.overrides:
         override = read_tree(file, text, report)
         if override is not None:
             root = merged(root, Replacer(project.variables).replace_in(Element(override, report)))
-    return extended(Element(root, report), project.files, project.variables)
+    return root
 
 
 def references(file: str, text: str, project: Project) -> Iterator[str]:
@@ -148,7 +153,12 @@ def references(file: str, text: str, project: Project) -> Iterator[str]:
     if problems or len(trees) != 1:
         return
     report = Report(file)
-    root = Element(_whole(trees[0].root, report, project), report)
+    merged_root = Element(_with_overrides(trees[0].root, report, project), report)
+    for service in _children(merged_root.child("services")):
+        extends = service.child("extends")
+        if extends is not None and extends.node.fields and (path := extends.child("file")) is not None:
+            yield path.node.text
+    root = Element(extended(merged_root, project.files, project.variables), report)
     for name in ("secrets", "configs"):
         for entry in _children(root.child(name)):
             if (path := entry.child("file")) is not None:
@@ -156,9 +166,6 @@ def references(file: str, text: str, project: Project) -> Iterator[str]:
     for service in _children(root.child("services")):
         for _, path_text, _ in read_env_files(service.child("env_file")):
             yield path_text
-        extends = service.child("extends")
-        if extends is not None and extends.node.fields and (path := extends.child("file")) is not None:
-            yield path.node.text
         volumes = service.child("volumes")
         for volume in volumes.items() if volumes is not None and volumes.node.items is not None else ():
             source = volume.child("source") if volume.node.fields is not None else None

@@ -32,7 +32,9 @@ def read_networks(element: Element | None) -> tuple[str, ...]:
     """Return the file's networks; problems for those that are more than a name."""
     names: list[str] = []
     for name, network in element.fields().items() if element is not None else ():
-        network.check_keys(*_HARMLESS, **dict.fromkeys(network.fields(), _OWN))
+        external = network.child("external")
+        is_own = external is not None and external.flag() is False
+        network.check_keys(*_HARMLESS, *(("external",) if is_own else ()), **dict.fromkeys(network.fields(), _OWN))
         driver = network.child("driver")
         if driver is not None and driver.text() not in (None, "bridge"):
             driver.refuse(_OWN)
