@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from paddock._client.images import Images
 
 from controller.cli.client import Client, connect
 from controller.cli.commands import delete, exec, logs, restart  # noqa: A004 - modules of commands
@@ -22,7 +23,6 @@ from controller.cli.progress import image_work, waiting_for
 from controller.cli.watch import Object, until
 from controller.kinds.common.apply_set import LABEL
 from paddock._client.errors import Refused
-from paddock._client.images import Images
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
