@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from paddock._client.images import Images
 
+from controller.cli.calls.images import Images
 from controller.cli.client import Client, connect
 from controller.cli.commands import delete, exec, logs, restart  # noqa: A004 - modules of commands
 from controller.cli.compose import ports as compose_ports
