@@ -70,7 +70,7 @@ test-newer: ## the engine's contract and all end-to-end tests on a newer engine,
 test-v2: ## what depends on cgroups, on a host with cgroup v2: a virtual machine with trixie's kernel and engine
 	@deploy/test.sh --v2 $(ARGS)
 
-test-compose: ## build Paddock's own image, and start it as deploy/compose.yaml does
+test-compose: ## run public projects' Compose files in sandboxes; build Paddock's own image, and start it by Compose
 	@deploy/test.sh --compose $(ARGS)
 
 test-systemd: ## install, guard, upgrade and take away the service under a systemd of its own (in namespaces; not the host's)

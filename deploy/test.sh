@@ -21,6 +21,7 @@ if [ $# -eq 0 ]; then whole=yes; fi
 images=(tiny python egress agent)
 pictures=
 mcp=
+compose=
 e2b=
 kubectl=
 panel=
@@ -99,6 +100,8 @@ elif [ "${1:-}" = --v2 ]; then
 elif [ "${1:-}" = --compose ]; then
     shift
     export PADDOCK_TEST_COMPOSE=1
+    images=(tiny egress)
+    compose=yes
     selection=(-n 0 -m compose)
 elif [ "${1:-}" = --systemd ]; then
     shift
@@ -405,6 +408,11 @@ if [ -n "$whole" ]; then
 fi
 install_witnesses
 # The images come of packages of their own; what is installed on this host meanwhile is another matter.
+if [ -n "$compose" ]; then
+    images/build.sh base "${images[@]}"
+    step "Stand-ins for the images of public Compose projects"
+    tests/compose/stand_in/build.sh
+fi
 aside images images/build.sh "${images[@]}"
 building=$aside
 # In a new checkout each worker would compile all tests, with the others at the same time.

@@ -1,0 +1,68 @@
+"""The accepted public projects on a real engine: each comes up in its order, is reached at its ports, and goes.
+
+The images are stand-ins of Debian's packages. `paddock compose up` waits for health checks; an answer of `app` lists
+the services that it reached by name.
+"""
+
+import json
+import os
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compose.images import BASE, all_images, build
+from tests.compose.projects import FOLDER, PROJECTS, REFUSED
+from tests.daemon import RunningDaemon, wait_for
+from tests.lab.internet import impossible, lab
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.compose,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
+]
+ACCEPTED = [project for project in PROJECTS if project not in REFUSED]
+NO_HTTP = (22, 6379, 9229)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    os.environ["DOCKER_BUILDKIT"] = "0"
+    with lab("paddock/egress:1", BASE) as place:
+        for image in all_images():
+            build(place.engine.base_url, image)
+        running = place.daemon(tmp_path_factory.mktemp("state"), PADDOCK_IMAGE_BUILD="run")
+        yield running
+        running.stop()
+
+
+def answer(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as response:
+            return str(response.read(10_000), "utf-8", "replace")
+    except (OSError, urllib.error.URLError):
+        return ""
+
+
+@pytest.mark.parametrize("project", ACCEPTED)
+def test_a_project_comes_up_is_reached_and_goes(daemon: RunningDaemon, project: str, tmp_path: Path) -> None:
+    folder = tmp_path / project
+    shutil.copytree(FOLDER / project, folder)
+    names = [name for name in os.listdir(folder) if name.endswith(("compose.yaml", "compose.yml"))]
+    overrides = [name for name in os.listdir(folder) if "override" in name]
+    files = [word for name in (*names, *overrides) for word in ("-f", str(folder / name))]
+    try:
+        daemon.paddock("compose", *files, "up", "-d", "--timeout", "180s", seconds=300)
+        services = json.loads(daemon.paddock("compose", *files, "ps", "--format", "json").stdout)
+        assert {service["status"] for service in services} <= {"Running", "Completed"}
+        pairs = [pair.split("->") for service in services for pair in service["ports"].split(", ") if "->" in pair]
+        for local, remote in pairs:
+            if int(remote) not in NO_HTTP:
+                wait_for(f"{project} answers at {local}", lambda port=local: answer(int(port.rpartition(":")[2])))
+    finally:
+        daemon.paddock("compose", *files, "down", "-v", check=False)
+    assert "compose" not in daemon.paddock("get", "sandboxes", "-o", "name").stdout
