@@ -16,6 +16,7 @@ RUN cat /proc/net/dev
 ENTRYPOINT ["env", "STARTED=by-the-image"]
 """
 FILE = """\
+x-paddock: {securityLevel: full-isolation}
 x-base: &base
   image: ${IMAGE}
   environment: {DEBUG: true}

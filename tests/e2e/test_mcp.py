@@ -25,6 +25,7 @@ CONFIG = {
     },
 }
 COMPOSE = """
+x-paddock: {securityLevel: full-isolation}
 name: pair
 x-paddock: {lifecycle: {shutdownGracePeriodSeconds: 0}}
 services:

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +103,43 @@ def others(place: Lab, daemon: RunningDaemon) -> list[Peer]:
         ready(place, daemon, "alone", peers=False),
         ready(place, daemon, "far", peers=True, namespace="elsewhere"),
     ]
+
+
+COMPOSE_FILE = """\
+services:
+  web:
+    image: paddock/test-tiny:1
+    command: sh -c "wget -q -O - http://db:8080/ > /tmp/index.html && exec httpd -f -p 8000 -h /tmp"
+    ports: ["8000"]
+    depends_on: {seed: {condition: service_completed_successfully}}
+    healthcheck: {test: "wget -q -O - http://localhost:8000/"}
+  seed:
+    image: paddock/test-tiny:1
+    command: wget -q -O - http://db:8080/
+    depends_on: {db: {condition: service_healthy}}
+  db:
+    image: paddock/test-tiny:1
+    command: httpd -f -p 8080 -h /srv
+    volumes: ["./index.html:/srv/index.html"]
+    healthcheck: {test: [CMD, wget, -q, -O, "-", "http://localhost:8080/"]}
+"""
+
+
+def test_services_of_a_compose_file_start_and_meet(daemon: RunningDaemon, tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text(COMPOSE_FILE)
+    (tmp_path / "index.html").write_text("from the database\n")
+    files = ("compose", "-p", "shop", "-f", str(tmp_path / "compose.yaml"))
+    try:
+        up = daemon.paddock(*files, "up", "-d", "--timeout", "90s").stdout
+        port = up.partition("127.0.0.1:")[2].partition(" ")[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as response:
+            assert response.read() == b"from the database\n"
+        assert f"127.0.0.1:{port}->8000" in daemon.paddock(*files, "ps").stdout
+        nobody = daemon.paddock("compose", "-p", "shop", "exec", "-T", "db", "nslookup", "other", check=False)
+        assert nobody.returncode != 0
+    finally:
+        daemon.paddock(*files, "down", "-v")
+    assert daemon.paddock(*files, "ps", "-q").stdout == ""
 
 
 def test_peers_reach_each_other_by_name_and_their_environment_lets_them(web: Peer, db: Peer) -> None:
