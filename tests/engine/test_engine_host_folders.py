@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.kernel import mount_calls
-from controller.engine.kernel.idmap import IdMaps, Ids, mapped
+from controller.engine.kernel.idmap import IdMaps, Ids, extents, mapped
 from controller.engine.mounts.host_folders import Refused, folder_tree
 from controller.kinds.runtime.mount import HostRoot, Mount
 from tests.daemon import wait_for
@@ -259,3 +259,9 @@ def test_a_mounts_origin_matches_mountinfo(root: Path, maps: IdMaps) -> None:
     finally:
         os.close(target)
         os.close(mount)
+
+
+def test_root_may_give_a_volumes_files_to_others() -> None:
+    assert extents(20000, 0, others=True) == ((20000, 0, 1), (1, 1, 19999), (20001, 20001, 45533))
+    assert extents(20000, 30000, others=True) == ((20000, 30000, 1),), "only root of a sandbox has other users"
+    assert extents(20000, 0, others=False) == ((20000, 0, 1),)

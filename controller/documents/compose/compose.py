@@ -34,7 +34,8 @@ MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
 _TOO_LONG = f"more than {MAX_LETTERS >> 20} MiB of text, with what aliases and variables stand for"
 _MADE_LETTERS = 30  # of a project's name
 _LEVEL_NOTE = (
-    "no security level is named, so it is development: root in the sandbox, the other services, and no Internet;"
+    "no security level is named, so it is development: root in the sandbox, the other services, no Internet,"
+    " and 1Gi of memory where no `mem_limit` is set;"
     " write `x-paddock: {securityLevel: ..., network: {allowedHosts: [...]}}` for another one"
 )
 _TOP = ("name", "services", "volumes", "networks", "secrets", "configs", "version", OURS)

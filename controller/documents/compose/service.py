@@ -49,6 +49,7 @@ _RESERVED = ("paddock/", "com.docker.")
 _RETRIES = "restarts have no count here, but grow further apart"
 _LEVEL = "development"  # of a service that names none: images expect root in them, and services each other
 _RESERVATIONS = ("cpus", "memory", "pids", "generic_resources")
+DEFAULT_MEMORY = "1Gi"  # of a service that names neither a limit nor a level: more than most need, and many fit a host
 _LOW_PORTS = 1024
 _SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _JOINED_LEVELS = (_LEVEL, "build")  # levels whose sandboxes join others
@@ -342,6 +343,8 @@ class _Service:
             if mine is not None and shared is not None:
                 shared.refuse(f"is set as `{service_key}`, too; keep one", at_key=True)
             limits[limit] = self._limit(limit, mine or shared)
+        if limits["memory"] is None and "securityLevel" not in self._ours():
+            limits["memory"] = scalar(DEFAULT_MEMORY, self._place)
         both = element.child("memswap_limit")
         if both is not None and (limits["memory"] is None or quantity(both) != limits["memory"].value):
             both.refuse("a sandbox has no swap; remove it, or write the same as `mem_limit`")

@@ -17,6 +17,9 @@ _MOST_MAPS = 128  # the callers of one moment are far fewer
 _HOLD = "import ctypes,sys;r=ctypes.CDLL(None).unshare(0x10000000);print(r,flush=True);sys.stdin.read()"
 
 
+Extents = tuple[tuple[int, int, int], ...]  # (on disk, inside, how many)
+
+
 @dataclass(frozen=True, slots=True)
 class Ids:
     """A user and a group."""
@@ -33,6 +36,13 @@ def mapped(owner: Ids, user: Ids) -> tuple[tuple[int, int], tuple[int, int]]:
     return (owner.uid or user.uid or _NOBODY, user.uid), (owner.gid or user.gid or _NOBODY, user.gid)
 
 
+def extents(on_disk: int, inside: int, *, others: bool) -> Extents:
+    """Return the lines of a map: of one id, and with `others`, for root inside, of all ids to themselves."""
+    if not others or inside:
+        return ((on_disk, inside, 1),)
+    return ((on_disk, 0, 1), (1, 1, on_disk - 1), (on_disk + 1, on_disk + 1, _NOBODY - on_disk - 1))
+
+
 class IdMaps:
     """User namespaces, cached by their maps. Thread-safe.
 
@@ -44,7 +54,7 @@ class IdMaps:
 
     def __init__(self, most: int = _MOST_MAPS) -> None:
         self._most = most
-        self._made: dict[tuple[tuple[int, int], tuple[int, int]], int] = {}
+        self._made: dict[tuple[Extents, Extents], int] = {}
         self._spare: _Holder | None = None
         self._helpers = ThreadPoolExecutor(1, thread_name_prefix="idmap")
         self._helpers.submit(int).result()
@@ -53,12 +63,13 @@ class IdMaps:
         """Start a helper process in the background, for the next new map."""
         self._helpers.submit(self._make_spare)
 
-    def of(self, owner: Ids, user: Ids) -> int:
+    def of(self, owner: Ids, user: Ids, *, others: bool = False) -> int:
         """Return the descriptor of a user namespace with that map, open until many others were asked for.
 
-        Raises OSError.
+        `others`: root's programs may give files to other users of the sandbox. Raises OSError.
         """
-        desired = mapped(owner, user)
+        uids, gids = mapped(owner, user)
+        desired = extents(*uids, others=others), extents(*gids, others=others)
         return self._helpers.submit(self._of, desired).result()
 
     def close(self) -> None:
@@ -73,7 +84,7 @@ class IdMaps:
         if self._spare is None:
             self._spare = _Holder()
 
-    def _of(self, desired: tuple[tuple[int, int], tuple[int, int]]) -> int:
+    def _of(self, desired: tuple[Extents, Extents]) -> int:
         prepared = self._made.pop(desired, None)
         self._made[desired] = handle = self._give(*desired) if prepared is None else prepared
         if len(self._made) > self._most:
@@ -82,7 +93,7 @@ class IdMaps:
             self._helpers.submit(self._make_spare)
         return handle
 
-    def _give(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
+    def _give(self, uids: Extents, gids: Extents) -> int:
         spare, self._spare = self._spare, None
         if spare is not None:
             with contextlib.suppress(OSError):  # it was killed
@@ -105,15 +116,15 @@ class _Holder:
             [sys.executable, "-I", "-S", "-c", _HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}
         )
 
-    def give(self, uids: tuple[int, int], gids: tuple[int, int]) -> int:
+    def give(self, uids: Extents, gids: Extents) -> int:
         """Write the maps, return the namespace, and end the process. Raises OSError."""
         try:
             assert self._process.stdout is not None
             if self._process.stdout.readline().strip() != b"0":
                 raise OSError(errno.ENOSPC, "no user namespace can be created; raise user.max_user_namespaces")
-            for name, (on_disk, in_box) in (("uid_map", uids), ("gid_map", gids)):
+            for name, lines in (("uid_map", uids), ("gid_map", gids)):
                 with open(f"/proc/{self._process.pid}/{name}", "w") as file:
-                    file.write(f"{on_disk} {in_box} 1")
+                    file.write("".join(f"{on_disk} {inside} {count}\n" for on_disk, inside, count in lines))
             return os.open(f"/proc/{self._process.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             self.end()

@@ -54,7 +54,9 @@ class Volumes:
         """Return a detached mount of the volume, created if missing. Raises Refused, OSError."""
         tree = self._tree(mount, namespace)
         try:
-            mount_calls.change(tree, propagation=mount_calls.PRIVATE, user_namespace=maps.of(_OWNER, user))
+            # Servers that begin as root give their folder to a user of their own. A volume has no files of the host's.
+            namespace_of_ids = maps.of(_OWNER, user, others=True)
+            mount_calls.change(tree, propagation=mount_calls.PRIVATE, user_namespace=namespace_of_ids)
         except OSError:
             os.close(tree)
             raise
