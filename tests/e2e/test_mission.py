@@ -44,7 +44,11 @@ LEVELS = {
 }
 # Builds and pushes of images need a setting, and say which.
 CONFIG = {"name": "asked", "image": "paddock/test-tiny:1", "memory": "64Mi", "command": ["sleep", "1000000"]}
-COMPOSE = "x-paddock: {securityLevel: full-isolation}\nservices:\n  one: {image: 'paddock/test-tiny:1', command: [sleep, '1000000'], mem_limit: 32m}\n"
+COMPOSE = """\
+x-paddock: {securityLevel: full-isolation}
+services:
+  one: {image: 'paddock/test-tiny:1', command: [sleep, '1000000'], mem_limit: 32m}
+"""
 TEMPLATE = """
 apiVersion: paddock/v1alpha1
 kind: SandboxTemplate
