@@ -120,7 +120,7 @@ class MountReader:
 
     def _tmpfs(self, element: Element, path: str, size: str | None, noexec: bool | None = None) -> None:
         fields: dict[str, Node | None] = {
-            "mountPath": scalar(path, element.node),
+            "mountPath": scalar(_real(path), element.node),
             "size": scalar(size or DEFAULT_TMPFS, element.node),
         }
         if noexec is not None:
@@ -237,6 +237,11 @@ class MountReader:
             "readOnly": scalar(True, element.node) if read_only else None,
         }
         self.mounts.volumes.append(mapping_node(fields, element.node))
+
+
+def _real(path: str) -> str:
+    """Return the path of a mount: in images `/var/run` is a link to `/run`, where the mount is found."""
+    return path.removeprefix("/var") if path.startswith("/var/run/") or path == "/var/run" else path
 
 
 def as_list(nodes: list[Node], at: Node) -> Node | None:
