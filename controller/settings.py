@@ -193,9 +193,9 @@ class Settings(BaseSettings):
         default="",
         pattern=r"^([a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?(:[0-9]{1,5})?)?$",
         description=(
-            "domain of the host names PORT--NAME--NAMESPACE.DOMAIN of previews, with its port if that is not 443; not "
-            "the API's own domain; it needs a wildcard record, and https here or at a proxy in front; default: empty, "
-            "localhost with the listener's port"
+            "domain of the host names PORT--NAME--NAMESPACE--HASH.DOMAIN of previews, with its port if that is not "
+            "443; not the API's own domain; it needs a wildcard record, and https here or at a proxy in front; "
+            "default: empty, localhost with the listener's port"
         ),
     )
     preview_cert_file: Path | None = Field(

@@ -121,7 +121,7 @@ elif [ "${1:-}" = --frontdoor ]; then
     export PADDOCK_TEST_FRONTDOOR=1 PADDOCK_TEST_DOCKER=1
     frontdoor=yes
     images=(tiny python ide)
-    selection=(-n 0 -s -o timeout=900 -m frontdoor tests/e2e/test_front_door_matrix.py)
+    selection=(-n 0 -s -o timeout=900 -m frontdoor tests/e2e/test_front_door_matrix.py tests/frontdoor)
 elif [ "${1:-}" = --fleet ]; then
     shift
     fleet=yes
@@ -320,7 +320,8 @@ if [ -n "$pictures" ]; then
     exit
 fi
 if [ -n "$frontdoor" ]; then
-    for package in openssh-client openssh-server rsync git nginx; do
+    deploy/venv.sh --panel # with what drives a browser
+    for package in openssh-client openssh-server rsync git nginx caddy chromium; do
         program=${package#openssh-}
         case $program in client) program=ssh ;; server) program=sshd ;; esac
         have "$program" || { may_install "$package" && apt_install "$package"; } || warn "without $package a part is skipped"

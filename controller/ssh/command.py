@@ -15,6 +15,12 @@ _KINDS = {"stdout": STDOUT, "stderr": STDERR}
 _PASSED = frozenset(("LANG", "LANGUAGE", "TERM", "COLORTERM", "GIT_PROTOCOL", "TZ", "EDITOR"))
 _LOCALE = re.compile(r"LC_[A-Z]{1,20}")
 _MOST_LETTERS, _MOST_VARIABLES = 1024, 64
+_OLD_SCP = re.compile(r"scp( -[a-zA-Z]+)* -[tf]( |\Z)")
+_SHELLS = re.compile(r"(.*/)?(ba|da|a|z|k)?sh")
+_NO_SCP = (
+    "command -v scp >/dev/null || { echo 'paddock: the image has no scp; run scp without -O, which copies by SFTP,"
+    " or use paddock/ide:1' >&2; exit 127; }; "
+)
 
 
 def passed_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -28,8 +34,23 @@ def passed_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def command_line(shell: str, command: str | None) -> list[str]:
-    """Return the shell's arguments for a client's command; None: a login shell. A command is one string for it."""
-    return [shell, "-l"] if command is None else [shell, "-c", command]
+    """Return the shell's arguments for a client's command; None: a login shell. A command is one string for it.
+
+    `scp -O` runs a program of the image: where there is none, it says so.
+    """
+    if command is None:
+        return [shell, "-l"]
+    is_old_scp = _OLD_SCP.match(command) and _SHELLS.fullmatch(shell)
+    return [shell, "-c", (_NO_SCP if is_old_scp else "") + command]
+
+
+class FewVariables(dict[bytes, bytes]):
+    """Variables of a client, while they arrive: only those that are passed on, of which there are few."""
+
+    def __setitem__(self, name: bytes, value: bytes) -> None:
+        text, content = name.decode("utf-8", "replace"), value.decode("utf-8", "replace")
+        if len(self) < _MOST_VARIABLES and passed_environment({text: content}):
+            super().__setitem__(name, value)
 
 
 class CommandStreams:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.ssh import frames
-from controller.ssh.command import passed_environment
+from controller.ssh.command import FewVariables, passed_environment
 from controller.ssh.daemon_side import DaemonSide, Opened, Refused
 from controller.ssh.library import asyncssh
 
@@ -144,6 +144,7 @@ class Session(asyncssh.SSHServerSession[bytes]):
 
     def connection_made(self, chan: Any) -> None:
         self._channel = self._relay.channel = chan
+        chan._env = FewVariables()  # noqa: SLF001 - asyncssh itself keeps any number
 
     def pty_requested(self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Any) -> bool:  # noqa: ARG002
         self._term, self._terminal = term_type, (term_size[1], term_size[0])

@@ -19,14 +19,20 @@ _KEY = b"k" * 32
 
 
 def test_a_label_says_its_target() -> None:
-    assert label_of(_TARGET) == "080--my-app--default"
-    assert target_of("080--my-app--default") == _TARGET
-    assert target_of(label_of(PreviewTarget("ns", "x", 65535))) == PreviewTarget("ns", "x", 65535)
+    label = label_of(_TARGET, "uid")
+    assert label.startswith("080--my-app--default--")
+    assert target_of(label) == _TARGET
+    assert target_of(label_of(PreviewTarget("ns", "x", 65535), "uid")) == PreviewTarget("ns", "x", 65535)
+
+
+@pytest.mark.parametrize("target", [_TARGET, _LONG, _DASHES])
+def test_a_reused_name_is_another_label(target: PreviewTarget) -> None:
+    assert label_of(target, "uid 1") != label_of(target, "uid 2")
 
 
 @pytest.mark.parametrize("target", [_LONG, _DASHES])
 def test_a_label_that_can_not_is_a_hash(target: PreviewTarget) -> None:
-    label = label_of(target)
+    label = label_of(target, "uid")
     assert label.startswith("p-")
     assert len(label) <= 63
     assert is_label(label)
@@ -38,8 +44,10 @@ def test_a_label_that_can_not_is_a_hash(target: PreviewTarget) -> None:
 @pytest.mark.parametrize(
     "label",
     [
-        *("80--my-app--default", "0080--my-app--default", "08080--my-app--default", "080--my--app--default"),
-        *("8500--a--b", "8090--a--b", "99999--a--b", "000--a--b", "080--A--b", "080--a", "p-short", "www", ""),
+        *("80--my-app--default--aaaaaaaa", "0080--my-app--default--aaaaaaaa", "08080--my-app--default--aaaaaaaa"),
+        *("080--my--app--default--aaaaaaaa", "080--my-app--default", "080--my-app--default--aaaaaaa1"),
+        *("8500--a--b--aaaaaaaa", "8090--a--b--aaaaaaaa", "99999--a--b--aaaaaaaa", "000--a--b--aaaaaaaa"),
+        *("080--A--b--aaaaaaaa", "080--a--aaaaaaaa", "p-short", "www", ""),
     ],
 )
 def test_other_labels_lead_nowhere(label: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.service.front.ssh import SshLogin
 from controller.ssh.channels import MOST_CHANNELS, Channel, Connection, Opener
-from controller.ssh.command import passed_environment
+from controller.ssh.command import FewVariables, command_line, passed_environment
 
 
 class SlowCommand:
@@ -52,6 +52,22 @@ def test_channels_closed_at_once_count_until_their_end() -> None:
     assert threading.active_count() - before <= MOST_CHANNELS
     assert len(answers) == 2 * MOST_CHANNELS
     proceed.set()
+
+
+def test_a_flood_of_variables_takes_no_memory() -> None:
+    variables = FewVariables()
+    for number in range(10_000):
+        variables[b"NAME_%d" % number] = b"x" * 1000
+        variables[b"LC_" + bytes(chr(65 + number % 26) + chr(65 + number // 26 % 26), "ascii")] = b"C"
+    variables[b"TERM"] = b"x" * 100_000
+    assert len(variables) == 64
+    assert all(name.startswith(b"LC_") for name in variables)
+
+
+def test_old_scp_says_what_to_do_without_it() -> None:
+    assert "run scp without -O" in command_line("/bin/sh", "scp -r -t /tmp")[2]
+    assert command_line("/bin/sh", "scp a b") == ["/bin/sh", "-c", "scp a b"]
+    assert command_line("/usr/bin/fish", "scp -t x") == ["/usr/bin/fish", "-c", "scp -t x"]
 
 
 def test_a_client_passes_few_variables() -> None:

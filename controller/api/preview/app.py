@@ -26,7 +26,6 @@ from controller.kinds.runtime.preview import (
     COOKIE,
     FRAME_COOKIE,
     HEADER,
-    MARK,
     PARAMETER,
     PreviewTarget,
     PreviewToken,
@@ -40,13 +39,12 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import NullMeter
 from controller.service.errors import Conflict, NotFound, ServiceError, Unauthorized
 from controller.service.exec.streams import SandboxStreams
-from controller.service.front.previews import Previews
+from controller.service.front.previews import PreviewLink, Previews
 from controller.service.sandbox.port_forward import Forwarded, PortForward
 
 _STALL_SECONDS = 60.0
 _WAKE_SECONDS, _WAKE_PAUSE_SECONDS = 20.0, 0.25
 _CHECK_SECONDS = 2.0  # how late an open stream notices that its link has ended
-_MARK_SECONDS = 400 * 86_400  # browsers keep no cookie longer
 _SIBLINGS = ("same-site", "cross-site")
 _PAGES, _FRAMES = ("document", "empty"), ("iframe", "frame", "embed", "object")  # Sec-Fetch-Dest
 _COOKIES: tuple[tuple[str, Purpose], ...] = ((COOKIE, "cookie"), (FRAME_COOKIE, "frame"))
@@ -60,12 +58,10 @@ class PreviewAddress:
     scheme: str
     domain: str
 
-    def host(self, target: PreviewTarget) -> str:
-        return f"{label_of(target)}.{self.domain}"
-
-    def url(self, target: PreviewTarget, token: str) -> str:
+    def url(self, link: PreviewLink) -> str:
         """Return the link."""
-        return f"{self.scheme}://{self.host(target)}/?{urlencode({PARAMETER: token})}"
+        label = label_of(link.target, link.uid)
+        return f"{self.scheme}://{label}.{self.domain}/?{urlencode({PARAMETER: link.token})}"
 
 
 class PreviewRefused(Exception):
@@ -83,7 +79,6 @@ class Pass:
     target: PreviewTarget
     token: PreviewToken
     purpose: Purpose
-    uid: str
 
 
 class PreviewApp:
@@ -132,7 +127,7 @@ class PreviewApp:
         opened = await self._opened(allowed.target)
         self._previews.record_use(allowed.target, allowed.token, client.address)
         self.traffic.count_request("passed")
-        return _Relay(self, allowed, opened, self._request(scope, allowed.target))
+        return _Relay(self, allowed, opened, self._request(scope, allowed.target, label))
 
     def _to_https(self, scope: Scope, label: str) -> Response:
         """Lead from plain HTTP at a proxy to https. Raises PreviewRefused for what has a body."""
@@ -163,23 +158,17 @@ class PreviewApp:
         if not is_navigation or dest not in (*_PAGES, *_FRAMES):
             raise PreviewRefused(403, "Not here", "a link is opened in a browser; programs send it in a header")
         token = _token(text)
-        target = _target(label, token)
-        uid = await run_in_threadpool(self._previews.check, "link", token, target)
+        target, uid = await self._checked("link", token, label)
         name, purpose = _COOKIES[dest in _FRAMES]
         cookie = await run_in_threadpool(self._previews.cookie, purpose, token, target, uid)
-        mark = await run_in_threadpool(self._previews.mark, uid)
         self._previews.record_use(target, token, source)
         path = scope["raw_path"].decode("latin-1") or "/"
         answer = RedirectResponse("/" + path.lstrip("/") + (f"?{query}" if query else ""), 303)
         seconds_left = max(1, token.expires - int(time.time()))
         site = "SameSite=None; Partitioned" if dest in _FRAMES else "SameSite=Lax"
-        for cookie_name, value, seconds in ((name, cookie, seconds_left), (MARK, mark, _MARK_SECONDS)):
-            attributes = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; {site}"
-            answer.headers.append("set-cookie", f"{cookie_name}={value}; {attributes}")
+        answer.headers["set-cookie"] = f"{name}={cookie}; Path=/; Max-Age={seconds_left}; Secure; HttpOnly; {site}"
         answer.headers["referrer-policy"] = "no-referrer"
         answer.headers["cache-control"] = "no-store"
-        if cookies_of(scope["headers"], MARK) != [mark]:  # this browser may have data of an earlier sandbox of the name
-            answer.headers["clear-site-data"] = '"cache", "storage"'
         return answer
 
     async def _allowed(self, scope: Scope, headers: Headers, label: str) -> Pass:
@@ -206,8 +195,18 @@ class PreviewApp:
     async def _pass(self, purpose: Purpose, texts: list[str], label: str) -> Pass:
         """Return the right that one token gives. Raises Unauthorized, also for several."""
         token = _token(texts[0] if len(texts) == 1 else "")
-        target = _target(label, token)
-        return Pass(target, token, purpose, await run_in_threadpool(self._previews.check, purpose, token, target))
+        target, _ = await self._checked(purpose, token, label)
+        return Pass(target, token, purpose)
+
+    async def _checked(self, purpose: Purpose, token: PreviewToken, label: str) -> tuple[PreviewTarget, str]:
+        """Return the target of a host name, and its sandbox's uid. Raises Unauthorized if the token is of another."""
+        target = target_of(label) or token.target
+        if target is None:
+            raise Unauthorized("the link is of another address")
+        uid = await run_in_threadpool(self._previews.check, purpose, token, target)
+        if label_of(target, uid) != label:
+            raise Unauthorized("the link is of another address")
+        return target, uid
 
     def _refuse_siblings(self, scope: Scope, headers: Headers) -> bool:
         """Refuse what another page has a browser send with our cookie. Raises PreviewRefused.
@@ -245,7 +244,7 @@ class PreviewApp:
             text = f"sandbox {target.name}, port {target.port}: {error}; start the program in the sandbox, then reload"
             raise PreviewRefused(502, "Nothing answers here", text) from error
 
-    def _request(self, scope: Scope, target: PreviewTarget) -> PreviewRequest:
+    def _request(self, scope: Scope, target: PreviewTarget, label: str) -> PreviewRequest:
         scheme = self._address.scheme
         return PreviewRequest(
             scope["method"],
@@ -254,7 +253,7 @@ class PreviewApp:
             _path_and_query(scope),
             scope["headers"],
             scheme,
-            origin=f"{scheme}://{self._address.host(target)}",
+            origin=f"{scheme}://{label}.{self._address.domain}",
             upgrades=SWITCH in scope.get("state", {}),
         )
 
@@ -320,14 +319,6 @@ def _token(text: str) -> PreviewToken:
     if token is None:
         raise Unauthorized("the link is damaged; copy all of it, or ask for a new one")
     return token
-
-
-def _target(label: str, token: PreviewToken) -> PreviewTarget:
-    """Return the target of a host name. Raises Unauthorized if the token is of another."""
-    target = target_of(label) or token.target
-    if target is None or label_of(target) != label:
-        raise Unauthorized("the link is of another address")
-    return target
 
 
 def _path_and_query(scope: Scope) -> bytes:

@@ -4,12 +4,12 @@ import re
 from dataclasses import dataclass
 
 from controller.api.streams.proxy import HOP, UPGRADE, Headers, ProgramRequest, end_to_end_headers
-from controller.kinds.runtime.preview import COOKIE, FRAME_COOKIE, HEADER, MARK
+from controller.kinds.runtime.preview import COOKIE, FRAME_COOKIE, HEADER
 
 _NEVER_IN = HOP | {b"host", b"expect", b"forwarded", HEADER.encode()}
 _NEVER_OUT = HOP | {b"alt-svc", b"nel", b"public-key-pins", b"report-to", b"strict-transport-security"}
 _DOMAIN_OF_COOKIE = re.compile(rb";\s*domain\s*=", re.IGNORECASE)
-_COOKIES = (COOKIE.encode(), FRAME_COOKIE.encode(), MARK.encode())
+_COOKIES = (COOKIE.encode(), FRAME_COOKIE.encode())
 _LOCAL = rb"https?://(?:localhost|127\.0\.0\.1|\[::1\]):%d(?=[/?#]|\Z)"
 _ADDED = ((b"origin-agent-cluster", b"?1"), (b"x-robots-tag", b"noindex"))
 _CORP = b"cross-origin-resource-policy"

@@ -66,7 +66,8 @@ class PreviewProtocol(PeerProtocol):
         """Answer 101. From now on `receive` and `send` carry the connection's bytes, until `close`."""
         head = self.conn.send(h11.InformationalResponse(status_code=101, headers=list(headers))) or b""
         self._incoming += self.conn.trailing_data[0]
-        self.cycle.response_started = self.cycle.response_complete = self.is_switched = True
+        # Not complete: `receive` of the request would report a disconnect.
+        self.cycle.response_started = self.is_switched = True
         self.transport.write(head)
         self.flow.resume_reading()
 

@@ -79,7 +79,7 @@ def create(services: UseCases, links: Links, namespace: str, name: str, body: Pr
     del services
     target = PreviewTarget(namespace, name, body.port)
     link = links.previews.create(target, body.expiresSeconds)
-    return PreviewLinkInfo(url=links.address.get().url(target, link.token), token=link.token, expires=link.expires)
+    return PreviewLinkInfo(url=links.address.get().url(link), token=link.token, expires=link.expires)
 
 
 @routes.delete(_PATH, operation_id="voidSandboxPreviews", responses=_ANSWERS)

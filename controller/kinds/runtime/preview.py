@@ -12,13 +12,12 @@ from controller.kinds.runtime.models import PORT as MODELS_PORT
 
 PARAMETER, COOKIE, HEADER = "paddock-preview", "__Host-paddock-preview", "x-paddock-preview-token"
 FRAME_COOKIE = "__Host-paddock-preview-frame"  # of a preview in a frame of another site's page
-MARK = "__Host-paddock-preview-of"  # cookie that says which sandbox a browser's data of a host name are of
 MOST_SECONDS, DEFAULT_SECONDS = 7 * 86_400, 8 * 3_600
 Purpose = Literal["link", "cookie", "frame"]
 _NAME = r"[a-z0-9](?:[a-z0-9]|-(?!-))*"
-_LABEL = re.compile(rf"([0-9]{{3,5}})--({_NAME})--({_NAME})")
+_LABEL = re.compile(rf"([0-9]{{3,5}})--({_NAME})--({_NAME})--[a-z2-7]{{8}}")
 _HASHED = re.compile(r"p-[a-z2-7]{32}")
-_MOST_LABEL, _MAC_BYTES, _LABEL_BYTES = 63, 24, 20
+_MOST_LABEL, _MAC_BYTES, _LABEL_BYTES, _UID_BYTES = 63, 24, 20, 5
 _TOKEN = re.compile(r"([0-9]{1,12})\.([0-9a-f]{12}|u[0-9]{1,10}|-)\.([A-Za-z0-9_-]{32})(?:\.([A-Za-z0-9_-]{1,400}))?")
 _REFUSED = {
     AGENT_PORT: "it is the agent's, and whoever has a link could run commands",
@@ -55,13 +54,20 @@ def port_refused(port: int) -> str:
     return f"port {port} has no previews: {_REFUSED[port]}" if port in _REFUSED else ""
 
 
-def label_of(target: PreviewTarget) -> str:
-    """Return the first label of the host name. A port has three digits at least: some libraries refuse `80--`."""
-    plain = f"{target.port:03d}--{target.name}--{target.namespace}"
+def label_of(target: PreviewTarget, uid: str) -> str:
+    """Return the first label of the host name of the sandbox of this uid.
+
+    It ends with a hash of the uid: a later sandbox of the name is another origin, which the pages, the service workers
+    and the data of this one can't reach. A port has three digits at least: some libraries refuse `80--`.
+    """
+    plain = f"{target.port:03d}--{target.name}--{target.namespace}--{_hash(uid.encode(), _UID_BYTES)}"
     if len(plain) <= _MOST_LABEL and "--" not in target.name and "--" not in target.namespace:
         return plain
-    digest = hashlib.sha256(_text("label", target)).digest()[:_LABEL_BYTES]
-    return "p-" + base64.b32encode(digest).decode().lower()
+    return "p-" + _hash(_text("label", target) + b"\0" + uid.encode(), _LABEL_BYTES)
+
+
+def _hash(data: bytes, size: int) -> str:
+    return base64.b32encode(hashlib.sha256(data).digest()[:size]).decode().lower()
 
 
 def target_of(label: str) -> PreviewTarget | None:
@@ -70,7 +76,7 @@ def target_of(label: str) -> PreviewTarget | None:
     if match is None or len(label) > _MOST_LABEL:
         return None
     target = PreviewTarget(match[3], match[2], int(match[1]))
-    return target if not port_refused(target.port) and label_of(target) == label else None
+    return target if not port_refused(target.port) and f"{target.port:03d}" == match[1] else None
 
 
 def is_label(label: str) -> bool:
@@ -83,7 +89,7 @@ def sign(key: bytes, purpose: Purpose, target: PreviewTarget, uid: str, counter:
     text = "\0".join((uid, str(counter), str(expires), maker)).encode()
     mac = hmac.new(key, _text(purpose, target) + b"\0" + text, hashlib.sha256).digest()[:_MAC_BYTES]
     token = f"{expires}.{maker}.{base64.urlsafe_b64encode(mac).decode()}"
-    if target_of(label_of(target)) is not None:
+    if target_of(label_of(target, uid)) is not None:
         return token
     target_text = f"{target.port}/{target.name}/{target.namespace}"
     return f"{token}.{base64.urlsafe_b64encode(target_text.encode()).decode().rstrip('=')}"

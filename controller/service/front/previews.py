@@ -42,9 +42,10 @@ _MOST_MAKERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class PreviewLink:
-    """A link. `expires` is Unix seconds."""
+    """A link to a port of the sandbox of this uid. `expires` is Unix seconds."""
 
     target: PreviewTarget
+    uid: str
     token: str
     expires: int
 
@@ -97,7 +98,7 @@ class Previews:
             self._signing_key(), "link", target, uid=uid, counter=self._counter(uid), expires=expires, maker=maker
         )
         self._meter.count("paddock_preview_links_total")
-        return PreviewLink(target, token, expires)
+        return PreviewLink(target, uid, token, expires)
 
     def void(self, namespace: str, name: str) -> None:
         """End all links of a sandbox. Raises ServiceError."""
@@ -167,10 +168,6 @@ class Previews:
             expires=token.expires,
             maker=token.maker,
         )
-
-    def mark(self, uid: str) -> str:
-        """Return a text that stands for a sandbox, and that no program in another one can guess."""
-        return hmac.new(self._signing_key(), f"preview of {uid}".encode(), "sha256").hexdigest()[:32]
 
     def record_use(self, target: PreviewTarget, token: PreviewToken, source: str = "") -> None:
         """Record the first use of a link, by a client of this address, without blocking."""
