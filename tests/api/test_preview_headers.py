@@ -33,6 +33,12 @@ def test_the_program_takes_it_for_localhost() -> None:
         b"origin": [b"http://localhost:80"],
         b"referer": [b"http://localhost:80/page?x=1"],
         b"authorization": [b"Bearer of-the-app"],
+    }
+
+
+def test_a_navigation_says_its_public_address() -> None:
+    assert _head((b"x-forwarded-host", b"evil"), (b"x-forwarded-proto", b"ftp")) == {
+        b"host": [b"localhost:80"],
         b"x-forwarded-host": [b"080--a--b.example.org"],
         b"x-forwarded-proto": [b"https"],
     }

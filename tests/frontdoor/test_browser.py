@@ -43,7 +43,7 @@ def chromium() -> "Iterator[Browser]":
 @pytest.fixture
 def context(chromium: "Browser") -> "Iterator[BrowserContext]":
     context = chromium.new_context(ignore_https_errors=True)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     yield context
     context.close()
 
@@ -235,11 +235,8 @@ def test_an_app_works_behind_a_proxy(fronted: RunningDaemon, context: "BrowserCo
     link = _link(fronted, "box", 3000)
     assert link.startswith("https://3000--box--default--")
     page = context.new_page()
-    protocols: list[str] = []
-    page.on("response", lambda answer: protocols.append(answer.header_value("x-robots-tag") or ""))
     page.goto(link)
-    headers = _works(page)
-    assert (headers["x-forwarded-proto"], headers["x-forwarded-host"]) == ("https", urlsplit(link).netloc)
+    assert _works(page)["origin"] == "http://localhost:3000"
     page.goto(_origin(link) + "/redirect")
     assert page.url == _origin(link) + "/landed?x=1"
     sources = json.loads(fronted.paddock("audit", "-o", "json").stdout)
@@ -281,30 +278,29 @@ def _peak_memory(daemon: RunningDaemon) -> int:
 
 
 def test_code_server_works_by_its_link(daemon: RunningDaemon, context: "BrowserContext") -> None:
-    """Opt-in: an image with npm's code-server in /opt/app, which deploy/code-server.sh builds."""
+    """Opt-in: PADDOCK_CODE_SERVER_IMAGE names an image with Node.js, and npm's code-server in /opt/app."""
     image = os.environ.get("PADDOCK_CODE_SERVER_IMAGE", "")
     if not image:
         pytest.skip("needs an image with code-server (PADDOCK_CODE_SERVER_IMAGE)")
     spec = SANDBOX.replace("name: box", "name: ide").replace("paddock/python:1", image)
     daemon.apply(spec.replace("memory: 256Mi, pids: 64", "memory: 2Gi, pids: 512"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/ide")
-    start = [
-        "node",
-        "/opt/app/node_modules/code-server/out/node/entry.js",
-        "--auth",
-        "none",
-        "--disable-workspace-trust",
-    ]
-    daemon.paddock("exec", "ide", "--detach", "--", *start, "--bind-addr", "127.0.0.1:8080", "/workspace")
+    program = ["node", "/opt/app/node_modules/code-server/out/node/entry.js"]
+    options = ["--auth", "none", "--disable-workspace-trust", "--bind-addr", "127.0.0.1:8080"]
+    daemon.paddock("exec", "ide", "--detach", "--", *program, *options, "/workspace")
     page = context.new_page()
     link = _link(daemon, "ide", 8080)
-    wait_for("code-server", lambda: (page.goto(link) or page.goto(link)) and "code" in page.content().lower(), 120)
+
+    def is_served() -> bool:
+        answer = page.goto(link, wait_until="commit")
+        return answer is not None and answer.ok
+
+    wait_for("code-server", is_served, 120)
     page.locator(".monaco-workbench").wait_for()
     page.keyboard.press("Control+Backquote")
-    if path := os.environ.get("PADDOCK_PICTURE"):
-        page.wait_for_timeout(15000)
-        page.screenshot(path=path)
     page.locator(".terminal-wrapper .xterm").wait_for()
+    page.locator(".terminal-wrapper .xterm-rows:has-text('$')").wait_for()
+    page.locator(".terminal-wrapper .xterm-helper-textarea").focus()
     page.keyboard.type("echo from-the-editor > /workspace/note\n")
     wait_for(
         "the file",

@@ -30,6 +30,8 @@ class PreviewRequest(ProgramRequest):
         """Return the headers for the program."""
         own, local = self.origin.encode(), b"http://localhost:%d" % self.port
         passed: list[tuple[bytes, bytes]] = []
+        # Programs compare a page's Origin with X-Forwarded-Host, if there is one, else with Host: the two agree.
+        is_of_own_page = any(name == b"origin" and value == own for name, value in self.headers)
         for name, value in end_to_end_headers(self.headers, _NEVER_IN):
             if name.startswith(b"x-forwarded-"):
                 continue
@@ -42,13 +44,12 @@ class PreviewRequest(ProgramRequest):
             elif name == b"referer" and (value == own or value.startswith(own + b"/")):
                 value = local + value[len(own) :]
             passed.append((name, value))
-        host = own.partition(b"://")[2]
+        forwarded = ((b"x-forwarded-host", own.partition(b"://")[2]), (b"x-forwarded-proto", self.scheme.encode()))
         chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
         return [
             (b"host", b"localhost:%d" % self.port),
             *passed,
-            (b"x-forwarded-host", host),
-            (b"x-forwarded-proto", self.scheme.encode()),
+            *(() if is_of_own_page else forwarded),
             *([(b"transfer-encoding", b"chunked")] if chunked else ()),
             *(UPGRADE if self.upgrades else ()),
         ]
