@@ -85,7 +85,7 @@ def stuck(private: PrivateEngine, box: Container) -> None:
                 return
             private.docker("unpause", box.id)
     if "PADDOCK_TEST_NEWER" in os.environ:
-        pytest.skip("engines from 26 on do not hang so")
+        pytest.skip("newer engines do not hang so")
     raise AssertionError("the engine did not come to stand: is this test still of use?")
 
 

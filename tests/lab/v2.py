@@ -26,6 +26,7 @@ NEEDED = ("qemu-system-x86_64", "mmdebstrap", "mke2fs", "docker")
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
 MEMORY_MIB, PROCESSORS = "3072", "2"
 _TAIL = 3000
+ENGINE = '{"runtimes": {"crun": {"path": "/usr/bin/crun"}}}'  # daemons of the tests choose it
 UNIT = """
 [Unit]
 Description=Paddock's tests
@@ -56,7 +57,7 @@ echo "ended with $?"
 def made(folder: Path) -> Path:
     """The machine's disk, with the tests' packages, and its kernel in there, made unless they are there already."""
     done = folder / "done"
-    want = " ".join((RELEASE, *PACKAGES, UNIT, (CHECKOUT / "requirements-dev.lock").read_text()))
+    want = " ".join((RELEASE, *PACKAGES, UNIT, ENGINE, (CHECKOUT / "requirements-dev.lock").read_text()))
     if done.exists() and done.read_text() == want:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -65,6 +66,8 @@ def made(folder: Path) -> Path:
     _install(folder, root)
     _packages(root)
     (root / "etc/systemd/system/paddock-tests.service").write_text(UNIT)
+    (root / "etc/docker").mkdir(exist_ok=True)
+    (root / "etc/docker/daemon.json").write_text(ENGINE)
     subprocess.run(["chroot", root, "systemctl", "enable", "paddock-tests.service"], check=True, capture_output=True)
     for name in ("vmlinuz", "initrd.img"):
         (found,) = (root / "boot").glob(f"{name}-*")

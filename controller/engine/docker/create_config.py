@@ -49,7 +49,7 @@ MASKED_PATHS = (
 def network_files(config: ContainerConfig) -> Mapping[str, str]:
     """Return the files of /etc about the network, by name, of a container without one; none for one that has one.
 
-    With them bound the engine need not set up a network namespace's networks, which halves a start; engines from 26 on
+    With them bound the engine need not set up a network namespace's networks, which halves a start; newer engines
     then write none of them. How a container was made is no part of its hash.
     """
     if config.network_mode != "none" or config.joins_peers:
