@@ -81,6 +81,11 @@ class Client:
             container=reference,
         )
 
+    def exec_state(self, exec_id: str, *, timeout_seconds: float) -> dict[str, Any]:
+        """Inspect one command, within the time-out. Raises Fault."""
+        path, timeout = f"/exec/{quote(exec_id, safe='')}/json", min(timeout_seconds, self.timeout_seconds)
+        return self.call("exec.inspect", lambda api: _parse_answer(api.get(_url(api, path), timeout=timeout)))
+
     def layer_bytes(self, container_id: str, *, timeout_seconds: float) -> int:
         """Return the size of a container's writable layer. Raises Fault.
 

@@ -24,7 +24,7 @@ TIMED_OUT, _CONFLICT = 124, 409
 # After the kill, the rest in the pipe is read for at most so long (a child may hold it open).
 _DRAIN_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
-_START_SECONDS = 30.0
+_START_SECONDS, _BEGUN_SECONDS = 30.0, 2.0
 _POLL_SECONDS = (0.001, 0.02)  # the first pause and the longest
 # A terminal's detach keys can't be disabled: the engine holds back the first key until the next one is typed. Shells
 # need the default, Ctrl-P; no program needs these.
@@ -137,13 +137,16 @@ class Exec:
             self._leader(seconds)
 
     def has_begun(self) -> bool:
-        """Tell whether it has or had a process, or never will; also True where the engine can't tell."""
+        """Tell whether it has or had a process, or never will; also True where the engine can't tell.
+
+        Newer engines answer for the container while its runtime is stuck, and not for the command.
+        """
         if self._ended.is_set():
             return True
         try:
-            state = self._state()
-        except StreamError:
-            return True
+            state = self._client.exec_state(self._exec_id, timeout_seconds=_BEGUN_SECONDS)
+        except Fault as fault:
+            return fault.kind != "timeout"
         return bool(state.get("Pid")) or state.get("ExitCode") is not None
 
     def never_began(self) -> bool:
