@@ -25,7 +25,9 @@ def make_snapshots(
         loop.watches.notify()
         core.waker.wake_soon()
 
-    keeper = SnapshotKeeper(announcing(store, committed), snapshots, policy, core.clock, may_act=lease.is_held)
+    keeper = SnapshotKeeper(
+        *(announcing(store, committed), snapshots, policy, core.clock), may_act=lease.is_held, meter=core.meter
+    )
     loop.reconcile_pass.report_snapshots = keeper.passed
     core.undo.callback(keeper.stop)
     keeper.start()

@@ -4,6 +4,7 @@ Captures run on a few threads; everything else is done by the keeper's own. Wher
 """
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -16,6 +17,7 @@ import structlog
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
 from controller.plan.base.status_json import dated
@@ -34,7 +36,7 @@ from controller.plan.sandboxsnapshot import (
 )
 from controller.policy.levels.levels import Policy
 from controller.policy.profiles import as_seen
-from controller.ports import Clock, Conflict, Store, StoreError
+from controller.ports import Clock, Conflict, Meter, NullMeter, Store, StoreError
 from controller.ports.snapshots import SnapshotError, Snapshots
 
 Objects = Mapping[str, StoredObject]
@@ -54,7 +56,9 @@ class SnapshotKeeper:
         clock: Clock,
         *,
         may_act: Callable[[], bool] = lambda: True,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter or NullMeter()
         self._store, self._snapshots, self._policy, self._clock = store, snapshots, policy, clock
         self._may_act = may_act
         self._lock = threading.Lock()
@@ -73,6 +77,7 @@ class SnapshotKeeper:
 
     def start(self) -> None:
         """Start the thread. What an earlier daemon froze is thawed first."""
+        self._publish({})
         self._thread.start()
 
     def stop(self) -> None:
@@ -114,8 +119,10 @@ class SnapshotKeeper:
                 self._failures.pop(uid)
                 failures.pop(uid)
         importing = self._snapshots.importing()  # before their files are looked for
+        contents = self._snapshots.contents()
+        self._publish(contents)
         view = View(
-            *(objects, self._snapshots.contents(), failures, busy),
+            *(objects, contents, failures, busy),
             importing=importing,
             cut_off=self._cut_off,
             postponed=self._postponed,
@@ -124,6 +131,11 @@ class SnapshotKeeper:
         self._carry_out(decided, now)
         self._sweep(snapshot)
         return None if decided.next_wake is None else max(0.0, decided.next_wake - now)
+
+    def _publish(self, contents: Mapping[str, SnapshotContent]) -> None:
+        self._meter.gauge("paddock_snapshots", len(contents))
+        total_bytes = sum(content.total_bytes for content in contents.values())
+        self._meter.gauge("paddock_snapshot_storage_bytes", total_bytes)
 
     def _carry_out(self, decided: SnapshotPlan, now: float) -> None:
         for uid in self._confirmed(decided.strays):
@@ -160,22 +172,31 @@ class SnapshotKeeper:
                 self._store.record(Writes(events=(event,)))
 
     def _capture(self, step: Capture) -> None:
-        obj = step.obj
+        obj, begun = step.obj, time.perf_counter()
         try:
             content = self._snapshots.capture(step.request)
+            self._count(content, time.perf_counter() - begun)
             _log.info("snapshot captured", snapshot=obj.name, namespace=obj.namespace, frozen=content.frozen_seconds)
         except SnapshotError as error:
             retry_at = self._clock.now() + _FAILED_SECONDS if error.retry else None
             self._failures[obj.uid] = obj.generation, Failed(error.reason, str(error), retry_at)
+            self._meter.count("paddock_snapshot_capture_failures_total", reason=error.reason)
             _log.warning("snapshot failed", snapshot=obj.name, namespace=obj.namespace, reason=error.reason)
         except Exception:  # a bug must not leave the object waiting for ever
             _log.exception("capture raised")
             failed = Failed("Failed", "an error of Paddock; see its log", None)
             self._failures[obj.uid] = obj.generation, failed
+            self._meter.count("paddock_snapshot_capture_failures_total", reason=failed.reason)
         finally:
             with self._lock:
                 self._busy.discard(obj.uid)
             self._woken.set()
+
+    def _count(self, content: SnapshotContent, seconds: float) -> None:
+        self._meter.observe("paddock_snapshot_capture_seconds", seconds)
+        self._meter.gauge("paddock_snapshot_last_capture_timestamp_seconds", content.captured_at)
+        if content.frozen_seconds:
+            self._meter.observe("paddock_snapshot_frozen_seconds", content.frozen_seconds)
 
     def _request_deletion(self, request: Request, now: float) -> None:
         """Request the deletion of a snapshot, unless something begins from it, also as of this moment."""

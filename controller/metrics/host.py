@@ -29,7 +29,10 @@ class HostCollector:
         yield single("paddock_docker_up", float(not blind))
         if snapshot is None:
             return
-        facts = snapshot.observed.facts
+        facts, ability = snapshot.observed.facts, snapshot.hibernation
+        if ability.swap_bytes:
+            yield single("paddock_host_swap_size_bytes", ability.swap_bytes)
+            yield single("paddock_host_swap_free_bytes", ability.swap_free_bytes)
         if facts.engine_version:
             yield from _engine(facts)
             yield from _docker_root(facts.root_dir)

@@ -16,7 +16,7 @@ from controller.kinds.sandbox import SandboxSpec, at_own_level, idle_timeout_sec
 from controller.kinds.securityprofile import StoredProfile
 from controller.metrics.catalogue import CATALOGUE, OBJECTS
 from controller.metrics.catalogue.family import OTHER
-from controller.metrics.catalogue.objects import END_REASONS
+from controller.metrics.catalogue.objects import END_REASONS, HIBERNATED
 from controller.metrics.families import empty, filled, text_family
 from controller.metrics.render import Labels, Pairs, line
 from controller.metrics.state import is_hibernated, known_conditions, sandbox_state, waiting_reason
@@ -195,6 +195,8 @@ def _status(row: Row) -> _Series:
     at, obj = row.labels, row.obj
     state = sandbox_state(obj, row.containers)
     for known_state in _STATES:
+        if known_state == HIBERNATED != state:
+            continue  # a series less for each of the many that never are
         yield "paddock_sandbox_status_state", at.plus("state", known_state), int(known_state == state)
     if is_hibernated(row.containers):
         memories = [memory for container in row.containers if (memory := container.frozen_memory) is not None]

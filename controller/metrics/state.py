@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
-from controller.metrics.catalogue.objects import CONDITIONS, WAITING_REASONS, WAITING_WORDS
+from controller.metrics.catalogue.objects import CONDITIONS, HIBERNATED, WAITING_REASONS, WAITING_WORDS
 
 _CRASHING = "CrashLoopBackOff"
 
 
 def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
-    """Pending, Starting, Running, Suspended, Paused, Failed or Terminating.
+    """Pending, Starting, Running, Suspended, Paused, Hibernated, Failed or Terminating.
 
     A run that ended well and for good is `Suspended`: stopped, as it is meant to be. A container that was listed
     but could not be read counts as running where the conditions say Ready.
@@ -20,8 +20,8 @@ def sandbox_state(obj: StoredObject, containers: Iterable[Container]) -> str:
     status, reason = _statuses(obj), _reasons(obj)
     container = max(containers, key=_weight, default=None)
     state = container.state if container else None
-    if state is State.PAUSED:
-        return "Paused"
+    if state is State.PAUSED and container is not None:
+        return HIBERNATED if reason.get("Ready") == HIBERNATED or is_hibernated([container]) else "Paused"
     if state is State.RUNNING:
         return "Starting" if status.get("Ready", "False") == "False" else "Running"
     if status.get("Suspended") == "True" or obj.spec.get("runState") == "Suspended":

@@ -272,6 +272,13 @@ def _host() -> Row:
                 empty="No sandbox was woken in this time",
             ),
             Panel(
+                "Snapshots",
+                "Size of the files of snapshots on the hosts.",
+                (("sum(paddock_snapshot_storage_bytes)", "files"),),
+                unit="bytes",
+                empty="No daemon reports snapshots",
+            ),
+            Panel(
                 "Memory reserved",
                 "Sum of memory limits as a share of the quota, of the host and of each namespace.",
                 (

@@ -11,6 +11,8 @@ from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.snapshot import RestoreRoot
 from controller.loop.snapshots import SnapshotKeeper
+from controller.metrics.meter import PrometheusMeter
+from controller.metrics.registry import new_registry
 from controller.policy.levels.levels import Policy
 from controller.ports.snapshots import SnapshotError
 from controller.service import errors
@@ -26,7 +28,9 @@ class SnapshotHarness(LoopHarness):
 
     def __init__(self, world: World) -> None:
         super().__init__(world.store())
-        self.keeper = SnapshotKeeper(self.store, self.snapshots, Policy(), self.clock)
+        self.registry = new_registry("0.1.0")
+        meter = PrometheusMeter(self.registry, strict=True)
+        self.keeper = SnapshotKeeper(self.store, self.snapshots, Policy(), self.clock, meter=meter)
         self.reconcile_pass.report_snapshots = self.keeper.passed
 
     def keep(self, rounds: int = 3) -> None:
@@ -160,6 +164,24 @@ def test_sweeps_spare_sandboxes_that_no_pass_has_seen(house: SnapshotHarness) ->
     uids = {obj.uid for obj in house.store.list("Sandbox")[0]}
     assert house.snapshots.swept == [frozenset(uids)]
     assert len(uids) == 2
+
+
+def test_captures_are_counted(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.snapshots.failures = [SnapshotError("TooLarge", "large")]
+    house.snapshot("large")
+    house.keep()
+    house.snapshot("first")
+    house.keep()
+    counts = {
+        name: house.registry.get_sample_value(name)
+        for name in ("paddock_snapshots", "paddock_snapshot_capture_seconds_count")
+    }
+    assert counts == {"paddock_snapshots": 1, "paddock_snapshot_capture_seconds_count": 1}
+    assert house.registry.get_sample_value("paddock_snapshot_storage_bytes") == 1024
+    failures = house.registry.get_sample_value("paddock_snapshot_capture_failures_total", {"reason": "TooLarge"})
+    assert failures == 1
 
 
 def test_periodic_snapshots_keep_the_last_ones(house: SnapshotHarness) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.kinds.observed.observed import HostFacts, State
+from controller.kinds.observed.swap import HibernationAbility
 from controller.kinds.planning.snapshot import Snapshot
 from controller.metrics.catalogue.host import CONTAINER_STATES
 from controller.metrics.host import HostCollector
@@ -63,3 +64,12 @@ def test_before_the_engine_has_answered_nothing_is_made_up(started: bool) -> Non
     if seen is not None:
         seen = replace(seen, observed=replace(seen.observed, facts=HostFacts()))
     assert [(each.name, each.value) for each in scraped(seen).samples] == [("paddock_docker_up", 0)]
+
+
+def test_swap_of_the_host_where_it_has_any() -> None:
+    seen = snapshot(BOX)
+    able = HibernationAbility(False, "SwapFull", swap_bytes=1 << 30, swap_free_bytes=1 << 20)
+    shown = scraped(replace(seen, hibernation=able))
+    assert shown.value("paddock_host_swap_size_bytes") == 1 << 30
+    assert shown.value("paddock_host_swap_free_bytes") == 1 << 20
+    assert scraped(seen).value("paddock_host_swap_size_bytes") is None

@@ -23,6 +23,7 @@ CASES = [
     ({"Ready": "True", "Degraded": "True/ResizeFailed"}, State.RUNNING, "Running"),
     ({"Ready": "Unknown/DockerUnavailable"}, State.RUNNING, "Running"),
     ({"Ready": "True"}, State.PAUSED, "Paused"),
+    ({"Ready": "False/Hibernated"}, State.PAUSED, "Hibernated"),
     ({"Ready": "False", "Suspended": "True"}, State.EXITED, "Suspended"),
     ({"Ready": "False", "Suspended": "True"}, None, "Suspended"),
     ({"Ready": "False", "Finished": "True/Completed"}, State.EXITED, "Suspended"),
@@ -40,6 +41,7 @@ def test_a_paused_one_in_swap_is_hibernated() -> None:
     obj = sandbox("box", status={"conditions": conditions(Ready="False/Hibernated")}).obj
     frozen = replace(container(obj, state=State.PAUSED), frozen_memory=FrozenMemory(1 << 20, 99 << 20))
     assert is_hibernated([frozen])
+    assert sandbox_state(replace(obj, status={}), [frozen]) == "Hibernated"
     assert not is_hibernated([replace(frozen, frozen_memory=FrozenMemory(99 << 20, 0))])
 
 

@@ -33,13 +33,16 @@ class HostSwap:
 class HibernationAbility:
     """Ability of the host to hibernate sandboxes. `free_bytes` is what they may still move to swap.
 
-    `reason` is one word for programs, `message` says why it can't, or where the memory goes.
+    `reason` is one word for programs, `message` says why it can't, or where the memory goes. `swap_bytes` is the size
+    of all active swap, `swap_free_bytes` what nobody uses of it (0: none, or not read).
     """
 
     available: bool
     reason: str
     message: str = ""
     free_bytes: int = 0
+    swap_bytes: int = 0
+    swap_free_bytes: int = 0
 
 
 UNKNOWN_ABILITY = HibernationAbility(False, "NotRead", "the host's swap was not read")

@@ -15,6 +15,7 @@ from controller.metrics.catalogue import (
     own,
     pools,
     quotas,
+    snapshots,
     store,
 )
 from controller.metrics.catalogue.family import Family
@@ -29,6 +30,7 @@ METER: tuple[Family, ...] = (
     + own.FAMILIES
     + pools.CLAIMS
     + quotas.WAITING
+    + snapshots.FAMILIES
 )
 """Families that other packages count, observe and set through the Meter port."""
 

@@ -11,6 +11,8 @@ FAMILIES: tuple[Family, ...] = (
     gauge("paddock_host_docker_root_size_bytes", "Size of the filesystem holding the Docker root.", unit="bytes"),
     gauge("paddock_host_docker_root_avail_bytes", "Free space there.", unit="bytes"),
     gauge("paddock_host_docker_root_inodes_free", "Free inodes there."),
+    gauge("paddock_host_swap_size_bytes", "Size of all active swap of the host; absent without any.", unit="bytes"),
+    gauge("paddock_host_swap_free_bytes", "Free swap of the host; absent without any.", unit="bytes"),
     gauge("paddock_docker_up", "1 when the last ping within 2 intervals answered."),
     gauge(
         "paddock_docker_info",

@@ -4,7 +4,8 @@ from controller.kinds.planning import instance_record
 from controller.metrics.catalogue.family import OTHER, Family, counter, gauge
 
 SANDBOX = ("namespace", "sandbox")
-STATES = ("Pending", "Starting", "Running", "Suspended", "Paused", "Failed", "Terminating")
+HIBERNATED = "Hibernated"
+STATES = ("Pending", "Starting", "Running", "Suspended", "Paused", HIBERNATED, "Failed", "Terminating")
 CONDITIONS = (
     "Ready",
     "Accepted",
@@ -80,13 +81,13 @@ FAMILIES: tuple[Family, ...] = (
     ),
     gauge(
         "paddock_sandbox_status_state",
-        f"1 for the current state, 0 for the others ({', '.join(STATES)}).",
+        f"1 for the current state, 0 for the others ({', '.join(STATES)}); Hibernated is absent else.",
         ("namespace", "sandbox", "state"),
         values={"state": STATES},
     ),
     gauge(
         "paddock_sandbox_hibernated",
-        "1 while it is frozen with its memory in swap (its state is Paused then); absent otherwise.",
+        "1 while it is frozen with its memory in swap; absent otherwise.",
         SANDBOX,
     ),
     gauge(

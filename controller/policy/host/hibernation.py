@@ -1,5 +1,7 @@
 """Ability to hibernate: every active swap is judged, since pages of a full one go to the next."""
 
+from dataclasses import replace
+
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.observed.swap import HibernationAbility, HostSwap
 
@@ -19,6 +21,12 @@ def judge(swap: HostSwap, most_bytes: int | None, *, to_plain_disk: bool, used_b
     sandboxes have in swap already. Memory may hold secrets: swap that keeps it on a plain disk is refused, unless
     `to_plain_disk`.
     """
+    ability = _judged(swap, most_bytes, to_plain_disk=to_plain_disk, used_bytes=used_bytes)
+    size = sum(device.size_bytes for device in swap.devices)
+    return replace(ability, swap_bytes=size, swap_free_bytes=sum(device.free_bytes for device in swap.devices))
+
+
+def _judged(swap: HostSwap, most_bytes: int | None, *, to_plain_disk: bool, used_bytes: int) -> HibernationAbility:
     if most_bytes == 0:
         return HibernationAbility(False, "Disabled", "the setting hibernation_bytes is 0")
     if swap.trouble:
