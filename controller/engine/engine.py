@@ -26,6 +26,7 @@ from controller.engine.images.pull import Pulls, is_here
 from controller.engine.images.recipe_builds import RecipeBuilds
 from controller.engine.images.registries import Registries, Resolve, resolve_addresses
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.engine_namespace import EngineNamespace
 from controller.engine.kernel.kill import Killer
 from controller.engine.mounts.credentials import CredentialFiles
 from controller.engine.mounts.host_authorities import HostAuthorities
@@ -41,6 +42,7 @@ from controller.engine.observe.runtime_trial import RuntimeTrials
 from controller.engine.observe.secret_watch import SecretWatch
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.layers import RootLayers
 from controller.engine.snapshots.restore import Restorer
 from controller.engine.snapshots.snapshots import DockerSnapshots
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
@@ -115,7 +117,9 @@ class DockerEngine:
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view, self._cgroups = View(clock), Cgroups()
         self._networks = Networks(instance_id, self._client, self._view, firewall)
-        self._restorer = Restorer(SnapshotFolder(snapshots_dir or mounts_dir / "snapshots"), self._client)
+        self._layers = RootLayers(EngineNamespace(base_url))
+        snapshots = SnapshotFolder(snapshots_dir or mounts_dir / "snapshots")
+        self._restorer = Restorer(snapshots, self._client, self._layers)
         sources = (secrets, volumes, credentials, saved, self._restorer)
         self._saved = saved
         self._mounts = HostMounts(instance_id, self._client, *sources, folder=mounts_dir, roots=host_roots)
@@ -145,7 +149,7 @@ class DockerEngine:
         self._closing = threading.Lock()
 
     def _make_snapshots(self, clock: Clock, *, is_local: bool) -> DockerSnapshots:
-        capturer = Capturer(self._observer, self._mounts, self._cgroups, clock.now, is_local=is_local)
+        capturer = Capturer(*(self._observer, self._mounts, self._cgroups, clock.now, self._layers), is_local=is_local)
         return DockerSnapshots(self._restorer.folder, capturer, self._client, self._saved)
 
     def _make_observer(self, meter: Meter, observe_seconds: float) -> Observer:

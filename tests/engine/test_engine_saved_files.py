@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from controller.engine.mounts.saved_files import SavedFolders
 from controller.kinds.planning.outcome import FILES_NOT_SAVED, FILES_TOO_LARGE, Ok, Outcome, Transient
 from controller.kinds.runtime.mount import BindMounts, CheckFiles, Mount, RemoveFiles, SaveFiles, Slot
 from controller.ports import NullMeter
+from tests.crashes import killed_at
 from tests.mounts import unmount_below
 
 pytestmark = pytest.mark.docker  # it takes root, as the engine does
@@ -53,7 +55,7 @@ class House:
 def house(tmp_path: Path) -> Iterator[House]:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "e.sock"))
-        listening.listen(100)
+        listening.listen(2000)  # nobody accepts
         house = House(tmp_path)
         try:
             yield house
@@ -148,6 +150,44 @@ def test_crash_before_the_start_restores_once(house: House, monkeypatch: pytest.
     assert house.start(TMP, WORK) == Ok()
     assert sorted(each.name for each in (house.place(1) / "a").iterdir()) == ["link"]
     assert house.on_disk() == []
+
+
+@pytest.mark.parametrize("work", ["save", "start"])
+def test_killed_at_any_step_loses_nothing(house: House, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    for step in range(60):
+        assert house.start(TMP, WORK) == Ok()
+        (house.place(1) / str(step)).write_text("kept")
+        if work == "start":
+            assert isinstance(house.mounts.save_files(SAVE), Ok)
+        with killed_at(step, monkeypatch) as ended:
+            if work == "save":
+                house.mounts.save_files(SAVE)
+            else:
+                house.start(TMP, WORK)
+        house.mounts.close()
+        house.again()
+        assert house.start(TMP, WORK) == Ok(), f"step {step}"
+        assert sorted(int(file.name) for file in house.place(1).iterdir()) == list(range(step + 1)), f"step {step}"
+        assert house.on_disk() == [], f"step {step}"
+        if ended:
+            break
+    assert 5 < step < 60
+
+
+def test_a_full_disk_keeps_them_in_memory(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.engine.mounts.saved_files._RESERVE_BYTES", 0)
+    state = house.folder / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,nr_inodes=4", "none", str(state)], check=True)
+    house.start(TMP, WORK)
+    (house.place(1) / "file").write_text("kept")
+    failed = house.mounts.save_files(SAVE)
+    assert isinstance(failed, Transient)
+    assert (failed.reason, "No space left" in failed.message) == (FILES_NOT_SAVED, True)
+    assert (house.place(1) / "file").read_text() == "kept"
+    assert house.on_disk() == []
+    subprocess.run(["mount", "-o", "remount,nr_inodes=100", str(state)], check=True)
+    assert isinstance(house.mounts.save_files(SAVE), Ok)
 
 
 def test_too_large_is_refused_and_stays_in_memory(house: House) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+import subprocess
 import tarfile
 import threading
 import time
@@ -22,6 +23,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.view import ViewEntry
 from controller.engine.kernel.cgroups import Cgroups
+from controller.engine.kernel.engine_namespace import EngineNamespace
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
 from controller.engine.mounts.host_mounts import HostMounts
@@ -30,6 +32,7 @@ from controller.engine.observe.observer import Observer
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.layers import RootLayers
 from controller.engine.snapshots.restore import Restorer
 from controller.engine.snapshots.snapshots import DockerSnapshots
 from controller.kinds.observed.observed import Container, State
@@ -38,6 +41,9 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts, Mount
 from controller.kinds.runtime.snapshot import SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
+from tests.crashes import killed_at
+
+LAYERS = RootLayers(EngineNamespace("unix:///nowhere"))
 
 
 class EngineWithIds(Client):
@@ -185,7 +191,7 @@ def test_an_image_that_replaces_others_is_refused(files: dict[str, Any], tmp_pat
 
 
 def test_a_volume_gets_its_files_after_a_failed_try(snapshots: SnapshotFolder, source: Path, tmp_path: Path) -> None:
-    restorer = Restorer(snapshots, EngineWithIds())
+    restorer = Restorer(snapshots, EngineWithIds(), LAYERS)
     mount = Mount("/data", "volume", "data")
     action = BindMounts("b", "b", "default", "tiny", "", (), (mount,), "why", restore_from="first")
     target = tmp_path / "target"
@@ -277,17 +283,28 @@ class NoMounts(HostMounts):
         return -1, -1
 
 
-def test_a_stopped_sandbox_that_starts_meanwhile_is_not_captured(snapshots: SnapshotFolder, source: Path) -> None:
-    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source))
-    running = replace(stopped, state=State.RUNNING, started_at=2.0)
-    observer = ChangingContainer(stopped, running, stopped, stopped)
-    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, is_local=True)
-    request = CaptureRequest(
-        *("s1", "default", "first", "a", "source", stopped, "development"),
+def request_of(container: Container) -> CaptureRequest:
+    return CaptureRequest(
+        *("s1", "default", "first", "a", "source", container, "development"),
         bind=BindMounts("source", "a", "default", "tiny", "", (), (), "why"),
         tmpfs=(),
         writable=True,
     )
+
+
+def stopped_capturer(source: Path | None) -> tuple[Capturer, CaptureRequest]:
+    """Return a capturer of one stopped container, whose root layer is that folder, and the request."""
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source or ""))
+    observer = ChangingContainer(*[stopped] * 400)
+    return Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS, is_local=True), request_of(stopped)
+
+
+def test_a_stopped_sandbox_that_starts_meanwhile_is_not_captured(snapshots: SnapshotFolder, source: Path) -> None:
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source))
+    running = replace(stopped, state=State.RUNNING, started_at=2.0)
+    observer = ChangingContainer(stopped, running, stopped, stopped)
+    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS, is_local=True)
+    request = request_of(stopped)
     with pytest.raises(SnapshotError, match="was started") as caught:
         capturer.capture(request, snapshots)
     assert caught.value.retry
@@ -298,7 +315,7 @@ def test_a_stopped_sandbox_that_starts_meanwhile_is_not_captured(snapshots: Snap
 def test_files_stay_until_the_name_of_their_image_is_gone(snapshots: SnapshotFolder, source: Path) -> None:
     content(snapshots, source)
     observer, engine = ChangingContainer(), EngineWithIds(Fault("connection", "refused"))
-    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, is_local=True)
+    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS, is_local=True)
     stored = DockerSnapshots(snapshots, capturer, engine)
     with pytest.raises(SnapshotError, match="not reachable"):
         stored.remove("s1")
@@ -306,3 +323,73 @@ def test_files_stay_until_the_name_of_their_image_is_gone(snapshots: SnapshotFol
     engine.faults = [Fault("4xx", "no such image", status=404)]
     stored.remove("s1")
     assert snapshots.content("s1") is None
+
+
+def test_without_ctr_a_root_layer_is_refused_in_words(
+    snapshots: SnapshotFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    capturer, request = stopped_capturer(None)
+    with pytest.raises(SnapshotError, match="install containerd's `ctr`") as refused:
+        capturer.capture(request, snapshots)
+    assert refused.value.reason == "Unsupported"
+    assert not snapshots.path("s1").exists()
+
+
+def test_a_capture_cut_off_at_any_step_is_whole_or_gone(
+    snapshots: SnapshotFolder, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capturer, request = stopped_capturer(source)
+    for step in range(60):
+        with killed_at(step, monkeypatch) as ended:
+            capturer.capture(request, snapshots)
+        snapshots.recover()
+        assert bool(snapshots.contents()) == snapshots.path("s1").exists(), f"step {step}"
+        if ended:
+            break
+    assert 5 < step < 60
+    assert snapshots.contents()["s1"].parts[0].data_bytes == 4
+
+
+def test_an_import_cut_off_at_any_step_is_whole_or_gone(
+    snapshots: SnapshotFolder, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = b"".join(export(snapshots, content(snapshots, source), None))
+    for step in range(80):
+        with killed_at(step, monkeypatch) as ended:
+            take_in(snapshots, "s2", "default", "moved", pieces=iter([archive]), bytes_max=1 << 30, load=_accept)
+        snapshots.recover()
+        moved = snapshots.content("s2")
+        assert (moved is not None) == snapshots.path("s2").exists(), f"step {step}"
+        snapshots.remove("s2")
+        if ended:
+            break
+    assert 5 < step < 80
+
+
+@pytest.mark.docker  # it takes root, as the engine does
+@pytest.mark.parametrize("work", ["capture", "import"])
+def test_a_full_disk_leaves_nothing_half(
+    work: str, snapshots: SnapshotFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, small = tmp_path / "large", tmp_path / "small"
+    source.mkdir()
+    (source / "file").write_bytes(os.urandom(3 << 20))
+    archive = b"".join(export(snapshots, content(snapshots, source), None))
+    for module in ("capture", "export"):
+        monkeypatch.setattr(f"controller.engine.snapshots.{module}.RESERVE_BYTES", -(1 << 30))
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(small)], check=True)
+    try:
+        full = SnapshotFolder(small / "snapshots")
+        capturer, request = stopped_capturer(source)
+        with pytest.raises(SnapshotError, match="No space left"):
+            if work == "capture":
+                capturer.capture(request, full)
+            else:
+                stored = DockerSnapshots(full, capturer, EngineWithIds())
+                stored.take_in("s1", "default", "moved", iter([archive]), 1 << 30, may_load_image=False)
+        assert not full.path("s1").exists()
+        assert full.contents() == {}
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -39,7 +39,7 @@ class EngineNamespace:
 
     def root(self) -> Path:
         """Return the root folder of the engine's mounts, as this process reaches it. Raises NamespaceUnreachable."""
-        pid = self._engines_pid()
+        pid = self.engine_pid()
         try:
             if os.path.samestat(os.stat(f"/proc/{pid}/ns/mnt"), os.stat("/proc/self/ns/mnt")):
                 return Path("/")
@@ -53,7 +53,7 @@ class EngineNamespace:
 
     def _entered(self) -> ThreadPoolExecutor:
         """Return the thread; a new one if the engine's namespace has changed."""
-        pid = self._engines_pid()
+        pid = self.engine_pid()
         try:
             namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -83,8 +83,11 @@ class EngineNamespace:
         self._thread, self._of = thread, identity
         return thread
 
-    def _engines_pid(self) -> int:
-        """Return the pid of the listener on the engine's socket: the engine, or init under socket activation."""
+    def engine_pid(self) -> int:
+        """Return the pid of the listener on the engine's socket: the engine, or init under socket activation.
+
+        Raises NamespaceUnreachable.
+        """
         if not self._socket:
             raise NamespaceUnreachable(
                 "the engine is on another host: nothing of this host can be mounted into its sandboxes"

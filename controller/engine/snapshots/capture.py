@@ -30,12 +30,12 @@ from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import DamagedArchive
 from controller.engine.observe.observer import Foreign, Observer
 from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
+from controller.engine.snapshots.layers import LayerUnknown, RootLayers
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.runtime.snapshot import Omitted, PartKind, SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 
-_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CAPTURED = (State.RUNNING, State.PAUSED, State.EXITED, State.CREATED)
 # Created by the engine in each container; what is mounted there is not in the layer.
 _ENGINE_PATHS = ("dev", "proc", "sys", "etc/hosts", "etc/hostname", "etc/resolv.conf", ".dockerenv", "sbin/docker-init")
@@ -52,9 +52,11 @@ class Capturer:
         mounts: HostMounts,
         cgroups: Cgroups,
         now: Callable[[], float],
+        layers: RootLayers,
         *,
         is_local: bool,
     ) -> None:
+        self._layers = layers
         self._observer, self._mounts, self._cgroups = observer, mounts, cgroups
         self._now, self._is_local = now, is_local
         self._lock = threading.Lock()
@@ -82,6 +84,9 @@ class Capturer:
             folder.abandon(request.uid)
             message = _with_advice(error.reason, str(error))
             raise SnapshotError(error.reason, message, retry=error.reason == "Thawed") from error
+        except LayerUnknown as error:
+            folder.abandon(request.uid)
+            raise SnapshotError("Unsupported", str(error)) from error
         except (Refused, NamespaceUnreachable, NotAFile, Foreign, DamagedArchive) as error:
             folder.abandon(request.uid)
             raise SnapshotError("Failed", str(error)) from error
@@ -203,10 +208,7 @@ class Capturer:
         Raises SnapshotError, OSError.
         """
         if request.writable:
-            if not container.layer_path:
-                message = "this engine's image store gives no access to its root layer; use a level or template with a"
-                raise SnapshotError("Unsupported", f"{message} read-only root file system, or the overlay2 driver")
-            yield "root", "/", "", os.open(container.layer_path, _READ)
+            yield "root", "/", "", self._layers.open(container)
         for path in request.tmpfs:
             opened = _open_inside(container, path)
             if opened is None:

@@ -35,18 +35,26 @@ class SnapshotFolder:
         self._folder = folder
         self._known: dict[str, tuple[int, SnapshotContent]] = {}  # by uid, with the time of its file
 
-    def recover(self) -> frozenset[str]:
-        """Thaw what a capture that was cut off has frozen, and remove its files; return the uids. Never raises."""
+    def recover(self, spared: Collection[str] = ()) -> frozenset[str]:
+        """Thaw what a capture that was cut off has frozen, and remove its files; return the uids. Never raises.
+
+        `spared` are those that are begun already by this daemon.
+        """
         uids = set()
-        for journal in self._folder.glob(f"*/{CAPTURE}"):
+        for folder in self._folder.glob("*"):
+            if folder.name in spared or not _UID.match(folder.name) or folder.name == _MARKS:
+                continue
             try:
-                freezer = json.loads(journal.read_text()).get("freezer")
-                if freezer:
-                    thaw((str(freezer[0]), str(freezer[1]), str(freezer[2])))
-                shutil.rmtree(journal.parent)
-                uids.add(journal.parent.name)
+                if (folder / CAPTURE).exists():
+                    freezer = json.loads((folder / CAPTURE).read_text()).get("freezer")
+                    if freezer:
+                        thaw((str(freezer[0]), str(freezer[1]), str(freezer[2])))
+                elif (folder / CONTENT).exists():
+                    continue
+                shutil.rmtree(folder)
+                uids.add(folder.name)
             except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-                _log.warning("unfinished snapshot stays: %s: %s", journal.parent, error)
+                _log.warning("unfinished snapshot stays: %s: %s", folder, error)
         return frozenset(uids)
 
     def begin(self, uid: str, freezer: Sequence[str] | None) -> Path:

@@ -13,6 +13,7 @@ from controller.engine.docker.client import Client
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
 from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.layers import LayerUnknown, RootLayers
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.runtime.mount import BindMounts, Mount
@@ -34,8 +35,8 @@ _BEGUN, _DONE = "Begun", "Done"
 class Restorer:
     """Restores snapshots of this host. Any thread may use it."""
 
-    def __init__(self, folder: SnapshotFolder, client: Client) -> None:
-        self.folder, self._client = folder, client
+    def __init__(self, folder: SnapshotFolder, client: Client, layers: RootLayers) -> None:
+        self.folder, self._client, self._layers = folder, client, layers
 
     def content(self, namespace: str, key: str) -> SnapshotContent | None:
         """Return the snapshot of a key; None if it is not on this host. Raises OSError."""
@@ -58,10 +59,10 @@ class Restorer:
         part = next((candidate for candidate in content.parts if candidate.kind == "root"), None)
         if part is None:
             return Ok(container.id)
-        if not container.layer_path:
-            message = "this engine's image store gives no access to a root layer"
-            return Terminal("Unsupported", f"{message}; use the overlay2 driver, or a snapshot without a root layer")
-        target = os.open(container.layer_path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            target = self._layers.open(container)
+        except LayerUnknown as error:
+            return Terminal("Unsupported", f"snapshot `{content.name}`: {error}")
         try:
             points = [path.lstrip("/") for path in action.slots]
             self._restore(content, part, target, user, points)

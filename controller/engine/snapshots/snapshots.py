@@ -29,7 +29,7 @@ class DockerSnapshots:
         self._importing: set[str] = set()
 
     def recover(self) -> Collection[str]:
-        uids = self._folder.recover()
+        uids = self._folder.recover(self.importing())
         with contextlib.suppress(SnapshotError):
             for content in self.contents().values():  # a crash may have come before their images had names
                 self._keep_image(content)

@@ -1,0 +1,79 @@
+"""Folders of root layers: the upper folder of a container's overlay, running or not.
+
+The overlay2 driver names it. The containerd image store does not: there `ctr` asks containerd, which has a snapshot of
+the container's id. What a container's own mounts say is not believed: its code could have made them.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
+from controller.kinds.observed.observed import Container
+
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SOCKETS = ("/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock")
+_OPTIONS = (("--containerd", ""), ("--exec-root", "/containerd/containerd.sock"))  # of the engine's command
+_UPPER = re.compile(r"[ ,]upperdir=(/[^,\s]+)")
+_SECONDS = 20.0
+
+
+class LayerUnknown(Exception):
+    """The folder of a root layer is not known; the message says why and what to do."""
+
+
+class RootLayers:
+    """Root layers of the containers of one engine. The constructor does no I/O."""
+
+    def __init__(self, namespace: EngineNamespace) -> None:
+        self._namespace = namespace
+
+    def open(self, container: Container) -> int:
+        """Open the folder of a container's root layer. Raises LayerUnknown, OSError."""
+        if container.layer_path:
+            return os.open(container.layer_path, _READ)
+        try:
+            path = self._containerd_path(container.id)
+            return os.open(f"{self._namespace.root()}/{path.lstrip('/')}", _READ)
+        except NamespaceUnreachable as error:
+            raise LayerUnknown(f"its root layer can't be reached: {error}") from error
+
+    def _containerd_path(self, container_id: str) -> str:
+        """Ask containerd for the upper folder of a container. Raises LayerUnknown, NamespaceUnreachable, OSError."""
+        command = shutil.which("ctr")
+        if command is None:
+            problem = "this engine's image store names no root layers, and `ctr` is not there to ask containerd"
+            raise LayerUnknown(f"{problem}; install containerd's `ctr`, or use a read-only root file system")
+        for socket in dict.fromkeys(self._sockets()):
+            arguments = ["--address", socket, "--namespace", "moby", "snapshots", "--snapshotter", "overlayfs"]
+            with suppress(subprocess.TimeoutExpired):
+                answer = subprocess.run(
+                    [command, *arguments, "mounts", "/", container_id],
+                    capture_output=True,
+                    text=True,
+                    timeout=_SECONDS,
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                )
+                if answer.returncode == 0 and (upper := _UPPER.search(answer.stdout)):
+                    return upper[1]
+        problem = "this engine's image store gives no access to its root layer"
+        raise LayerUnknown(f"{problem}; use a read-only root file system, the overlay2 driver, or overlayfs snapshots")
+
+    def _sockets(self) -> Iterator[str]:
+        """Yield the sockets of containerd, as this process reaches them: the engine's own first."""
+        root, pid = self._namespace.root(), self._namespace.engine_pid()
+        named = []
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            options = dict(pairwise(words))
+            options |= dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
+            named = [options[key] + end for key, end in _OPTIONS if key in options]
+        for path in (*named, *_SOCKETS):
+            if (place := root / path.lstrip("/")).exists():
+                yield str(place)
