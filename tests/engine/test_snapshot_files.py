@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -383,12 +384,11 @@ def test_a_full_disk_leaves_nothing_half(
     try:
         full = SnapshotFolder(small / "snapshots")
         capturer, request = stopped_capturer(source)
+        stored = DockerSnapshots(full, capturer, EngineWithIds())
+        imported = partial(stored.take_in, "s1", "default", "moved", iter([archive]), 1 << 30, may_load_image=False)
+        write = partial(capturer.capture, request, full) if work == "capture" else imported
         with pytest.raises(SnapshotError, match="No space left"):
-            if work == "capture":
-                capturer.capture(request, full)
-            else:
-                stored = DockerSnapshots(full, capturer, EngineWithIds())
-                stored.take_in("s1", "default", "moved", iter([archive]), 1 << 30, may_load_image=False)
+            write()
         assert not full.path("s1").exists()
         assert full.contents() == {}
     finally:
