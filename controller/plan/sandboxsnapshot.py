@@ -379,7 +379,8 @@ def _changed(obj: StoredObject, condition: Condition) -> Iterator[Step]:
 
 def _summary(content: SnapshotContent, source: Sandbox | None) -> str:
     """Return what was taken, and what was not: files, and no memory of the source's code contexts."""
-    messages = [f"the sandbox stood still for {content.frozen_seconds:.2f} s"]
+    stillness = f"for {content.frozen_seconds:.2f} s" if content.frozen_seconds else "already"
+    messages = ["its files are those of an archive" if content.imported else f"the sandbox stood still {stillness}"]
     if content.omitted_count:
         messages.append(f"{content.omitted_count} could not be taken (status.left)")
     names = [str(context["name"]) for context in source.obj.status.get("contexts", ())] if source is not None else []

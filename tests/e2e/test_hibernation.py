@@ -107,8 +107,14 @@ def test_idleness_hibernates_and_an_exec_wakes(daemon: RunningDaemon) -> None:
 
 def test_a_person_hibernates_and_a_use_resumes(daemon: RunningDaemon) -> None:
     before = apply(daemon, "asked", NEVER)
+    daemon.paddock("exec", "asked", "--", "sh", "-c", "echo asleep > /tmp/file")
     daemon.paddock("set", "run-state", "sandbox/asked", "Hibernated")
     wait_for("it is hibernated", lambda: is_hibernated(daemon, "asked"))
+    daemon.paddock("snapshot", "create", "asleep", "--from", "sandbox/asked")
+    assert is_hibernated(daemon, "asked"), "a capture wakes nobody"
+    daemon.paddock("fork", "asked", "--snapshot", "asleep", "--name-prefix", "awake")
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/awake-1")
+    assert daemon.paddock("exec", "awake-1", "--", "cat", "/tmp/file").stdout == "asleep\n"
     assert ask(daemon, "asked") == before
     assert daemon.get("asked")["spec"]["runState"] == "Running"
 

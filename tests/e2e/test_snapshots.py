@@ -181,6 +181,18 @@ def test_a_suspended_sandbox_is_captured_without_a_start(daemon: RunningDaemon) 
     assert inside(daemon, "awake-1", READ) == WRITTEN
 
 
+def test_a_paused_sandbox_is_captured_and_stays_paused(daemon: RunningDaemon) -> None:
+    start(daemon, "z")
+    inside(daemon, "z", WRITE)
+    daemon.paddock("set", "run-state", "sandbox/z", "Paused")
+    wait_for("it is paused", lambda: daemon.condition("z", "Ready").get("reason") == "Paused")
+    daemon.paddock("snapshot", "create", "paused", "--from", "sandbox/z")
+    assert daemon.condition("z", "Ready")["reason"] == "Paused"
+    daemon.paddock("fork", "z", "--snapshot", "paused", "--name-prefix", "zz")
+    ready(daemon, "zz-1")
+    assert inside(daemon, "zz-1", READ) == WRITTEN
+
+
 def test_programs_fork_and_roll_back(daemon: RunningDaemon) -> None:
     start(daemon, "p")
     with Paddock(f"unix://{daemon.socket}") as paddock:

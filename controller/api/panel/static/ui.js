@@ -11,7 +11,7 @@ export function Icon({ name, size = 16 }) {
 }
 
 const TONES = {
-  ok: ['Running', 'Ready', 'True', 'Active', 'active', 'Bound', 'Normal', 'AsAsked', 'allowed', 'ok', 'InUse', 'Answering', 'Succeeded', 'Serving', 'Healthy', 'Reachable', 'Loaded', 'Accepted', 'Done'],
+  ok: ['Running', 'Ready', 'True', 'Active', 'active', 'Bound', 'Normal', 'AsAsked', 'allowed', 'ok', 'InUse', 'Answering', 'Succeeded', 'Serving', 'Healthy', 'Reachable', 'Loaded', 'Accepted', 'Done', 'Captured'],
   idle: ['Suspended', 'Paused', 'Hibernated', 'Completed', 'Stopped', 'Idle', 'IdleReaped', 'Unused', 'expired', 'Exited', 'Absent', 'Available', 'Disabled', 'Cancelled', 'Skipped'],
   wait: ['Creating', 'Pending', 'Starting', 'Pulling', 'Waiting', 'Terminating', 'Stopping', 'Resuming', 'Restarting', 'QuotaExceeded', 'NotReady', 'Acting', 'Created', 'NotSeenYet', 'Probing', 'StartingUp', 'Filling', 'Replacing', 'Queued', 'Loading', 'Progressing', 'Scheduled'],
   warn: ['Warning', 'ToolsChanged', 'Degraded'],
