@@ -71,6 +71,10 @@ from controller.ports import (
 _PAUSES_SECONDS = (0.5, 5.0)
 
 
+def _restorer(folder: Path, client: Client) -> Restorer:
+    return Restorer(SnapshotFolder(folder), client, RootLayers(EngineNamespace(client.base_url)))
+
+
 class DockerEngine:
     """The containers of one instance id on the engine at `base_url` (unix:///path or tcp://host:port).
 
@@ -117,9 +121,7 @@ class DockerEngine:
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view, self._cgroups = View(clock), Cgroups()
         self._networks = Networks(instance_id, self._client, self._view, firewall)
-        self._layers = RootLayers(EngineNamespace(base_url))
-        snapshots = SnapshotFolder(snapshots_dir or mounts_dir / "snapshots")
-        self._restorer = Restorer(snapshots, self._client, self._layers)
+        self._restorer = _restorer(snapshots_dir or mounts_dir / "snapshots", self._client)
         sources = (secrets, volumes, credentials, saved, self._restorer)
         self._saved = saved
         self._mounts = HostMounts(instance_id, self._client, *sources, folder=mounts_dir, roots=host_roots)
@@ -149,7 +151,9 @@ class DockerEngine:
         self._closing = threading.Lock()
 
     def _make_snapshots(self, clock: Clock, *, is_local: bool) -> DockerSnapshots:
-        capturer = Capturer(*(self._observer, self._mounts, self._cgroups, clock.now, self._layers), is_local=is_local)
+        capturer = Capturer(
+            *(self._observer, self._mounts, self._cgroups, clock.now, self._restorer.layers), is_local=is_local
+        )
         return DockerSnapshots(self._restorer.folder, capturer, self._client, self._saved)
 
     def _make_observer(self, meter: Meter, observe_seconds: float) -> Observer:

@@ -36,7 +36,7 @@ class Restorer:
     """Restores snapshots of this host. Any thread may use it."""
 
     def __init__(self, folder: SnapshotFolder, client: Client, layers: RootLayers) -> None:
-        self.folder, self._client, self._layers = folder, client, layers
+        self.folder, self.layers, self._client = folder, layers, client
 
     def content(self, namespace: str, key: str) -> SnapshotContent | None:
         """Return the snapshot of a key; None if it is not on this host. Raises OSError."""
@@ -60,7 +60,7 @@ class Restorer:
         if part is None:
             return Ok(container.id)
         try:
-            target = self._layers.open(container)
+            target = self.layers.open(container)
         except LayerUnknown as error:
             return Terminal("Unsupported", f"snapshot `{content.name}`: {error}")
         try:
