@@ -257,6 +257,7 @@ def check(house: LoopHarness) -> None:
             assert found.limits.memory_bytes <= reserves[uid], "what runs is reserved"
 
 
+@pytest.mark.timeout(600)
 @settings(
     max_examples=examples(40),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -182,6 +182,7 @@ def check(house: LoopHarness) -> None:
                 assert found.limits.memory_bytes <= reserved[uid], "what runs is reserved"
 
 
+@pytest.mark.timeout(600)
 @settings(
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -248,6 +249,7 @@ WISHES = st.lists(
 )
 
 
+@pytest.mark.timeout(600)
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(wishes=WISHES)
 def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes: list[tuple[str, int, str]]) -> None:
