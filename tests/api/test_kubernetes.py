@@ -146,3 +146,5 @@ def test_the_log_of_a_pod_is_its_sandbox_s(http: httpx.Client, served: World) ->
     assert http.get(log, params={"sinceTime": "soon"}).status_code == 400
     words = http.post(f"{log[:-3]}exec", params={"command": "ls"}).json()["message"]
     assert "since version 1.30" in words
+    for sub, advice in (("attach", "paddock logs -f quickstart"), ("portforward", "paddock port-forward quickstart")):
+        assert advice in http.post(f"{log[:-3]}{sub}").json()["message"]

@@ -11,7 +11,15 @@ from pydantic_core import PydanticUndefined
 
 from controller.documents.model_fields import quantity
 from controller.kinds.base import Model
-from controller.kinds.common.quantity import Bytes, Millicores, format_bytes, format_cpu, parse_bytes, parse_cpu
+from controller.kinds.common.quantity import (
+    FOR_HASH,
+    Bytes,
+    Millicores,
+    format_bytes,
+    format_cpu,
+    parse_bytes,
+    parse_cpu,
+)
 from controller.kinds.quota import HardLimits
 from controller.kinds.registry import discover
 
@@ -188,3 +196,19 @@ def test_one_unit_is_not_taken_for_the_other() -> None:
         HardLimits(cpu=Bytes(1))
     with pytest.raises(ValueError, match="must be a quantity"):
         HardLimits(memory=Millicores(1))
+
+
+@pytest.mark.parametrize("text", ["8G", "512M", "8Gi", "1500M", "7813Ki", "1k"])
+def test_what_was_written_reads_back(text: str) -> None:
+    assert format_bytes(parse_bytes(text)) == text
+
+
+def test_texts_in_hashes_stay_those_of_before() -> None:
+    class Folder(Model):
+        size: Bytes
+
+    folder = Folder(size=parse_bytes("8G"))
+    assert (folder.model_dump(mode="json"), folder.model_dump(mode="json", context=FOR_HASH)) == (
+        {"size": "8G"},
+        {"size": "7812500Ki"},
+    )

@@ -12,15 +12,22 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from controller.api.common.models import PREFIX
 from controller.service.listing import serialize
 
-_OF_POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/(?P<sub>log|exec)")
+_OF_POD = re.compile(
+    r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/(?P<sub>log|exec|attach|portforward)"
+)
 _NO_WEBSOCKET = (
     "commands are streamed over a WebSocket, which kubectl opens since version 1.30; "
     "use a newer one, or `paddock exec NAME -- COMMAND`"
 )
+_INSTEAD = {
+    "attach": "main processes are not attached to; write `paddock logs -f NAME`, or `paddock exec -it NAME -- sh`",
+    "portforward": "ports are forwarded by `paddock port-forward NAME PORT`",
+}
 _SUBRESOURCES = {"log": "logs", "exec": "exec"}
 # What a pod's request says that a sandbox's has no choice of: there is one container, and all of its streams come.
 _IDLE = ("container", "insecureSkipTLSVerifyBackend", "limitBytes", "stderr", "stdout", "stream", "timeout")
@@ -35,14 +42,29 @@ class PodAlias:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and (match := _OF_POD.fullmatch(scope["path"])):
-            path = f"{PREFIX}/namespaces/{match['namespace']}/sandboxes/{match['name']}/{_SUBRESOURCES[match['sub']]}"
-            pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-            query = urlencode(list(_query(pairs, self._now())))
-            if scope["type"] == "http" and match["sub"] == "exec":
-                await JSONResponse(serialize.status("BadRequest", 400, _NO_WEBSOCKET), 400)(scope, receive, send)
+            if message := _refusal(scope["type"], match["sub"], match["name"]):
+                await _refuse(message, scope, receive, send)
                 return
+            path = f"{PREFIX}/namespaces/{match['namespace']}/sandboxes/{match['name']}/{_SUBRESOURCES[match['sub']]}"
+            pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
+            query = urlencode(list(_query(pairs, self._now())), errors="surrogateescape")
             scope = {**scope, "path": path, "raw_path": quote(path).encode(), "query_string": query.encode("latin-1")}
         await self._app(scope, receive, send)
+
+
+def _refusal(type_: str, sub: str, name: str) -> str:
+    """Return what to write in place of a request that is not served; "" for one that is."""
+    if sub == "exec":
+        return _NO_WEBSOCKET if type_ == "http" else ""
+    return _INSTEAD.get(sub, "").replace("NAME", name)
+
+
+async def _refuse(message: str, scope: Scope, receive: Receive, send: Send) -> None:
+    answer = JSONResponse(serialize.status("BadRequest", 400, message), 400)
+    if scope["type"] == "http":
+        await answer(scope, receive, send)
+    else:
+        await WebSocket(scope, receive, send).send_denial_response(answer)
 
 
 def _query(pairs: Iterable[tuple[str, str]], now: float) -> Iterator[tuple[str, str]]:
