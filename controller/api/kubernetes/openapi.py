@@ -76,13 +76,23 @@ def _paths(registry: Iterable[Kind], parameter: Any) -> Json:
 def _schemas(registry: Iterable[Kind], ref: str) -> Json:
     schemas: Json = {}
     for kind in registry:
-        schema = _structural(document_schema(kind))
+        schema = _structural_document(kind)
         metadata = schema["properties"]["metadata"]
         schemas[_METADATA] = {**metadata, "properties": {**_READ_METADATA, **metadata["properties"]}}
         schemas[_METADATA].pop("required", None)  # lists have it, too
-        schema["properties"]["metadata"] = {"$ref": f"{ref}{_METADATA}"}
-        schemas[f"{API_GROUP}.{API_VERSION.partition('/')[2]}.{kind.name}"] = {**schema, _GVK: [_gvk(kind)]}
+        properties = {**schema["properties"], "metadata": {"$ref": f"{ref}{_METADATA}"}}
+        schemas[f"{API_GROUP}.{API_VERSION.partition('/')[2]}.{kind.name}"] = {
+            **schema,
+            "properties": properties,
+            _GVK: [_gvk(kind)],
+        }
     return schemas
+
+
+@lru_cache(maxsize=64)
+def _structural_document(kind: Kind) -> Json:
+    """Return the schema of a kind's documents. Working it out takes some milliseconds: both versions share it."""
+    return _structural(document_schema(kind))
 
 
 def _structural(schema: Mapping[str, Any]) -> Json:
