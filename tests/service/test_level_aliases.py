@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.securityprofile import ALIASES, BUILT_IN_NAMES
 from tests.helpers_api import QUICKSTART, World
 from tests.helpers_fixtures import quiet, world
@@ -32,3 +33,10 @@ def test_a_profile_of_that_name_comes_first(world: World) -> None:
     world.apply(PROFILE)
     world.apply(at_level("none"))
     assert world.sandbox().spec["securityLevel"] == "none"
+
+
+def test_a_patch_may_say_an_alias(world: World) -> None:
+    world.apply()
+    patch = {"spec": {"securityLevel": "internet"}}
+    patched = world.services.patch.patch(SANDBOX, "default", "quickstart", patch)
+    assert patched.spec["securityLevel"] == "production"
