@@ -46,7 +46,7 @@ def test_tables(paddock: Run, box: World) -> None:
     )
     assert paddock("get", "host", "--no-headers").stdout.split()[:5] == ["host", "Ready", "500m/4", "512Mi/16Gi", "1"]
     shown = {line.split()[0]: line.split() for line in paddock("get", "sp").stdout.splitlines()}["full-isolation"]
-    assert shown[:6] == ["full-isolation", "full-isolation", "True", "none", "none", "minimal"]
+    assert shown[:7] == ["full-isolation", "none", "full-isolation", "True", "none", "none", "minimal"]
 
 
 def test_every_output_format(paddock: Run, box: World) -> None:
