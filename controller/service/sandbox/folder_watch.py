@@ -86,9 +86,9 @@ class FolderEvents(Iterator[Chunk]):
                 if not data:
                     break
                 self._buffer += data
-                *lines, rest = self._buffer.split(b"\n")
-                self._buffer = rest
-                if len(rest) > _LINE_BYTES:
+                *lines, unfinished = self._buffer.split(b"\n")
+                self._buffer = unfinished
+                if len(unfinished) > _LINE_BYTES:
                     raise ValueError("a line without an end")
                 yield from map(event_of, lines)
         except (AgentError, ValueError) as error:
