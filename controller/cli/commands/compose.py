@@ -59,8 +59,8 @@ class _Project:
     """The project that a command is about, and its daemon."""
 
     def __init__(self, ctx: click.Context, namespace: str | None, options: Mapping[str, Any]) -> None:
-        given = ctx.find_root().meta.get(_META, {})
-        self._options = {name: options.get(name) or given.get(name) or () for name in _OPTIONS}
+        group_options = ctx.find_root().meta.get(_META, {})
+        self._options = {name: options.get(name) or group_options.get(name) or () for name in _OPTIONS}
         self.ctx, self._namespace = ctx, namespace
 
     @property

@@ -78,17 +78,17 @@ class ComposeFile:
             project = chosen.get("COMPOSE_PROJECT_NAME") or os.environ.get("COMPOSE_PROJECT_NAME")
             project = project or like_name(Path(folder).name)
         texts = [source["text"] for source in sources]
-        known = {**_dotenv(folder, env_files), **os.environ, **chosen}
-        wanted_profiles = frozenset((*profiles, *filter(None, known.get("COMPOSE_PROFILES", "").split(","))))
+        all_variables = {**_dotenv(folder, env_files), **os.environ, **chosen}
+        active_profiles = frozenset((*profiles, *filter(None, all_variables.get("COMPOSE_PROFILES", "").split(","))))
         options = Project(
             project or "",
-            _used(known, chosen, texts),
+            _variables_for(all_variables, chosen, texts),
             folder,
             overrides=tuple((source["file"], source["text"]) for source in sources[1:]),
-            profiles=wanted_profiles,
+            profiles=active_profiles,
             services=frozenset(services),
         )
-        options = _with_files(sources[0], options, known, chosen, texts)
+        options = _with_files(sources[0], options, all_variables, chosen, texts)
         if not located(click.get_current_context()).socket:
             options = replace(options, folder="")  # the daemon may run on another host, where this is another folder
         return cls(sources[0]["file"], sources[0]["text"], options, folder)
@@ -159,17 +159,17 @@ def _dotenv(folder: str, env_files: Sequence[str]) -> dict[str, str]:
     return variables
 
 
-def _used(known: Mapping[str, str], chosen: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
+def _variables_for(all_variables: Mapping[str, str], chosen: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
     """Return the variables that are named in the texts, and those of --var: no others leave this machine."""
     from controller.documents.compose.compose import variable_names
 
-    return {name: known[name] for name in sorted(variable_names(texts)) if name in known} | dict(chosen)
+    return {name: all_variables[name] for name in sorted(variable_names(texts)) if name in all_variables} | dict(chosen)
 
 
 def _with_files(
     source: Mapping[str, str],
     options: "Project",
-    known: Mapping[str, str],
+    all_variables: Mapping[str, str],
     chosen: Mapping[str, str],
     texts: Sequence[str],
 ) -> "Project":
@@ -178,11 +178,13 @@ def _with_files(
 
     while options.folder:
         paths = set(references(source["file"], source["text"], options)) - options.files.keys()
-        found_texts = {path: text for path in paths if (text := _text_of(options.folder, path)) is not None}
-        if not found_texts:
+        new_texts = {path: text for path in paths if (text := _text_of(options.folder, path)) is not None}
+        if not new_texts:
             break
-        read_files = {**options.files, **found_texts}
-        options = replace(options, files=read_files, variables=_used(known, chosen, [*texts, *read_files.values()]))
+        read_files = {**options.files, **new_texts}
+        options = replace(
+            options, files=read_files, variables=_variables_for(all_variables, chosen, [*texts, *read_files.values()])
+        )
     return options
 
 

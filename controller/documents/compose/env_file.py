@@ -10,10 +10,10 @@ _VARIABLE = re.compile(
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
-def read_variables(text: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[int]]:
-    """Return the variables, and the numbers of lines that are none. `known` are values for `${NAME}`.
+def read_variables(text: str, outer_values: Mapping[str, str]) -> tuple[dict[str, str], list[int]]:
+    """Return the variables, and the numbers of lines that are none. `outer_values` are those for `${NAME}`.
 
-    A name without a value gets the known one; without that it is left out.
+    A name without a value gets the outer one; without that it is left out.
     """
     variables: dict[str, str] = {}
     wrong: list[int] = []
@@ -28,14 +28,14 @@ def read_variables(text: str, known: Mapping[str, str]) -> tuple[dict[str, str],
             continue
         value = match["value"]
         if value is None:
-            variables |= {match["name"]: known[match["name"]]} if match["name"] in known else {}
+            variables |= {match["name"]: outer_values[match["name"]]} if match["name"] in outer_values else {}
             continue
         while value[:1] in ("'", '"') and not _is_closed(value):
             following = next(lines, None)
             if following is None:
                 break
             value = f"{value}\n{following[1]}"
-        variables[match["name"]] = _value(value, {**variables, **known})
+        variables[match["name"]] = _value(value, {**variables, **outer_values})
     return variables, wrong
 
 
@@ -43,22 +43,22 @@ def _is_closed(value: str) -> bool:
     return re.match(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", value, re.DOTALL) is not None
 
 
-def _value(text: str, known: Mapping[str, str]) -> str:
+def _value(text: str, outer_values: Mapping[str, str]) -> str:
     if text.startswith("'"):
         return text[1:].partition("'")[0]
     if text.startswith('"'):
         match = re.match(r'"((?:[^"\\]|\\.)*)"?', text, re.DOTALL)
         inner = match[1] if match is not None else text[1:]
-        expanded = _expanded(inner, known)
-        return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), expanded, flags=re.DOTALL)
-    return _expanded(re.split(r"\s#", text, maxsplit=1)[0].strip(), known)
+        expanded = _expanded(inner, outer_values)
+        return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), expanded, flags=re.DOTALL)
+    return _expanded(re.split(r"\s#", text, maxsplit=1)[0].strip(), outer_values)
 
 
-def _expanded(text: str, known: Mapping[str, str]) -> str:
+def _expanded(text: str, outer_values: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         if match[0] == "\\$":
             return "$"
         name = match["braced"] or match["bare"]
-        return known.get(name) or match["default"] or ""
+        return outer_values.get(name) or match["default"] or ""
 
     return _VARIABLE.sub(value, text)

@@ -102,8 +102,8 @@ class _Extender:
         extends = element.child("extends") if element.node.fields is not None else None
         if extends is None:
             return element.node
-        own = {name: entry for name, entry in (element.node.fields or {}).items() if name != "extends"}
-        node = replace(element.node, fields=own)
+        fields = {name: entry for name, entry in (element.node.fields or {}).items() if name != "extends"}
+        node = replace(element.node, fields=fields)
         base = self._base(extends, element.node)
         return node if base is None else merged(base, node)
 

@@ -98,11 +98,11 @@ def check_separation(element: Element | None, joined: Mapping[str, Joined]) -> N
 
 
 def peer_names(
-    service: str, joined: Mapping[str, Joined], sandboxes: Mapping[str, str], named: Collection[str]
+    service: str, joined: Mapping[str, Joined], sandboxes: Mapping[str, str], own_names: Collection[str]
 ) -> dict[str, str]:
     """Return the names that a service reaches the others by, each with the sandbox that it stands for.
 
-    `named` are services whose sandboxes have a name of their own (`container_name`).
+    `own_names` are services whose sandboxes have a name of their own (`container_name`).
     """
     part = joined[service]
     names: dict[str, str] = {}
@@ -111,7 +111,7 @@ def peer_names(
             continue
         names[other] = sandboxes[other]
         names |= dict.fromkeys(its_part.aliases, sandboxes[other])
-        if other in named:
+        if other in own_names:
             names[sandboxes[other]] = sandboxes[other]
     names |= {name: sandboxes[other] for name, other in part.links.items() if other in sandboxes}
     return names

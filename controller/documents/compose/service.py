@@ -278,18 +278,18 @@ class _Service:
                 secret.check_keys("source", "target", "uid", "gid", "mode")
             source, target = (secret.child("source"), secret.child("target")) if long else (secret, None)
             name = source.text() if source is not None else None
-            known = self._shared.secrets.get(name or "")
-            if source is None or name is None or known is None:
+            shared_secret = self._shared.secrets.get(name or "")
+            if source is None or name is None or shared_secret is None:
                 secret.refuse(
                     f"there is no secret `{name}` in this file; add `secrets: {{{name}: {{external: true}}}}`"
                 )
                 continue
             path = (target.text() if target is not None else None) or name
             path = path if path.startswith("/") else f"/run/secrets/{path}"
-            if known.text is not None:
-                files.append(as_file(path, known.text, secret.node))
-            elif known.name is not None:
-                fields = {"name": known.name, "mountPath": scalar(path, secret.node)}
+            if shared_secret.text is not None:
+                files.append(as_file(path, shared_secret.text, secret.node))
+            elif shared_secret.name is not None:
+                fields = {"name": shared_secret.name, "mountPath": scalar(path, secret.node)}
                 secrets.append(mapping_node(fields, secret.node))
         return secrets, files
 
