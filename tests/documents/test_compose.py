@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from controller.cli.yaml_text import dump
-from controller.documents.compose.compose import Composed, Project, apply_set_name, is_named, project_name, read_compose
+from controller.documents.compose.compose import (
+    Composed,
+    Project,
+    apply_set_name,
+    is_named,
+    project_name,
+    read_compose,
+    variable_names,
+)
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.registry import discover
 
@@ -150,3 +158,10 @@ def test_relative_binds_need_a_folder() -> None:
     text = "name: a\nservices: {w: {image: x, volumes: ['./s:/s']}}\n"
     assert "write the absolute path" in str(read(text).problems[0])
     assert read(text, folder="/srv/a").documents[0].spec["workspace"]["hostPath"] == "/srv/a/s"
+
+
+def test_names_of_variables_are_those_that_a_file_uses() -> None:
+    text = "a: ${ONE:-$TWO}\nenvironment: [THREE, 'FOUR', SIX=6]\nb: {FIVE: , SEVEN: 7}\nc:\n  - EIGHT\n  NINE: 9\n"
+    names = variable_names([text])
+    assert {"ONE", "TWO", "THREE", "FOUR", "FIVE", "EIGHT"} <= names
+    assert names.isdisjoint({"SIX", "SEVEN", "NINE"})

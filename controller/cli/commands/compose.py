@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,7 +129,7 @@ def _sandboxes(client: Client, project: _Project, name: str, services: Sequence[
 @click.group("compose", cls=Group)
 @_file_options
 @click.pass_context
-def compose_(ctx: click.Context, **options: Any) -> None:
+def compose_(ctx: click.Context, /, **options: Any) -> None:
     """Run a Compose file: each service is a sandbox, and they reach each other by name.
 
     The file is that of -f, else compose.yaml or docker-compose.yml in this folder or one above, with its override file.
@@ -168,6 +167,7 @@ def _up_options(command: F) -> F:
 @click.pass_context
 def up(
     ctx: click.Context,
+    /,
     services: Sequence[str],
     namespace: str | None,
     detach: bool,
@@ -324,7 +324,7 @@ def _down_options(command: F) -> F:
 @compose_.command("down")
 @_down_options
 @click.pass_context
-def down(ctx: click.Context, namespace: str | None, volumes: bool, timeout: float, **options: Any) -> None:
+def down(ctx: click.Context, /, namespace: str | None, volumes: bool, timeout: float, **options: Any) -> None:
     """Delete the project's sandboxes and close its ports. Volumes stay, unless -v is given."""
     from controller.documents.compose.compose import apply_set_name
 
@@ -360,6 +360,7 @@ def down(ctx: click.Context, namespace: str | None, volumes: bool, timeout: floa
 @click.pass_context
 def ps(
     ctx: click.Context,
+    /,
     services: Sequence[str],
     namespace: str | None,
     quiet: bool,
@@ -465,7 +466,7 @@ def exec_of(
 @click.argument("services", nargs=-1, metavar="[SERVICE ...]")
 @_file_options
 @click.pass_context
-def build_(ctx: click.Context, services: Sequence[str], **options: Any) -> None:
+def build_(ctx: click.Context, /, services: Sequence[str], **options: Any) -> None:
     """Build the images of services with `build:`. Needs the role admin, and the setting image_build."""
     file = _Project(ctx, None, options).file(services)
     builds = file.composed(None).builds
@@ -482,7 +483,7 @@ def build_(ctx: click.Context, services: Sequence[str], **options: Any) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Check the file, and print nothing.")
 @click.pass_context
 def config(
-    ctx: click.Context, namespace: str | None, services_only: bool, images_only: bool, quiet: bool, **options: Any
+    ctx: click.Context, /, namespace: str | None, services_only: bool, images_only: bool, quiet: bool, **options: Any
 ) -> None:
     """Check the file, and print the sandboxes that it becomes. No daemon is asked."""
     composed = _Project(ctx, namespace, options).file().composed(namespace)
@@ -508,8 +509,7 @@ def _run_state_command(name: str, state: str, summary: str) -> None:
     @namespace_option
     @click.option("-t", "--timeout", hidden=True, expose_value=False)
     @click.pass_context
-    @wraps(_run_state_command)
-    def command(ctx: click.Context, services: Sequence[str], namespace: str | None, **options: Any) -> None:
+    def command(ctx: click.Context, /, services: Sequence[str], namespace: str | None, **options: Any) -> None:
         project = _Project(ctx, namespace, options)
         project_name, client = project.name(), connect(ctx)
         sandboxes = [sandbox["metadata"]["name"] for sandbox in _sandboxes(client, project, project_name, services)]
@@ -531,7 +531,7 @@ _run_state_command("start", "Running", "Start stopped services again; `up -d` op
 @click.option("-t", "--timeout", type=DURATION, default="120s", help="How long to wait. [default: 120s]")
 @click.pass_context
 def restart_of(
-    ctx: click.Context, services: Sequence[str], namespace: str | None, timeout: float, **options: Any
+    ctx: click.Context, /, services: Sequence[str], namespace: str | None, timeout: float, **options: Any
 ) -> None:
     """Stop services and start them again, and wait until they are Ready."""
     project = _Project(ctx, namespace, options)

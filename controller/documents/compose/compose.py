@@ -28,7 +28,10 @@ from controller.version import API_VERSION
 
 PROJECT_LABEL, SERVICE_LABEL = "paddock/compose-project", "paddock/compose-service"
 MAX_SERVICES = 200
-_NAME_LIKE = re.compile(r"(?:\$\{?|^\s*-\s*[\"']?|environment:\s*[\"']?|^\s+)([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
+# `$X` and `${X}`; or `X` as an item of a list, or as a key without a value.
+_NAME_LIKE = re.compile(
+    r"\$\{?([A-Za-z_]\w*)|(?<=[\[{,\s\"'])([A-Za-z_]\w*)(?=[\"']?\s*(?:[,\]}\n#]|\Z|:\s*(?:[,}\n#]|\Z)))", re.ASCII
+)
 MAX_MADE = 100_000  # values of all documents, with the file's `x-paddock` in each
 MAX_LETTERS = 16 << 20  # of all texts, aliases counted as often as used
 _TOO_LONG = f"more than {MAX_LETTERS >> 20} MiB of text, with what aliases and variables stand for"
@@ -175,7 +178,7 @@ def references(file: str, text: str, project: Project) -> Iterator[str]:
 
 def variable_names(texts: Iterable[str]) -> frozenset[str]:
     """Return all names in texts that may be variables: `$X`, `${X}`, and `X` alone in `environment:`."""
-    return frozenset(name for text in texts for name in _NAME_LIKE.findall(text))
+    return frozenset(match[1] or match[2] for text in texts for match in _NAME_LIKE.finditer(text))
 
 
 def _children(element: Element | None) -> Iterator[Element]:
