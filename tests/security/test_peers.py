@@ -120,8 +120,9 @@ services:
   db:
     image: paddock/test-tiny:1
     command: httpd -f -p 8080 -h /srv
-    volumes: ["./index.html:/srv/index.html"]
+    volumes: ["./index.html:/srv/index.html", "kept_data:/data"]
     healthcheck: {test: [CMD, wget, -q, -O, "-", "http://localhost:8080/"]}
+volumes: {kept_data: {driver_opts: {size: 8m}}}
 """
 
 
@@ -140,6 +141,7 @@ def test_services_of_a_compose_file_start_and_meet(daemon: RunningDaemon, tmp_pa
     finally:
         daemon.paddock(*files, "down", "-v")
     assert daemon.paddock(*files, "ps", "-q").stdout == ""
+    assert "shop-kept-data" not in daemon.paddock("get", "volumes").stdout
 
 
 def test_peers_reach_each_other_by_name_and_their_environment_lets_them(web: Peer, db: Peer) -> None:

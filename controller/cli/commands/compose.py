@@ -554,6 +554,10 @@ def forward(ctx: click.Context, path: Path) -> None:
 
 
 def _call(ctx: click.Context, command: click.Command, arguments: list[str]) -> None:
-    """Run another command with these arguments."""
+    """Run another command with these arguments; its failure is this one's."""
     with command.make_context(command.name, arguments, parent=ctx) as below:
-        command.invoke(below)
+        try:
+            command.invoke(below)
+        except click.exceptions.Exit as end:
+            if end.exit_code:
+                raise
