@@ -96,6 +96,7 @@ def make_previews(core: Core, services: Services, store: SqlStore) -> PreviewLin
         meter=core.meter,
     )
     holder = AddressHolder()
+    holder.is_public = bool(settings.preview_domain)
     listener = PreviewListener(core, services, previews, holder)
     previews.opened = listener.open
     core.undo.callback(listener.close)

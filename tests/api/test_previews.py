@@ -5,11 +5,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from controller.kinds.runtime.preview import PreviewTarget
+import pytest
+
+from controller.api.fleet.identity import Identity
+from controller.api.preview.routes import AddressHolder, PreviewLinks, PreviewRequestBody, create
+from controller.kinds.access.access import Caller
+from controller.service.access.access import FORWARDED
+from controller.service.errors import Conflict
 from controller.service.front.previews import Previews
 from tests.conftest import HandClock
-
-_TARGET = PreviewTarget("default", "box", 3000)
 
 
 class Sandboxes:
@@ -39,3 +43,10 @@ def test_only_voided_links_of_sandboxes_are_kept(tmp_path: Path) -> None:
     sandboxes.uids = {"box": "uid-2"}
     previews.void("default", "box")
     assert json.loads((tmp_path / "links.json").read_text()) == {"uid-2": {"counter": 1}}
+
+
+def test_another_hosts_loopback_gets_no_link(tmp_path: Path) -> None:
+    links: Any = PreviewLinks(_previews(tmp_path, Sandboxes()), AddressHolder())
+    forwarded: Any = SimpleNamespace(scope={"state": {FORWARDED: Identity("one", Caller("ci"), "uid-1", "https")}})
+    with pytest.raises(Conflict, match="use `paddock port-forward"):
+        create(None, links, forwarded, "default", "box", PreviewRequestBody(port=3000))  # type: ignore[arg-type]

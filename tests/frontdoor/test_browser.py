@@ -299,12 +299,11 @@ def test_code_server_works_by_its_link(daemon: RunningDaemon, context: "BrowserC
     page.locator(".monaco-workbench").wait_for()
     page.keyboard.press("Control+Backquote")
     page.locator(".terminal-wrapper .xterm").wait_for()
-    page.locator(".terminal-wrapper .xterm-rows:has-text('$')").wait_for()
     page.locator(".terminal-wrapper .xterm-helper-textarea").focus()
-    page.keyboard.type("echo from-the-editor > /workspace/note\n")
-    wait_for(
-        "the file",
-        lambda: (
-            daemon.paddock("exec", "ide", "--", "cat", "/workspace/note", check=False).stdout == "from-the-editor\n"
-        ),
-    )
+
+    def is_written() -> bool:
+        page.keyboard.type("echo from-the-editor > /workspace/note\n")  # the shell may still be starting
+        shown = daemon.paddock("exec", "ide", "--", "cat", "/workspace/note", check=False).stdout
+        return shown == "from-the-editor\n"
+
+    wait_for("the file", is_written)

@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
+from controller.api.fleet.identity import identity_of
 from controller.api.preview.app import PreviewAddress
 from controller.kinds.runtime.preview import DEFAULT_SECONDS, MOST_SECONDS, PreviewTarget
 from controller.service.errors import BadRequest, Conflict, Forbidden, NotFound, ServiceUnavailable
@@ -53,6 +54,8 @@ class AddressHolder:
     """Holder of the public address. Raises ServiceUnavailable while there is no listener."""
 
     address: PreviewAddress | None = None
+    is_public = False
+    """True if other machines reach the address (setting preview_domain)."""
     refusal: str = "previews are served by daemons that keep a host"
 
     def get(self) -> PreviewAddress:
@@ -74,9 +77,16 @@ Links = Annotated[PreviewLinks, Depends(links_of)]
 
 
 @routes.post(_PATH, operation_id="createSandboxPreview", responses=_ANSWERS, status_code=201)
-def create(services: UseCases, links: Links, namespace: str, name: str, body: PreviewRequestBody) -> PreviewLinkInfo:
+def create(
+    services: UseCases, links: Links, connection: HTTPConnection, namespace: str, name: str, body: PreviewRequestBody
+) -> PreviewLinkInfo:
     """Make a link to a port of the sandbox, for a browser. It needs no login: whoever has it has the port."""
     del services
+    if identity_of(connection.scope) is not None and not links.address.is_public:
+        raise Conflict(
+            f"sandbox `{name}` is on another host, which serves previews on its own machine alone; set preview_domain"
+            " there, or use `paddock port-forward NAME PORT --open`"
+        )
     target = PreviewTarget(namespace, name, body.port)
     link = links.previews.create(target, body.expiresSeconds)
     return PreviewLinkInfo(url=links.address.get().url(link), token=link.token, expires=link.expires)
