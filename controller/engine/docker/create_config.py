@@ -140,12 +140,19 @@ def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[st
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,
         **limits_body(config.limits),
-        **({"Runtime": runtime} if (runtime := config.runtime or config.host_runtime) else {}),
+        **_runtime(config.runtime or config.host_runtime),
         **({"StorageOpt": {"size": str(config.storage_bytes + counted)}} if config.storage_bytes else {}),
         **({"DeviceRequests": [_gpus(config.gpus, config.gpu_ids)]} if config.gpus else {}),
         **({"Sysctls": dict(config.sysctls)} if config.sysctls else {}),
         **({"ExtraHosts": [f"{HOST}:127.0.0.1"]} if config.models else {}),
     }
+
+
+def _runtime(name: str) -> dict[str, Any]:
+    """Return the runtime. crun would put a cgroup of its own below systemd's, out of reach of the engine's updates."""
+    if name != "crun":
+        return {"Runtime": name} if name else {}
+    return {"Runtime": name, "Annotations": {"run.oci.systemd.subgroup": ""}}
 
 
 def _gpus(count: int, ids: Sequence[str]) -> dict[str, Any]:

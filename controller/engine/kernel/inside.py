@@ -7,7 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from controller.engine.kernel.cgroups import PROC, own_path, parse_paths, read_at
 from controller.kinds.observed.inside import NAMESPACES, InsideState, ObservedMount
@@ -47,9 +47,20 @@ def read_inside(pid: int, container_id: str, proc: Path = PROC) -> InsideState:
 def _await_runtime(folder: int) -> None:
     """Wait for a moment until the runtime's process has become the sandbox's (a fake name only delays this)."""
     deadline, pause = time.monotonic() + _RUNTIME_SECONDS, 0.0005
-    while read_at(folder, "comm").startswith(_RUNTIME) and time.monotonic() < deadline:
+    while _is_runtime(folder) and time.monotonic() < deadline:
         time.sleep(pause)
         pause *= 2
+
+
+def _is_runtime(folder: int) -> bool:
+    """Tell whether it still runs the runtime's program: runc by its name, crun by its file or the copy in memory."""
+    if read_at(folder, "comm").startswith(_RUNTIME):
+        return True
+    try:
+        program = os.readlink("exe", dir_fd=folder)
+    except OSError:
+        return False
+    return program.startswith("/memfd:") or PurePath(program).name == "crun"
 
 
 def _read(folder: int, proc: Path) -> InsideState:
