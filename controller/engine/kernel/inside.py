@@ -7,13 +7,13 @@ import errno
 import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from controller.engine.kernel.cgroups import PROC, own_path, parse_paths, read_at
 from controller.kinds.observed.inside import NAMESPACES, InsideState, ObservedMount
 
 # The runtime's process still applies its last restrictions before it becomes the sandbox's.
-_RUNTIME = "runc:["
+_RUNTIMES = ("runc:[", "crun")
 _RUNTIME_SECONDS = 0.25
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 # A network has these once the host has used a tunnel: without addresses, and no sandbox can set any.
@@ -47,20 +47,9 @@ def read_inside(pid: int, container_id: str, proc: Path = PROC) -> InsideState:
 def _await_runtime(folder: int) -> None:
     """Wait for a moment until the runtime's process has become the sandbox's (a fake name only delays this)."""
     deadline, pause = time.monotonic() + _RUNTIME_SECONDS, 0.0005
-    while _is_runtime(folder) and time.monotonic() < deadline:
+    while read_at(folder, "comm").startswith(_RUNTIMES) and time.monotonic() < deadline:
         time.sleep(pause)
         pause *= 2
-
-
-def _is_runtime(folder: int) -> bool:
-    """Tell whether it still runs the runtime's program: runc by its name, crun by its file or the copy in memory."""
-    if read_at(folder, "comm").startswith(_RUNTIME):
-        return True
-    try:
-        program = os.readlink("exe", dir_fd=folder)
-    except OSError:
-        return False
-    return program.startswith("/memfd:") or PurePath(program).name == "crun"
 
 
 def _read(folder: int, proc: Path) -> InsideState:
