@@ -68,6 +68,15 @@ def test_where_it_cannot_be_held_required_is_refused_and_all_else_is_soft(house:
     assert house.condition("a", TYPE) == "False Soft"
 
 
+def test_nothing_is_decided_before_the_host_has_said_what_it_can(house: LoopHarness) -> None:
+    house.engine.facts = HostFacts()
+    house.engine.observe_now()
+    box(house)
+    assert not house.engine.calls
+    becomes(house, ENFORCES)
+    assert storage(house) == 1 << 30
+
+
 def test_a_pools_sandbox_of_another_size_is_not_handed_out(house: LoopHarness) -> None:
     becomes(house, ENFORCES)
     limits = {"limits": {"disk": "1Gi"}}

@@ -113,15 +113,6 @@ def test_a_host_that_lost_it_makes_none_that_requires_it(history: History) -> No
     assert not history.engine.exists(history.container_name("a"))
 
 
-def test_nothing_is_decided_before_the_host_has_said_what_it_can(history: History) -> None:
-    history.engine.facts = HostFacts()
-    history.engine.observe_now()
-    box(history)
-    assert not history.engine.calls
-    becomes(history, ENFORCES)
-    assert storage(history) == 1 << 30
-
-
 def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(history: History) -> None:
     box(history)
     writes(history, 1 << 30)
