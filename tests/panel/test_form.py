@@ -36,7 +36,14 @@ def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn)
     page.get_by_label("Command").fill('sh -c "sleep 1"')
     for label, value in {"CPU": "500m", "Memory": "256Mi", "GPUs": "1", "Processes": "64", "Disk": "1Gi"}.items():
         page.get_by_label(re.compile(f"^{label}")).fill(value)
+    levels = page.get_by_role("radio").evaluate_all("radios => radios.map((radio) => radio.value)")
+    assert levels[:4] == ["full-isolation", "development", "build", "production"]
     page.get_by_role("radio", name=re.compile(r"Build \(Package Access\)")).check()
+    page.get_by_label("Restart policy").select_option("OnFailure")
+    page.get_by_label("Idle time").fill("600")
+    page.get_by_label("When idle").select_option("Suspend")
+    page.get_by_label("Files in memory").select_option("Discard")
+    page.get_by_role("switch", name="Agent").check()
     page.get_by_label("Network mode").select_option("none")
     expect(page.get_by_label("Network mode").locator("option", has_text="Host: refused")).to_be_disabled()
     page.get_by_role("switch", name="Read-only root").check()
@@ -62,6 +69,10 @@ def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn)
     limits = {"cpu": "500m", "memory": "256Mi", "gpus": 1, "pids": 64, "disk": "1Gi"}
     assert {each: spec["resources"]["limits"][each] for each in limits} == limits
     assert spec["runState"] == "Suspended"
+    assert spec["restartPolicy"] == "OnFailure"
+    life = {"idleTimeoutSeconds": 600, "onIdle": "Suspend", "onSuspend": "Discard"}
+    assert life.items() <= spec["lifecycle"].items()
+    assert spec["template"]["agent"] is not None
     assert spec["network"]["allowedHosts"] == ["pypi.org", "files.pythonhosted.org"]
     template = spec["template"]
     assert (template["image"], template["command"]) == ("paddock/base:1", ["sh", "-c", "sleep 1"])

@@ -149,6 +149,22 @@ def test_narrow_screens_scroll_in_one_direction(busy: RunningDaemon, pages: Page
     expect(page.get_by_role("heading", name="Pools")).to_be_visible()
 
 
+def test_menu_of_a_narrow_screen_closes(busy: RunningDaemon, pages: Pages, relay: PanelRelay) -> None:
+    page = signed_in(pages, relay, viewport={"width": 768, "height": 600})
+    show(page, relay, "projects")  # a short page
+    bar, menu = page.locator(".bar-top"), page.get_by_role("button", name="Menu")
+    assert bar.bounding_box()["height"] < 80
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.mouse.click(700, 300)):
+        menu.click()
+        sign_out = page.get_by_role("button", name="Sign out")
+        expect(sign_out).to_be_in_viewport(ratio=1)
+        close()
+        expect(sign_out).to_be_hidden()
+    menu.click()
+    page.get_by_role("link", name="Projects").click()  # the page where one is
+    expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
+
+
 def test_keyboard_alone_creates_a_sandbox(busy: RunningDaemon, pages: Pages, relay: PanelRelay) -> None:
     page = signed_in(pages, relay)
 

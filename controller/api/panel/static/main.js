@@ -88,10 +88,18 @@ function Theme() {
 function Shell() {
   const me = useValue(who);
   const known = useValue(kinds);
-  const [current = 'sandboxes'] = useValue(route);
+  const here = useValue(route);
+  const [current = 'sandboxes'] = here;
   const [open, setOpen] = useState(false);
   const since = useValue(link);
-  useEffect(() => setOpen(false), [current]);
+  useEffect(() => setOpen(false), [here]);
+  useEffect(() => {
+    if (!open) return undefined;
+    const close = (event) => { if (event.key === 'Escape' || (event.type === 'click' && !event.target.closest('.side, .bar-top'))) setOpen(false); };
+    addEventListener('click', close);
+    addEventListener('keydown', close);
+    return () => { removeEventListener('click', close); removeEventListener('keydown', close); };
+  }, [open]);
   const admin = me.grants.some((each) => each.role === 'admin' && each.namespaces.includes('*'));
   const listed = known.map((each) => each.name);
   const served = new Set([...listed, ...(admin ? ['audit', 'tokens'] : []), 'images', 'projects', ...listed.map((each) => LISTED[each])]);
@@ -103,7 +111,7 @@ function Shell() {
     <aside class="side ${open ? 'open' : ''}"><${Brand}/>
       <nav aria-label="Kinds">${groups.map(([title, names]) => html`<div key=${title}><h3>${title}</h3>${names.map((each) => {
         const [text, icon] = TITLES[each] ?? [titleOf(known.find((one) => one.name === each)?.kind ?? each), 'cube'];
-        return html`<a key=${each} class="item" href="#/${each}" aria-current=${(LISTED[current] ?? current) === each ? 'page' : undefined}><${Icon} name=${icon}/>${text}</a>`;
+        return html`<a key=${each} class="item" href="#/${each}" onClick=${() => setOpen(false)} aria-current=${(LISTED[current] ?? current) === each ? 'page' : undefined}><${Icon} name=${icon}/>${text}</a>`;
       })}</div>`)}</nav>
       <div class="foot"><div><div class="name" title=${visibleText(me.name)}>${visibleText(me.name)}</div><div class="quiet">${roles(me)}</div></div>
         <div class="row"><${Theme}/><${Button} onClick=${() => signOut()}>Sign out</${Button}></div></div>

@@ -24,6 +24,13 @@ function schemaAt(schema, path) {
   return found ?? {};
 }
 
+/** Levels from the strictest on; a profile of the operator's follows the level that it derives from. */
+function byStrictness(profiles) {
+  const names = Object.keys(LEVELS);
+  const rank = ({ metadata, spec }) => names.indexOf(metadata.name) + 1 || names.indexOf(spec?.base) + 1.5;
+  return [...profiles].sort((one, other) => rank(one) - rank(other) || one.metadata.name.localeCompare(other.metadata.name));
+}
+
 /** What a level allows, in words. */
 export function allows(profile) {
   const found = profile.status?.effective;
@@ -45,7 +52,7 @@ export default function SandboxForm({ kind, object, create }) {
   const [planning, setPlanning] = useState(null);
   const [error, setError] = useState(null);
   const schema = usePolled(() => fetch(SCHEMA).then((each) => each.json()), 0, []).value;
-  const profiles = usePolled((signal) => call('securityprofiles', { signal }), 0, []).value?.items ?? [];
+  const profiles = byStrictness(usePolled((signal) => call('securityprofiles', { signal }), 0, []).value?.items ?? []);
   const namespace = doc.metadata.namespace ?? 'default';
   const templates = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/sandboxtemplates`, { signal }), 0, [namespace]).value?.items ?? [];
   const allowed = useCan(create ? 'create' : 'update', 'Sandbox', namespace, create ? '' : doc.metadata.name);
@@ -148,6 +155,12 @@ function Fields({ doc, set, schema, profiles, templates, create, causes }) {
     <${Card} title="Security"><fieldset class="field"><legend>Level <span class="badge recreate">recreate</span></legend><div class="choices">${profiles.map((each) => html`<label key=${each.metadata.name} class="choice"><input type="radio" name="level" value=${each.metadata.name} checked=${each.metadata.name === level} onChange=${() => setLevel(each.metadata.name)}/><b>${LEVELS[each.metadata.name] ?? visibleText(each.metadata.name)}</b><span class="what">${visibleText(allows(each))}</span></label>`)}</div>${causes['spec.template.securityLevel'] ?? causes['spec.securityLevel'] ? html`<span class="wrong">${causes['spec.template.securityLevel'] ?? causes['spec.securityLevel']}</span>` : ''}</fieldset>
       ${own ? html`<${Narrowing} doc=${doc} set=${set} schema=${schema} effective=${effective} causes=${causes}/>` : html`<p class="quiet gap">Capabilities, root filesystem, volumes and environment are the template’s: <a href="#/sandboxtemplates/${encodeURIComponent(metadata.namespace)}/${encodeURIComponent(spec.templateRef.name)}/yaml">edit the template</a>.</p>`}
       <div class="gap"><${Input} label="Allowed hosts" ...${field(['spec', 'network', 'allowedHosts'])} effect=${true} value=${(spec.network?.allowedHosts ?? []).join(', ')} placeholder="what the level allows" onChange=${(value) => set(['spec', 'network', 'allowedHosts'], value.trim() ? value.split(/[\s,]+/).filter(Boolean) : undefined)}/></div></${Card}>
+    <${Card} title="Life"><div class="cols">
+      <${Select} label="Restart policy" ...${field(['spec', 'restartPolicy'])}/>
+      <${Input} label="Idle time (seconds)" ...${field(['spec', 'lifecycle', 'idleTimeoutSeconds'])} inputmode="numeric" placeholder="1800 (default)" onChange=${(value) => set(['spec', 'lifecycle', 'idleTimeoutSeconds'], value === '' ? undefined : /^\d+$/.test(value) ? Number(value) : value)}/>
+      <${Select} label="When idle" ...${field(['spec', 'lifecycle', 'onIdle'])}/>
+      <${Select} label="Files in memory" ...${field(['spec', 'lifecycle', 'onSuspend'])}/>
+      ${own ? html`<${Field} label="Agent" badge="recreate" help=${helpOf(schemaAt(schema, ['spec', 'template', 'agent']))} error=${causes['spec.template.agent']}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} checked=${Boolean(spec.template.agent)} onChange=${(event) => set(['spec', 'template', 'agent'], event.target.checked ? {} : undefined)}/>`}</${Field}>` : ''}</div></${Card}>
     ${own ? html`<${Volumes} doc=${doc} set=${set} schema=${schema} causes=${causes}/><${Environment} doc=${doc} set=${set} schema=${schema} causes=${causes}/>` : ''}`;
 }
 
@@ -164,6 +177,13 @@ function Input({ label, schema, value, onChange, error, effect, badge, path, wid
   const kind = badge || (effect ? schema['x-paddock-takes-effect'] : '');
   const help = helpOf(schema);
   return html`<${Field} label=${label} badge=${kind} help=${help} error=${error}>${(props) => html`<input ...${props} ...${rest} value=${value ?? ''} maxlength=${schema.maxLength > 20 ? schema.maxLength : undefined} spellcheck="false" autocomplete="off" onInput=${(event) => onChange(event.target.value)}/>`}</${Field}>`;
+}
+
+/** A choice of the schema's; the first is its default. */
+function Select({ label, schema, value, onChange, error }) {
+  const names = schema.enum ?? [];
+  return html`<${Field} label=${label} help=${helpOf(schema)} error=${error}>${(props) => html`<select ...${props} value=${value ?? ''} onChange=${(event) => onChange(event.target.value || undefined)}>
+    <option value="">${schema.default ? `${schema.default} (default)` : 'as the daemon chooses'}</option>${names.filter((name) => name !== schema.default).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>`}</${Field}>`;
 }
 
 /** What narrows the level: network, root filesystem, capabilities. Nothing here can widen it. */
