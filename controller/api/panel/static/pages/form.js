@@ -159,7 +159,7 @@ function Fields({ doc, set, schema, profiles, templates, create, causes }) {
       <${Select} label="Restart policy" ...${field(['spec', 'restartPolicy'])}/>
       <${Input} label="Idle time (seconds)" ...${field(['spec', 'lifecycle', 'idleTimeoutSeconds'])} inputmode="numeric" placeholder="1800 (default)" onChange=${(value) => set(['spec', 'lifecycle', 'idleTimeoutSeconds'], value === '' ? undefined : /^\d+$/.test(value) ? Number(value) : value)}/>
       <${Select} label="When idle" ...${field(['spec', 'lifecycle', 'onIdle'])}/>
-      <${Select} label="Files in memory" ...${field(['spec', 'lifecycle', 'onSuspend'])}/>
+      <${Select} label="On suspension" ...${field(['spec', 'lifecycle', 'onSuspend'])}/>
       ${own ? html`<${Field} label="Agent" badge="recreate" help=${helpOf(schemaAt(schema, ['spec', 'template', 'agent']))} error=${causes['spec.template.agent']}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} checked=${Boolean(spec.template.agent)} onChange=${(event) => set(['spec', 'template', 'agent'], event.target.checked ? {} : undefined)}/>`}</${Field}>` : ''}</div></${Card}>
     ${own ? html`<${Volumes} doc=${doc} set=${set} schema=${schema} causes=${causes}/><${Environment} doc=${doc} set=${set} schema=${schema} causes=${causes}/>` : ''}`;
 }
