@@ -15,7 +15,7 @@ from controller.kinds.observed.observed import Observation
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
-from controller.kinds.planning.snapshot import Sandbox, Snapshot, SweepRules
+from controller.kinds.planning.snapshot import FleetView, Sandbox, Snapshot, SweepRules
 from controller.kinds.quota import Amount, pool_scope, replicas_scope
 from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import whole_uid
@@ -192,6 +192,18 @@ class ReconcilePass:
             providers=self._desired.providers.now,
             model_servers=self._desired.model_servers.now,
             gateway=self._gateway(),
+            fleet=self._fleet_view(observed, moved_uids, sandboxes, instances),
+        )
+
+    def _fleet_view(
+        self,
+        observed: Observation,
+        moved_uids: frozenset[str],
+        sandboxes: Mapping[str, Sandbox],
+        instances: TrackedMap[Instance],
+    ) -> FleetView:
+        """Return this host among the others of its store."""
+        return FleetView(
             hosts=self._desired.hosts.now,
             host=self._place.host,
             unbound=self._desired.unbound,

@@ -97,9 +97,9 @@ class WorkflowRuns:
     def observe_pass(self, runs: Runs, snapshot: Snapshot, statuses: Sequence[StatusWrite]) -> None:
         """Take in what a reconcile pass has seen and written."""
         with self._lock:
-            changed = runs is not self._runs or snapshot.leads != self._led
-            self._runs, self._sandboxes, self._unbound = runs, snapshot.sandboxes, snapshot.unbound
-            self._led = snapshot.leads
+            changed = runs is not self._runs or snapshot.fleet.leads != self._led
+            self._runs, self._sandboxes, self._unbound = runs, snapshot.sandboxes, snapshot.fleet.unbound
+            self._led = snapshot.fleet.leads
             self._fresh = {status.ref.uid: status for status in statuses}
         if changed or any(run is not None and self._goes_on(run) for run in runs.values()):
             self._woken.set()

@@ -49,11 +49,13 @@ class QuotaCollector:
         if snapshot is None:
             return
         own_scopes = (
-            {HOST} if not snapshot.leads else None
+            {HOST} if not snapshot.fleet.leads else None
         )  # a namespace is counted over all hosts, by the one that leads
-        of = bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
+        of = bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.fleet.host)
         amounts = reserved_amounts(snapshot.instances.values())
-        amounts |= {scope: amounts.get(scope, Amount()) + elsewhere for scope, elsewhere in snapshot.elsewhere.items()}
+        amounts |= {
+            scope: amounts.get(scope, Amount()) + elsewhere for scope, elsewhere in snapshot.fleet.elsewhere.items()
+        }
         scope_names = own_scopes or of.keys() | amounts.keys()
         scopes = [(_labels(scope), of.get(scope, ()), amounts.get(scope, Amount())) for scope in sorted(scope_names)]
         for resource in _RESOURCES:

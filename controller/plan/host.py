@@ -263,9 +263,9 @@ def _ledger(builder: PlanBuilder) -> CapacityLedger:
     }
     changes = ((snapshot.instances.get(uid), record) for uid, record in new_records.items())
     usage = moved_sums(index_of(snapshot.instances).reserved, changes)
-    for scope, amount in (*snapshot.elsewhere.items(), *snapshot.pools_elsewhere.items()):
+    for scope, amount in (*snapshot.fleet.elsewhere.items(), *snapshot.fleet.pools_elsewhere.items()):
         usage[scope] = usage.get(scope, Amount()) + amount
-    return CapacityLedger(usage, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.host)
+    return CapacityLedger(usage, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.fleet.host)
 
 
 def _record_without_request(pending: PendingAdmission) -> Instance | None:
@@ -277,7 +277,7 @@ def _record_without_request(pending: PendingAdmission) -> Instance | None:
 def _reconcile_quotas(builder: PlanBuilder) -> None:
     """Add the quotas' statuses, when anything that they are computed from may have changed."""
     snapshot, memo = builder.snapshot, builder.memo
-    sizes = (len(snapshot.instances), snapshot.elsewhere)
+    sizes = (len(snapshot.instances), snapshot.fleet.elsewhere)
     key = QuotasKey(snapshot.quotas, snapshot.observed.facts, sizes, snapshot.objects)
     has_changes = bool(builder.instances or builder.finalized)
     if not snapshot.quotas or (not has_changes and memo.quotas == key):
@@ -301,7 +301,7 @@ def _sweep(builder: PlanBuilder) -> None:
 
 def _reconcile_shared(builder: PlanBuilder) -> None:
     """Reconcile what belongs to no host, if it is for this one to do."""
-    if builder.snapshot.leads:
+    if builder.snapshot.fleet.leads:
         for step in _SHARED:
             step(builder)
 
@@ -337,7 +337,10 @@ def _finish(builder: PlanBuilder) -> Plan:
             retired=tuple(builder.retired),
             deletions=tuple(builder.deletions),
             audit=tuple(builder.audit),
-            ceilings=(*(builder.ledger.ceilings(builder.snapshot.host) if builder.ledger else ()), *builder.ceilings),
+            ceilings=(
+                *(builder.ledger.ceilings(builder.snapshot.fleet.host) if builder.ledger else ()),
+                *builder.ceilings,
+            ),
         ),
         next_wake=min(builder.wakes, default=None),
         probes=tuple(builder.probes),

@@ -135,10 +135,12 @@ def _is_here(obj: StoredObject, view: View, sandboxes: Mapping[tuple[str, str], 
     """Return True if this host decides: it has the files, or the sandbox, or leads where nobody has either."""
     host = obj.status.get("host", "")
     if host:
-        return bool(host == snapshot.host)
+        return bool(host == snapshot.fleet.host)
     if obj.spec.get("imported"):
-        return obj.uid in view.contents or obj.uid in view.cut_off or snapshot.leads
-    return obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or not snapshot.shares_store
+        return obj.uid in view.contents or obj.uid in view.cut_off or snapshot.fleet.leads
+    return (
+        obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or not snapshot.fleet.shares_store
+    )
 
 
 def _steps(
@@ -157,7 +159,9 @@ def _steps(
     if content is not None:
         if not is_captured(obj):
             summary = _summary(content, sandboxes.get((obj.namespace, _sandbox_name(obj))))
-            yield Status(obj, Condition(CAPTURED, "True", CAPTURED, summary), status_fields(content, snapshot.host))
+            yield Status(
+                obj, Condition(CAPTURED, "True", CAPTURED, summary), status_fields(content, snapshot.fleet.host)
+            )
         yield from _expired(obj, content, snapshot, wakes)
         return
     if is_captured(obj):
@@ -187,7 +191,7 @@ def _steps(
 
 def _importing(obj: StoredObject, view: View, snapshot: Snapshot, wakes: list[float]) -> Condition:
     """Return the condition of an import without files: under way, or cut off with its daemon or its request."""
-    due = obj.created_at + (_IMPORT_ELSEWHERE_SECONDS if snapshot.shares_store else _IMPORT_SECONDS)
+    due = obj.created_at + (_IMPORT_ELSEWHERE_SECONDS if snapshot.fleet.shares_store else _IMPORT_SECONDS)
     is_late = snapshot.now >= due and obj.uid not in view.importing
     if is_late or obj.uid in view.cut_off:
         message = "its archive was not read to the end, as the daemon ended meanwhile; delete it, and import it again"

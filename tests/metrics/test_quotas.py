@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controller.kinds.hostquota import HostQuotaSpec
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import FleetView, Snapshot
 from controller.kinds.quota import Amount, QuotaSpec, StoredQuota
 from controller.metrics.quotas import QuotaCollector
 from tests.metrics.made_up import MIB, Scraped, sandbox, scrape, snapshot
@@ -65,9 +65,9 @@ def test_a_written_hostquota_is_the_hosts() -> None:
 
 
 def test_a_namespace_is_counted_over_all_hosts_by_the_leading_one() -> None:
-    seen = replace(snapshot(sandbox("a")), elsewhere={"default": Amount(memory_bytes=MIB)})
+    seen = replace(snapshot(sandbox("a")), fleet=FleetView(elsewhere={"default": Amount(memory_bytes=MIB)}))
     assert scraped(seen).value("paddock_quota_memory_used_bytes", **HERE) == 257 * MIB
-    follows = scraped(replace(seen, leads=False))
+    follows = scraped(replace(seen, fleet=replace(seen.fleet, leads=False)))
     assert follows.value("paddock_quota_memory_used_bytes", **HERE) is None
     assert follows.value("paddock_quota_memory_used_bytes", **HOST) == 256 * MIB
 

@@ -8,6 +8,7 @@ from controller.kinds.host import HostSpec, StoredHost
 from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.pressure import Pressure
+from controller.kinds.planning.snapshot import FleetView
 from controller.kinds.quota import StoredQuota
 from controller.plan.deciders import COMPLETE, PROPOSE, WITHHOLD
 from tests.plan.case_file import container, decide, sandbox, snapshot
@@ -43,18 +44,20 @@ def test_cordon_comes_before_quota_and_lifecycle(spec: HostSpec | None) -> None:
     """Also by a stored spec that this version can't read."""
     cordoned = {"h": StoredHost(StoredObject("Host", "", "host", "h", {}), spec)}
     host = snapshot([sandbox("a", SPEC)], [])
-    planned = str(decide(replace(host, hosts=cordoned)))
+    planned = str(decide(replace(host, fleet=FleetView(hosts=cordoned))))
     assert "create" not in planned
     assert "HostCordoned" in planned
     assert "uncordon host" in planned
-    assert "HostCordoned" not in str(decide(replace(host, hosts={"h": replace(cordoned["h"], spec=HostSpec())})))
+    assert "HostCordoned" not in str(
+        decide(replace(host, fleet=FleetView(hosts={"h": replace(cordoned["h"], spec=HostSpec())})))
+    )
 
 
 def test_only_this_hosts_cordon_counts() -> None:
     closed = {each: StoredHost(StoredObject("Host", "", each, each, {}), HostSpec(schedulable=False)) for each in "ab"}
-    here = replace(snapshot([sandbox("a", SPEC)], []), host="a")
-    assert "HostCordoned" not in str(decide(replace(here, hosts={"b": closed["b"]})))
-    planned = str(decide(replace(here, hosts=closed)))
+    here = replace(snapshot([sandbox("a", SPEC)], []), fleet=FleetView(host="a"))
+    assert "HostCordoned" not in str(decide(replace(here, fleet=FleetView(host="a", hosts={"b": closed["b"]}))))
+    planned = str(decide(replace(here, fleet=FleetView(host="a", hosts=closed))))
     assert "HostCordoned: host a is cordoned: nothing new is started until `paddock host uncordon a`" in planned
     assert "host b" not in planned
 
@@ -66,7 +69,7 @@ def host_quotas(**memory: str) -> dict[str, StoredQuota]:
 
 
 def test_a_host_enforces_its_own_hostquota() -> None:
-    here = replace(snapshot([sandbox("a", SPEC)], []), host="a")
+    here = replace(snapshot([sandbox("a", SPEC)], []), fleet=FleetView(host="a"))
     assert "create" in str(decide(replace(here, quotas=host_quotas(b="1Mi", host="1Mi"))))
     waiting = decide(replace(here, quotas=host_quotas(a="1Mi", b="8Gi")))
     assert "hostquota a: memory: 512Mi requested" in str(waiting)
@@ -76,7 +79,7 @@ def test_a_host_enforces_its_own_hostquota() -> None:
 
 def test_only_the_leading_host_writes_namespace_quotas() -> None:
     both = host_quotas(a="8Gi") | {"q": stored_quota(StoredObject("Quota", "default", "main", "q", {}))}
-    here = replace(snapshot([], []), host="a", quotas=both)
+    here = replace(snapshot([], []), quotas=both)
     for leads, kinds in ((True, {"Quota", "HostQuota"}), (False, {"HostQuota"})):
-        written = decide(replace(here, leads=leads)).writes.statuses
+        written = decide(replace(here, fleet=FleetView(host="a", leads=leads))).writes.statuses
         assert {each.ref.kind for each in written} == kinds

@@ -9,7 +9,7 @@ from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.outcome import Ok, Transient
 from controller.kinds.planning.plan import Plan
-from controller.kinds.planning.snapshot import Result, Snapshot, SweepRules
+from controller.kinds.planning.snapshot import FleetView, Result, Snapshot, SweepRules
 from controller.plan.base.memo import Memo
 from tests.plan.case_file import NOW, container, decide, instance, memory, sandbox, snapshot, uid_of
 
@@ -162,7 +162,10 @@ def test_removals_in_flight_are_kept_and_reported() -> None:
 
 def test_another_host_s_sandbox_is_removed_only_if_it_moved() -> None:
     moved, kept = stray("moved"), stray("kept-there")
-    seen = replace(host(moved, kept), moved_uids=frozenset((moved.uid, kept.uid)), unmoved_uids=frozenset((kept.uid,)))
+    seen = replace(
+        host(moved, kept),
+        fleet=FleetView(moved_uids=frozenset((moved.uid, kept.uid)), unmoved_uids=frozenset((kept.uid,))),
+    )
     planned = decide(later(seen, 1e6), Memo())
     assert removed(planned) == [f"remove {moved.name}"]
     assert "sandbox/default/kept-there waits  # OrphanKept: its sandbox is another host's and never was here" in str(

@@ -90,10 +90,38 @@ _NO_SERVERS: Mapping[str, StoredModelServer] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
+class FleetView:
+    """This host among the others of its store. The default is that of the only one."""
+
+    hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
+    """Hosts whose spec or labels somebody changed."""
+    host: str = NAME
+    """Name of this host."""
+    unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
+    """Sandboxes and pools without a host."""
+    untemplated: frozenset[str] = frozenset()
+    """Those of them whose template is missing."""
+    waits: Mapping[str, tuple[str, str]] | None = None
+    """Why they have none: reason and message; None: no scheduler chooses hosts."""
+    moved_uids: frozenset[str] = frozenset()
+    """Sandboxes of other hosts that have a container here."""
+    unmoved_uids: frozenset[str] = frozenset()
+    """Those of them whose host was never this one."""
+    elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    """Amounts that other hosts reserve, by namespace."""
+    pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    """Amounts that other hosts reserve of the pools with a part here (`pool_scope`, `replicas_scope`)."""
+    leads: bool = True
+    """This daemon also decides for what belongs to no host."""
+    shares_store: bool = False
+    """Other hosts write the store, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Input of one pass: what is desired, observed and stored. Mappings are keyed by the object's uid.
 
-    Sandboxes, pools and instances are those bound to `host`.
+    Sandboxes, pools and instances are those bound to this host.
     """
 
     now: float
@@ -144,28 +172,8 @@ class Snapshot:
     """Model servers."""
     gateway: GatewayView = NO_GATEWAY
     """State of the model gateway."""
-    hosts: Mapping[str, StoredHost] = field(default_factory=lambda: _NO_HOSTS)
-    """Hosts whose spec or labels somebody changed."""
-    host: str = NAME
-    """Name of this host."""
-    unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
-    """Sandboxes and pools without a host."""
-    untemplated: frozenset[str] = frozenset()
-    """Those of them whose template is missing."""
-    waits: Mapping[str, tuple[str, str]] | None = None
-    """Why they have none: reason and message; None: no scheduler chooses hosts."""
-    moved_uids: frozenset[str] = frozenset()
-    """Sandboxes of other hosts that have a container here."""
-    unmoved_uids: frozenset[str] = frozenset()
-    """Those of them whose host was never this one."""
-    elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
-    """Amounts that other hosts reserve, by namespace."""
-    pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
-    """Amounts that other hosts reserve of the pools with a part here (`pool_scope`, `replicas_scope`)."""
-    leads: bool = True
-    """This daemon also decides for what belongs to no host."""
-    shares_store: bool = False
-    """Other hosts write the store, too."""
+    fleet: FleetView = FleetView()
+    """This host among the others of its store."""
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.
@@ -206,4 +214,4 @@ class Snapshot:
 
     def _parts(self) -> Iterable[Pool]:
         """Return the pools that may be parts of pools over several hosts: none where there is one host."""
-        return self.pools.values() if self.shares_store else ()
+        return self.pools.values() if self.fleet.shares_store else ()

@@ -14,7 +14,7 @@ def pauses(snapshot: Snapshot, reserved: Limits, requested: Limits) -> str:
     """
     if reserved.pids or not requested.pids:
         return ""
-    own_hosts = (host for host in snapshot.hosts.values() if host.obj.name == snapshot.host)
+    own_hosts = (host for host in snapshot.fleet.hosts.values() if host.obj.name == snapshot.fleet.host)
     return next(filter(None, map(_closed, own_hosts)), "")
 
 
@@ -22,8 +22,8 @@ def drained(snapshot: Snapshot) -> bool:
     """Return True if this host is being emptied."""
     return any(
         host.spec is not None and host.spec.drained
-        for host in snapshot.hosts.values()
-        if host.obj.name == snapshot.host
+        for host in snapshot.fleet.hosts.values()
+        if host.obj.name == snapshot.fleet.host
     )
 
 

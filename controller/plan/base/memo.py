@@ -344,7 +344,7 @@ class Memo:
         """Return the quotas that bound weight and priority, by namespace."""
         weights = self.weights
         if weights.quotas is not snapshot.quotas:
-            bounds = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host)
+            bounds = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.fleet.host)
             self.weights = Weights(snapshot.quotas, weights.bounds if weights.bounds == bounds else bounds)
         return self.weights.bounds
 

@@ -74,11 +74,11 @@ def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans:
     resting = waits(now, next_sweep, rules.grace_seconds)
     for orphan in sorted(orphans, key=lambda orphan: (sightings.since[orphan.id], orphan.id)):
         grace_ends = sightings.since[orphan.id] + rules.grace_seconds
-        if orphan.uid in snapshot.unmoved_uids and not rules.withheld:
+        if orphan.uid in snapshot.fleet.unmoved_uids and not rules.withheld:
             _wait(decisions, orphan, "OrphanKept", _UNMOVED, None)
-        elif orphan.uid in snapshot.moved_uids and not rules.withheld:
+        elif orphan.uid in snapshot.fleet.moved_uids and not rules.withheld:
             _remove(decisions, snapshot, sightings, orphan, _MOVED)
-        elif orphan.uid in snapshot.moved_uids and orphan.state is State.RUNNING:
+        elif orphan.uid in snapshot.fleet.moved_uids and orphan.state is State.RUNNING:
             _freeze(decisions, orphan)
         elif withheld:
             _wait(decisions, orphan, "OrphanKept", f"{_NO_OBJECT}; kept: {withheld}", None)

@@ -18,7 +18,7 @@ def quota_statuses(ledger: CapacityLedger, snapshot: Snapshot) -> Iterator[tuple
     in_force = {bound.uid: bound for namespace_bounds in ledger.bounds.values() for bound in namespace_bounds}
     for uid, quota in snapshot.quotas.items():
         bound = in_force.get(uid)
-        if bound is not None and (snapshot.leads or bound.namespace == HOST):
+        if bound is not None and (snapshot.fleet.leads or bound.namespace == HOST):
             stored = snapshot.objects.get(bound.namespace, 0) if quota.obj.kind == KIND.name else None
             new_status = _status(quota, bound, Usage(ledger.usage(bound.namespace), stored), snapshot.now)
             if new_status != quota.obj.status:
@@ -83,7 +83,10 @@ def _over_hosts(snapshot: Snapshot) -> Mapping[str, Amount]:
     reserved = reserved_amounts(snapshot.instances.values())
     return {
         **reserved,
-        **{namespace: reserved.get(namespace, Amount()) + amount for namespace, amount in snapshot.elsewhere.items()},
+        **{
+            namespace: reserved.get(namespace, Amount()) + amount
+            for namespace, amount in snapshot.fleet.elsewhere.items()
+        },
     }
 
 
@@ -99,7 +102,7 @@ class Movement:
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
     """Yield the quotas whose use differs afterwards, with the limits in force then."""
     was, will = _over_hosts(before), _over_hosts(after)
-    for namespace, namespace_bounds in sorted(bounds(after.quotas.values(), after.observed.facts, after.host).items()):
+    for namespace, namespace_bounds in sorted(bounds(after.quotas.values(), after.observed.facts, after.fleet.host).items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
         for bound in namespace_bounds if old != new else ():
             most = usage_text(bound)

@@ -15,10 +15,13 @@ def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Li
     """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
     total, reserved = amount_of(reserves, 1), amount_of(member.reserves)
     bounds_by_scope = {
-        **bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.host),
+        **bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.fleet.host),
         **pool_quotas([pool]),
     }
-    usage, elsewhere = index_of(snapshot.instances).reserved, {**snapshot.elsewhere, **snapshot.pools_elsewhere}
+    usage, elsewhere = (
+        index_of(snapshot.instances).reserved,
+        {**snapshot.fleet.elsewhere, **snapshot.fleet.pools_elsewhere},
+    )
     concerned = (pool_scope(whole_uid(pool.obj)), pool.obj.namespace, HOST)
     return all(
         judge(

@@ -37,7 +37,7 @@ def refuses(builder: PlanBuilder, pending: PendingAdmission, reason: str, messag
     if context.now < since + REFUSAL_SECONDS:
         builder.wakes.append(since + REFUSAL_SECONDS)
         return False
-    message = f"host {builder.snapshot.host} gives it back: {reason}: {message}"
+    message = f"host {builder.snapshot.fleet.host} gives it back: {reason}: {message}"
     builder.events.append(context.event(REASON, message, warning=True))
     builder.statuses.append(StatusWrite(obj.ref, {**obj.status, "host": UNBOUND}))
     builder.memo.unsettle(obj.uid)
@@ -58,10 +58,10 @@ def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
         return False  # made here already
     image_by_reason = {"EgressImageMissing": egress.IMAGE, "AgentImageMissing": agent.IMAGE}
     image = failure.image or image_by_reason.get(failure.reason, config.image)
-    other_host = other_with(builder.snapshot.hosts.values(), builder.snapshot.host, image)
+    other_host = other_with(builder.snapshot.fleet.hosts.values(), builder.snapshot.fleet.host, image)
     if not other_host:
         return False
-    own_host = builder.snapshot.host
+    own_host = builder.snapshot.fleet.host
     message = f"host {own_host} gives it back: host {other_host} has the image {image}"
     message = f"{message}, and {own_host} can't get it: {failure.message}"
     builder.events.append(context.event(REASON, message, warning=True))
@@ -80,7 +80,7 @@ def _lacks_image(failure: Failure) -> bool:
 def _is_chosen(builder: PlanBuilder, pending: PendingAdmission) -> bool:
     """Return True if the scheduler chose this host for it."""
     obj = pending.context.obj
-    chosen = builder.snapshot.waits is not None and obj.kind == "Sandbox" and binding_of(obj) > 0
+    chosen = builder.snapshot.fleet.waits is not None and obj.kind == "Sandbox" and binding_of(obj) > 0
     return chosen and not obj.spec.get("host") and obj.deleted_at is None
 
 

@@ -18,14 +18,14 @@ _Waits = Mapping[str, tuple[str, str]] | None
 
 def reconcile_unbound(builder: PlanBuilder) -> None:
     """Add the statuses of the objects without a host. Those that are being deleted own nothing, and are released."""
-    for obj in builder.snapshot.unbound.values():
+    for obj in builder.snapshot.fleet.unbound.values():
         if obj.deleted_at is not None:
             if FINALIZER in obj.finalizers:
                 builder.finalized.append(obj.ref)
             continue
-        if obj.kind == "SandboxPool" and builder.snapshot.waits is not None:
+        if obj.kind == "SandboxPool" and builder.snapshot.fleet.waits is not None:
             continue  # plan/fleet/spread.py
-        why = _why(obj, builder.snapshot.waits, untemplated=obj.uid in builder.snapshot.untemplated)
+        why = _why(obj, builder.snapshot.fleet.waits, untemplated=obj.uid in builder.snapshot.fleet.untemplated)
         status = _status(obj, builder.snapshot.now, why)
         if status != obj.status:
             builder.statuses.append(StatusWrite(obj.ref, status))

@@ -62,14 +62,14 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
         now=snapshot.now,
         pressure_message=pressure_message,
         image=image,
-        host=snapshot.host,
+        host=snapshot.fleet.host,
     )
     builder.events += pressure.retirement_events(pool.obj.ref, turnover.retired, snapshot.pressure, snapshot.now)
     turnover = preemption.give_way(builder, snapshot, pool, turnover, members)
     if free is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
         builder.ceilings.append(Ceiling(replicas_scope(uid), Amount(sandboxes=pool.spec.max_replicas or 0)))
     builder.warm += ready_ones(pool, members)
-    if snapshot.shares_store:
+    if snapshot.fleet.shares_store:
         _offer(builder, pool, members)
     leaving_uids = {member.uid for member in turnover.retired}
     busy_uids = snapshot.in_flight | {group.ref.uid for group in builder.groups}
@@ -79,7 +79,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     builder.retirements += retirements(
         pool, members, retired, is_crowded=is_crowded or bool(pressure_message), now=snapshot.now
     )
-    status = {**turnover.status, "host": snapshot.host}
+    status = {**turnover.status, "host": snapshot.fleet.host}
     if free is not None and builder.queued[uid]:  # warm members on other hosts have to give way, too
         status[WAITING] = builder.queued[uid]
     if status != pool.obj.status:

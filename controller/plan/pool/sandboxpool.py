@@ -367,7 +367,7 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
 
 def replicas(snapshot: Snapshot, uid: str) -> int:
     """Return the number of warm, leaving and claimed members of a whole pool over all hosts, as far as a bound asks."""
-    elsewhere = snapshot.pools_elsewhere.get(replicas_scope(uid), Amount())
+    elsewhere = snapshot.fleet.pools_elsewhere.get(replicas_scope(uid), Amount())
     return index_of(snapshot.instances).of_pools.get(uid, 0) + elsewhere.sandboxes
 
 

@@ -76,7 +76,7 @@ def context_with(
         network=network_context(snapshot, sandbox.obj, rendered, memory=memory, policy=policy, subnets=memo.subnets),
         above_quota=above,
         lacks_user_id=lacking and not memory.user_id,
-        host=snapshot.host,
+        host=snapshot.fleet.host,
         hibernation=snapshot.hibernation,
     )
     return with_taken_names(context, snapshot)

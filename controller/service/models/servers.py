@@ -63,7 +63,7 @@ class ModelServers:
 
     def keep(self, snapshot: Snapshot) -> Mapping[str, ModelsState]:
         """Create each server's sandbox, and put back what others changed. Return the reasons of failures, by uid."""
-        if not snapshot.leads:
+        if not snapshot.fleet.leads:
             self._kept.clear()
             self._failed.clear()
             return MappingProxyType({})
