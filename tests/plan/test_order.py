@@ -20,7 +20,7 @@ def test_deciders_are_listed_in_the_stated_order() -> None:
     names = [decider.__name__.removeprefix("reconcile_") for decider in PROPOSE]
     assert names == ["unknown", "deletion", "guard", "failure", "refusal", "duplicates", "lifecycle"]
     reasons = [decider.__name__.removeprefix("withhold_") for decider in WITHHOLD]
-    assert reasons == ["pressure", "cordon", "quota", "wake"]
+    assert reasons == ["later_start", "pressure", "cordon", "quota", "wake"]
     assert [decider.__name__ for decider in COMPLETE][-1] == "build_missing"
 
 
