@@ -1,22 +1,19 @@
 """Plugins: their objects are kept as plan/plugin.py wants them, at each change and every half minute."""
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import structlog
-
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
+from controller.loop.keeper import Keeper
 from controller.plan.base.status_json import dated
 from controller.plan.plugin import PluginPlan, plan_plugin, ready_condition
-from controller.ports import Clock, Kept, PluginWork, RetryLater, Store, StoreError
+from controller.ports import Clock, Kept, PluginWork, RetryLater, Store
 
 Plugins = Mapping[str, StoredObject]
 _AGAIN_SECONDS, _RETRY_SECONDS = 30.0, 1.0
-_log = structlog.get_logger("paddock.plugin")
 
 
 @dataclass(slots=True)
@@ -25,34 +22,24 @@ class _Seen:
     due: float
 
 
-class PluginKeeper:
+class PluginKeeper(Keeper):
     """Keeps all plugins. `observe_pass` is called after each reconcile pass, and only notifies."""
+
+    name, log_name, failed_seconds = "plugins", "paddock.plugin", _AGAIN_SECONDS
 
     def __init__(
         self, store: Store, work: PluginWork, clock: Clock, *, may_act: Callable[[], bool] = lambda: True
     ) -> None:
-        self._store, self._work, self._clock, self._may_act = store, work, clock, may_act
+        super().__init__(may_act)
+        self._store, self._work, self._clock = store, work, clock
         self._plugins: Plugins = MappingProxyType({})
-        self._woken, self._stopping = threading.Event(), False
         self._seen: dict[str, _Seen] = {}
-        self._thread = threading.Thread(target=self._run, name="plugins", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Decide nothing new."""
-        self._stopping = True
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def observe_pass(self, plugins: Plugins) -> None:
         """Take in what a reconcile pass has seen."""
         if plugins is not self._plugins:
             self._plugins = plugins
-            self._woken.set()
+            self.wake()
 
     def step(self) -> float | None:
         """Keep the plugins that have changed or are due; return seconds until the next is due. Raises StoreError."""
@@ -95,19 +82,3 @@ class PluginKeeper:
             if condition.status == "False" and prior.get(condition.type, {}).get("message") != condition.message
         )
         self._store.record(Writes(statuses=(StatusWrite(obj.ref, status),), events=events))
-
-    def _run(self) -> None:
-        wait: float | None = None
-        while True:
-            self._woken.wait(wait)
-            self._woken.clear()
-            if self._stopping:
-                return
-            try:
-                wait = self.step() if self._may_act() else _RETRY_SECONDS
-            except StoreError as error:
-                _log.warning("plugins postponed", reason=str(error))
-                wait = _RETRY_SECONDS
-            except Exception:  # a bug must not stop the other plugins: it is logged and retried
-                _log.exception("plugin step raised")
-                wait = _AGAIN_SECONDS

@@ -20,6 +20,7 @@ from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
+from controller.loop.keeper import Keeper
 from controller.plan.base.status_json import dated
 from controller.plan.sandboxsnapshot import (
     Capture,
@@ -41,12 +42,14 @@ from controller.ports.snapshots import SnapshotError, Snapshots
 
 Objects = Mapping[str, StoredObject]
 _THREADS = 2
-_RETRY_SECONDS, _FAILED_SECONDS = 1.0, 5.0
 _log = structlog.get_logger("paddock.snapshots")
 
 
-class SnapshotKeeper:
+class SnapshotKeeper(Keeper):
     """Keeps the snapshots. `passed` is called after each reconcile pass, and only notifies."""
+
+    name, log_name, failed_seconds = "snapshots", "paddock.snapshots", 5.0
+    postponing = (StoreError, Conflict, SnapshotError)
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class SnapshotKeeper:
     ) -> None:
         self._meter = meter or NullMeter()
         self._store, self._snapshots, self._policy, self._clock = store, snapshots, policy, clock
-        self._may_act = may_act
+        super().__init__(may_act)
         self._lock = threading.Lock()
         self._objects: Objects = MappingProxyType({})
         self._snapshot: Snapshot | None = None
@@ -71,21 +74,20 @@ class SnapshotKeeper:
         self._postponed: dict[str, float] = {}  # by sandbox, until when it gets no periodic snapshot
         self._captures: list[Future[None]] = []
         self._known: frozenset[str] | None = None  # sandboxes, at the last sweep
-        self._woken, self._stopping, self._recovered = threading.Event(), False, False
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="captures")
-        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. What an earlier daemon froze is thawed first."""
+        """Start the thread, after the first figures."""
         self._publish({})
-        self._thread.start()
+        super().start()
+
+    def prepare(self) -> None:
+        """Thaw what an earlier daemon froze, and end what it left undone."""
+        self._cut_off = frozenset(self._snapshots.recover())
 
     def stop(self) -> None:
         """Begin nothing new, and wait for captures."""
-        self._stopping = True
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().stop()
         self._pool.shutdown(wait=True)
 
     def passed(self, objects: Objects, snapshot: Snapshot) -> None:
@@ -96,11 +98,7 @@ class SnapshotKeeper:
                 self._is_periodic = _asks(snapshot)
             self._objects, self._snapshot = objects, snapshot
         if changed or objects or self._is_periodic:
-            self._woken.set()
-
-    def wake(self) -> None:
-        """Look at all snapshots again soon."""
-        self._woken.set()
+            self.wake()
 
     def wait(self) -> None:
         """Wait for the captures under way."""
@@ -178,7 +176,7 @@ class SnapshotKeeper:
             self._count(content, time.perf_counter() - begun)
             _log.info("snapshot captured", snapshot=obj.name, namespace=obj.namespace, frozen=content.frozen_seconds)
         except SnapshotError as error:
-            retry_at = self._clock.now() + _FAILED_SECONDS if error.retry else None
+            retry_at = self._clock.now() + self.failed_seconds if error.retry else None
             self._failures[obj.uid] = obj.generation, Failed(error.reason, str(error), retry_at)
             self._meter.count("paddock_snapshot_capture_failures_total", reason=error.reason)
             _log.warning("snapshot failed", snapshot=obj.name, namespace=obj.namespace, reason=error.reason)
@@ -190,7 +188,7 @@ class SnapshotKeeper:
         finally:
             with self._lock:
                 self._busy.discard(obj.uid)
-            self._woken.set()
+            self.wake()
 
     def _count(self, content: SnapshotContent, seconds: float) -> None:
         self._meter.observe("paddock_snapshot_capture_seconds", seconds)
@@ -251,23 +249,6 @@ class SnapshotKeeper:
             self._snapshots.sweep(known.union(stored))
         self._known = known
         self._postponed = {uid: until for uid, until in self._postponed.items() if uid in known}
-
-    def _run(self) -> None:
-        self._cut_off = frozenset(self._snapshots.recover())
-        wait: float | None = None
-        while True:
-            self._woken.wait(wait)
-            self._woken.clear()
-            if self._stopping:
-                return
-            try:
-                wait = self.step() if self._may_act() else _RETRY_SECONDS
-            except (StoreError, Conflict, SnapshotError) as error:
-                _log.warning("snapshots postponed", reason=str(error))
-                wait = _RETRY_SECONDS
-            except Exception:  # a bug must not stop the other snapshots: it is logged and retried
-                _log.exception("snapshot step raised")
-                wait = _FAILED_SECONDS
 
 
 def _asks(snapshot: Snapshot) -> bool:

@@ -23,6 +23,7 @@ from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.workflowrun import CONDITION, Progress, Run, SandboxView, StageEnd, progress_to_json
+from controller.loop.keeper import Keeper
 from controller.plan.base.status_json import dated
 from controller.plan.fleet.lost_hosts import REASON as HOST_LOST
 from controller.plan.workflowrun import (
@@ -40,7 +41,7 @@ from controller.plan.workflowrun import (
     sandbox_view,
     step,
 )
-from controller.ports import Clock, RetryLater, RunWork, Store, StoreError
+from controller.ports import Clock, RetryLater, RunWork, Store
 from controller.ports.fleet import SINGLE, Fleet
 
 Runs = Mapping[str, Run | None]
@@ -52,12 +53,14 @@ _FROZEN = ("workflow", "workflowSpec", "parameters")
 _log = structlog.get_logger("paddock.workflow")
 
 
-class WorkflowRuns:
+class WorkflowRuns(Keeper):
     """Drives the runs of this host.
 
     `observe_pass` is called after each reconcile pass, `wake` when work has ended; both only notify.
     `place` is this host among those of the store.
     """
+
+    name, log_name = "workflows", "paddock.workflow"
 
     def __init__(
         self,
@@ -68,10 +71,9 @@ class WorkflowRuns:
         may_act: Callable[[], bool] = lambda: True,
         place: Fleet = SINGLE,
     ) -> None:
-        self._store, self._work, self._clock, self._may_act, self._place = store, work, clock, may_act, place
+        super().__init__(may_act)
+        self._store, self._work, self._clock, self._place = store, work, clock, place
         self._lock = threading.Lock()
-        self._woken = threading.Event()
-        self._stopping = False
         self._runs: Runs = MappingProxyType({})
         self._sandboxes: Mapping[str, Sandbox] = MappingProxyType({})
         self._unbound: Mapping[str, StoredObject] = MappingProxyType({})
@@ -81,18 +83,6 @@ class WorkflowRuns:
         self._created: dict[str, float] = {}
         self._refused: dict[str, str] = {}
         self._known: frozenset[str] | None = None  # the runs whose files are kept
-        self._thread = threading.Thread(target=self._run, name="workflows", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Decide nothing new. What runs is left to the work."""
-        self._stopping = True
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def observe_pass(self, runs: Runs, snapshot: Snapshot, statuses: Sequence[StatusWrite]) -> None:
         """Take in what a reconcile pass has seen and written."""
@@ -102,11 +92,7 @@ class WorkflowRuns:
             self._led = snapshot.fleet.leads
             self._fresh = {status.ref.uid: status for status in statuses}
         if changed or any(run is not None and self._goes_on(run) for run in runs.values()):
-            self._woken.set()
-
-    def wake(self) -> None:
-        """Look at all runs again soon."""
-        self._woken.set()
+            self.wake()
 
     def step(self) -> float | None:
         """Take a step of every run; return seconds until the next one is due. Raises StoreError: nothing was begun."""
@@ -133,23 +119,7 @@ class WorkflowRuns:
         for run, decision in stored_decisions:
             for action in decision.actions:
                 waits += self._act(replace(run, progress=decision.progress), action)
-        return min(waits, default=None)
-
-    def _run(self) -> None:
-        wait: float | None = None
-        while True:
-            self._woken.wait(wait)
-            self._woken.clear()
-            if self._stopping:
-                return
-            try:
-                wait = max(0.0, seconds) if self._may_act() and (seconds := self.step()) is not None else None
-            except StoreError as error:
-                _log.warning("workflow runs postponed", reason=str(error))
-                wait = _RETRY_SECONDS
-            except Exception:  # a bug must not stop the others' runs: it is logged and retried
-                _log.exception("workflow step raised")
-                wait = _RETRY_SECONDS
+        return max(0.0, min(waits)) if waits else None
 
     def _goes_on(self, run: Run) -> bool:
         """Return True if a pass may have brought what a run waits for that is decided here."""
@@ -299,7 +269,7 @@ class WorkflowRuns:
         self._created[run.uid] = now + _CREATED_SECONDS
         if refusal:
             self._refused[run.uid] = refusal
-            self._woken.set()
+            self.wake()
 
 
 def _by_name(
