@@ -1,6 +1,7 @@
 """Completion of a command line: commands, options, kinds, and the names of objects in the daemon.
 
 An unreachable or slow daemon completes nothing: a press of TAB never fails and never waits long.
+Commands and options are click's own completion; beside it are only the names of kinds and of objects.
 """
 
 from collections.abc import Callable, Iterator, Sequence

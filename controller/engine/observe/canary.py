@@ -7,6 +7,9 @@ removed by the next run.
 
 Their bridges stay while a canary is needed: an engine (20.10) that is stopped during the removal of a network does not
 start again, so networks are not created and removed for each run.
+
+guard_watch.py sees within a moment that rules are gone; only this is the proof from inside that those which are there
+hold, whatever other tables, bridges and kernels do with packets before them.
 """
 
 import errno

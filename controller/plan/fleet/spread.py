@@ -7,6 +7,8 @@ SandboxPool with `host`, which the first one owns, and which that host's daemon 
 The bounds of the pool are in its parts' specs, too, and hold for all of them together: their members and the sandboxes
 claimed from them count for the pool (`whole_uid`). There are as many slots as `maxReplicas` leaves beside the claimed,
 and the sandboxes that wait for a place in it.
+
+Without parts, a swarm's sandboxes would start warm only where a person had made a pool for each host.
 """
 
 import hashlib

@@ -2,6 +2,8 @@
 
 Each set of packages is installed once for the host, whichever servers name it. What an earlier daemon began is removed
 at the start, and begun anew.
+
+Not a Dockerfile for the image service: its RUN would execute what packages bring in a build, outside of any sandbox.
 """
 
 import json
