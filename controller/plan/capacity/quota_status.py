@@ -102,7 +102,8 @@ class Movement:
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
     """Yield the quotas whose use differs afterwards, with the limits in force then."""
     was, will = _over_hosts(before), _over_hosts(after)
-    for namespace, namespace_bounds in sorted(bounds(after.quotas.values(), after.observed.facts, after.fleet.host).items()):
+    limits = bounds(after.quotas.values(), after.observed.facts, after.fleet.host)
+    for namespace, namespace_bounds in sorted(limits.items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
         for bound in namespace_bounds if old != new else ():
             most = usage_text(bound)
