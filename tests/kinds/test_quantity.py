@@ -22,6 +22,7 @@ from controller.kinds.common.quantity import (
 )
 from controller.kinds.quota import HardLimits
 from controller.kinds.registry import discover
+from controller.kinds.runtime.mount import Mount
 
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -212,3 +213,14 @@ def test_texts_in_hashes_stay_those_of_before() -> None:
         {"size": "8G"},
         {"size": "7812500Ki"},
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(10 * 10**9, "9765625Ki"), (64 * 10**6, "62500Ki"), (1_000_000 << 10, "1000000Ki"), (512 << 20, "512Mi")],
+)
+def test_the_text_of_a_mount_never_changes(size: int, text: str) -> None:
+    """Hosts have it in their records, and compare it with what is desired: another text would make a container anew."""
+    assert str(Mount("/data", "volume", "v", size_bytes=size)) == f"/data from volume v of {text} read-write"
+    assert str(Mount("/tmp", "tmpfs", size_bytes=size)) == f"/tmp from tmpfs {text}"
+    assert str(Mount("/work", "memory", size_bytes=size)) == f"/work from memory {text}"

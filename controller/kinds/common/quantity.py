@@ -51,7 +51,7 @@ class Bytes(_Quantity):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
-        return _schema(parse_bytes, format_bytes, _hashed_bytes)
+        return _schema(parse_bytes, format_bytes, stored_bytes)
 
 
 def _schema(
@@ -142,8 +142,8 @@ def format_bytes(count: int) -> str:
     return f"{number}{suffix}"
 
 
-def _hashed_bytes(count: int) -> str:
-    """Format bytes as they are in the hashes of stored objects: with the largest suffix, binary before decimal."""
+def stored_bytes(count: int) -> str:
+    """Format bytes as hashes and records of mounts have them: with the largest suffix, binary before decimal."""
     for table in (_BINARY, _DECIMAL):
         for suffix, factor in sorted(table.items(), key=lambda item: -item[1]):
             if suffix and count and count % factor == 0:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from controller.kinds.base import Flag, Model, Text
-from controller.kinds.common.quantity import format_bytes
+from controller.kinds.common.quantity import stored_bytes
 from controller.kinds.runtime.credential import HostCredential
 from controller.kinds.runtime.secret import SecretStamp
 
@@ -67,18 +67,19 @@ class Mount:
     """The folder in memory is writable for everybody, as /tmp."""
 
     def __str__(self) -> str:
+        """Return the text by which this host records a mount and compares it with what is there: it never changes."""
         how = "read-only" if self.read_only else "read-write"
         hosts = ", ".join(dict.fromkeys(credential.host for credential in self.credentials))
         digest = hashlib.sha256(self.source.encode()).hexdigest()[:16] if self.kind == "text" else ""
         what = {
             "host": f"host folder {self.source} {how}",
-            "memory": f"memory {format_bytes(self.size_bytes)}",
+            "memory": f"memory {stored_bytes(self.size_bytes)}",
             "secret": f"secret {self.source}",
-            "volume": f"volume {self.source} of {format_bytes(self.size_bytes)} {how}",
+            "volume": f"volume {self.source} of {stored_bytes(self.size_bytes)} {how}",
             "authorities": f"authorities of {self.source}",
             "headers": f"headers for {hosts}",
             "certificate": f"certificate of {hosts}",
-            "tmpfs": f"tmpfs {format_bytes(self.size_bytes)}",
+            "tmpfs": f"tmpfs {stored_bytes(self.size_bytes)}",
             "text": f"text {digest}",
         }
         return f"{self.path} from {what[self.kind]}"
