@@ -106,6 +106,7 @@ def test_a_review_in_protocol_buffers(http: httpx.Client) -> None:
     assert "no kind is called `deployments`" in answer.json()["status"]["reason"]
     assert http.post(ACCESS_REVIEW, content=envelope[:-3], headers=headers).status_code == 400
     assert http.post(SANDBOXES, content=envelope, headers=headers).status_code == 415
+    assert http.post(ACCESS_REVIEW, content=envelope + bytes(16 << 10), headers=headers).status_code == 413
 
 
 def test_the_caller_and_its_rules(http: httpx.Client) -> None:

@@ -221,7 +221,9 @@ def test_a_frame_has_a_cookie_of_its_own(preview: Preview) -> None:
     assert "Secure; HttpOnly; SameSite=None; Partitioned" in answer.headers["set-cookie"]
     assert preview.get(WEB, Cookie=cookie, **framed).status_code == 200
     assert preview.get(WEB, Cookie=cookie, **{"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    assert preview.get(WEB, Cookie=cookie).status_code == 403  # a browser that may know no Partitioned cookies
     plain = preview.cookie(WEB)
+    assert preview.get(WEB, Cookie=f"{plain}; {cookie}").status_code == 200
     assert preview.get(WEB, Cookie=f"{plain}; {cookie}", **framed).status_code == 200
     for site in ("same-site", "cross-site"):  # a sibling's page must not lay ours under its own
         assert preview.get(WEB, Cookie=plain, **{**framed, "Sec-Fetch-Site": site}).status_code == 403

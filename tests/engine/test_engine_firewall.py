@@ -197,7 +197,8 @@ def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
     script = f"""
         import subprocess
         from controller.engine.kernel.firewall import NftFirewall
-        firewall, seen = NftFirewall(upstreams=lambda: ("10.1.2.3 . 3128",)), set()
+        upstreams = ["10.1.2.3 . 3128"]
+        firewall, seen = NftFirewall(upstreams=lambda: None if upstreams == [""] else tuple(upstreams)), set()
         def nft(*command): subprocess.run(["nft", *command], check=True)
         def guard():
             number = firewall.generation()
@@ -210,6 +211,12 @@ def test_the_file_loads_twice_and_a_loss_is_noticed() -> None:
             nft("-c", "-f", "{FILE}"), nft("-f", "{FILE}")
             assert guard().message == "", firewall.guard()
             assert guard().upstreams == ("10.1.2.3 . 3128",)
+        upstreams[:] = [""]
+        firewall.guard()
+        assert firewall.guard().upstreams == ("10.1.2.3 . 3128",)
+        upstreams[:] = ["10.1.2.4 . 3128"]
+        firewall.guard()
+        assert guard().upstreams == ("10.1.2.4 . 3128",)
         nft("flush", "set", "inet", "paddock", "private")
         assert guard().lost and "10.0.0.0/8 in the set private" in firewall.guard().message
         nft("-f", "{FILE}")

@@ -29,6 +29,7 @@ _TOO_LARGE_FOR_AGENT = (
     f"the request is larger than {REQUEST_BYTES >> 20} MiB, the most that the agent takes; write large files by"
     " `paddock cp` or PUT files"
 )
+_TOO_LARGE_FOR_REVIEW = "a review of access asks about one thing; its body has at most 16 KiB"
 MAX_READERS_BODY_BYTES = 16 << 10  # of a caller without any write grant: enough for can-i
 _MOST_LETTERS = 256  # of a path, in the audit
 _READER = "may write nowhere: a body of this size is refused; ask an admin for the role user in a namespace"
@@ -67,6 +68,8 @@ class BodyLimit:
         message = _TOO_LARGE
         if _OF_AGENT.fullmatch(scope["path"]):
             limit_bytes, message = REQUEST_BYTES, _TOO_LARGE_FOR_AGENT
+        if scope["path"] in REVIEWS:
+            limit_bytes, message = MAX_READERS_BODY_BYTES, _TOO_LARGE_FOR_REVIEW
         asking = access.caller()
         if asking is not None and not may_write(asking):
             limit_bytes = MAX_READERS_BODY_BYTES

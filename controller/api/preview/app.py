@@ -181,6 +181,12 @@ class PreviewApp:
                 f"open the link that you were given, or send its token in the header {HEADER}; whoever may use the"
                 " sandbox makes one by `paddock open NAME PORT`"
             )
+        if "sec-fetch-site" not in headers:
+            # A browser that says not where a request comes from may know no Partitioned cookies either, and send the
+            # frame's with requests of any page.
+            pairs = [(purpose, texts) for purpose, texts in pairs if purpose != "frame"]
+            if not pairs:
+                raise PreviewRefused(403, "Not in this browser", "a frame needs a newer browser; open the link itself")
         is_framed_by_another = self._refuse_siblings(scope, headers)
         if is_framed_by_another:
             pairs = [(purpose, texts) for purpose, texts in pairs if purpose == "frame"]

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_address_range
-from typing import Any
+from typing import Any, Literal
 
 from controller.engine.kernel.engine_rules import read_engine_rules
 from controller.kinds.runtime.network import EngineRules, FirewallState
@@ -70,17 +70,17 @@ class NftFirewall:
     """ports.Firewall over the `nft` command.
 
     `resolvers` returns the name servers that the guard has to let through, `upstreams` the upstream proxies
-    (`ADDRESS . PORT`).
+    (`ADDRESS . PORT`) that alone it lets through (None: unknown now, and those that are there stay).
     """
 
     def __init__(
         self,
         command: tuple[str, ...] = ("nft",),
         resolvers: Callable[[], tuple[str, ...]] = lambda: (),
-        upstreams: Callable[[], tuple[str, ...]] = lambda: (),
+        upstreams: Callable[[], tuple[str, ...] | None] = lambda: (),
     ) -> None:
         self._command = command
-        self._openings = {"resolvers": resolvers, "upstreams": upstreams}
+        self._resolvers, self._upstreams = resolvers, upstreams
         self._failures: dict[str, str] = {}
 
     def guard(self) -> FirewallState:
@@ -95,23 +95,28 @@ class NftFirewall:
             return FirewallState(f"nft failed: {error}")
         state = judged(done.stdout)
         if not state.message:
-            for name, openings in self._openings.items():
-                if missing := [opening for opening in openings() if opening not in getattr(state, name)]:
-                    self._let_through(name, missing)
+            # Further name servers may be the operator's own; the upstream proxies are the daemon's alone.
+            self._change("resolvers", "add", set(self._resolvers()) - set(state.resolvers))
+            if (upstreams := self._upstreams()) is not None:
+                self._change("upstreams", "add", set(upstreams) - set(state.upstreams))
+                self._change("upstreams", "delete", set(state.upstreams) - set(upstreams))
         return state
 
-    def _let_through(self, name: str, openings: list[str]) -> None:
-        """Add to a set of the guard. The change of its rules has it read again; a failure is logged once."""
-        command = [*self._command, "add", "element", "inet", TABLE, name, "{", ", ".join(openings), "}"]
+    def _change(self, name: str, verb: Literal["add", "delete"], elements: set[str]) -> None:
+        """Change a set of the guard. The change of its rules has it read again; a failure is logged once."""
+        if not elements:
+            return
+        openings = sorted(elements)
+        command = [*self._command, verb, "element", "inet", TABLE, name, "{", ", ".join(openings), "}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
             failure = (done.stderr.strip() or "no message").splitlines()[0] if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
             failure = str(error)
         if not failure:
-            _log.info("%s let through the guard: %s", name, ", ".join(openings))
+            _log.info("%s of the guard: %s %s", name, verb, ", ".join(openings))
         elif failure != self._failures.get(name):
-            _log.warning("%s not let through the guard: %s: %s; %s", name, ", ".join(openings), failure, LOAD)
+            _log.warning("%s of the guard: no %s %s: %s; %s", name, verb, ", ".join(openings), failure, LOAD)
         self._failures[name] = failure
 
     def engine_rules(self, subnets: Collection[str]) -> EngineRules:

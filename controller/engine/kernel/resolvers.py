@@ -23,15 +23,18 @@ def read_private_resolvers(root: Path = Path("/")) -> tuple[str, ...]:
     return tuple(dict.fromkeys(server for server in servers if _is_private(server)))
 
 
-def read_private_addresses(upstream: str) -> tuple[str, ...]:
-    """Return the IPv4 addresses of a host:port that are not public, as elements `ADDRESS . PORT`. Never raises."""
+def read_private_addresses(upstream: str) -> tuple[str, ...] | None:
+    """Return the IPv4 addresses of a host:port that are not public, as elements `ADDRESS . PORT`. Never raises.
+
+    None: its name does not resolve now.
+    """
     host, _, port = upstream.rpartition(":")
     if not host:
         return ()
     try:
         infos = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, ValueError):
-        return ()
+        return None
     addresses = sorted({str(info[4][0]) for info in infos})
     return tuple(f"{address} . {port}" for address in addresses if _is_private(address))
 
