@@ -485,9 +485,9 @@ class SandboxSpec(Model):
     credentials: Annotated[tuple[Credential, ...], Field(max_length=16)] = ()
     """Secrets for hosts, added by its proxy (levels development and build). The first one needs a new container."""
     start_after: Annotated[tuple[StartCondition, ...], Field(max_length=64)] = ()
-    """Sandboxes of the namespace that come first: it is not started before each of them is as its condition says.
+    """Sandboxes of its namespace and host that come first: its first start waits until each is as its condition says.
 
-    What runs already, or is restarted after it ended by itself, waits for nobody.
+    Later starts (after an end, or a suspension) wait for nobody.
     """
     priority: Annotated[Whole, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Order in the queue when resources are short: higher first, then older. It stops no running sandbox."""

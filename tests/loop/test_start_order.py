@@ -41,6 +41,28 @@ def test_it_starts_after_the_other_one(house: LoopHarness, condition: str) -> No
     assert house.condition("web", "Ready") == "True Running"
 
 
+def test_a_later_start_waits_for_nobody(house: LoopHarness) -> None:
+    apply(house, "db")
+    apply(house, "web", "Ready")
+    for name in ("web", "db"):
+        apply(house, name, "Ready" if name == "web" else "", runState="Suspended")
+    assert house.condition("web", "Suspended").startswith("True")
+    apply(house, "web", "Ready")
+    assert house.condition("web", "Ready") == "True Running"
+    assert house.condition("db", "Ready") != "True Running"
+
+
+def test_a_job_may_be_deleted_after_its_success(house: LoopHarness) -> None:
+    apply(house, "db", restartPolicy="Never")
+    apply(house, "web", "Succeeded")
+    house.engine.exit(house.container_name("db"), 0)
+    house.settle()
+    house.delete("db")
+    apply(house, "web", "Succeeded", runState="Suspended")
+    apply(house, "web", "Succeeded")
+    assert house.condition("web", "Ready") == "True Running"
+
+
 def test_success_is_an_end_with_code_0(house: LoopHarness) -> None:
     apply(house, "db", restartPolicy="Never")
     apply(house, "web", "Succeeded")

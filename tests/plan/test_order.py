@@ -83,3 +83,10 @@ def test_only_the_leading_host_writes_namespace_quotas() -> None:
     for leads, kinds in ((True, {"Quota", "HostQuota"}), (False, {"HostQuota"})):
         written = decide(replace(here, fleet=FleetView(host="a", leads=leads))).writes.statuses
         assert {each.ref.kind for each in written} == kinds
+
+
+def test_one_of_another_host_may_come_first() -> None:
+    here = snapshot([sandbox("a", {**SPEC, "startAfter": [{"sandbox": "db"}]})], [])
+    assert "it starts after db, and there is no such sandbox" in str(decide(here))
+    planned = str(decide(replace(here, fleet=FleetView(host="a", shares_store=True))))
+    assert "it starts after db, which is on another host, or not there" in planned

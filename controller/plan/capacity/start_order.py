@@ -1,4 +1,8 @@
-"""Order of starts within a namespace: a sandbox waits until those of its `startAfter` are as their conditions say."""
+"""Order of first starts within a namespace: a sandbox waits until those of its `startAfter` are as they should be.
+
+A later start waits for nobody: those that came first may sleep by then, or be deleted, and no start of this one would
+bring them back.
+"""
 
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
@@ -9,12 +13,14 @@ from controller.plan.sandbox.deaths import exit_text
 
 
 def pauses(snapshot: Snapshot, context: ReconcileContext, reserved: Limits, requested: Limits) -> str:
-    """Return the message of a start that has to wait for others; empty when it need not, or nothing is started.
+    """Return the message of a first start that has to wait for others; empty when it need not, or nothing is started.
 
-    One that holds its capacity runs, or is restarted, whatever became of the others.
+    One that holds its capacity, or has run before, is started whatever became of the others.
     """
-    spec = context.spec
+    spec, memory = context.spec, context.memory
     if spec is None or not spec.start_after or reserved.pids or not requested.pids:
+        return ""
+    if memory.run[0] or memory.last_end is not None:
         return ""
     names = {condition.sandbox for condition in spec.start_after}
     sandboxes = {
@@ -28,6 +34,8 @@ def pauses(snapshot: Snapshot, context: ReconcileContext, reserved: Limits, requ
 
 def _obstacle(snapshot: Snapshot, condition: StartCondition, sandbox: Sandbox | None) -> str:
     name = condition.sandbox
+    if sandbox is None and snapshot.fleet.shares_store:  # a snapshot has the sandboxes of its host alone
+        return f"it starts after {name}, which is on another host, or not there"
     if sandbox is None or sandbox.obj.deleted_at is not None:
         return f"it starts after {name}, and there is no such sandbox"
     if condition.condition == "Started":
