@@ -16,11 +16,22 @@ kind: Sandbox
 metadata: {name: app}
 spec: {template: {image: "a:1", volumes: [{name: used, mountPath: /used, size: 8Mi, reclaimPolicy: Delete}]}}
 """
+COMPOSE = """
+name: shop
+services:
+  web: {image: 'a:1', volumes: ['data:/data', 'shared:/shared', /cache]}
+  job: {image: 'a:1', volumes: [/out]}
+volumes: {data: {}, shared: {name: kept}}
+"""
 
 
 @pytest.fixture
-def world(tmp_path: Path, quiet: None) -> Iterator[World]:
-    engine = FakeEngine("volumes", clock=HandClock())
+def engine() -> FakeEngine:
+    return FakeEngine("volumes", clock=HandClock())
+
+
+@pytest.fixture
+def world(tmp_path: Path, quiet: None, engine: FakeEngine) -> Iterator[World]:
     engine.volumes = {("default", name): 8 << 20 for name in ("kept", "old", "used")}
     made = make_world(tmp_path, engine=engine)
     made.apply(USER)
@@ -48,3 +59,33 @@ def test_volumes_are_deleted_by_name_unless_used(paddock: Run) -> None:
     assert "is used by sandbox app; delete or change those first" in refused.stderr
     assert "deleted by name" in paddock("delete", "volumes", "--all").stderr
     assert "is read-only" in paddock("label", "volume", "used", "a=b").stderr
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_compose_down_deletes_its_own_volumes_alone(
+    paddock: Run, world: World, engine: FakeEngine, tmp_path: Path, is_running: bool
+) -> None:
+    """Also after a `down` that left them. One of a service that left the file is known by the sandbox."""
+    path = tmp_path / "compose.yaml"
+    path.write_text(COMPOSE)
+    names = ["kept", "shop-data", "shop-web--cache", "shop-job--out"]
+    engine.volumes = {("default", name): 8 << 20 for name in names}
+    if is_running:
+        assert paddock("apply", "--compose", str(path)).exit_code == 0
+        for name in ("shop-web", "shop-job"):
+            world.change(name, finalizers=())  # nothing runs here: they are deleted at once
+    path.write_text(COMPOSE.replace("  job: {image: 'a:1', volumes: [/out]}\n", ""))
+    down = paddock("compose", "-f", str(path), "down", "-v", "-t", "5s")
+    assert down.exit_code == 0, down.output
+    kept = ["kept"] if is_running else ["kept", "shop-job--out"]
+    assert sorted(name for _, name in engine.volumes) == kept
+
+
+def test_compose_down_needs_the_file_for_volumes(
+    paddock: Run, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    down = paddock("compose", "-p", "shop", "down", "-v")
+    assert down.exit_code == 1
+    assert "there is no Compose file here" in down.stderr
+    assert len(engine.volumes) == 3

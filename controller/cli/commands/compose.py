@@ -312,7 +312,9 @@ def _down_options(command: F) -> F:
     options = (
         _file_options,
         namespace_option,
-        click.option("-v", "--volumes", is_flag=True, help="Delete its volumes, too, with what is in them."),
+        click.option(
+            "-v", "--volumes", is_flag=True, help="Delete its volumes, too; not those with a `name:` in the file."
+        ),
         click.option("-t", "--timeout", type=DURATION, default="60s", help="How long to wait. [default: 60s]"),
         click.option("--remove-orphans", is_flag=True, hidden=True, expose_value=False, help="As without."),
     )
@@ -330,23 +332,32 @@ def down(ctx: click.Context, /, namespace: str | None, volumes: bool, timeout: f
 
     project = _Project(ctx, namespace, options)
     name, client = project.name(), connect(ctx)
+    composed = project.file().composed(namespace) if volumes else None  # it alone says which volumes others may use
     compose_ports.stop(project.ports_file(name))
     members = f"{LABEL}={apply_set_name(project.namespace, name)}"
     path = f"namespaces/{project.namespace}/sandboxes"
     sandboxes: list[Object] = client.get(path, labelSelector=members)["items"]
-    if not sandboxes:
-        note(f"project {name} runs nothing in namespace {project.namespace}")
-        return
     waiting = ["--timeout", f"{timeout:g}s", "-n", project.namespace]
-    _call(ctx, delete.delete_, ["sandboxes", "-l", members, *waiting])
-    if volumes:
-        names = {
-            str(volume["name"])
-            for sandbox in sandboxes
-            for volume in (sandbox["spec"].get("template") or {}).get("volumes") or ()
-        }
-        for volume in sorted(names):
-            _call(ctx, delete.delete_, ["volume", volume, "--ignore-not-found", *waiting])
+    if sandboxes:
+        _call(ctx, delete.delete_, ["sandboxes", "-l", members, *waiting])
+    else:
+        note(f"project {name} runs nothing in namespace {project.namespace}")
+    if composed is not None:
+        nameless = {volume for sandbox in sandboxes for volume in _nameless_volumes(name, sandbox)}
+        names = sorted((composed.volumes | nameless) - composed.named_volumes)
+        if names:
+            _call(ctx, delete.delete_, ["volume", *names, "--ignore-not-found", *waiting])
+
+
+def _nameless_volumes(project_name: str, sandbox: Object) -> Iterator[str]:
+    """Yield the volumes that have their names from where they are mounted; the file may lack their service by now."""
+    from controller.documents.compose.compose import SERVICE_LABEL
+    from controller.documents.compose.mounts import nameless_volume
+
+    service = sandbox["metadata"]["labels"].get(SERVICE_LABEL, "")
+    for volume in (sandbox["spec"].get("template") or {}).get("volumes") or ():
+        if volume["name"] == nameless_volume(f"{project_name}-{service}", volume["mountPath"]):
+            yield str(volume["name"])
 
 
 @compose_.command("ps")

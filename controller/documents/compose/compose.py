@@ -68,7 +68,7 @@ class Composed:
     """Result of one file. With problems the documents are not complete. `notes`: differences from Compose.
 
     `ports` are those that its services publish, `sandboxes` the names of their sandboxes, `builds` the images that are
-    built for them, `volumes` the names of its volumes.
+    built for them, `volumes` the names of its own volumes, `named_volumes` those with a `name:`, which others may use.
     """
 
     project: str
@@ -78,7 +78,8 @@ class Composed:
     ports: Sequence[Published] = ()
     sandboxes: Mapping[str, str] = field(default_factory=dict)
     builds: Sequence[Build] = ()
-    volumes: Sequence[str] = ()
+    volumes: frozenset[str] = frozenset()
+    named_volumes: frozenset[str] = frozenset()
 
 
 def apply_set_name(namespace: str, project: str) -> str:
@@ -132,8 +133,20 @@ def read_compose(
     problems, notes = _in_order(report.problems), _in_order(report.notes)
     if shared is None:
         return Composed(name, documents, problems, notes)
-    volumes = [str(volume.name.value) for volume in shared.volumes.values()]
-    return Composed(name, documents, problems, notes, shared.ports, shared.sandboxes, shared.builds, volumes)
+    volumes, named_volumes = _volumes(shared, documents)
+    return Composed(
+        name, documents, problems, notes, shared.ports, shared.sandboxes, shared.builds, volumes, named_volumes
+    )
+
+
+def _volumes(shared: Shared, documents: Iterable[Document]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the project's own volumes, with those that have no name in the file, and the ones with a `name:`."""
+    named_volumes = frozenset(str(volume.name.value) for volume in shared.volumes.values() if volume.is_named)
+    declared_names = frozenset(str(volume.name.value) for volume in shared.volumes.values())
+    mount_names = {
+        str(volume["name"]) for document in documents for volume in document.spec["template"].get("volumes") or ()
+    }
+    return (declared_names | mount_names) - named_volumes, named_volumes
 
 
 def _whole(root: Node, report: Report, project: Project) -> Node:

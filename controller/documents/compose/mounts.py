@@ -25,10 +25,14 @@ _VOLUME_KEYS = ("driver", "driver_opts", "labels", "name")
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A named volume of the file: the name that the namespace knows it by, and its size."""
+    """A named volume of the file: the name that the namespace knows it by, and its size.
+
+    `is_named`: the file gives that name itself, so other projects may use the volume, too.
+    """
 
     name: Node
     size: Node
+    is_named: bool = False
 
 
 @dataclass(slots=True)
@@ -57,6 +61,11 @@ def like_name(text: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:52].strip("-") or "app"
 
 
+def nameless_volume(prefix: str, target: str) -> str:
+    """Return the name of a volume that the file mounts there without naming one."""
+    return like_name(f"{prefix}-{target}")
+
+
 def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
     """Return the file's volumes; problems for those that are more than a name and a size."""
     volumes: dict[str, Volume] = {}
@@ -80,7 +89,7 @@ def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
         if any(volume_name == other.name.value for other in volumes.values()):
             volume.refuse(f"another volume is named `{volume_name}` here, too; rename one of them", at_key=True)
         at = name_element.node if name_element is not None else (volume.key or volume.node)
-        volumes[name] = Volume(scalar(volume_name, at), scalar(amount, place))
+        volumes[name] = Volume(scalar(volume_name, at), scalar(amount, place), name_element is not None)
     return volumes
 
 
@@ -188,7 +197,7 @@ class MountReader:
                 " or build the image with the folder's files (`build:`)"
             )
             return
-        name = like_name(f"{self._prefix}-{target}")
+        name = nameless_volume(self._prefix, target)
         self.mounts.volumes.append(
             mapping_node(
                 {
