@@ -1,11 +1,11 @@
-"""Limits that a container is to have, given what is in its folders in memory already."""
+"""Limits that a container is to have, given what is in its folders in memory already; runtimes that the engine lost."""
 
 import pytest
 
-from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.observed import Container, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BoundMount
-from controller.plan.sandbox.drift import charged, differences
+from controller.plan.sandbox.drift import charged, differences, lost_runtime
 
 MIB = 1 << 20
 WANTED = Limits(500, 512 * MIB, 64)
@@ -21,3 +21,12 @@ def test_restored_files_lower_the_memory_limit(uncharged: float, memory: int) ->
     assert charged(WANTED, container(uncharged, 512)).memory_bytes == memory * MIB
     assert list(differences(WANTED, container(uncharged, memory))) == []
     assert [field for field, _, _ in differences(WANTED, container(uncharged, 500))] == ["memory"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "lost"),
+    [("runc", ""), ("crun", "crun"), ("kata", ""), ("io.containerd.kata.v2", ""), ("io.containerd.runc.v2", "")],
+)
+def test_an_unregistered_default_or_shim_is_not_lost(runtime: str, lost: str) -> None:
+    host = HostFacts(cpus=2, default_runtime="kata", runtimes=("runc",))
+    assert lost_runtime(Container("c", "box", "u", State.RUNNING, runtime=runtime), host) == lost

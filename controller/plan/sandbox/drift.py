@@ -21,6 +21,7 @@ from controller.policy.sandbox import Rendered
 
 # Less is not worth an update at each start.
 _UNCHARGED_BYTES = 1 << 20
+_SHIM = "io.containerd."  # such as io.containerd.kata.v2
 CGROUPS_LOST = "CgroupsLost"
 LOST_MESSAGE = "its processes were moved out of its cgroup: nothing limits them, until it is restarted"
 
@@ -101,10 +102,13 @@ def lasting(container: Container | None) -> str:
 
 
 def lost_runtime(container: Container | None, facts: HostFacts) -> str:
-    """Return the runtime of a container that the engine no longer has, and could not start it with; "" if it has it."""
-    if container is None or not facts.runtimes or container.runtime in facts.runtimes:
+    """Return the runtime of a container that the engine no longer has, and could not start it with; "" if it has it.
+
+    Engines from 23 on start one that is named by its shim, or is their default, without its being registered.
+    """
+    if container is None or not facts.runtimes or container.runtime.startswith(_SHIM):
         return ""
-    return container.runtime
+    return "" if container.runtime in (*facts.runtimes, facts.default_runtime) else container.runtime
 
 
 def degraded(container: Container | None, runtime: str = "") -> Condition | None:
