@@ -13,7 +13,11 @@ from pathlib import Path
 
 
 def register(file: Path, name: str, path: str) -> bool:
-    """Add the runtime unless one of that name is there; return whether it was added. Raises ValueError, OSError."""
+    """Add the runtime unless one of that name is there; return whether it was added. Raises ValueError, OSError.
+
+    A link stays one: the file that it points to is extended.
+    """
+    file = file.resolve()
     settings = json.loads(file.read_text() or "{}") if file.exists() else {}
     runtimes = settings.setdefault("runtimes", {}) if isinstance(settings, dict) else None
     if not isinstance(runtimes, dict):

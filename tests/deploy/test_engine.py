@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.lib.runtime import register
-from tests.deploy.conftest import FEDORA, World
+from tests.deploy.conftest import FEDORA, PYTHON, World
 
 BROKEN_APT = """#!/bin/sh
 echo "apt-get $*" >>"$TMPDIR/calls"
@@ -140,3 +140,54 @@ def test_registering_a_runtime_keeps_the_other_settings(tmp_path: Path) -> None:
         with pytest.raises(ValueError):
             register(file, "crun", "/usr/bin/crun")
         assert file.read_text() == bad
+
+
+def test_registering_a_runtime_keeps_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "managed.json", tmp_path / "daemon.json"
+    target.write_text("{}")
+    link.symlink_to(target)
+    assert register(link, "crun", "/usr/bin/crun")
+    assert link.is_symlink()
+    assert "crun" in target.read_text()
+
+
+@pytest.fixture
+def systemd_engine(world: World) -> World:
+    """An engine under systemd that takes runtimes from its settings if `takes` is in $TMPDIR; `pid` is its process."""
+    world.env["PADDOCK_ENGINE_SETTINGS"] = str(world.base / "daemon.json")
+    script = world.root / "deploy/register.sh"
+    script.write_text('#!/bin/bash\n. "${0%/*}/lib/common.sh"\n. "$ROOT/deploy/lib/crun.sh"\nregister_crun\n')
+    script.chmod(0o755)
+    for name, text in {
+        "crun": "",
+        "sleep": "",
+        "python3": f'exec {PYTHON} "$@"',
+        "docker": '[ ! -e "$TMPDIR/takes" ] || ! grep -q crun "$TMPDIR/daemon.json" || printf "crun "; echo "runc "',
+        "systemctl": 'echo "$1" >>"$TMPDIR/calls"; case "$*" in *MainPID*) cat "$TMPDIR/pid" ;; esac',
+    }.items():
+        world.command(name, f"#!/bin/sh\n{text}\n")
+    return world
+
+
+@pytest.mark.parametrize("former", ['{"live-restore": true}', None])
+def test_settings_return_unless_the_engine_has_crun(systemd_engine: World, former: str | None) -> None:
+    file = systemd_engine.base / "daemon.json"
+    if former:
+        file.write_text(former)
+    refused = systemd_engine.run("deploy/register.sh")
+    assert (refused.returncode, file.read_text() if file.exists() else None) == (0, former), refused.stderr
+    assert "as it was before" in refused.stderr
+    assert (systemd_engine.base / "calls").read_text().count("reload") == 2
+    (systemd_engine.base / "takes").touch()
+    assert "crun is registered" in systemd_engine.run("deploy/register.sh").stdout
+    assert "crun" in json.loads(file.read_text())["runtimes"]
+
+
+def test_runtimes_of_the_command_line_exclude_settings(systemd_engine: World) -> None:
+    with subprocess.Popen(["bash", "-c", "read", "dockerd", "--add-runtime=x=/x"], stdin=subprocess.PIPE) as engine:
+        (systemd_engine.base / "pid").write_text(f"{engine.pid}\n")
+        result = systemd_engine.run("deploy/register.sh")
+    assert result.returncode == 0
+    assert "--add-runtime=crun=" in result.stderr
+    assert not (systemd_engine.base / "daemon.json").exists()
+    assert "reload" not in (systemd_engine.base / "calls").read_text()
