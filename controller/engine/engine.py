@@ -117,13 +117,12 @@ class DockerEngine:
         default_runtime: DefaultRuntime = "runc",
     ) -> None:
         meter = meter or NullMeter()
-        self._instance_id, self._hibernation = instance_id, hibernation
+        self._instance_id, self._hibernation, self._saved = instance_id, hibernation, saved
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._view, self._cgroups = View(clock), Cgroups()
         self._networks = Networks(instance_id, self._client, self._view, firewall)
         self._restorer = _restorer(snapshots_dir or mounts_dir / "snapshots", self._client)
         sources = (secrets, volumes, credentials, saved, self._restorer)
-        self._saved = saved
         self._mounts = HostMounts(instance_id, self._client, *sources, folder=mounts_dir, roots=host_roots)
         self._agents = AgentRuntimes(self._client, self._view)
         self._accounts = Accounts(users_dir, base_url) if users_dir else None
@@ -135,7 +134,8 @@ class DockerEngine:
         # Events carry the engine's time, which is comparable with ours only on one host.
         same_clock = base_url.startswith(("unix:", "http+unix:"))
         self._inspector = Inspector(self._observer, self._view, self._background, same_clock=same_clock)
-        self._facts = self._make_facts(gpus, default_runtime)
+        self._trials = RuntimeTrials(self._client, default_runtime, retry=self._renew_facts)
+        self._facts = self._make_facts(gpus)
         self._events = self._make_event_streams(meter, pauses_seconds)
         self._streams = DockerStreams(
             instance_id, self._client, self._cgroups, self._observed_container, self._observer
@@ -169,8 +169,8 @@ class DockerEngine:
             observe_seconds=observe_seconds,
         )
 
-    def _make_facts(self, gpus: tuple[str, ...], default_runtime: DefaultRuntime) -> Callable[[], HostFacts]:
-        quota_probe, trials = DiskQuotaProbe(self._client), RuntimeTrials(self._client, default_runtime)
+    def _make_facts(self, gpus: tuple[str, ...]) -> Callable[[], HostFacts]:
+        quota_probe, trials = DiskQuotaProbe(self._client), self._trials
 
         def facts() -> HostFacts:
             host_facts = trials.with_choice(quota_probe.with_disk(self._client.probe()))
@@ -292,6 +292,7 @@ class DockerEngine:
         with self._closing:
             for events in self._events:
                 events.stop()
+            self._trials.close()
             self._inspector.stop()
             self._background.stop()
             self._guard.stop()

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from controller.engine.docker.client import Client
-from controller.engine.observe.runtime_trial import RuntimeTrials, trial_error
+from controller.engine.observe.runtime_trial import RuntimeTrials, run_trial
 from controller.kinds.planning.action import SignalContainer, StartContainer
 from controller.kinds.planning.outcome import Waiting
 from controller.kinds.runtime.container import ContainerConfig, Limits
@@ -25,7 +26,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
 from controller.ports import NullMeter
 from tests.contract.engine_worlds import SOCKET, TINY, DockerHand, World, docker_world, read_all
-from tests.daemon import docker
+from tests.daemon import docker, wait_for
 from tests.lab.engine import Namespaces, PrivateEngine
 
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(not shutil.which("crun"), reason="needs crun")]
@@ -34,13 +35,18 @@ UNIFIED = Path("/sys/fs/cgroup/unified")
 
 
 @contextmanager
-def engine_with_crun(*, hybrid: bool = False) -> Iterator[PrivateEngine]:
-    """An engine that has crun, on a host that mixes cgroups v1 and v2 or not."""
+def engine_with_crun(*, hybrid: bool = False, wrapper: str = "") -> Iterator[PrivateEngine]:
+    """An engine that has crun, or a wrapper of it, on a host that mixes cgroups v1 and v2 or not."""
     folder = Path(tempfile.mkdtemp(prefix="pdk-"))
     namespaces = Namespaces()
     if UNIFIED.is_dir() and not hybrid:
         namespaces.run("umount", str(UNIFIED))
     register(folder, "crun")
+    if wrapper:
+        (folder / "crun").write_text(wrapper.format(folder=folder, crun=shutil.which("crun")))
+        (folder / "crun").chmod(0o755)
+        settings = {"runtimes": {"crun": {"path": str(folder / "crun")}}}
+        (folder / "daemon.json").write_text(json.dumps(settings))
     engine = PrivateEngine(folder, "--config-file", str(folder / "daemon.json"), namespaces=namespaces)
     try:
         engine.start()
@@ -73,9 +79,13 @@ def rendered(world: World, level: str) -> ContainerConfig:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[PrivateEngine]:
+def private_cgroups() -> None:
     if not UNIFIED.is_dir() and not Path("/sys/fs/cgroup/memory").is_dir():
         pytest.skip("on cgroup v2 the host's own engine has crun")  # systemd gives this one no cgroups
+
+
+@pytest.fixture(scope="module")
+def engine(private_cgroups: None) -> Iterator[PrivateEngine]:
     with engine_with_crun() as private:
         yield private
 
@@ -141,6 +151,41 @@ def test_a_lost_runtime_is_noticed_and_not_chosen_again(engine: PrivateEngine, w
     world.until(lambda: (now := choice(world)) is not None and now.runtime == "crun")
 
 
+# Its start waits while the file `hangs` is there, and fails while `fails` is.
+UNSTEADY = """#!/bin/sh
+case " $* " in *" start "*)
+    while [ -e {folder}/hangs ]; do sleep 0.1; done
+    [ ! -e {folder}/fails ] || {{ echo not yet >&2; exit 1; }}
+esac
+exec {crun} "$@"
+"""
+
+
+@pytest.mark.parametrize(("trouble", "message"), [("hangs", "did not end in time"), ("fails", "not yet")])
+@pytest.mark.usefixtures("private_cgroups")
+def test_a_passing_failure_falls_back_and_is_retried(trouble: str, message: str) -> None:
+    with engine_with_crun(wrapper=UNSTEADY) as private:
+        cause = private.folder / trouble
+        cause.touch()
+        client, retried = Client(private.base_url, meter=NullMeter(), timeout_seconds=3), threading.Event()
+        trials = RuntimeTrials(client, "auto", retry=retried.set, retry_seconds=2)
+        try:
+            fallback = trials.with_choice(client.probe()).runtime_choice
+            assert fallback is not None
+            assert (fallback.runtime, fallback.reason) == ("", "TrialFailed")
+            assert message in fallback.message
+            cause.unlink()
+            assert trials.with_choice(client.probe()).runtime_choice == fallback, "not due yet"
+            assert retried.wait(30)
+            passed = trials.with_choice(client.probe()).runtime_choice
+            assert passed is not None
+            assert passed.reason == "TrialPassed", passed
+            wait_for("nothing is left", lambda: not private.docker("ps", "-aq"))
+        finally:
+            trials.close()
+            client.close()
+
+
 @pytest.mark.skipif(not RUNSC, reason="needs runsc")
 def test_gvisor_runs_a_sandbox_and_attests_nothing(world: World) -> None:
     assert "runsc" in world.engine.observe().facts.runtimes
@@ -158,7 +203,7 @@ def test_a_host_of_mixed_cgroups_keeps_runc() -> None:
     with engine_with_crun(hybrid=True) as private:
         client = Client(private.base_url, meter=NullMeter(), timeout_seconds=60)
         try:
-            error = trial_error(client, "crun")
+            error = run_trial(client, "crun").error
             choices = [
                 RuntimeTrials(client, name).with_choice(client.probe()).runtime_choice for name in ("auto", "crun")
             ]

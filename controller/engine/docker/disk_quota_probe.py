@@ -10,20 +10,19 @@ import json
 import os
 import tarfile
 import threading
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
+from controller.engine.docker.removal import remove_each
 from controller.kinds.observed.observed import HostFacts
 from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.images import OURS
 
 _SIZE_BYTES = 4 << 20
 _FITS_BYTES = 1 << 20
-_REMOVE_SECONDS, _LATER_SECONDS = 1.0, 600.0
 
 
 def probe_disk_quota(client: Client) -> DiskAbility:
@@ -34,7 +33,7 @@ def probe_disk_quota(client: Client) -> DiskAbility:
     try:
         return _with_image(client, image)
     finally:
-        _remove(client, image)
+        remove_each(client, ("images.remove", f"/images/{quote(image, safe='')}"))
 
 
 class DiskQuotaProbe:
@@ -55,30 +54,6 @@ class DiskQuotaProbe:
                 except Fault as fault:
                     return replace(facts, disk=DiskAbility(False, f"the probe failed: {fault.message}"))
             return replace(facts, disk=self._found[key])
-
-
-def _remove(client: Client, image: str) -> None:
-    """Have the engine remove the image, without a long wait. Raises Fault.
-
-    The engine locks each of its containers for that, so one that hangs delays the removal. Newer engines give a removal
-    up when nobody waits for it any more, so a thread does.
-    """
-    try:
-        _delete(client, image, _REMOVE_SECONDS)
-    except Fault as fault:
-        if fault.kind != "timeout":
-            raise
-        threading.Thread(target=_remove_later, args=(client, image), name="disk-trial", daemon=True).start()
-
-
-def _remove_later(client: Client, image: str) -> None:
-    with suppress(Fault):  # it stays, labelled as ours, if the container hangs for longer
-        _delete(client, image, _LATER_SECONDS)
-
-
-def _delete(client: Client, image: str, timeout_seconds: float) -> None:
-    path = f"/images/{quote(image, safe='')}"
-    client.stream("images.remove", "DELETE", path, timeout_seconds=timeout_seconds).release()
 
 
 def _with_image(client: Client, image: str) -> DiskAbility:

@@ -12,15 +12,17 @@ import struct
 import tarfile
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from controller.engine.docker.client import Client
 from controller.engine.docker.create_config import create_body
 from controller.engine.docker.errors import Fault
 from controller.engine.docker.lifetime import EngineRun, engine_run_of
+from controller.engine.docker.removal import remove_each
 from controller.engine.docker.seccomp import NoProfile, profile
 from controller.engine.docker.start_errors import in_words
 from controller.engine.kernel.cgroups import PROC, Cgroups, Unreadable, parse_mounts
@@ -38,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 _LIMITS = Limits(cpu_millicores=500, memory_bytes=32 << 20, pids=16)
 _SLEEP_SECONDS = 60
+_CALL_SECONDS, _ANSWER_SECONDS = 10.0, 5.0
+_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 60.0, 3600.0
 # Of a container with an init, in every image.
 _INIT = "/sbin/docker-init"
 # nanosleep(&time, NULL); exit(0), as machine code with the time behind it; and the kernel's number of the machine.
@@ -55,27 +59,71 @@ _MIXED = (
 )
 
 
-class RuntimeTrials:
-    """Choice of the runtime, with the result of its trial, cached for each run of the engine. Thread-safe."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Result of a trial: why it failed, "" if it did not. `may_pass`: a call failed, which another trial may not."""
 
-    def __init__(self, client: Client, setting: DefaultRuntime) -> None:
+    error: str = ""
+    may_pass: bool = False
+
+
+class RuntimeTrials:
+    """Choice of the runtime, with the result of its trial, cached for each run of the engine. Thread-safe.
+
+    A trial in which a call failed is due again later, after longer and longer pauses: `retry` is called then, to ask
+    for the choice again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        setting: DefaultRuntime,
+        *,
+        retry: Callable[[], None] = lambda: None,
+        retry_seconds: float = _RETRY_SECONDS,
+    ) -> None:
         self._client, self._setting = client, setting
         self._lock = threading.Lock()
-        self._errors: dict[tuple[str, EngineRun | None], str] = {}
+        self._trials: dict[tuple[str, EngineRun | None], Trial] = {}
+        self._retry, self._first_pause, self._pause = retry, retry_seconds, retry_seconds
+        self._due_at = 0.0
+        self._timer: threading.Timer | None = None
+        self._is_closed = False
 
     def with_choice(self, facts: HostFacts) -> HostFacts:
         """Return the facts of this engine with the runtime for new sandboxes. Raises Fault if it can't be reached."""
         error = self._trial_error(facts) if needs_trial(self._setting, facts) else ""
         return replace(facts, runtime_choice=chosen_runtime(self._setting, facts, error))
 
+    def close(self) -> None:
+        """Retry no more. Does not wait for a trial."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _trial_error(self, facts: HostFacts) -> str:
         engine_run = engine_run_of(self._client.base_url)
         key = (facts.engine_id, engine_run)
         with self._lock:
-            if key not in self._errors:
+            trial = self._trials.get(key)
+            if trial is None or (trial.may_pass and time.monotonic() >= self._due_at):
                 is_mixed = engine_run is not None and mixes_cgroups(engine_run.pid)
-                self._errors[key] = _MIXED if is_mixed else trial_error(self._client, CRUN)
-            return self._errors[key]
+                trial = self._trials[key] = Trial(_MIXED) if is_mixed else run_trial(self._client, CRUN)
+                self._plan_retry(trial)
+            return trial.error
+
+    def _plan_retry(self, trial: Trial) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not trial.may_pass:
+            self._pause = self._first_pause
+            return
+        self._due_at = time.monotonic() + self._pause
+        self._timer = threading.Timer(self._pause, self._retry)
+        self._timer.daemon = True
+        if not self._is_closed:
+            self._timer.start()
+        self._pause = min(self._pause * 2, _LONGEST_RETRY_SECONDS)
 
 
 def mixes_cgroups(engine_pid: int, proc: Path = PROC) -> bool:
@@ -90,29 +138,52 @@ def mixes_cgroups(engine_pid: int, proc: Path = PROC) -> bool:
         return False
 
 
-def trial_error(client: Client, runtime: str) -> str:
-    """Run the trial; return why it failed, "" if it did not. Raises Fault if the engine can't be reached."""
+def run_trial(client: Client, runtime: str) -> Trial:
+    """Run the trial. Raises Fault if the engine can't be reached: a runtime that hangs is not its silence."""
     started = time.monotonic()
     try:
-        machine = str(client.call("version", lambda api: api.version()).get("Arch") or "")
-        if machine not in _PROGRAMS:
-            return f"there is no trial for this machine ({machine or 'of unknown kind'})"
-        image = _import(client, machine)
-        try:
-            error = _with_image(client, image, runtime)
-        finally:
-            client.call("images.remove", lambda api: api.remove_image(image, force=True))
+        trial = Trial(_error_of(client, runtime))
     except Fault as fault:
-        if fault.unreachable:
+        if fault.unreachable and not client.answers(_ANSWER_SECONDS):
             raise
-        error = in_words(fault.message, "")
-    _log.info("trial of runtime %s: %s (%.2f s)", runtime, error or "passed", time.monotonic() - started)
-    return error
+        hangs = fault.kind == "timeout"
+        error = "a call did not end in time, while the engine answered" if hangs else in_words(fault.message, "")
+        trial = Trial(error, may_pass=True)
+    took = time.monotonic() - started
+    _log.info("trial of runtime %s: %s (%.2f s)", runtime, trial.error or "passed", took)
+    return trial
 
 
-def _with_image(client: Client, image: str, runtime: str) -> str:
+def _error_of(client: Client, runtime: str) -> str:
+    machine = str(client.call("version", lambda api: api.version()).get("Arch") or "")
+    if machine not in _PROGRAMS:
+        return f"there is no trial for this machine ({machine or 'of unknown kind'})"
+    try:
+        seccomp = profile(FULL_ISOLATION.seccomp)
+    except NoProfile as error:
+        return str(error)
+    image = _import(client, machine)
+    removals = [("images.remove", f"/images/{quote(image, safe='')}")]
+    try:
+        body = create_body(_config(image, runtime), {OURS: "runtime-trial"}, image, seccomp)
+        body["HostConfig"]["AutoRemove"] = True
+        container = str(client.call("containers.create", lambda api: api.create_container_from_config(body))["Id"])
+        removals.insert(0, ("containers.remove", f"/containers/{container}"))
+        _post(client, "containers.start", f"/containers/{container}/start")
+        return _trouble(client, container)
+    finally:
+        remove_each(client, *removals)
+
+
+def _post(client: Client, operation: str, path: str) -> None:
+    """Make a call of the engine that calls the runtime, within a bounded time. Raises Fault."""
+    timeout_seconds = min(_CALL_SECONDS, client.timeout_seconds)
+    client.stream(operation, "POST", path, timeout_seconds=timeout_seconds).release()
+
+
+def _config(image: str, runtime: str) -> ContainerConfig:
     level = FULL_ISOLATION
-    config = ContainerConfig(
+    return ContainerConfig(
         image=image,
         name="",
         limits=_LIMITS,
@@ -124,22 +195,11 @@ def _with_image(client: Client, image: str, runtime: str) -> str:
         sysctls=level.sysctls,
         runtime=runtime,
     )
-    try:
-        body = create_body(config, {OURS: "runtime-trial"}, image, profile(level.seccomp))
-    except NoProfile as error:
-        return str(error)
-    body["HostConfig"]["AutoRemove"] = True
-    container = str(client.call("containers.create", lambda api: api.create_container_from_config(body))["Id"])
-    try:
-        client.call("containers.start", lambda api: api.start(container))
-        return _trouble(client, container)
-    finally:
-        _remove(client, container)
 
 
 def _trouble(client: Client, container: str) -> str:
     """Return what is not as in a sandbox of runc's; "" if all is."""
-    state = client.inspect(container, timeout_seconds=client.timeout_seconds)["State"]
+    state = client.inspect(container, timeout_seconds=_CALL_SECONDS)["State"]
     pid = int(state.get("Pid") or 0)
     if not state.get("Running") or not pid:
         return f"its program ended with exit code {state.get('ExitCode')}"
@@ -148,8 +208,8 @@ def _trouble(client: Client, container: str) -> str:
     code = client.call("exec.inspect", lambda api: api.exec_inspect(command["Id"])).get("ExitCode")
     if code != 0:
         return f"a command in it ended with exit code {code}"
-    client.call("containers.pause", lambda api: api.pause(container))
-    client.call("containers.unpause", lambda api: api.unpause(container))
+    _post(client, "containers.pause", f"/containers/{container}/pause")
+    _post(client, "containers.unpause", f"/containers/{container}/unpause")
     inside = read_inside(pid, container)
     if inside.unread:
         return ""  # an engine on another machine, or in another pid namespace: nothing can be compared
@@ -160,14 +220,6 @@ def _trouble(client: Client, container: str) -> str:
     except Unreadable as error:
         return str(error)
     return "" if limits == _LIMITS else f"its limits are {limits}, not {_LIMITS}"
-
-
-def _remove(client: Client, container: str) -> None:
-    try:
-        client.call("containers.remove", lambda api: api.remove_container(container, force=True, v=True))
-    except Fault as fault:
-        if fault.status not in (404, 409):  # the engine removes it at this moment
-            raise
 
 
 def _import(client: Client, machine: str) -> str:
