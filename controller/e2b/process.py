@@ -73,7 +73,7 @@ class ProcessCalls:
             arguments=len(command) - 1,
         )
         config = {"cmd": command[0], "args": command[1:], "envs": {}, **({"cwd": folder} if folder else {})}
-        pid = self._processes.next_pid()
+        pid = self._processes.next_pid(place.obj.uid)
         open_ = self._parts.services.sandbox_streams.exec(
             SANDBOX,
             place.namespace,
@@ -147,16 +147,7 @@ class ProcessCalls:
             if orphan.pid == pid or (tag and orphan.tag == tag):
                 join = partial(self._parts.services.sandbox_streams.join, SANDBOX, place.namespace, place.name, id_)
                 try:
-                    return self._processes.start(
-                        place.obj.uid,
-                        orphan.pid,
-                        orphan.config,
-                        tag=orphan.tag,
-                        terminal=False,
-                        stdin=None,
-                        open_=join,
-                        reader=reader,
-                    )
+                    return self._processes.join(place.obj.uid, orphan, join, reader)
                 except StreamError as error:
                     raise of_stream(error) from error
         raise NotFound(

@@ -11,8 +11,10 @@ import queue
 import secrets
 import threading
 import time
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +32,10 @@ _STDIN_PIECES, _STDIN_SECONDS, _STDIN_POLL_SECONDS = 16, 30.0, 0.01
 _FIRST_PID = 1 << 16
 _BEGIN_SECONDS = 1.0
 _MOST_ENDED, _JUST_SECONDS = 1000, 5.0
+_OPEN_SECONDS = 30.0
 _MOST_LABEL = 200_000
 Event = Mapping[str, Any]
+_Key = tuple[str, int]  # sandbox and pid
 _log = structlog.get_logger("paddock.e2b")
 
 
@@ -252,19 +256,33 @@ class OrphanProcess:
     config: Mapping[str, Any]
 
 
+class _Opening:
+    """A command that is being opened."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
 class Processes:
-    """The commands of all sandboxes. Thread-safe."""
+    """The commands of all sandboxes. Thread-safe.
+
+    Code in a sandbox may write the pids of what is joined there: a pid names a command only together with its sandbox,
+    and one that is in use goes to no other command.
+    """
 
     def __init__(self, pause_seconds: float) -> None:
         self._pause_seconds = pause_seconds
         self._lock = threading.Lock()
-        self._processes: dict[int, Process] = {}
-        self._ended: OrderedDict[int, tuple[str, float]] = OrderedDict()  # the last ones: sandbox and time
+        self._processes: dict[_Key, Process] = {}
+        self._opening: weakref.WeakValueDictionary[_Key, _Opening] = weakref.WeakValueDictionary()
+        self._ended: OrderedDict[_Key, float] = OrderedDict()  # the last ones, and when
         self._next = _FIRST_PID + secrets.randbelow(1 << 30)
 
-    def next_pid(self) -> int:
-        """Return a pid that no command of this daemon has."""
+    def next_pid(self, uid: str) -> int:
+        """Return a pid that no command of that sandbox has."""
         with self._lock:
+            while (uid, self._next) in self._processes:
+                self._next += 1
             pid, self._next = self._next, self._next + 1
         return pid
 
@@ -291,11 +309,55 @@ class Processes:
             pause_seconds=self._pause_seconds,
             readers=[reader] if reader is not None else [],
         )
+        with self._alone(uid, pid):
+            if self.get(uid, pid, "") is not None:
+                raise Conflict(f"process {pid} runs already; start the command again")
+            self._open(process, open_)
+        return process
+
+    def join(
+        self, uid: str, orphan: OrphanProcess, open_: Callable[[], TrackedStream], reader: Reader | None
+    ) -> Process:
+        """Return the command of an orphan, read from now on; of requests at once, the first opens it.
+
+        Blocks. Raises ServiceError; StreamError.
+        """
+        with self._alone(uid, orphan.pid):
+            process = self.get(uid, orphan.pid, "")
+            if process is None:
+                process = Process(
+                    uid=uid,
+                    pid=orphan.pid,
+                    config=orphan.config,
+                    tag=orphan.tag,
+                    terminal=False,
+                    stdin=None,
+                    pause_seconds=self._pause_seconds,
+                    readers=[reader] if reader is not None else [],
+                )
+                self._open(process, open_)
+                return process
+        if reader is not None:
+            process.join(reader)
+        return process
+
+    @contextmanager
+    def _alone(self, uid: str, pid: int) -> Iterator[None]:
+        """Keep others from opening a command of that pid. Raises ServiceUnavailable."""
+        with self._lock:
+            opening = self._opening.setdefault((uid, pid), _Opening())
+        if not opening.lock.acquire(timeout=_OPEN_SECONDS):
+            raise ServiceUnavailable(f"process {pid} is being joined by another request; try again in a moment")
+        try:
+            yield
+        finally:
+            opening.lock.release()
+
+    def _open(self, process: Process, open_: Callable[[], TrackedStream]) -> None:
         process.stream = stream = open_()
         with self._lock:
-            self._processes[pid] = process
+            self._processes[process.uid, process.pid] = process
         threading.Thread(target=self._run, args=(process, stream), name="e2b-process", daemon=True).start()
-        return process
 
     def _run(self, process: Process, stream: TrackedStream) -> None:
         try:
@@ -303,16 +365,16 @@ class Processes:
         finally:
             stream.close()
             with self._lock:
-                self._processes.pop(process.pid, None)
-                self._ended[process.pid] = (process.uid, time.monotonic())
+                self._processes.pop((process.uid, process.pid), None)
+                self._ended[process.uid, process.pid] = time.monotonic()
                 while len(self._ended) > _MOST_ENDED:
                     self._ended.popitem(last=False)
 
     def has_just_ended(self, uid: str, pid: int) -> bool:
         """Return True if it was a command of that sandbox a moment ago: a client may not know of its end yet."""
         with self._lock:
-            owner, at = self._ended.get(pid, ("", 0.0))
-        return owner == uid and time.monotonic() - at < _JUST_SECONDS
+            ended_at = self._ended.get((uid, pid))
+        return ended_at is not None and time.monotonic() - ended_at < _JUST_SECONDS
 
     def of(self, uid: str) -> list[Process]:
         """Return the commands of a sandbox, in the order of their start."""
