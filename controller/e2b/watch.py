@@ -10,7 +10,8 @@ import posixpath
 import secrets
 import threading
 import time
-from collections import OrderedDict, deque
+import weakref
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,7 @@ from controller.e2b.parts import on_thread
 from controller.e2b.workplace import Workplace
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.service.errors import NotFound, ServiceError, ServiceUnavailable, TooManyRequests
+from controller.service.errors import Gone, NotFound, ServiceError, ServiceUnavailable, TooManyRequests
 from controller.service.exec.relay import Relay
 from controller.service.sandbox.folder_watch import FolderEvents, FolderWatches
 
@@ -32,18 +33,54 @@ POLL_SECONDS = 0.25
 _DEPTH = 64
 _MOST_OF_ONE, _MOST = 32, 1024
 _UNUSED_SECONDS = 3600.0
-_MOST_GATHERED = 10_000  # events that a client has not asked for; then the oldest go
+_MOST_BYTES_OF_ONE = 1 << 20  # of events that a client has not asked for
+_SANDBOX_BYTES, _ALL_BYTES = 4 << 20, 32 << 20  # of them, in all watchers of a sandbox, and in all
+_SHARE_BYTES = 32 << 10  # over these, a watcher has this much all the same: together again as much
+_EVENT_BYTES = 48  # of memory, beside its text
 _MOST_NAMES_OF_ONE, _MOST_NAMES = 50_000, 500_000  # that watchers remember
+_NAME_BYTES = 256  # a longer name, or link, counts as many
 Look = tuple[Any, ...]  # type, size, time, link and mode of a file
 Listing = Mapping[str, Look]
-_MODE = -1
+_TARGET, _MODE = -2, -1
+
+
+class Memory:
+    """Bytes of the events that all watchers have gathered. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock, self._by_sandbox = threading.Lock(), Counter[str]()
+
+    def add(self, uid: str, size: int, before: int) -> bool:
+        """Count more bytes of a sandbox's watcher that had `before`; False: it has no room for them."""
+        with self._lock:
+            has_room = (
+                before + size <= _MOST_BYTES_OF_ONE
+                and self._by_sandbox[uid] + size <= _SANDBOX_BYTES
+                and self._by_sandbox.total() + size <= _ALL_BYTES
+            )
+            if not has_room and before + size > _SHARE_BYTES:
+                return False
+            self._by_sandbox[uid] += size
+            return True
+
+    def release(self, uid: str, size: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._by_sandbox[uid] -= size
+            if not self._by_sandbox[uid]:
+                del self._by_sandbox[uid]
 
 
 class Reports:
-    """Events of an agent, gathered on a thread of its own until a client asks for them, or has not for long."""
+    """Events of an agent, gathered on a thread of its own until a client asks for them, or has not for long.
 
-    def __init__(self, events: FolderEvents) -> None:
-        self._events, self._gathered = events, deque[dict[str, Any]](maxlen=_MOST_GATHERED)
+    The sandbox decides how many there are: over the limits all are dropped, and the client's next question fails.
+    """
+
+    def __init__(self, uid: str, events: FolderEvents, memory: Memory) -> None:
+        self._uid, self._events, self._memory = uid, events, memory
+        self._lock, self._gathered, self._bytes = threading.Lock(), deque[bytes](), 0
+        self._dropped, self._closed = False, False
         self._used_at = time.monotonic()
         self._error: ServiceError | None = None
         threading.Thread(target=self._read, name="e2b-watch", daemon=True).start()
@@ -51,10 +88,11 @@ class Reports:
     def _read(self) -> None:
         try:
             for chunk in self._events:
-                if chunk.stream:
-                    self._gathered.append(event_of(chunk))
-                elif time.monotonic() - self._used_at > _UNUSED_SECONDS:
+                if time.monotonic() - self._used_at > _UNUSED_SECONDS:
+                    self.close()
                     break
+                if chunk.stream:
+                    self._gather(chunk)
         except ServiceError as error:
             self._error = error
         finally:
@@ -63,15 +101,40 @@ class Reports:
     def take(self) -> list[dict[str, Any]]:
         """Return what has been gathered since the call before. Raises ServiceError once the folder is not watched."""
         self._used_at = time.monotonic()
-        events: list[dict[str, Any]] = []
-        while self._gathered:
-            events.append(self._gathered.popleft())
-        if not events and self._error is not None:
+        with self._lock:
+            gathered, dropped, self._dropped = self._empty(), self._dropped, False
+        if dropped:
+            raise Gone("there were too many events, and some are lost; list the folder, and ask more often")
+        if not gathered and self._error is not None:
             raise self._error
-        return events
+        pairs = (line.split(b" ", 1) for line in gathered)
+        return [event_of(Chunk(change.decode(), name)) for change, name in pairs]
+
+    def _gather(self, chunk: Chunk) -> None:
+        line = chunk.stream.encode() + b" " + chunk.data
+        size = len(line) + _EVENT_BYTES
+        with self._lock:
+            if self._closed or self._dropped:
+                return
+            if self._memory.add(self._uid, size, self._bytes):
+                self._gathered.append(line)
+                self._bytes += size
+            else:
+                self._empty()
+                self._dropped = True
+
+    def _empty(self) -> deque[bytes]:
+        """Return what is gathered, and forget it."""
+        gathered, self._gathered = self._gathered, deque()
+        self._memory.release(self._uid, self._bytes)
+        self._bytes = 0
+        return gathered
 
     def close(self) -> None:
         """End it."""
+        with self._lock:
+            self._closed = True
+            self._empty()
         self._events.close()
 
 
@@ -85,6 +148,7 @@ class Watcher:
     with_entry: bool
     listing: Listing
     used_at: float
+    names: int = 0  # of the listing, as they count
     reports: Reports | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -95,6 +159,7 @@ class WatchCalls:
     def __init__(self, filesystem: FilesystemCalls, watches: FolderWatches) -> None:
         self._filesystem, self._watches = filesystem, watches
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()
+        self._memory = Memory()
 
     async def watch_dir(
         self, place: Workplace, message: Fields, keepalive: float, seconds: float | None
@@ -102,7 +167,9 @@ class WatchCalls:
         """Return the changes below a folder as they happen. Raises ServiceError."""
         watcher, events = await self._new_watcher(place, message)
         if events is not None:
-            return self._reported(events, keepalive, seconds)
+            frames = self._reported(events, keepalive, seconds)
+            weakref.finalize(frames, _close, events).atexit = False  # a client may leave before the first frame
+            return frames
         return self._events(place, watcher, keepalive, seconds)
 
     async def _reported(self, events: FolderEvents, keepalive: float, seconds: float | None) -> AsyncIterator[bytes]:
@@ -153,19 +220,31 @@ class WatchCalls:
         self._forget_unused()
         self._refuse_more(place)
         watcher, events = await self._new_watcher(place, message)
-        self._refuse_more(place, len(watcher.listing))
-        watcher.reports = None if events is None else Reports(events)
+        try:
+            self._refuse_more(place)
+            self._refuse_names(place, watcher.names)
+            watcher.reports = None if events is None else Reports(place.obj.uid, events, self._memory)
+        except BaseException:
+            if events is not None:
+                _close(events)
+            raise
         id_ = secrets.token_hex(8)
         self._watchers[id_] = watcher
         return {"watcherId": id_}
 
-    def _refuse_more(self, place: Workplace, names: int = 0) -> None:
-        """Raise TooManyRequests if there is no room for another watcher of so many names."""
-        of_one = [watcher for watcher in self._watchers.values() if watcher.uid == place.obj.uid]
+    def _of(self, place: Workplace) -> list[Watcher]:
+        return [watcher for watcher in self._watchers.values() if watcher.uid == place.obj.uid]
+
+    def _refuse_more(self, place: Workplace) -> None:
+        """Raise TooManyRequests if there is no room for another watcher."""
+        of_one = self._of(place)
         if len(of_one) >= _MOST_OF_ONE or len(self._watchers) >= _MOST:
             raise TooManyRequests(f"sandbox {place.name} has {len(of_one)} watchers; stop some of them")
-        names_of_one = names + sum(len(watcher.listing) for watcher in of_one)
-        names_of_all = names + sum(len(watcher.listing) for watcher in self._watchers.values())
+
+    def _refuse_names(self, place: Workplace, names: int) -> None:
+        """Raise TooManyRequests if there is no room for so many more names."""
+        names_of_one = names + sum(watcher.names for watcher in self._of(place))
+        names_of_all = names + sum(watcher.names for watcher in self._watchers.values())
         if names_of_one > _MOST_NAMES_OF_ONE or names_of_all > _MOST_NAMES:
             raise TooManyRequests(f"the watched folders of sandbox {place.name} are too large together; stop some")
 
@@ -186,12 +265,12 @@ class WatchCalls:
     def _end(self, watcher: Watcher, id_: str) -> None:
         self._watchers.pop(id_, None)
         if watcher.reports is not None:
-            threading.Thread(target=watcher.reports.close, name="e2b-watch", daemon=True).start()
+            _close(watcher.reports)
 
     def _watcher(self, place: Workplace, id_: str) -> Watcher:
         watcher = self._watchers.get(id_)
         if watcher is None or watcher.uid != place.obj.uid:
-            raise NotFound(f"watcher {id_[:40]} not events; it was stopped, or the daemon was restarted since")
+            raise NotFound(f"watcher {id_[:40]} not found; it was stopped, or the daemon was restarted since")
         watcher.used_at = time.monotonic()
         return watcher
 
@@ -210,17 +289,27 @@ class WatchCalls:
         elif recursive:
             listing = looks(await self._filesystem.items(place, path, depth, again=True))
         watcher = Watcher(
-            place.obj.uid, path, depth=depth, with_entry=with_entry, listing=listing, used_at=time.monotonic()
+            place.obj.uid,
+            path,
+            depth=depth,
+            with_entry=with_entry,
+            listing=listing,
+            used_at=time.monotonic(),
+            names=count_of(listing),
         )
         return watcher, events
 
     async def _changes(self, place: Workplace, watcher: Watcher) -> list[dict[str, Any]]:
-        """Look at the folder, and return what differs from the last look."""
+        """Look at the folder, and return what differs from the last look. Raises ServiceError."""
         before = watcher.listing
         items = {
             item["name"]: item for item in await self._filesystem.items(place, watcher.path, watcher.depth, again=True)
         }
-        watcher.listing = after = looks(items.values())
+        after = looks(items.values())
+        names = count_of(after)
+        if names > watcher.names:  # the sandbox decides how many there are by now
+            self._refuse_names(place, names - watcher.names)
+        watcher.listing, watcher.names = after, names
         return [
             {
                 "name": name,
@@ -240,6 +329,11 @@ class WatchCalls:
             self._end(watcher, id_)
 
 
+def _close(events: FolderEvents | Reports) -> None:
+    """Close it on a thread of its own: that may block."""
+    threading.Thread(target=events.close, name="e2b-watch", daemon=True).start()
+
+
 def event_of(chunk: Chunk) -> dict[str, Any]:
     """Return an event of an agent as clients read it."""
     return {"name": chunk.data.decode(), "type": f"EVENT_TYPE_{chunk.stream.upper()}"}
@@ -251,6 +345,11 @@ def looks(items: Iterable[Mapping[str, Any]]) -> Listing:
         str(item["name"]): (item["type"], item["size"], item["modified"], item.get("target"), item["mode"])
         for item in items
     }
+
+
+def count_of(listing: Listing) -> int:
+    """Return how many names of usual length take as much memory as these."""
+    return sum(1 + (len(name) + len(look[_TARGET] or "")) // _NAME_BYTES for name, look in listing.items())
 
 
 def differences(before: Listing, after: Listing) -> Sequence[tuple[str, str]]:

@@ -23,6 +23,8 @@ def test_lines_are_events_or_signs_of_life() -> None:
         b'{"name": "/etc", "change": "create"}',
         b'{"name": "a/../b", "change": "create"}',
         b'{"name": "a\\u0000", "change": "create"}',
+        b'{"name": "' + b"a" * 4097 + b'", "change": "create"}',
+        b'{"name": "a", "change": "create", "more": "' + b"a" * (32 << 10) + b'"}',
     ],
 )
 def test_lines_of_another_form_are_refused(line: bytes) -> None:

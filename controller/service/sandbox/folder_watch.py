@@ -15,7 +15,7 @@ from controller.service.exec.agent_calls import AgentCalls
 from controller.service.exec.streams import SandboxStreams
 
 _CHANGES = ("", "create", "write", "remove", "rename", "chmod")
-_LINE_BYTES = 32 << 10
+_LINE_BYTES, _NAME_BYTES = 32 << 10, 4096  # Linux has no longer paths
 _SILENCE_SECONDS = 30.0  # the agent says something every 10
 _BEGIN_SECONDS = 5.0
 _JSON = {"content-type": "application/json"}
@@ -100,6 +100,8 @@ class FolderEvents(Iterator[Chunk]):
 
 def event_of(line: bytes | bytearray) -> Chunk:
     """Read a line of an agent. Raises ValueError."""
+    if len(line) > _LINE_BYTES:
+        raise ValueError("a line that is too long")
     try:
         fields = json.loads(line)
     except RecursionError as error:
@@ -111,4 +113,7 @@ def event_of(line: bytes | bytearray) -> Chunk:
         raise ValueError("something that is no event")
     if name.startswith("/") or ".." in name.split("/") or "\0" in name:
         raise ValueError("a name that is not below the folder")
-    return Chunk(change, name.encode("utf-8", "replace"))
+    data = name.encode("utf-8", "replace")
+    if len(data) > _NAME_BYTES:
+        raise ValueError("a name that is too long")
+    return Chunk(change, data)
