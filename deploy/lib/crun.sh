@@ -16,8 +16,8 @@ crun_options() {
 
 engine_has_crun() { [[ " $(docker info --format '{{range $name, $_ := .Runtimes}}{{$name}} {{end}}' 2>/dev/null) " == *" crun "* ]]; }
 
-# runtimes_are_options: does the engine's command line name runtimes, as it runs or as its unit will start it? With
-# `runtimes` in its settings, too, it would not start any more.
+# runtimes_are_options: does the engine's command line name runtimes, as it runs or as its unit will start it? An engine
+# that reads `runtimes` in its settings again has those alone: it forgets the ones of its command line (seen: 20.10).
 runtimes_are_options() {
     local pid words
     pid=$(systemctl show --property MainPID --value docker 2>/dev/null) || pid=
@@ -32,7 +32,7 @@ register_crun() {
     [ "${PADDOCK_CRUN:-}" != no ] && have crun && have python3 || return 0
     if engine_has_crun; then return 0; fi
     if runtimes_are_options; then
-        warn "crun is not registered: dockerd's command line has --add-runtime, which excludes runtimes in $engine_settings." \
+        warn "crun is not registered: dockerd's command line has --add-runtime, and would forget those runtimes for $engine_settings." \
             "To use it, add --add-runtime=crun=$(command -v crun) there. Sandboxes are started by runc."
         return 0
     fi

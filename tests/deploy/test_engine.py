@@ -183,7 +183,7 @@ def test_settings_return_unless_the_engine_has_crun(systemd_engine: World, forme
     assert "crun" in json.loads(file.read_text())["runtimes"]
 
 
-def test_runtimes_of_the_command_line_exclude_settings(systemd_engine: World) -> None:
+def test_runtimes_of_the_command_line_are_kept(systemd_engine: World) -> None:
     with subprocess.Popen(["bash", "-c", "read", "dockerd", "--add-runtime=x=/x"], stdin=subprocess.PIPE) as engine:
         (systemd_engine.base / "pid").write_text(f"{engine.pid}\n")
         result = systemd_engine.run("deploy/register.sh")
