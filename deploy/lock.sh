@@ -17,7 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$ROOT"
 
-progress "making a throw-away folder" "$python" -m venv "$work/uv"
+progress "making a throw-away folder" "$python" -P -m venv "$work/uv"
 progress "fetching uv into it" "$work/uv/bin/pip" install --quiet uv ||
     die "uv could not be fetched." "The lock files are unchanged."
 

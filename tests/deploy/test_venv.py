@@ -11,10 +11,10 @@ from tests.deploy.conftest import World
 INTERPRETER = """#!/bin/bash
 echo "$*" >>"$TMPDIR/calls"
 case "$*" in
-    "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+    "-P -m venv "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
     --version) echo Python 3.12.99 ;;
     *"os.path.realpath"*) echo /usr/bin/python3.12 ;;
-    "-c import ensurepip"*) [ ! -e "$TMPDIR/no-ensurepip" ] ;;
+    "-P -c import ensurepip"*) [ ! -e "$TMPDIR/no-ensurepip" ] ;;
     *version_info*) [ ! -e "$TMPDIR/too-old" ] ;;
 esac
 """
@@ -36,12 +36,12 @@ def calls(world: World) -> list[str]:
     path = world.base / "calls"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
-    return [line for line in lines if line.startswith("-m ")]
+    return [line for line in lines if line.startswith("-P -m ")]
 
 
 def kinds(world: World) -> list[str]:
     def kind(line: str) -> str:
-        if line.startswith("-m venv"):
+        if line.startswith("-P -m venv"):
             return "venv"
         return "project" if "--editable" in line else line.rpartition("/")[2]
 
@@ -52,7 +52,7 @@ def test_makes_it_from_the_lock_with_hashes_then_does_nothing(venv: World) -> No
     first = venv.run("deploy/venv.sh")
     assert first.returncode == 0, first.stderr
     made, packages, project = calls(venv)
-    assert made == f"-m venv {venv.base}/venv"
+    assert made == f"-P -m venv {venv.base}/venv"
     assert packages.endswith(f"--require-hashes -r {venv.root}/requirements.lock")
     assert "--no-deps --no-build-isolation --editable" in project
     second = venv.run("deploy/venv.sh")

@@ -165,3 +165,13 @@ def test_names_of_variables_are_those_that_a_file_uses() -> None:
     names = variable_names([text])
     assert {"ONE", "TWO", "THREE", "FOUR", "FIVE", "EIGHT"} <= names
     assert names.isdisjoint({"SIX", "SEVEN", "NINE"})
+
+
+@pytest.mark.parametrize("network", ["", ", network: {peers: Allowed}", ", network: {peers: Allowed, allowedHosts: }"])
+def test_a_low_port_brings_no_hosts(network: str) -> None:
+    text = "name: a\nservices: {web: {image: x, ports: ['80:80'], x-paddock: {priority: 1%s}}}\n"
+    (document,) = read(text % network).documents
+    assert document.spec["template"]["securityLevel"] == "build"
+    assert document.spec["network"]["allowedHosts"] == []
+    (named,) = read(text % ", network: {allowedHosts: [example.com]}").documents
+    assert named.spec["network"]["allowedHosts"] == ["example.com"]

@@ -43,6 +43,7 @@ def apply_(
     compose_file: str | None,
     project: str | None,
     variables: Sequence[str],
+    allow_outside: bool,
     wait: bool,
     timeout: float,
     output: str | None,
@@ -62,7 +63,7 @@ def apply_(
     paddock apply -f specs/quickstart.yaml --wait
     """
     _refuse_contradictions(bool(files_), bool(compose_file), dry_run, plan=plan, prints=wait or bool(output))
-    compose = ComposeFile.of(compose_file, project, variables)
+    compose = ComposeFile.of(compose_file, project, variables, allow_outside=allow_outside)
     good: Sequence[Document] = ()
     if compose is not None:
         good = compose.add_set(as_set, namespace)

@@ -14,7 +14,7 @@ from controller.cli.calls.images import Images
 from controller.cli.client import Client, connect
 from controller.cli.commands import delete, exec, logs, restart  # noqa: A004 - modules of commands
 from controller.cli.compose import ports as compose_ports
-from controller.cli.compose.file import ComposeFile
+from controller.cli.compose.file import ALLOW_OUTSIDE, ComposeFile
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, Target, located, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text
@@ -33,7 +33,7 @@ _OVERRIDES = (
 )
 _MERGE = "application/merge-patch+json"
 _META = "paddock.compose"
-_OPTIONS = ("files_", "project", "env_files", "profiles", "variables")
+_OPTIONS = ("files_", "project", "env_files", "profiles", "variables", "allow_outside")
 
 
 def _file_options(command: F) -> F:
@@ -48,6 +48,7 @@ def _file_options(command: F) -> F:
             "--profile", "profiles", multiple=True, metavar="NAME", help="Run the services of this profile, too."
         ),
         click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of the Compose file."),
+        click.option("--allow-outside", is_flag=True, help=ALLOW_OUTSIDE),
     )
     for option in reversed(options):
         command = option(command)
@@ -78,6 +79,7 @@ class _Project:
             env_files=self._options["env_files"],
             profiles=self._options["profiles"],
             services=services,
+            allow_outside=bool(self._options["allow_outside"]),
         )
 
     def name(self) -> str:
@@ -251,14 +253,8 @@ def _build(client: Client, file: ComposeFile, builds: Sequence[Any], *, always: 
     """Build the images that are not there, or all of them."""
     images = Images(client)
     names = {name for image in images.list() for name in image["names"]} if builds and not always else set()
-    for build in {build.image: build for build in builds}.values():
-        if build.image in names:
-            continue
-        if not file.folder:
-            raise CliError(f"{build.image}: the file's folder is not known; name the file (-f), or build it yourself")
-        folder = Path(file.folder, build.context)
-        if not (folder / build.dockerfile).is_file():
-            raise CliError(f"{folder / build.dockerfile}: there is no such file; `build:` of service {build.service}")
+    missing = [build for build in {build.image: build for build in builds}.values() if build.image not in names]
+    for build, folder in [(build, file.build_folder(build)) for build in missing]:
         with image_work(f"building {build.image}") as progress:
             images.build(
                 build.image, str(folder), dockerfile=build.dockerfile, arguments=build.arguments, progress=progress

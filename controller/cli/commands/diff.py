@@ -33,6 +33,7 @@ def diff_(
     compose_file: str | None,
     project: str | None,
     variables: Sequence[str],
+    allow_outside: bool,
     **as_set: Any,
 ) -> None:
     """Show what applying spec files would change. Exit code: 0 nothing, 1 something, 2 or more an error.
@@ -45,7 +46,7 @@ def diff_(
     if bool(files_) == bool(compose_file):
         raise click.UsageError("no files given; add -f FILE, -f FOLDER or -f -, or else --compose FILE")
     try:
-        compose = ComposeFile.of(compose_file, project, variables)
+        compose = ComposeFile.of(compose_file, project, variables, allow_outside=allow_outside)
         if compose is not None:
             compose.add_set(as_set, namespace)
         fields = {} if compose is not None and deletion else set_fields(**as_set)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,10 +14,15 @@ from controller.cli.options import DEFAULT_NAMESPACE, located
 from controller.cli.output import note
 
 if TYPE_CHECKING:
+    from controller.documents.compose.build import Build
     from controller.documents.compose.compose import Composed, Project
+    from controller.documents.compose.element import Element
     from controller.documents.document import Document
+    from controller.kinds.common.problem import Problem
 
 _MOST_TEXT = 256 << 10
+ALLOW_OUTSIDE = "Send files and folders that lie outside of the Compose file's folder, too."
+_REMEDY = "copy it into the folder, or allow it (--allow-outside)"
 F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--compose", "compose_file", metavar="FILE", help="A Compose file instead of spec files."),
@@ -25,11 +30,12 @@ _OPTIONS = (
         "--project", metavar="NAME", help="Name of the Compose project. [default: the file's `name:`, or its folder]"
     ),
     click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of the Compose file."),
+    click.option("--allow-outside", is_flag=True, help=ALLOW_OUTSIDE),
 )
 
 
 def compose_options(command: F) -> F:
-    """Add --compose, --project and --var."""
+    """Add --compose and its options."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -37,21 +43,32 @@ def compose_options(command: F) -> F:
 
 @dataclass(frozen=True, slots=True)
 class ComposeFile:
-    """A Compose file, and the options that it is read with. `folder` is where it lies on this machine ("": nowhere)."""
+    """A Compose file, and the options that it is read with. `folder` is where it lies on this machine ("": nowhere).
+
+    `from_environment` are the names of those variables that are this process's own. `outside` are problems: files that
+    it names, and that were not read since they lie outside of its folder.
+    """
 
     file: str
     text: str
     project: "Project"
     folder: str = ""
+    from_environment: tuple[str, ...] = ()
+    outside: tuple["Problem", ...] = ()
+    allow_outside: bool = False
 
     @classmethod
-    def of(cls, name: str | None, project: str | None, variables: Sequence[str]) -> "ComposeFile | None":
+    def of(
+        cls, name: str | None, project: str | None, variables: Sequence[str], *, allow_outside: bool
+    ) -> "ComposeFile | None":
         """Read the file; None if none is given. Raises UsageError, CliError, ClientError."""
         if name is None:
-            if project or variables:
-                raise click.UsageError("--project and --var are options of a Compose file; add --compose FILE")
+            if project or variables or allow_outside:
+                raise click.UsageError(
+                    "--project, --var and --allow-outside are options of a Compose file; add --compose FILE"
+                )
             return None
-        return cls.read([name], project, variables)
+        return cls.read([name], project, variables, allow_outside=allow_outside)
 
     @classmethod
     def read(
@@ -63,6 +80,7 @@ class ComposeFile:
         env_files: Sequence[str] = (),
         profiles: Sequence[str] = (),
         services: Sequence[str] = (),
+        allow_outside: bool = False,
     ) -> "ComposeFile":
         """Read a file and those that are merged into it, and what they name. Raises UsageError, CliError, ClientError.
 
@@ -73,12 +91,13 @@ class ComposeFile:
 
         chosen = dict(_pair(variable) for variable in variables)
         sources = [source for name in names for source in files.read([name])]
-        folder = "" if names[0] == "-" else str(Path(names[0]).resolve().parent)
+        folder = "" if names[0] == "-" else str(Path(names[0]).parent.resolve())
         if not project and folder and not any(is_named(source["file"], source["text"]) for source in sources):
             project = chosen.get("COMPOSE_PROJECT_NAME") or os.environ.get("COMPOSE_PROJECT_NAME")
             project = project or like_name(Path(folder).name)
         texts = [source["text"] for source in sources]
-        all_variables = {**_dotenv(folder, env_files), **os.environ, **chosen}
+        reader = _Reader(folder, allow_outside)
+        all_variables = {**reader.dotenv(env_files), **os.environ, **chosen}
         active_profiles = frozenset((*profiles, *filter(None, all_variables.get("COMPOSE_PROFILES", "").split(","))))
         options = Project(
             project or "",
@@ -88,10 +107,12 @@ class ComposeFile:
             profiles=active_profiles,
             services=frozenset(services),
         )
-        options = _with_files(sources[0], options, all_variables, chosen, texts)
+        options = reader.with_files(sources[0], options, all_variables, chosen, texts)
         if not located(click.get_current_context()).socket:
             options = replace(options, folder="")  # the daemon may run on another host, where this is another folder
-        return cls(sources[0]["file"], sources[0]["text"], options, folder)
+        environment_names = tuple(name for name in options.variables if name in os.environ and name not in chosen)
+        outside = tuple(reader.problems.values())
+        return cls(sources[0]["file"], sources[0]["text"], options, folder, environment_names, outside, allow_outside)
 
     def composed(self, namespace: str | None) -> "Composed":
         """Return the documents. Raises CliError with all problems."""
@@ -99,10 +120,29 @@ class ComposeFile:
         from controller.kinds.registry import discover
 
         composed = read_compose(self.file, self.text, discover(), self.project, namespace=namespace)
-        if composed.problems:
-            count = f"{len(composed.problems)} problems" if len(composed.problems) > 1 else "1 problem"
-            raise CliError("\n".join((f"{count}; nothing was changed", *map(str, composed.problems))))
+        places = {(problem.file, problem.line, problem.column) for problem in self.outside}
+        problems = [*self.outside]  # what the reader says at the same places follows from them
+        problems += [
+            problem for problem in composed.problems if (problem.file, problem.line, problem.column) not in places
+        ]
+        if problems:
+            count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+            raise CliError("\n".join((f"{count}; nothing was changed", *map(str, problems))))
         return composed
+
+    def build_folder(self, build: "Build") -> Path:
+        """Return the folder that a build gets. Raises CliError for one outside of the file's own."""
+        if not self.folder:
+            raise CliError(f"{build.image}: the file's folder is not known; name the file (-f), or build it yourself")
+        folder = Path(self.folder, build.context).resolve()
+        if not self.allow_outside and not folder.is_relative_to(self.folder):
+            raise CliError(
+                f"service {build.service}: `build:` would send {folder}, outside of the Compose file's folder"
+                f" {self.folder}; {_REMEDY}"
+            )
+        if not (folder / build.dockerfile).is_file():
+            raise CliError(f"{folder / build.dockerfile}: there is no such file; `build:` of service {build.service}")
+        return folder
 
     def add_set(self, options: dict[str, Any], namespace: str | None) -> "list[Document]":
         """Set --applyset to the project's own set, and print the notes; return the documents.
@@ -116,6 +156,8 @@ class ComposeFile:
         composed = self.composed(namespace)
         for remark in composed.notes:
             note(f"note: {remark}")
+        if self.from_environment:
+            note(f"note: the file takes these variables of your environment along: {', '.join(self.from_environment)}")
         options["applyset"] = apply_set_name(namespace or DEFAULT_NAMESPACE, composed.project)
         return composed.documents
 
@@ -142,23 +184,6 @@ class ComposeFile:
         return {"file": self.file, "text": self.text, "compose": compose_fields}
 
 
-def _dotenv(folder: str, env_files: Sequence[str]) -> dict[str, str]:
-    """Return the variables of these files, or of `.env` beside the Compose file if there is one."""
-    from controller.documents.compose.env_file import read_variables
-
-    paths = [Path(path) for path in env_files] or [Path(folder) / ".env"] if folder or env_files else []
-    variables: dict[str, str] = {}
-    for path in paths:
-        if not env_files and not path.is_file():
-            continue
-        (source,) = files.read([str(path)])
-        values, wrong = read_variables(source["text"], {**variables, **os.environ})
-        if wrong:
-            raise CliError(f"{path}:{wrong[0]}: must be NAME=VALUE")
-        variables |= values
-    return variables
-
-
 def _variables_for(all_variables: Mapping[str, str], chosen: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
     """Return the variables that are named in the texts, and those of --var: no others leave this machine."""
     from controller.documents.compose.compose import variable_names
@@ -166,44 +191,86 @@ def _variables_for(all_variables: Mapping[str, str], chosen: Mapping[str, str], 
     return {name: all_variables[name] for name in sorted(variable_names(texts)) if name in all_variables} | dict(chosen)
 
 
-def _with_files(
-    source: Mapping[str, str],
-    options: "Project",
-    all_variables: Mapping[str, str],
-    chosen: Mapping[str, str],
-    texts: Sequence[str],
-) -> "Project":
-    """Return the options with the texts of all files that the Compose file names, and their variables."""
-    from controller.documents.compose.compose import references
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the files that a Compose file names; `problems`, by path, are those outside of its folder.
 
-    while options.folder:
-        paths = set(references(source["file"], source["text"], options)) - options.files.keys()
-        new_texts = {path: text for path in paths if (text := _text_of(options.folder, path)) is not None}
-        if not new_texts:
-            break
-        read_files = {**options.files, **new_texts}
-        options = replace(
-            options, files=read_files, variables=_variables_for(all_variables, chosen, [*texts, *read_files.values()])
-        )
-    return options
-
-
-def _text_of(folder: str, path: str) -> str | None:
-    """Return the text of a file beside the Compose file; None for a folder, and for what is no text or not there.
-
-    Neither absolute paths nor folders of keys are read: a file that somebody else wrote may name them.
+    Somebody else may have written the file, and what it names is sent to the daemon and shown to services.
     """
-    from controller.policy.container.mounts import CREDENTIAL_FOLDERS
 
-    try:
-        place = Path(folder, path).resolve()
-        if Path(path).is_absolute() or not set(place.parts).isdisjoint(CREDENTIAL_FOLDERS):
+    folder: str
+    allow_outside: bool
+    problems: dict[str, "Problem"] = field(default_factory=dict)
+
+    def dotenv(self, env_files: Sequence[str]) -> dict[str, str]:
+        """Return the variables of these files, or of `.env` beside the Compose file if there is one."""
+        from controller.documents.compose.env_file import read_variables
+        from controller.kinds.common.problem import Problem
+
+        paths = [Path(path) for path in env_files] or ([Path(self.folder, ".env")] if self.folder else [])
+        variables: dict[str, str] = {}
+        for path in paths:
+            if not env_files and not path.is_file():
+                continue
+            if not env_files and self._is_outside(path.resolve()):
+                self.problems[".env"] = Problem(str(path), 0, 0, "", self._message(path.resolve()))
+                continue
+            (source,) = files.read([str(path)])
+            values, wrong = read_variables(source["text"], {**variables, **os.environ})
+            if wrong:
+                raise CliError(f"{path}:{wrong[0]}: must be NAME=VALUE")
+            variables |= values
+        return variables
+
+    def with_files(
+        self,
+        source: Mapping[str, str],
+        options: "Project",
+        all_variables: Mapping[str, str],
+        chosen: Mapping[str, str],
+        texts: Sequence[str],
+    ) -> "Project":
+        """Return the options with the texts of all files that the Compose file names, and their variables."""
+        from controller.documents.compose.compose import references
+
+        while options.folder:
+            places = dict(references(source["file"], source["text"], options))
+            new_texts = {
+                path: text
+                for path, place in places.items()
+                if path not in options.files and (text := self._text_of(path, place)) is not None
+            }
+            if not new_texts:
+                break
+            read_files = {**options.files, **new_texts}
+            variables = _variables_for(all_variables, chosen, [*texts, *read_files.values()])
+            options = replace(options, files=read_files, variables=variables)
+        return options
+
+    def _text_of(self, path: str, element: "Element") -> str | None:
+        """Return the text of a file; None for a folder, for what is no text or not there, and for one outside.
+
+        Folders of keys are never read. An absolute path is a folder of the host, or one that is allowed.
+        """
+        from controller.documents.compose.mounts import CLOCKS
+        from controller.policy.container.mounts import CREDENTIAL_FOLDERS
+
+        try:
+            place = Path(self.folder, path).resolve()
+            if path in CLOCKS or not set(place.parts).isdisjoint(CREDENTIAL_FOLDERS) or not place.is_file():
+                return None
+            if self._is_outside(place):
+                self.problems[path] = element.problem(self._message(place))
+                return None
+            return place.read_text(encoding="utf-8") if place.stat().st_size <= _MOST_TEXT else None
+        except (OSError, ValueError):
             return None
-        if not place.is_file() or place.stat().st_size > _MOST_TEXT:
-            return None
-        return place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
+
+    def _is_outside(self, place: Path) -> bool:
+        return not self.allow_outside and not place.is_relative_to(self.folder)
+
+    def _message(self, place: Path) -> str:
+        return f"{place} is not read, as it lies outside of the Compose file's folder {self.folder}; {_REMEDY}"
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from _thread import start_new_thread
@@ -20,6 +19,7 @@ from typing import Any
 
 from controller.cli.client import Client
 from controller.cli.errors import CliError
+from controller.cli.relays import ssh
 from paddock._client.errors import ClientError, Refused
 from paddock._client.sandbox import Sandbox
 
@@ -66,7 +66,7 @@ def start(path: Path, namespace: str, ports: Sequence[Port], environment: Mappin
     """Start a forwarder in the background; return what it opened (`ports`, `errors`). Raises CliError."""
     stop(path)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    command = [sys.executable, "-m", "controller", "compose", "forward", str(path)]
+    command = [*ssh.program(), "compose", "forward", str(path)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -164,8 +164,11 @@ def _with_overrides(root: Node, report: Report, project: Project) -> Node:
     return root
 
 
-def references(file: str, text: str, project: Project) -> Iterator[str]:
-    """Yield the paths of files beside this one that it names, as it writes them; each may be a folder, or missing."""
+def references(file: str, text: str, project: Project) -> Iterator[tuple[str, Element]]:
+    """Yield the paths of files that this one names, as it writes them, with their places.
+
+    Each may be a folder, or missing.
+    """
     trees, problems = read(file, text, merges=True)
     if problems or len(trees) != 1:
         return
@@ -174,19 +177,19 @@ def references(file: str, text: str, project: Project) -> Iterator[str]:
     for service in _children(merged_root.child("services")):
         extends = service.child("extends")
         if extends is not None and extends.node.fields and (path := extends.child("file")) is not None:
-            yield path.node.text
+            yield path.node.text, path
     root = Element(extended(merged_root, project.files, project.variables), report)
     for name in ("secrets", "configs"):
         for entry in _children(root.child(name)):
             if (path := entry.child("file")) is not None:
-                yield path.node.text
+                yield path.node.text, path
     for service in _children(root.child("services")):
-        for _, path_text, _ in read_env_files(service.child("env_file")):
-            yield path_text
+        for place, path_text, _ in read_env_files(service.child("env_file")):
+            yield path_text, place
         volumes = service.child("volumes")
         for volume in volumes.items() if volumes is not None and volumes.node.items is not None else ():
             source = volume.child("source") if volume.node.fields is not None else None
-            yield source.node.text if source is not None else volume.node.text.partition(":")[0]
+            yield (source.node.text, source) if source is not None else (volume.node.text.partition(":")[0], volume)
 
 
 def variable_names(texts: Iterable[str]) -> frozenset[str]:

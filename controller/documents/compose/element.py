@@ -39,13 +39,14 @@ class Element:
     def refuse(self, message: str, *, at_key: bool = False) -> None:
         """Add a problem here; none once there are more than are listed."""
         if len(self.report.problems) <= MOST_PROBLEMS:
-            self.report.problems.append(self._problem(message, at_key=at_key))
+            self.report.problems.append(self.problem(message, at_key=at_key))
 
     def note(self, message: str) -> None:
         """Add a note here."""
-        self.report.notes.append(self._problem(message, at_key=True))
+        self.report.notes.append(self.problem(message, at_key=True))
 
-    def _problem(self, message: str, *, at_key: bool) -> Problem:
+    def problem(self, message: str, *, at_key: bool = False) -> Problem:
+        """Return a problem with this value, or with its key."""
         node = self.key if at_key and self.key is not None else self.node
         return Problem(node.file or self.report.file, node.line, node.column, field_text(self.path), message)
 

@@ -18,7 +18,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _SOCKETS = ("docker.sock", "containerd.sock", "podman.sock", "paddock.sock")
 _NO_EFFECT = ("cached", "delegated", "consistent", "default")
 _NO_SOCKET = "a sandbox never gets an engine's socket; remove it (agents use Paddock's own tools over MCP instead)"
-_CLOCKS = ("/etc/localtime", "/etc/timezone")
+CLOCKS = ("/etc/localtime", "/etc/timezone")
 _RELATIVE = "the folder of this file is not known here; write the absolute path"
 _VOLUME_KEYS = ("driver", "driver_opts", "labels", "name")
 
@@ -210,7 +210,7 @@ class MountReader:
         )
 
     def _bind(self, element: Element, source: str, target: str, *, read_only: bool) -> None:
-        if source in _CLOCKS:
+        if source in CLOCKS:
             element.note("changes nothing: a sandbox has UTC; set `TZ` in `environment:`")
             return
         if source in self._files:

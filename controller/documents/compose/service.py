@@ -472,7 +472,9 @@ class _Service:
             return scalar(_LEVEL, self._place)
         element = self._element.child("ports") or expose or self._element
         element.note(f"port {low} can't be opened at level development: the service gets build, without its hosts")
-        ours.setdefault("network", mapping_node({"allowedHosts": list_node([], element.node)}, element.node))
+        network = ours.get("network")
+        if network is None or network.fields is not None:  # anything else is refused by the schema
+            ours["network"] = _without_hosts(network, element.node)
         return scalar("build", element.node)
 
     def _network(self, ours: Node | None, level: str) -> Node | None:
@@ -509,6 +511,15 @@ def read_env_files(element: Element | None) -> Iterator[tuple[Element, str, bool
                 yield path, text, required is None or bool(required.flag())
         elif (text := entry.text()) is not None:
             yield entry, text, True
+
+
+def _without_hosts(network: Node | None, at: Node) -> Node:
+    """Return the network with no hosts allowed, unless it names them itself."""
+    nodes = {name: node for name, (_, node) in ((network.fields if network is not None else None) or {}).items()}
+    hosts = nodes.get("allowedHosts")
+    if hosts is None or (hosts.items is None and hosts.fields is None and hosts.value is None):
+        nodes["allowedHosts"] = list_node([], at)
+    return mapping_node(nodes, network if network is not None else at)
 
 
 def _capability(element: Element) -> str:
