@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.cli import files
-from controller.cli.compose.file import ComposeFile, compose_options
+from controller.cli.compose.file import ComposeFile, allow_outside_option, compose_options
 from controller.cli.errors import CliError
 from controller.cli.options import DURATION, files_option, namespace_option, set_fields, set_options
 from controller.cli.output import note, object_format, say
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 )
 @set_options
 @compose_options
+@allow_outside_option
 @click.option("--plan", is_flag=True, help="With --dry-run=server: also show the resulting engine calls.")
 @click.option("--wait", is_flag=True, help="Wait until the applied sandboxes are Ready.")
 @click.option("--timeout", type=DURATION, default="120s", help="With --wait: how long to wait. [default: 120s]")

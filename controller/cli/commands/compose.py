@@ -14,7 +14,7 @@ from controller.cli.calls.images import Images
 from controller.cli.client import Client, connect
 from controller.cli.commands import delete, exec, logs, restart  # noqa: A004 - modules of commands
 from controller.cli.compose import ports as compose_ports
-from controller.cli.compose.file import ALLOW_OUTSIDE, ComposeFile
+from controller.cli.compose.file import ComposeFile, allow_outside_option
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, Target, located, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text
@@ -48,7 +48,7 @@ def _file_options(command: F) -> F:
             "--profile", "profiles", multiple=True, metavar="NAME", help="Run the services of this profile, too."
         ),
         click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of the Compose file."),
-        click.option("--allow-outside", is_flag=True, help=ALLOW_OUTSIDE),
+        allow_outside_option,
     )
     for option in reversed(options):
         command = option(command)

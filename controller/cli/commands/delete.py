@@ -76,7 +76,6 @@ def delete_(
     compose_file: str | None,
     project: str | None,
     variables: Sequence[str],
-    allow_outside: bool,
     namespace: str | None,
     selector: str,
     everything: bool,
@@ -100,7 +99,7 @@ def delete_(
     if sum(map(bool, (what, files_, compose_file))) != 1:
         raise click.UsageError("no objects given; write KIND NAME, KIND/NAME, -f FILE or --compose FILE")
     grace = _grace_seconds(**ending)
-    compose = ComposeFile.of(compose_file, project, variables, allow_outside=allow_outside)
+    compose = ComposeFile.of(compose_file, project, variables)
     if compose is not None:
         if selector or everything:
             raise click.UsageError("a Compose project is deleted as a whole; leave -l and --all out")

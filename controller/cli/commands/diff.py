@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from controller.cli import files
-from controller.cli.compose.file import ComposeFile, compose_options
+from controller.cli.compose.file import ComposeFile, allow_outside_option, compose_options
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import files_option, namespace_option, set_fields, set_options
 from controller.cli.output import say
@@ -19,6 +19,7 @@ from paddock._client.errors import ClientError
 @namespace_option
 @set_options
 @compose_options
+@allow_outside_option
 @click.option("--plan", is_flag=True, help="Show how each change takes effect, and the engine calls.")
 @click.option("--delete", "deletion", is_flag=True, help="Show the effect of deleting these objects instead.")
 @click.pass_context

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from controller.kinds.common.problem import Problem
 
 _MOST_TEXT = 256 << 10
-ALLOW_OUTSIDE = "Send files and folders that lie outside of the Compose file's folder, too."
 _REMEDY = "copy it into the folder, or allow it (--allow-outside)"
 F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
@@ -30,12 +29,14 @@ _OPTIONS = (
         "--project", metavar="NAME", help="Name of the Compose project. [default: the file's `name:`, or its folder]"
     ),
     click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of the Compose file."),
-    click.option("--allow-outside", is_flag=True, help=ALLOW_OUTSIDE),
+)
+allow_outside_option = click.option(
+    "--allow-outside", is_flag=True, help="Send files and folders that lie outside of the Compose file's folder, too."
 )
 
 
 def compose_options(command: F) -> F:
-    """Add --compose and its options."""
+    """Add --compose, --project and --var."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -59,7 +60,7 @@ class ComposeFile:
 
     @classmethod
     def of(
-        cls, name: str | None, project: str | None, variables: Sequence[str], *, allow_outside: bool
+        cls, name: str | None, project: str | None, variables: Sequence[str], *, allow_outside: bool = False
     ) -> "ComposeFile | None":
         """Read the file; None if none is given. Raises UsageError, CliError, ClientError."""
         if name is None:
