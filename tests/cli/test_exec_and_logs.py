@@ -160,7 +160,10 @@ def test_exec_in_a_stopped_sandbox_gives_its_reason(paddock: Run, boxed: World, 
     engine.act(PauseContainer(container.uid, container.name, container.id, "test"))
     done = paddock("exec", "quickstart", "--", "true")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "error: sandbox `quickstart` is not running (paused): Paused: asked for by runState\n"
+    assert done.stderr == (
+        "error: sandbox `quickstart` is not running (paused): Paused: asked for by runState; it keeps its processes and"
+        " code contexts: set it to Running first (`paddock set run-state`)\n"
+    )
 
 
 def test_an_unreachable_engine_is_reported(paddock: Run, engine: FakeEngine) -> None:

@@ -25,9 +25,8 @@ CONFIG = {
     },
 }
 COMPOSE = """
-x-paddock: {securityLevel: full-isolation}
 name: pair
-x-paddock: {lifecycle: {shutdownGracePeriodSeconds: 0}}
+x-paddock: {securityLevel: full-isolation, lifecycle: {shutdownGracePeriodSeconds: 0}}
 services:
   one: {image: "paddock/python:1", command: [sleep, infinity], mem_limit: 64m}
   two: {image: "paddock/python:1", command: [sleep, infinity], mem_limit: 64m}

@@ -29,6 +29,9 @@ FOREIGN = ("process_", "python_")
 # Told only by what happens to an object now and then, by an unusual host, or on request.
 SOMETIMES = {
     "paddock_contexts",
+    "paddock_host_swap_free_bytes",
+    "paddock_host_swap_size_bytes",
+    "paddock_snapshot_last_capture_timestamp_seconds",
     "paddock_sandbox_hibernated",
     "paddock_sandbox_hibernated_resident_bytes",
     "paddock_sandbox_hibernated_swapped_bytes",

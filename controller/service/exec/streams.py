@@ -312,6 +312,7 @@ class SandboxStreams:
 
     def awake(self, kind: Kind, namespace: str, name: str) -> Container | None:
         """Return the container if it runs now; None otherwise. Wakes no sandbox, and is no use. Raises ServiceError."""
+        self._activity.await_first_look()
         container = self._container_of(self._objects.get(kind, namespace, name))
         return container if container is not None and container.state in (State.RUNNING, State.PAUSED) else None
 
