@@ -314,3 +314,14 @@ def test_what_a_killed_supervisor_leaves_ends(basic: Running) -> None:
     os.kill(supervisor, 9)
     finished(lambda: not alive(kernel) and not alive(child))
     assert value(run(basic, "1 + 1")) == "2"
+
+
+def test_two_agents_end_nothing_of_each_other(start: Start) -> None:
+    """Both have a context `python`, as two sandboxes do: what one kills is its own alone."""
+    one, other = start(environment=BASIC), start(environment=BASIC)
+    run(one, "kept = 1")
+    run(other, "gone = 1")
+    assert other.request("POST", "/contexts/fork", {"context": "python", "name": "copy"})[0] == 201
+    assert other.request("POST", "/contexts/delete", {"context": "python"})[0] == 200  # its fork stays
+    events = run(one, "print(kept)")
+    assert [event["text"] for event in events if event["type"] == "stdout"] == ["1\n"]

@@ -45,6 +45,7 @@ _MOST_CELL = 16 * 1024 * 1024  # of an execution's results
 _STREAM_PART = 512 * 1024  # of a stream's head, and of its tail
 _BACKGROUND = 64 * 1024  # of output between two executions
 _MOST_UNSENT = 512 * 1024
+_RUN = os.urandom(8).hex().encode()  # in the environment of what this agent has started, and of nothing else
 _START_SECONDS, _FORK_SECONDS, _PING_SECONDS = 60.0, 20.0, 5.0
 _AGAIN_SECONDS, _KILL_SECONDS = 2.0, 4.0  # after an interrupt
 _KILL_ROUNDS = 40
@@ -290,6 +291,7 @@ class Context:
                 found.setdefault(name.encode(), b"%d" % self.threads)
         found.update((os.fsencode(name), os.fsencode(value)) for name, value in self.env.items())
         found[b"PADDOCK_CONTEXT"] = self.name.encode()
+        found[b"PADDOCK_AGENT_RUN"] = _RUN
         if self.language == "bash":
             found[b"PS1"] = found[b"PS2"] = b""
             found[b"TERM"] = b"dumb"
@@ -907,7 +909,7 @@ def kill_member(pid: int, name: str, spared: set[int]) -> None:
     """
     if pid <= 1:
         return  # it has not said its pid: below 0 and 1 is every process there is
-    mark = b"PADDOCK_CONTEXT=" + name.encode()
+    mark = {b"PADDOCK_CONTEXT=" + name.encode(), b"PADDOCK_AGENT_RUN=" + _RUN}
     stopped: set[int] = set()
     for _ in range(_KILL_ROUNDS):
         processes = _of_member(pid, mark) - spared
@@ -922,7 +924,7 @@ def kill_member(pid: int, name: str, spared: set[int]) -> None:
     _send_all(stopped - spared, signal.SIGKILL)
 
 
-def _of_member(pid: int, mark: bytes) -> set[int]:
+def _of_member(pid: int, mark: set[bytes]) -> set[int]:
     """Return the living processes of an interpreter.
 
     One whose supervisor was killed may be the first process's child; a pid without the mark may be another's by now.
@@ -943,15 +945,15 @@ def _send_all(processes: set[int], number: int) -> None:
             os.kill(process, number)
 
 
-def _belongs(entry: str, session: int, mark: bytes) -> tuple[bool, bool]:
-    """Return if a process lives and is of that session, and if it has that mark."""
+def _belongs(entry: str, session: int, mark: set[bytes]) -> tuple[bool, bool]:
+    """Return if a process lives and is of that session, and if its environment has all of that mark."""
     try:
         with open(f"/proc/{entry}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         if fields[0] in (b"Z", b"X"):
             return False, False
         with open(f"/proc/{entry}/environ", "rb") as file:
-            return int(fields[3]) == session, mark in file.read().split(b"\0")
+            return int(fields[3]) == session, mark <= set(file.read().split(b"\0"))
     except OSError:
         return False, False
 
