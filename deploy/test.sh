@@ -140,6 +140,11 @@ elif [ "${1:-}" = --soak ]; then
     selection=(-n 0 tests/soak) # a line of its table each minute
 fi
 
+# A clone's machine is shared with others: what fails there is run once more, and listed under RERUN. At a desk it fails.
+again=()
+if [ -n "${CI:-}" ]; then again=(--reruns 1 -raR); fi
+selection+=("${again[@]}")
+
 # The panel's essential journey is part of a whole run where a browser is there already. To install one takes a minute, on
 # two processors that have none to spare (tests/README.md): `make test-panel` does, and .ci/run runs that first.
 packages=--dev
@@ -388,6 +393,7 @@ if [ -n "$fleet" ]; then # the lab has a PostgreSQL of its own
     step "Running the end-to-end tests through the daemon of another host"
     export PADDOCK_TEST_FOREIGN=1
     selection=(-n "${PADDOCK_TEST_WORKERS:-$processors}" --dist loadgroup -o timeout=300 --durations 10 -m docker)
+    if [ -n "${CI:-}" ]; then selection+=(--reruns 1 -raR); fi
     "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" tests/e2e tests/sdk tests/security/test_own_users.py || rc=$?
     exit "$rc"
 fi
@@ -431,7 +437,7 @@ export -n apt_updated
 export PADDOCK_TEST_DOCKER=1 # docker-marked tests run, and fail rather than skip
 if [ -n "$whole" ] && fetched_newer; then
     step "Beside the others: the essentials on Engine 28.5 with the containerd image store (Debian sid's)"
-    aside newer "$PADDOCK_VENV/bin/python" -m tests.lab.newer pytest -n 1 -p no:cacheprovider -o timeout=300 -m docker "${essentials[@]}"
+    aside newer "$PADDOCK_VENV/bin/python" -m tests.lab.newer pytest -n 1 -p no:cacheprovider -o timeout=300 -m docker "${again[@]}" "${essentials[@]}"
     newer=$aside
 fi
 if [ -n "$coverage" ]; then

@@ -160,6 +160,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = in_order(kept) if hasattr(config, "workerinput") else kept
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Function) -> None:
+    """Make anew what the module had made, such as a daemon, before a second run: the first left it half changed."""
+    if getattr(item, "execution_count", 1) > 1:
+        for named in item._fixtureinfo.name2fixturedefs.values():
+            for each in named:
+                if each.scope == "module":
+                    each.finish(item._request)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why a test had to be run again: its first failure tells more than its second."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"first run of {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+
+
 class HandClock:
     """A clock that only moves when told to."""
 

@@ -358,7 +358,8 @@ def test_a_command_is_joined_after_a_killed_daemon(daemon: RunningDaemon, client
     daemon.start_again()
     with httpx.Client(base_url=daemon.served()["e2b"], timeout=60) as http:
         again = Box(http, box.shown)
-        (listed,) = again.call("/process.Process/List", {}).json()["processes"]
+        # Until its agent is reached, the list is unavailable: never empty.
+        (listed,) = wait_for("it is listed", lambda: again.call("/process.Process/List", {}).json().get("processes"))
         assert (listed["pid"], listed["tag"], listed["config"]["args"]) == (pid, "lasting", ["-c", line])
         again.run("touch go")
         joined = http.post("/process.Process/Connect", content=frame({"process": {"pid": pid}}), headers=headers)
