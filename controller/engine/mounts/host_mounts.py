@@ -43,6 +43,7 @@ from controller.kinds.runtime.mount import (
     Mount,
     RemoveFiles,
     RemoveVolumes,
+    SavedFiles,
     SaveFiles,
     Slot,
 )
@@ -200,7 +201,7 @@ class HostMounts:
 
         def save(folders: Mapping[str, int]) -> Outcome:
             assert self._saved is not None
-            saved = self._saved.save(action.uid, folders) if folders else self._saved.find(action.uid)
+            saved = self._saved.save(action.uid, folders) if folders else self._saved.find(action.uid) or SavedFiles(0)
             self._namespace.run(lambda: self._empty(action.uid))
             return Ok(saved=saved)
 

@@ -69,7 +69,7 @@ def blocked_stop(context: ReconcileContext) -> Decision | None:
 def save(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
     """Return the decision for a stopped sandbox, with its files saved, or dropped."""
     folders = held_folders(container)
-    if not folders or context.obj.kind != "Sandbox":
+    if context.obj.kind != "Sandbox" or not (folders or _has_unrecorded_save(context, container)):
         return decision
     uid = context.obj.uid
     name = container.name
@@ -85,6 +85,15 @@ def save(context: ReconcileContext, container: Container, decision: Decision) ->
     ):
         return replace(decision, until=failure.retry_at)
     return replace(decision, actions=(*decision.actions, SaveFiles(uid, name, decision.message or decision.reason)))
+
+
+def _has_unrecorded_save(context: ReconcileContext, container: Container) -> bool:
+    """Return True if its memory was freed, and no save is recorded: a daemon that ended in between recorded none."""
+    rendered = context.rendered
+    if rendered is None or not container.finished_at or context.memory.saved is not None:
+        return False
+    is_kept = keeps_files(context.spec) and bool(rendered.config.memory_mounts)
+    return is_kept and not is_older(container, rendered)
 
 
 def is_of_files(reason: str) -> bool:
