@@ -36,7 +36,7 @@ class StoredObject:
     uid: str
     """Unique id: another object of the same name has another one."""
     spec: Mapping[str, Any]
-    """What is desired."""
+    """Desired state."""
     generation: int = 1
     """Counter of changes of the spec."""
     resource_version: int = 0
@@ -56,7 +56,7 @@ class StoredObject:
     last_applied: Mapping[str, Any] | None = None
     """Document of the last `apply`; None: it was never applied."""
     status: Mapping[str, Any] = field(default_factory=dict)
-    """What is observed."""
+    """Observed state."""
 
     @property
     def ref(self) -> ObjectRef:

@@ -63,8 +63,8 @@ class Kind:
     scale: tuple[str, ...] = ()
     """Path below the spec that `paddock scale` sets; empty: none."""
     read_only: str = ""
-    """Who writes it, and what to do instead. It is computed at each read by the source of its name in service/sources:
-    nobody can write or watch it. Empty: it is stored.
+    """Text that names its writer, and says what to do instead. It is computed at each read by the source of its name in
+    service/sources: nobody can write or watch it. Empty: it is stored.
     """
     deletable: bool = False
     """That source deletes objects."""

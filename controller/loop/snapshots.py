@@ -107,7 +107,7 @@ class SnapshotKeeper(Keeper):
     def step(self) -> float | None:
         """Take the steps that are due; return the seconds until the next one. Raises StoreError."""
         with self._lock:
-            objects, snapshot, busy = self._objects, self._snapshot, frozenset(self._busy)
+            objects, snapshot, objects_in_work = self._objects, self._snapshot, frozenset(self._busy)
         if snapshot is None:
             return None
         now = self._clock.now()
@@ -120,26 +120,26 @@ class SnapshotKeeper(Keeper):
         contents = self._snapshots.contents()
         self._publish(contents)
         view = View(
-            *(objects, contents, failures, busy),
+            *(objects, contents, failures, objects_in_work),
             importing=importing,
             cut_off=self._cut_off,
             postponed=self._postponed,
         )
-        decided = plan_snapshots(view, replace(snapshot, now=now), as_seen(self._policy, snapshot))
-        self._carry_out(decided, now)
+        plan = plan_snapshots(view, replace(snapshot, now=now), as_seen(self._policy, snapshot))
+        self._carry_out(plan, now)
         self._sweep(snapshot)
-        return None if decided.next_wake is None else max(0.0, decided.next_wake - now)
+        return None if plan.next_wake is None else max(0.0, plan.next_wake - now)
 
     def _publish(self, contents: Mapping[str, SnapshotContent]) -> None:
         self._meter.gauge("paddock_snapshots", len(contents))
         total_bytes = sum(content.total_bytes for content in contents.values())
         self._meter.gauge("paddock_snapshot_storage_bytes", total_bytes)
 
-    def _carry_out(self, decided: SnapshotPlan, now: float) -> None:
-        for uid in self._confirmed(decided.strays):
+    def _carry_out(self, plan: SnapshotPlan, now: float) -> None:
+        for uid in self._confirmed(plan.strays):
             self._snapshots.remove(uid)
-        for each in decided.steps:
-            self._do(each, now)
+        for step in plan.steps:
+            self._do(step, now)
 
     def _confirmed(self, strays: Collection[str]) -> list[str]:
         """Return those that the store has no object of, either: an import may be newer than the last pass."""

@@ -10,7 +10,7 @@ from controller.kinds.planning.binding import UNBOUND, host_of
 
 
 class Fleet(ABC):
-    """What one daemon asks about itself and the others: who has an object, who decides, who writes."""
+    """Questions of one daemon about itself and the others: who has an object, who decides, who writes."""
 
     host: str
     """Name of this host. One that keeps no sandboxes has its place's name, which no host can have."""
@@ -136,7 +136,7 @@ class ManyHosts(Fleet):
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where other machines reach this host: HOST:PORT of its daemon, the URL of its metrics; "": not at all."""
+    """Addresses for other machines: HOST:PORT of this host's daemon, the URL of its metrics; "": not reached."""
 
     address: str = ""
     metrics_url: str = ""

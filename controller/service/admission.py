@@ -36,12 +36,12 @@ def admitting(
 
     def admit_now(kind: Kind, spec: Model, _namespace: str, name: str, profiles: Profiles) -> list[tuple[str, str]]:
         if place.judges(getattr(spec, "host", None)):
-            seen = observe()
-            own = policy_with(fitted(policy, seen.facts), profiles)
-            now = replace(own, unguarded="" if seen.blind else seen.unguarded or guarded().broken)
+            observation = observe()
+            effective = policy_with(fitted(policy, observation.facts), profiles)
+            now = replace(effective, unguarded="" if observation.blind else observation.unguarded or guarded().broken)
         else:
             now = elsewhere_with(of_others, profiles)
-        return [(each.field, each.message) for each in admit(kind, spec, now, name)]
+        return [(refusal.field, refusal.message) for refusal in admit(kind, spec, now, name)]
 
     return admit_now
 

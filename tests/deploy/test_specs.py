@@ -68,6 +68,16 @@ def test_the_full_example_shows_every_field() -> None:
     assert set(missing) == elsewhere
 
 
+@pytest.mark.parametrize(
+    ("name", "field"), [("ordered", "files"), ("ordered", "start_after"), ("host-folders", "host_folders")]
+)
+def test_a_field_is_shown_by_its_own_example(name: str, field: str) -> None:
+    documents = yaml.safe_load_all((CHECKOUT / f"specs/sandbox/{name}.yaml").read_text())
+    specs = [SandboxSpec.model_validate(document["spec"]) for document in documents]
+    (elements,) = [getattr(spec, field) for spec in specs if field in spec.model_fields_set]
+    assert [missing for element in elements for missing in unset(element)] == []
+
+
 def test_the_example_of_probes_shows_every_field_of_one() -> None:
     template = SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/probes.yaml")["spec"]).template
     assert template is not None

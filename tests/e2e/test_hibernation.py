@@ -98,6 +98,8 @@ def test_idleness_hibernates_and_an_exec_wakes(daemon: RunningDaemon) -> None:
     assert "Hibernated" in daemon.paddock("get", "sandboxes").stdout
     metrics = daemon.scrape()
     assert 'paddock_sandbox_hibernated_resident_bytes{namespace="default",sandbox="idle"}' in metrics
+    assert "paddock_host_swap_size_bytes " in metrics
+    assert "paddock_host_swap_free_bytes " in metrics
     assert 'paddock_sandbox_hibernated_swapped_bytes{namespace="default",sandbox="idle"}' in metrics
     assert ask(daemon, "idle") == before
     wait_for("the wake is counted", lambda: "paddock_sandbox_wake_seconds_count 1" in daemon.scrape())

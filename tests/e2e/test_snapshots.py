@@ -175,6 +175,7 @@ def test_a_suspended_sandbox_is_captured_without_a_start(daemon: RunningDaemon) 
     daemon.paddock("set", "run-state", "sandbox/s", "Suspended")
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/s")
     daemon.paddock("snapshot", "create", "asleep", "--from", "sandbox/s")
+    assert "\npaddock_snapshot_last_capture_timestamp_seconds " in daemon.scrape()
     assert daemon.condition("s", "Suspended")["status"] == "True"
     daemon.paddock("fork", "s", "--snapshot", "asleep", "--name-prefix", "awake")
     ready(daemon, "awake-1")

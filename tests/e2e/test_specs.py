@@ -14,6 +14,7 @@ ELSEWHERE = {
     "build.yaml",
     "credentials.yaml",
     "development.yaml",
+    "host-folders.yaml",
     "peers.yaml",
     "production.yaml",
     "project.yaml",

@@ -162,7 +162,7 @@ class DeleteOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """How objects are deleted. `propagation` is for what they own; None: the default."""
+    """Manner of a deletion. `propagation` is for owned objects; None: the default."""
 
     propagation: Propagation | None
     dry_run: bool

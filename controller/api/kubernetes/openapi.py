@@ -65,11 +65,11 @@ def _paths(registry: Iterable[Kind], parameter: Any) -> Json:
         place = f"{PREFIX}/namespaces/{{namespace}}" if kind.namespaced else PREFIX
         writes = {"parameters": [parameter(name) for name in _WRITES], _GVK: _gvk(kind)}
         reads = {_GVK: _gvk(kind)}
-        many = ("post",) if not kind.read_only else ()
-        one = ("put", "delete") if not kind.read_only else ()
-        one = (*one, "patch") if not kind.read_only or kind.patchable else one
-        paths[f"{place}/{kind.plural}"] = {"get": reads, **dict.fromkeys(many, writes)}
-        paths[f"{place}/{kind.plural}/{{name}}"] = {"get": reads, **dict.fromkeys(one, writes)}
+        of_collection = ("post",) if not kind.read_only else ()
+        of_object = ("put", "delete") if not kind.read_only else ()
+        of_object = (*of_object, "patch") if not kind.read_only or kind.patchable else of_object
+        paths[f"{place}/{kind.plural}"] = {"get": reads, **dict.fromkeys(of_collection, writes)}
+        paths[f"{place}/{kind.plural}/{{name}}"] = {"get": reads, **dict.fromkeys(of_object, writes)}
     return paths
 
 

@@ -204,13 +204,13 @@ def command_advice(words: Sequence[str], commands: Collection[str]) -> str:
     return _with_arguments(ELSEWHERE[close[0]], words[1:], close[0])
 
 
-def argument_advice(words: Sequence[str]) -> str:
+def argument_advice(command_line: Sequence[str]) -> str:
     """Return what to write in place of a refused command line; "" if nothing fits."""
-    words = words[1:] if words[:1] == ["sandbox"] else words
-    known_words = _ARGUMENTS.get(words[0], {}) if words else {}
-    arguments = list(words[1 : words.index("--")] if "--" in words else words[1:])
-    parts = [part for argument in arguments for part in argument.split("=", 1)[:2] if part]
-    advice = next((known_words[part] for part in parts if part in known_words), known_words.get("", ""))
+    command_line = command_line[1:] if command_line[:1] == ["sandbox"] else command_line
+    known_words = _ARGUMENTS.get(command_line[0], {}) if command_line else {}
+    arguments = list(command_line[1 : command_line.index("--")] if "--" in command_line else command_line[1:])
+    split_words = [word for argument in arguments for word in argument.split("=", 1)[:2] if word]
+    advice = next((known_words[word] for word in split_words if word in known_words), known_words.get("", ""))
     return _with_arguments(advice, [argument for argument in arguments if known_words.get(argument) != advice])
 
 

@@ -88,8 +88,14 @@ def _links(element: Element | None) -> dict[str, str]:
 
 def check_separation(element: Element | None, joined: Mapping[str, Joined]) -> None:
     """Refuse networks that keep services of the file apart: one bridge joins them all."""
-    parts = {service: set(part.networks) for service, part in joined.items() if part.networks}
-    apart = next(((one, two) for one in parts for two in parts if parts[one].isdisjoint(parts[two])), None)
+    parts = {
+        service: set(service_networks.networks)
+        for service, service_networks in joined.items()
+        if service_networks.networks
+    }
+    apart = next(
+        ((first, second) for first in parts for second in parts if parts[first].isdisjoint(parts[second])), None
+    )
     if element is not None and apart is not None:
         element.refuse(
             f"keeps `{apart[0]}` and `{apart[1]}` apart, and the sandboxes of a namespace share one network, where"
@@ -104,16 +110,16 @@ def peer_names(
 
     `own_names` are services whose sandboxes have a name of their own (`container_name`).
     """
-    part = joined[service]
+    ours = joined[service]
     names: dict[str, str] = {}
-    for other, its_part in joined.items():
-        if not set(part.networks) & set(its_part.networks):
+    for neighbour, theirs in joined.items():
+        if not set(ours.networks) & set(theirs.networks):
             continue
-        names[other] = sandboxes[other]
-        names |= dict.fromkeys(its_part.aliases, sandboxes[other])
-        if other in own_names:
-            names[sandboxes[other]] = sandboxes[other]
-    names |= {name: sandboxes[other] for name, other in part.links.items() if other in sandboxes}
+        names[neighbour] = sandboxes[neighbour]
+        names |= dict.fromkeys(theirs.aliases, sandboxes[neighbour])
+        if neighbour in own_names:
+            names[sandboxes[neighbour]] = sandboxes[neighbour]
+    names |= {name: sandboxes[neighbour] for name, neighbour in ours.links.items() if neighbour in sandboxes}
     return names
 
 

@@ -1,4 +1,4 @@
-"""What networks of the engine need at an address that the guard would drop: name servers, and the upstream proxy."""
+"""Addresses that networks of the engine need and the guard would drop: of name servers, and of the upstream proxy."""
 
 import json
 import socket

@@ -68,12 +68,14 @@ class RootLayers:
     def _sockets(self) -> Iterator[str]:
         """Yield the sockets of containerd, as this process reaches them: the engine's own first."""
         root, pid = self._namespace.root(), self._namespace.engine_pid()
-        named = []
+        configured = []
         with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            options = dict(pairwise(words))
-            options |= dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
-            named = [options[key] + end for key, end in _OPTIONS if key in options]
-        for path in (*named, *_SOCKETS):
+            arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            options = dict(pairwise(arguments))
+            options |= dict(
+                argument.split("=", 1) for argument in arguments if argument.startswith("--") and "=" in argument
+            )
+            configured = [options[key] + end for key, end in _OPTIONS if key in options]
+        for path in (*configured, *_SOCKETS):
             if (place := root / path.lstrip("/")).exists():
                 yield str(place)

@@ -26,11 +26,11 @@ class AuditEntry:
     at: float
     """Time of the request (Unix seconds)."""
     actor: str
-    """Who asked."""
+    """Name of the caller."""
     source: str
     """From where: an address, or the socket."""
     verb: str
-    """What was asked, such as create."""
+    """Verb of the request, such as create."""
     kind: str = ""
     """Kind of the object."""
     namespace: str = ""

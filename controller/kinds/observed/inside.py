@@ -31,7 +31,7 @@ class InsideState:
     """
 
     unread: str = ""
-    """Why the kernel gave no answer; then no other field means anything."""
+    """Reason why the kernel gave no answer; then no other field means anything."""
     uid: int = -1
     """User of the process."""
     gid: int = -1
@@ -51,9 +51,9 @@ class InsideState:
     interfaces: tuple[str, ...] = ()
     """Network interfaces, without loopback."""
     routes: tuple[str, ...] = ()
-    """Those of them with IPv4 routes."""
+    """Interfaces with IPv4 routes."""
     ipv6: tuple[str, ...] = ()
-    """Those of them with IPv6 addresses."""
+    """Interfaces with IPv6 addresses."""
     shared: tuple[str, ...] = ()
     """Namespaces that it shares with the host."""
     own_users: bool = False

@@ -65,7 +65,7 @@ class Container:
     object_name: str = ""
     """Name of its object, of its label."""
     role: str = "sandbox"
-    """What it is for: `sandbox`, `egress` and the like."""
+    """Role: `sandbox`, `egress` and the like."""
     generation: int = 0
     """Generation of the spec that it was created for."""
     config_hash: str = ""
@@ -97,11 +97,11 @@ class Container:
     peer_names: tuple[tuple[str, str], ...] = ()
     """Further names of peers that it is attached with, as in its config."""
     error: str = ""
-    """What the engine says of its last start, if that failed."""
+    """Error of its last start, in the words of the engine."""
     out_of_band: OutOfBandSettings = OutOfBandSettings()
     """Settings that `docker update` can change and no spec asks for."""
     inside: InsideState | None = None
-    """What was read from inside in this run; None: nothing yet."""
+    """State read from inside in this run; None: nothing yet."""
     revision: int = 0
     """Revision of the observation in which it changed last."""
     slots: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class Container:
     home: str = ""
     """Folder of its user; empty: that of /etc/passwd."""
     frozen_memory: FrozenMemory | None = None
-    """Where the memory of a paused one is; None: it is not paused, or that can't be read."""
+    """Bytes of a paused one in memory and in swap; None: it is not paused, or that can't be read."""
     runtime: str = ""
     """Runtime of the engine that it was created for."""
 
@@ -155,7 +155,7 @@ class HostFacts:
     cgroup_version: str = ""
     """Version of control groups: 1 or 2."""
     cgroup_driver: str = ""
-    """Who makes them: cgroupfs or systemd."""
+    """Their maker: cgroupfs or systemd."""
     storage_driver: str = ""
     """Driver of image layers, such as overlay2."""
     default_runtime: str = ""
@@ -171,7 +171,7 @@ class HostFacts:
     runtimes: tuple[str, ...] = ()
     """Runtimes that can start containers."""
     disk: DiskAbility | None = None
-    """Whether it enforces a size of writable layers; None: not tried."""
+    """Ability to enforce a size of writable layers; None: not tried."""
     gpus: tuple[str, ...] = ()
     """Devices that the operator lists."""
     agent: str = ""
@@ -197,7 +197,7 @@ class Observation:
     revision: int = 0
     """Counter that moves with every change."""
     blind: str = NOT_YET
-    """Why the engine can't be observed. Then `containers` is the last known state, and absence means nothing."""
+    """Reason why the engine can't be observed. Then `containers` is the last known state, and absence means nothing."""
     at: float = 0.0
     """Time of the last full look (Unix seconds)."""
     containers: Mapping[str, tuple[Container, ...]] = field(default_factory=lambda: _NOTHING)
@@ -211,7 +211,7 @@ class Observation:
     networks: Mapping[str, Network] = field(default_factory=lambda: _NO_NETWORKS)
     """Our bridges, by name."""
     unguarded: str = NOT_YET
-    """Why the host's firewall does not protect them; empty: it does."""
+    """Reason why the host's firewall does not protect them; empty: it does."""
     guard_lost: bool = False
     """That is certain, and not only unreadable."""
 

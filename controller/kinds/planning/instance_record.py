@@ -40,7 +40,7 @@ class Termination:
     exit_code: int
     """Exit code of its first process."""
     reason: str
-    """Why it ended: one of END_REASONS."""
+    """Reason of its end: one of END_REASONS."""
     started_at: float
     """Start of the run (Unix seconds)."""
     finished_at: float
@@ -72,7 +72,7 @@ class Failure:
     reason: str
     """Reason of the condition, such as ImagePullFailed."""
     message: str
-    """What the engine said, for people."""
+    """Message of the engine, for people."""
     generation: int
     """Generation of the object that failed."""
     deleting: bool = False
@@ -88,7 +88,7 @@ class Failure:
     has ended.
     """
     first: str = ""
-    """What the first of several failed starts said, where later ones say something else."""
+    """Message of the first of several failed starts, where later ones say something else."""
     image: str = ""
     """Image that was missing; empty: it was for something else."""
 
@@ -150,7 +150,7 @@ class InstanceState:
     hostname: str = ""
     """Name with which its container was created as a member; empty: the object's own."""
     launch: str = ""
-    """How it started: Warm, Cold, or empty."""
+    """Kind of its start: Warm, Cold, or empty."""
     launch_reason: str = ""
     """Reason of a cold start."""
     claiming: bool = False

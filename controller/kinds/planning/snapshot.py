@@ -100,13 +100,13 @@ class FleetView:
     unbound: Mapping[str, StoredObject] = field(default_factory=lambda: _NO_OBJECTS)
     """Sandboxes and pools without a host."""
     untemplated: frozenset[str] = frozenset()
-    """Those of them whose template is missing."""
+    """Uids of the unbound ones whose template is missing."""
     waits: Mapping[str, tuple[str, str]] | None = None
-    """Why they have none: reason and message; None: no scheduler chooses hosts."""
+    """Reason and message why they have none; None: no scheduler chooses hosts."""
     moved_uids: frozenset[str] = frozenset()
     """Sandboxes of other hosts that have a container here."""
     unmoved_uids: frozenset[str] = frozenset()
-    """Those of them whose host was never this one."""
+    """Moved ones whose host was never this one."""
     elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
     """Amounts that other hosts reserve, by namespace."""
     pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
@@ -137,7 +137,7 @@ class Snapshot:
     in_flight: frozenset[str] = frozenset()
     """Objects whose actions are being carried out: they are not planned."""
     results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
-    """What came of actions since the last stored pass."""
+    """Results of actions since the last stored pass."""
     pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
     """Pools that have a part on this host."""
     probes: Mapping[str, ProbeState] = field(default_factory=lambda: MappingProxyType({}))

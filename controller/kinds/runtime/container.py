@@ -87,7 +87,7 @@ class ContainerConfig:
     up).
     """
     oom_score_adjust: int = 500
-    """How early the kernel ends it when the host's memory runs out."""
+    """Score by which the kernel chooses whom to end when the host's memory runs out: higher goes first."""
     log_max_bytes: int = 10 << 20
     """Size of a log file."""
     log_files: int = 2
@@ -111,7 +111,7 @@ class ContainerConfig:
     slots: tuple[Slot, ...] = field(default=(), metadata=_ADDED)
     """Mount points for what this host binds."""
     mounts: tuple[Mount, ...] = field(default=(), metadata=_MUTABLE)
-    """What is bound there."""
+    """Mounts that are bound there."""
     joins_peers: bool = field(default=False, metadata=_MUTABLE)
     """It is on its namespace's shared bridge, too."""
     peer_names: tuple[tuple[str, str], ...] = field(default=(), metadata=_MUTABLE)

@@ -40,7 +40,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """What is mounted at a path in a sandbox."""
+    """Mount at a path in a sandbox."""
 
     path: str
     """Mount point in the sandbox."""

@@ -79,7 +79,7 @@ class Network:
     uid: str
     """Uid of its object; empty: many share it."""
     role: str
-    """What it is for: sealed, uplink and the like."""
+    """Role: sealed, uplink and the like."""
     config_hash: str
     """Hash of the config that it was created from."""
     subnet: str

@@ -33,19 +33,19 @@ class NetworkContext:
     subnet: str = ""
     """Subnet of its network, now or when created; empty: none is free or needed."""
     unguarded: str = ""
-    """Why nothing new may be attached to a network; empty: it may."""
+    """Reason why nothing new may be attached to a network; empty: it may."""
     range: str = ""
     """Range where subnets are taken from (CIDR)."""
     bridges: tuple[Network, ...] = ()
     """Its own bridges that lead to the Internet."""
     untried: str = ""
-    """Why it is not known yet if something may be attached."""
+    """Reason why it is not known yet if something may be attached."""
     peers: Network | None = None
     """Bridge that its namespace shares."""
     peers_subnet: str = ""
     """Subnet of that, now or when created."""
     guard_lost: str = ""
-    """Why the guard does not confine what runs; empty: it does, or its state is unreadable."""
+    """Reason why the guard does not confine what runs; empty: it does, or its state is unreadable."""
     on_guard_lost: GuardLost = "pause"
     """Consequence for a sandbox that only the guard confines."""
     lacks_subnet: bool = False

@@ -51,7 +51,7 @@ class ReconcileContext:
     rendered: Rendered | None
     """Config that its container is to have; None: its spec is unreadable or refused."""
     refusals: tuple[Refusal, ...]
-    """Why it is refused."""
+    """Reasons why it is refused."""
     container: Container | None
     """The container that counts; None: it has none."""
     extra: tuple[Container, ...]
@@ -61,7 +61,7 @@ class ReconcileContext:
     instance_id: str
     """Id of the store, as in the labels of its container."""
     blind: str = ""
-    """Why the engine can't be observed; empty: it can."""
+    """Reason why the engine can't be observed; empty: it can."""
     probed: ProbeState | None = None
     """Results of its probes."""
     lost: tuple[float, float] = (0.0, 0.0)
@@ -77,7 +77,7 @@ class ReconcileContext:
     written_bytes: int = 0
     """Bytes on disk of its container when measured last; 0: not measured."""
     unmeasured: str = ""
-    """Why they can't be measured."""
+    """Reason why they can't be measured."""
     stale_gpus: bool = False
     """The devices of its container are no longer its own."""
     lost_runtime: str = ""
@@ -133,7 +133,7 @@ class Decision:
     memory: InstanceState
     """State to store."""
     reason: str = ""
-    """Why it is not ready; empty: it is as desired."""
+    """Reason why it is not ready; empty: it is as desired."""
     message: str = ""
     """The same for people."""
     actions: tuple[Action, ...] = ()
@@ -163,7 +163,7 @@ class Decision:
     scheduled: Condition | None = None
     """Its Scheduled condition; None: it has its capacity."""
     deferred: str = ""
-    """Why it runs with less than it asks for."""
+    """Reason why it runs with less than it asks for."""
 
     def with_timer(self, due: float) -> "Decision":
         """Return the decision with a timer that is due then."""

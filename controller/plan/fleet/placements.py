@@ -151,7 +151,7 @@ def bound_status(obj: StoredObject, step: Bind, now: float) -> Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class HostSetting:
-    """What the scheduler is told about a host."""
+    """Facts about a host for the scheduler."""
 
     name: str
     fit: bool

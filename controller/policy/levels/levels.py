@@ -39,7 +39,7 @@ class Level:
     offered: bool
     """This version enforces all of it."""
     missing: str = ""
-    """What is missing where it is not offered."""
+    """Missing parts where it is not offered."""
     network: Literal["none", "sealed", "public"] = "none"
     """none; a sealed bridge with a proxy that allows listed names; or the Internet."""
     allowed_hosts: tuple[str, ...] | None = None
@@ -71,7 +71,7 @@ class Level:
     base: str = ""
     """Built-in level that a profile of the operator's derives from; empty: this one is built in."""
     host_folders: Literal["read-only", "read-write"] = "read-only"
-    """How folders of the host are bound."""
+    """Mode of bound host folders."""
     audits_starts: bool = False
     """Each start is first written to the audit log, and does not happen without that."""
     exec_seconds: int = 0
@@ -136,7 +136,7 @@ class Policy:
     network_range: str = "10.213.0.0/16"
     """Range of all subnets of sandboxes (CIDR)."""
     unguarded: str = ""
-    """Why the API admits nothing with a network now; stored sandboxes wait for the firewall, with a condition."""
+    """Reason why the API admits nothing with a network now; stored sandboxes wait, with a condition."""
     grants: ProfileGrants = field(default_factory=ProfileGrants)
     """Permissions of profiles beyond their base."""
     host_roots: tuple[HostRoot, ...] = ()
@@ -152,7 +152,7 @@ class Policy:
     peers: bool = True
     """Sandboxes of a level that allows it may ask to join others of their namespace."""
     guard_lost: GuardLost = "pause"
-    """What happens to running sandboxes when the firewall that they depend on is lost."""
+    """Reaction to a lost firewall for running sandboxes that depend on it."""
     packages_left_out: tuple[str, ...] = ()
     """Hosts of package managers that no sandbox can reach, as messages."""
     provider_hosts: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class Policy:
     user_ids: IdRange | None = None
     """Ids of which each new sandbox gets one of its own; None: they share one."""
     scheduler: Scheduler = "single"
-    """Who chooses the host of a sandbox that names none: single, the only one there is; manual, a person."""
+    """Choice of a host for a sandbox that names none: single, the only one there is; manual, by a person."""
     elsewhere: bool = False
     """The object is, or may come to be, on another host: what that has and allows is judged by its own daemon."""
     holds_memory: bool = False

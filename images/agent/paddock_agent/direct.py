@@ -64,9 +64,9 @@ class Direct:
             exchange.reply(503, dumps({"error": f"{running} commands are running, the most there may be"}))
             return
         try:
-            given = json.loads(request.body)
-            command, folder, environment, stdin = self._parts(given)
-            keep = _keep_of(given)
+            body = json.loads(request.body)
+            command, folder, environment, stdin = self._parts(body)
+            keep = _keep_of(body)
         except (_Refused, ValueError, RecursionError) as error:
             exchange.reply(400, dumps({"error": f"the body is not of its form: {error}"}))
             return
@@ -80,14 +80,14 @@ class Direct:
             return
         finally:
             os.close(folder)
-        name = given.get("id", "")
+        name = body.get("id", "")
         self._runs[_Run(self._loop, exchange, started, stdin, name, keep, self._over)] = None
 
     def _over(self, run: _Run) -> None:
         """Forget a command whose answer has ended; of those without a caller the oldest."""
         if run.is_orphan:
-            ended = [other for other in self._runs if other.is_orphan and other.has_ended]
-            for surplus in ended[: max(0, len(ended) - _SHELF_ENDED)]:
+            ended_runs = [kept_run for kept_run in self._runs if kept_run.is_orphan and kept_run.has_ended]
+            for surplus in ended_runs[: max(0, len(ended_runs) - _SHELF_ENDED)]:
                 del self._runs[surplus]
         else:
             self._runs.pop(run, None)
