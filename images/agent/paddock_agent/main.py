@@ -60,8 +60,7 @@ class Agent:
 
     def run(self) -> int:
         self.loop.on_signals(
-            {signal.SIGCHLD: self._reap}
-            | {nr: lambda nr=nr: self._signalled(nr) for nr in _PASSED_ON}  # type: ignore[misc]
+            {signal.SIGCHLD: self._reap} | {nr: lambda nr=nr: self._signalled(nr) for nr in _PASSED_ON}  # type: ignore[misc]
         )
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         server = Server(
