@@ -23,23 +23,32 @@ from controller.service.access.authenticate import Identify
 
 @dataclass(frozen=True, slots=True)
 class ListenerRules:
-    """Addresses of the API, and the grants of the Unix socket's users. An empty `host` means no TCP listener.
-
-    Without a `socket` there is no Unix listener. `fleet` is the address for other daemons; None: no fleet listener.
-    """
+    """Addresses of the API, and the grants of the Unix socket's users."""
 
     socket: Path | None
+    """Path of the Unix socket; None: there is none."""
     group: str = ""
+    """Group that may use it."""
     group_role: Role | Literal["none"] = "admin"
+    """Role of that group's members."""
     grants: Sequence[PeerGrant] = ()
+    """Grants of single users and groups."""
     host: str = ""
+    """Address of the TCP listener; empty: there is none."""
     port: int = 0
+    """Port of it."""
     cert: Path | None = None
+    """Certificate of it; None: it speaks no TLS."""
     key: Path | None = None
+    """Key of that certificate."""
     stall_seconds: float = STALL_SECONDS
+    """Longest pause of a client that reads its answer (seconds)."""
     share: float = SHARE
+    """Part of the requests that one user of this host, or one remote address, may have."""
     fleet: tuple[str, int] | None = None
+    """Address for other daemons; None: there is no such listener."""
     fleet_tls: FleetTls | None = None
+    """Certificates of that listener."""
 
 
 class Listeners:

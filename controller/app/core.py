@@ -28,18 +28,28 @@ _log = structlog.get_logger("paddock")
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The shared parts. `undo` closes them, newest first. `last` holds the last pass's snapshot."""
+    """The shared parts."""
 
     settings: Settings
+    """Settings of the daemon."""
     undo: ExitStack
+    """Closes the parts, newest first."""
     registry: Registry
+    """Kinds by name."""
     meter: PrometheusMeter
+    """Metrics of the process."""
     clock: SystemClock = field(default_factory=SystemClock)
+    """Time of day."""
     waker: LoopWaker = field(default_factory=LoopWaker)
+    """Wakes the reconcile loop."""
     traces: Traces = field(default_factory=Traces)
+    """Traces of requests and passes."""
     last: LastSnapshot = field(default_factory=LastSnapshot)
+    """Holds the snapshot of the last pass."""
     gateway: LastGateway = field(default_factory=LastGateway)
+    """Holds the last state of the model gateway."""
     models: GatewayModels = field(default_factory=GatewayModels)
+    """Models that the gateway offers."""
 
     @property
     def is_local(self) -> bool:

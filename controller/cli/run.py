@@ -180,22 +180,28 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class SandboxRequest:
-    """The sandbox that a command line asks for: a template or an image ("": the default one), a level, GPUs, a host.
-
-    An empty name is a random one. An empty host is the daemon's only one, or the scheduler's choice. `limits` are those
-    of the spec. `working_dir` is that of a main command.
-    """
+    """The sandbox that a command line asks for."""
 
     name: str = ""
+    """Name; empty: a random one."""
     template: str = ""
+    """SandboxTemplate that it comes from."""
     image: str = ""
+    """Image, instead of a template; empty: the default one."""
     level: str = ""
+    """Security level; empty: the default one."""
     gpus: Gpus = Gpus()
+    """GPUs that it gets."""
     host: str = ""
+    """Host to run on; empty: the daemon's only one, or the scheduler's choice."""
     limits: Mapping[str, Any] = field(default_factory=dict)
+    """Limits, as in the spec."""
     user: str = ""
+    """User, as uid or uid:gid."""
     working_dir: str = ""
+    """Folder of the main command."""
     volumes: tuple[Volume, ...] = ()
+    """Volumes, and folders of the host."""
 
     @property
     def changes_template(self) -> bool:

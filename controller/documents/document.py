@@ -27,18 +27,28 @@ MAX_VALUES = 20_000  # of one object, with what aliases stand for
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that is valid by itself. `spec`, `labels` and `annotations` are as written, nulls included."""
+    """A document that is valid by itself."""
 
     read_tree: Callable[[], Tree]
+    """Returns the document with the position of each field."""
     kind: Kind
+    """Its kind."""
     namespace: str
+    """Its namespace; empty: the kind has none."""
     name: str
+    """Its name."""
     spec: Mapping[str, Any]
+    """Its spec as written, nulls included."""
     labels: Mapping[str, Any]
+    """Its labels as written, nulls included."""
     annotations: Mapping[str, Any]
+    """Its annotations, likewise."""
     resource_version: str = ""
+    """Version that must be the stored one; empty: any."""
     uid: str = ""
+    """Uid that must be the stored one; empty: any."""
     owner_references: tuple[Mapping[str, Any], ...] = ()
+    """Its owners."""
 
     @property
     def key(self) -> tuple[str, str, str]:

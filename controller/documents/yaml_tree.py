@@ -26,23 +26,32 @@ _PAIR = re.compile(r"(\\\\)|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a
 
 @dataclass(slots=True)
 class Node:
-    """A part of a document. `text` is a scalar as written; `size` counts the nodes after alias expansion.
-
-    `nested_in` is the field below it in which its fields were written ("": none), see `aliases`.
-    """
+    """A part of a document."""
 
     line: int
+    """Line that it begins in."""
     column: int
+    """Column that it begins in."""
     value: Any = None
+    """Value of a scalar."""
     text: str = ""
-    fields: "dict[str, tuple[Node, Node]] | None" = None  # key -> (where the key is, value)
+    """A scalar as written."""
+    fields: "dict[str, tuple[Node, Node]] | None" = None
+    """Fields of a mapping, by key: the place of the key, and the value."""
     items: "list[Node] | None" = None
+    """Items of a list."""
     size: int = 1
+    """Number of nodes after alias expansion."""
     open: bool = False
-    key: "Node | None" = None  # the key whose value comes next
+    """True: the parser is still in it."""
+    key: "Node | None" = None
+    """Key whose value comes next."""
     nested_in: str = ""
-    file: str = ""  # that it was written in, if it is another one than its tree's
-    merged: "list[Node] | None" = None  # mappings whose fields it has, too, where they are read (`<<`)
+    """Field below it in which its fields were written (see `aliases`); empty: none."""
+    file: str = ""
+    """File that it was written in, if it is another one than its tree's."""
+    merged: "list[Node] | None" = None
+    """Mappings whose fields it has, too, where they are read (`<<`)."""
 
     def plain(self) -> Any:
         """Return the value as plain JSON data."""

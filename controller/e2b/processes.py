@@ -142,21 +142,34 @@ class Reader:
 
 @dataclass(slots=True)
 class Process:
-    """A command. `config` is as its client sent it; `stdin` None: it has none."""
+    """A command that a client of E2B started."""
 
     uid: str
+    """Uid of its sandbox."""
     pid: int
+    """Number by which its client knows it."""
     config: Mapping[str, Any]
+    """Configuration as its client sent it."""
     tag: str
+    """Name that its client gave it; empty: none."""
     terminal: bool
+    """It has a terminal."""
     stdin: Stdin | None
+    """Its standard input; None: it has none."""
     pause_seconds: float
+    """Longest time that it waits for a slow reader."""
     readers: list[Reader] = field(default_factory=list)
+    """Clients that follow it."""
     stream: TrackedStream | None = None
-    killed: str = ""  # the signal that ended it
-    begun: threading.Event = field(default_factory=threading.Event)  # it has written something, or has ended
+    """Stream of the command; None until it has begun."""
+    killed: str = ""
+    """Signal that ended it."""
+    begun: threading.Event = field(default_factory=threading.Event)
+    """Set once it has written something, or has ended."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards the readers and the last event."""
     _last: Event | ServiceError | None = None
+    """Its end, for readers that come later."""
 
     @property
     def has_ended(self) -> bool:

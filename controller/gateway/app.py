@@ -72,15 +72,25 @@ class Exchange:
     """One request for a model, while it runs."""
 
     listener: str
+    """Listener that it came in by."""
     user: User
+    """Sandbox or caller that sent it."""
     target: Target
+    """Source of models that answers."""
     route: str
+    """Path below the provider's address."""
     model: str
+    """Model that it names."""
     reservation: Reservation
+    """Tokens that are reserved until their number is known."""
     task: asyncio.Task[None] | None = None
+    """Task that answers it; None until it runs."""
     revoked: bool = False
+    """Its target or user is allowed no more: it ends."""
     has_begun: bool = False
+    """Its answer has begun: no error can be sent."""
     outcome: str = "failed"
+    """How it ended, for the metrics."""
 
     @property
     def form(self) -> Form:

@@ -34,26 +34,34 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A source of models: a Provider at `base`, or a ModelServer (`base` is empty), which the daemon connects to.
-
-    `id` is the object's uid. `private`: its address need not be public. `renamed` is what a server itself calls its
-    model. `broken` says why it can't be used ("": it can). `authority` are the only authorities that sign its
-    certificate (PEM; "": those of this host).
-    """
+    """A source of models."""
 
     id: str
+    """Uid of the object."""
     namespace: str
+    """Namespace of the object."""
     name: str
+    """Name of the object."""
     form: Form
+    """Form of its API."""
     models: tuple[str, ...]
+    """Models that it serves."""
     base: str = ""
+    """Address of a Provider; empty: a ModelServer, which the daemon connects to."""
     key: str = field(default="", repr=False)
+    """Key that it is sent."""
     private: bool = False
+    """Its address need not be public."""
     renamed: str = ""
+    """What a server itself calls its model."""
     broken: str = ""
+    """Reason why it can't be used; empty: it can."""
     authority: str = ""
+    """The only authorities that sign its certificate (PEM); empty: those of this host."""
     limits: Limits = Limits()
+    """Limits of its use."""
     timeouts: Timeouts = Timeouts()
+    """Times within which it must answer."""
 
     @property
     def is_server(self) -> bool:

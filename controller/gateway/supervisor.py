@@ -63,24 +63,32 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class GatewayParts:
-    """Connections of the supervisor to the rest of the daemon.
-
-    `publish` takes the state for the next reconcile pass. `key_of` reads a provider's key. `snapshot` returns the last
-    pass's. `port` is that of the listener on the host (0: none).
-    """
+    """Connections of the supervisor to the rest of the daemon."""
 
     snapshot: Callable[[], Snapshot | None]
+    """Returns the snapshot of the last pass."""
     publish: Callable[[GatewayView], None]
+    """Takes the state of the gateway for the next pass."""
     wake: Wake
+    """Wakes the reconcile loop."""
     policy: Callable[[Snapshot], Policy]
+    """Returns the policy for a snapshot."""
     port: int
+    """Port of the listener on the host; 0: none."""
     key_of: KeyOf
+    """Reads the key of a provider."""
     listeners: PortListener
+    """Opens listeners in the networks of sandboxes."""
     servers: ModelServers
+    """Connects to model servers."""
     callers: ModelCallers
+    """Identifies callers on the host."""
     ledger: Ledger
+    """Stores the use of models."""
     meter: Meter
+    """Counts for the metrics."""
     ticks: Callable[[], float] = field(default=time.monotonic)
+    """Returns monotonic seconds."""
 
 
 class Supervisor:

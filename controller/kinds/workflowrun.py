@@ -78,18 +78,28 @@ class WorkflowRunSpec(Model):
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """State of one stage. Times are Unix seconds, 0 if it did not happen. `retry_at`: the next attempt's time."""
+    """State of one stage. Times are Unix seconds, 0 if it did not happen."""
 
     name: str
+    """Name of the stage."""
     state: StageState = "Waiting"
+    """Waiting, Running, or how it ended."""
     attempt: int = 0
+    """Number of the attempt, from 1; 0: none began."""
     started_at: float = 0.0
+    """Start of the latest attempt."""
     finished_at: float = 0.0
+    """End of the stage."""
     retry_at: float = 0.0
+    """Time of the next attempt."""
     exit_code: int | None = None
+    """Exit code of its command; None: it has none, or none yet."""
     reason: str = ""
+    """Reason of a failure, such as Timeout."""
     message: str = ""
+    """The same for people."""
     outputs: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
+    """Values that later stages may use, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,25 +49,34 @@ class Basic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool. `role` is the least one that any use of it needs; what it does is decided by each object's own rules.
-
-    `basic` is None for a tool that this toolset lacks. `long_texts` are the fields of the result that may be
-    shortened so that the message fits. `at_host`: only the daemon of the sandbox's host can answer.
-    """
+    """A tool that agents may call."""
 
     name: str
+    """Name, such as sandbox.create."""
     title: str
+    """Name for people."""
     description: str
+    """Text for the model that chooses it."""
     arguments: type[Arguments]
+    """Model of its arguments."""
     result: type[Result]
+    """Model of its result."""
     run: Run
+    """Function that does it."""
     role: Role = "user"
+    """Least role that any use of it needs; what it does is decided by each object's own rules."""
     read_only: bool = False
+    """It changes nothing."""
     destructive: bool = False
+    """It may remove or overwrite."""
     idempotent: bool = False
+    """A second call changes nothing more."""
     long_texts: tuple[str, ...] = ()
+    """Fields of the result that may be shortened so that the message fits."""
     basic: Basic | None = None
+    """The tool as the toolset `basic` lists it; None: that lacks it."""
     at_host: bool = False
+    """Only the daemon of the sandbox's host can answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,21 +117,28 @@ class Liveness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerHost:
-    """A member of the cluster. `id` is the scheduler's, `name` Paddock's (setting `host_name`).
-
-    `fit` hosts get new placements. `labels` are those that selectors are compared with. `message` is the scheduler's.
-    """
+    """A member of the cluster."""
 
     id: str
+    """Scheduler's id of it."""
     name: str
+    """Paddock's name of it (setting `host_name`)."""
     address: str
+    """Address of the machine."""
     liveness: Liveness
+    """Up, down, or unknown."""
     availability: Availability
+    """Active, paused, or drained."""
     fit: bool
+    """It may get new placements."""
     labels: Mapping[str, str]
+    """Labels that selectors are compared with."""
     cpu_millicores: int
+    """CPU of the machine."""
     memory_bytes: int
+    """Memory of the machine."""
     message: str = ""
+    """What the scheduler says of it."""
 
 
 class Scheduler(Protocol):

@@ -98,32 +98,44 @@ from controller.service.workflow.work import RunStages
 
 @dataclass(frozen=True, slots=True)
 class HostPorts:
-    """The ports of this host, for the use-cases of its sandboxes. An absent port refuses every request.
-
-    `exec_folder` holds the records of detached commands; `adopted_execs` finds their processes after a restart.
-    `run_folder` holds the files of workflow runs; `models` are those of their agents, `usage` reads what a stage
-    used. `samples` gives the last usage of each container, `layers` the size of its writable layer, `folders` the use
-    of its in-memory folders now. `reached` is where others reach this daemon.
-    """
+    """The ports of this host, for the use-cases of its sandboxes. An absent port refuses every request."""
 
     engine: Engine
+    """Containers."""
     streams: Streams
+    """Commands and shells in containers."""
     files: Files = field(default_factory=NoFiles)
+    """Files in sandboxes."""
     ports: PortForwarder = field(default_factory=NoPorts)
+    """Connections to ports of sandboxes."""
     volumes: Volumes = field(default_factory=NoVolumes)
+    """Volumes, with their use."""
     snapshots: Snapshots = field(default_factory=NoSnapshots)
+    """Snapshots' files."""
     images: Images = field(default_factory=NoImages)
+    """Images: pulls, builds, removals."""
     agents: Agents = field(default_factory=NoAgents)
+    """Agents in sandboxes."""
     adopted_execs: AdoptedExecs = field(default_factory=NoAdoptedExecs)
+    """Finds processes of detached commands after a restart."""
     secrets: Secrets | None = None
+    """Operator's secrets; None: there is no folder of them."""
     samples: LastSamples = dict
+    """Returns the last usage of each container."""
     layers: Layers = dict
+    """Returns the size of each container's writable layer."""
     exec_folder: Path | None = None
+    """Folder with the records of detached commands."""
     run_folder: Path | None = None
+    """Folder with the files of workflow runs."""
     models: Models = field(default_factory=NoModels)
+    """Models of the agents in workflow runs."""
     usage: UsageReader | None = None
+    """Reads what a stage used."""
     reached: Reached = NOT_REACHED
+    """Where others reach this daemon."""
     folders: MemoryFolders = no_folders
+    """Returns the use of a container's in-memory folders now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,23 +159,28 @@ class LoopPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """The settings' limits.
-
-    `contexts` is how many code contexts a sandbox may have, `workspace_bytes` the size of the volume that new sandboxes
-    with a writable root have as their workspace (0: none).
-    `most_objects` and `most_annotation_bytes` bound a namespace whose quotas give no bound (0: no bound).
-    """
+    """The settings' limits."""
 
     exec_rules: ExecRules = field(default_factory=ExecRules)
+    """Time, output and number of commands."""
     transfers: TransferLimits = field(default_factory=TransferLimits)
+    """Size and number of file transfers."""
     connections: PortLimits = field(default_factory=PortLimits)
+    """Number of connections to ports."""
     images: ImageWorkRules = field(default_factory=ImageWorkRules)
+    """Pulls and builds: number, size, time."""
     installs: InstallRules = field(default_factory=InstallRules)
+    """Installs of MCP servers' packages."""
     contexts: int = MOST_CONTEXTS
+    """Number of code contexts that a sandbox may have."""
     workspace_bytes: int = 0
+    """Size of the volume that new sandboxes with a writable root have as their workspace; 0: none."""
     most_objects: int = 0
+    """Number of objects in a namespace whose quotas give no bound; 0: no bound."""
     most_annotation_bytes: int = 0
+    """Bytes of annotations in such a namespace; 0: no bound."""
     artifact_bytes: int = 1 << 30
+    """Bytes of a workflow run's artifacts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,20 +188,35 @@ class FleetServices:
     """The use-cases that need the store and no host: they serve every sandbox, wherever it runs."""
 
     registry: Registry
+    """Kinds by name."""
     apply: Apply
+    """Stores documents: `apply`, and its dry run."""
     compose: Compose
+    """Turns Compose files into documents."""
     objects: Objects
+    """Reads and deletes objects."""
     diff: Diff
+    """Compares documents with stored objects."""
     patch: Patch
+    """Changes parts of objects."""
     write: Write
+    """Creates and replaces objects."""
     watches: Watches
+    """Feeds watches of objects."""
     plugins: PluginObjects
+    """Reads plugins, and turns them on and off."""
     tokens: TokenAdmin
+    """Issues and revokes API tokens."""
     token_expirations: TokenExpirations
+    """Ends open streams of tokens that expire or are revoked."""
     audit: Audit
+    """Reads the audit log."""
     recorder: Recorder
+    """Writes the audit log, and what sandboxes are used for."""
     parsing: Parsing
+    """Parses large bodies, one at a time."""
     backup: Backup
+    """Copies the store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,28 +224,51 @@ class SandboxServices:
     """The use-cases that need the host that runs the sandbox."""
 
     sandbox_streams: SandboxStreams
+    """Runs commands and shells."""
     agent: SandboxAgent
+    """Asks the agent of a sandbox."""
     contexts: Contexts
+    """Runs code in contexts that keep their variables."""
     previous: PreviousLogs
+    """Reads the log of the run before."""
     egress_logs: EgressLogs
+    """Reads what a sandbox asked its proxy for."""
     detached: Detached
+    """Runs commands that outlive their request."""
     inspections: Inspections
+    """Shows the container of a sandbox."""
     files: SandboxFiles
+    """Reads and writes files."""
     folder_watches: FolderWatches
+    """Follows changes in folders."""
     snapshots: SandboxSnapshots
+    """Forks sandboxes, and takes them back to a snapshot."""
     forward: PortForward
+    """Connects to ports."""
     usages: Usages
+    """Measures sandboxes."""
     attest: Attest
+    """Compares what is enforced with what was asked for."""
     why: Why
+    """Explains the state of an object."""
     images: ImageService
+    """Pulls, builds and removes images."""
     mcp_servers: McpServers
+    """Reads MCP servers, and turns them on and off."""
     mcp_installs: Installs
+    """Installs MCP servers' packages."""
     model_servers: ModelServers
+    """Starts and stops model servers."""
     model_use: ModelUse
+    """Counts the use of models."""
     run_stages: RunStages
+    """Carries out the stages of workflow runs."""
     runs: Runs
+    """Runs workflows."""
     bridge: Bridge
+    """Runs one stage for one request, and answers with its files."""
     projects: Projects
+    """Opens and closes projects: a sandbox and its template by one name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,18 +29,28 @@ _REFUSED = "the key or token is not known, or may not use this sandbox"
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Judges logins. `user_of_host` returns a user of this host with the grants of now. Raises Forbidden."""
+    """Judges logins. Raises Forbidden."""
 
     keys: Keys
+    """Stored SSH keys."""
     identify: Identify
+    """Finds the caller of a token."""
     tokens: Tokens
+    """Stored API tokens."""
     expirations: TokenExpirations
+    """Ends logins of tokens that expire or are revoked."""
     registry: Registry
+    """Kinds by name."""
     objects: Objects
+    """Reads objects."""
     recorder: Recorder
+    """Writes the audit log."""
     clock: Clock
+    """Time of day."""
     user_of_host: Callable[[int], Caller]
+    """Returns a user of this host with the grants of now."""
     failures: "Failures"
+    """Counts failed logins by address."""
 
     def login(self, message: Mapping[str, Any]) -> tuple[SshLogin, str]:
         """Return the login, and the fingerprint of its key. Raises ServiceError."""

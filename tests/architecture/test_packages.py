@@ -6,6 +6,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ NAMED_PACKAGES = (
 )
 MOST_VAGUE = 0.02  # of a package's names: those of fields on the wire stay
 MOST_MODULES = 26  # of a package, of which about 20 are enough
+LARGE_RECORD = 10  # fields, from which on each is described where it stands
+LEAST_DESCRIBED = 0.95  # of the fields of large records: some have a type that is described itself
 
 
 @cache
@@ -130,6 +133,26 @@ def test_names_say_what_a_thing_is(package: str) -> None:
     counts = Counter(name for _, tree in modules(f"controller/{package}/") for name in names(tree))
     vague = {name: count for name, count in counts.items() if name in VAGUE_NAMES}
     assert sum(vague.values()) <= MOST_VAGUE * counts.total(), f"use nouns of the domain and verbs instead: {vague}"
+
+
+def undescribed_fields(record: ast.ClassDef) -> tuple[int, list[str]]:
+    """Return how many fields a record has, and those with neither a sentence below them nor a `description`."""
+    fields, undescribed = 0, []
+    for statement, below in zip_longest(record.body, record.body[1:]):
+        if not isinstance(statement, ast.AnnAssign) or "ClassVar" in ast.unparse(statement.annotation):
+            continue
+        fields += 1
+        is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if not is_text and "description=" not in ast.unparse(statement):
+            undescribed.append(f"{record.name}.{ast.unparse(statement.target)}")
+    return fields, undescribed
+
+
+def test_fields_of_large_records_are_described() -> None:
+    records = [node for _, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    counts = [count for count in map(undescribed_fields, records) if count[0] >= LARGE_RECORD]
+    undescribed = [name for _, unnamed in counts for name in unnamed]
+    assert len(undescribed) <= (1 - LEAST_DESCRIBED) * sum(fields for fields, _ in counts), undescribed
 
 
 def test_functions_have_at_most_sixty_lines() -> None:

@@ -61,16 +61,27 @@ class ObjectMeta(Shape):
     """Metadata of an object. Empty fields are omitted. Times are RFC 3339 in UTC."""
 
     name: str
+    """Name."""
     namespace: str = ""
+    """Namespace; empty: its kind has none."""
     uid: str
+    """Id that no other object ever has."""
     resourceVersion: str
+    """Version of the object; each write makes a new one."""
     generation: int = 1
+    """Number of the spec's last change."""
     labels: dict[str, str] = {}
+    """Labels, by which objects are selected."""
     annotations: dict[str, str] = {}
+    """Further facts, for people and tools."""
     creationTimestamp: str = ""
+    """Time of creation."""
     deletionTimestamp: str = ""
+    """Time at which its deletion was asked for."""
     finalizers: list[str] = []
+    """Reasons why it is not removed yet."""
     ownerReferences: list[dict[str, Any]] = []
+    """Objects with which it is deleted."""
 
 
 class WrittenMeta(Shape):

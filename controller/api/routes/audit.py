@@ -27,15 +27,25 @@ class AuditedRequest(models.Shape):
     """One audited request; `hash` chains it to the one before of its `writer`, a daemon, whose entries `id` counts."""
 
     writer: str
+    """Daemon that wrote the entry."""
     id: int
+    """Number of the entry among those of its writer."""
     time: str
+    """Time of the request."""
     actor: str
+    """Caller."""
     source: str
+    """Interface that it came by."""
     verb: str
+    """Action that was asked for."""
     object: AuditedObject
+    """Object that it was asked of."""
     outcome: str
+    """Allowed, or refused."""
     detail: dict[str, Any]
+    """Further facts, by verb."""
     hash: str
+    """Hash of the entry and of the one before."""
 
 
 class AuditList(models.Shape):

@@ -52,19 +52,33 @@ class ModelUse(models.Shape):
     """
 
     apiVersion: models.Version
+    """Version of the API."""
     kind: Literal["ModelUse"]
+    """Always ModelUse."""
     metadata: models.ObjectMeta
+    """Metadata of the provider or model server."""
     source: ModelUseSource
+    """Kind and name of the source."""
     models: list[str]
+    """Models that it serves."""
     ready: ModelUseReady
+    """Its condition Ready."""
     requestsLastMinute: int
+    """Requests of the last minute."""
     requestsPerMinute: int | None
+    """Most of them."""
     tokensToday: int
+    """Tokens since the last reset."""
     tokensPerDay: int | None
+    """Most of them."""
     concurrent: int | None
+    """Most requests at a time."""
     resetTime: str
+    """Time of the next reset of `tokensToday`."""
     since: str
+    """Time from which `users` are counted."""
     users: list[ModelUseBy]
+    """Use by sandbox or caller."""
 
 
 class ModelUseList(models.Shape):

@@ -27,23 +27,32 @@ Records = tuple[tuple[bytes, bytes], ...]
 
 
 class Header(NamedTuple):
-    """One entry of an archive. `name` and `target` are as written, and not to be trusted.
-
-    `size` counts the bytes in the archive, `real_size` those of the file; they differ if `sparse`.
-    """
+    """One entry of an archive."""
 
     name: bytes
+    """Path as written: not to be trusted."""
     flag: bytes
+    """Type of the entry."""
     mode: int
+    """Permission bits."""
     uid: int
+    """Id of its user."""
     gid: int
+    """Id of its group."""
     size: int
+    """Bytes in the archive."""
     mtime_ns: int
+    """Time of the last change (Unix nanoseconds)."""
     target: bytes
+    """Target of a link as written: not to be trusted."""
     attributes: Records
+    """Extended attributes."""
     sparse: bool
+    """It has holes, which are not in the archive."""
     real_size: int
+    """Bytes of the file; more than `size` if it is sparse."""
     device: tuple[int, int]
+    """Major and minor number of a device."""
 
 
 def block(

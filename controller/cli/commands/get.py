@@ -16,20 +16,32 @@ from controller.cli.watch import follow, name_params
 
 @dataclass(frozen=True, slots=True)
 class GetRequest:
-    """Parsed request. `refusals` collects the errors of missing objects."""
+    """Parsed request."""
 
     client: Client
+    """Client of the API."""
     targets: Sequence[Target]
+    """Kinds, and names of objects."""
     place: str | None
+    """Namespace; None: all."""
     selector: str
+    """Label selector."""
     fields: str
+    """Field selector."""
     output: str | None
+    """Form of the output; None: a table."""
     header: bool
+    """Print the line of titles."""
     sort: Callable[[Any], Any] | None
+    """Returns what objects are sorted by; None: as they come."""
     labels: bool = False
+    """Print all labels in a column."""
     label_columns: Sequence[str] = ()
+    """Labels with a column of their own."""
     prefixed: bool = False
+    """Print names with their kind."""
     refusals: list[Refused] = field(default_factory=list)
+    """Collects the errors of missing objects."""
 
     @property
     def params(self) -> dict[str, str]:

@@ -59,28 +59,36 @@ _LEVEL_CAPABILITIES = {_LEVEL: ("CHOWN", "SETGID", "SETUID")}
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Facts that the services of one file share. `defaults` is `x-paddock` at its top; `secrets` are the operator's.
-
-    `sandboxes` are the names of their sandboxes, `joined` their parts in the networks, and `dependencies` what comes
-    before each. `own_names` are services with a `container_name`. `secrets` are names of the operator's, and texts like
-    `configs`. `files` are the texts of files beside this one, and `variables` their values. `ports` and `builds` are
-    those that were read so far.
-    """
+    """Facts that the services of one file share."""
 
     project: str
+    """Name of the project."""
     sandboxes: Mapping[str, str]
+    """Names of the services' sandboxes."""
     volumes: Mapping[str, Volume]
+    """Volumes at the top of the file."""
     secrets: Mapping[str, Secret]
+    """Secrets: names of the operator's, and texts as in `configs`."""
     joined: Mapping[str, Joined]
+    """Part of each service in the networks."""
     dependencies: Mapping[str, tuple[Dependency, ...]]
+    """What comes before each service."""
     configs: Mapping[str, Node]
+    """Configs at the top of the file."""
     folder: str = ""
+    """Folder of the file."""
     defaults: Element | None = None
+    """`x-paddock` at the top of the file; None: it has none."""
     own_names: frozenset[str] = frozenset()
+    """Services with a `container_name`."""
     files: Mapping[str, str] = field(default_factory=dict)
+    """Texts of files beside this one."""
     variables: Mapping[str, str] = field(default_factory=dict)
+    """Values of the file's variables."""
     ports: list[Published] = field(default_factory=list)
+    """Ports that were read so far."""
     builds: list[Build] = field(default_factory=list)
+    """Image builds that were read so far."""
 
 
 def read_service(

@@ -37,20 +37,32 @@ Escaped = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Exec request. `mark` identifies its processes, which inherit it."""
+    """Exec request."""
 
     container_id: str
+    """Id of the container."""
     init_pid: int
+    """Pid of its first process on the host."""
     command: Sequence[str]
+    """Program and arguments."""
     env: Mapping[str, str]
+    """Variables besides the container's."""
     working_dir: str
+    """Folder to start in; empty: the container's."""
     user: str
+    """User, as uid or uid:gid; empty: the container's."""
     stdin: bool
+    """It reads standard input."""
     tty: bool
+    """It gets a terminal."""
     size: tuple[int, int] | None = None
+    """Columns and rows of the terminal; None: the engine's default."""
     hangs_up: bool = False
+    """The end of the connection ends the command."""
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Random text in its environment that identifies its processes, which inherit it."""
     since_ticks: int = field(default_factory=ticks_now)
+    """Time of the request in clock ticks since boot: older processes are not its own."""
 
     def ref(self, exec_id: str) -> ExecRef:
         """Return the reference by which a later daemon finds it."""

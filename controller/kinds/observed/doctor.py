@@ -52,26 +52,36 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """Facts of this machine's kernel. None and empty: could not be read.
-
-    `resolvers` are name servers at addresses that are not public, `dropped_resolvers` those that the guard drops.
-    `resolved` and `unresolved` are package hosts that this host's name servers know, and don't know.
-    """
+    """Facts of this machine's kernel. None and empty: could not be read."""
 
     root: bool = False
+    """True: this program runs as root."""
     controllers: frozenset[str] = frozenset()
+    """Controllers of cgroup v2 (or v1) that the kernel has."""
     bridges: tuple[str, ...] = ()
+    """Bridges of Docker's networks that the kernel has."""
     forwarding: bool | None = None
+    """True: it forwards IPv4 packets."""
     unguarded: str = ""
+    """Reason why the firewall of private addresses can't be set up; empty: it can."""
     resolvers: tuple[str, ...] = ()
+    """Name servers at addresses that are not public."""
     dropped_resolvers: tuple[str, ...] = ()
+    """Those of the name servers that the guard drops."""
     resolved: tuple[str, ...] = ()
+    """Package hosts that this host's name servers know."""
     unresolved: tuple[str, ...] = ()
+    """Package hosts that they don't know."""
     clock_synchronised: bool | None = None
+    """True: a time service keeps the clock."""
     use: HostUse = field(default_factory=lambda: HostUse(0.0))
+    """Load and memory of the machine now."""
     state_disk: Supply = field(default_factory=Supply)
+    """Space of the disk with the state folder."""
     state_inodes: Supply = field(default_factory=Supply)
+    """Inodes of that disk."""
     swap: HostSwap = field(default_factory=HostSwap)
+    """Swap, and what of it is on a plain disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,40 +208,59 @@ class DaemonFacts:
 
 @dataclass(frozen=True, slots=True)
 class DoctorFacts:
-    """All facts that are judged together. `local`: the engine runs on this machine.
-
-    `socket_group`, `allowed_runtimes`, `gpu_devices`, the folders and `user_ids`, the range of sandboxes' own ids,
-    come from the settings, as `host`, the name of this one. `user_ids_held` are users of this host with ids in that
-    range. `builds_run`: image builds may have commands (RUN). `version` is that of this program. `cluster` is None
-    without a scheduler of many hosts. `certificate_days` are left of the certificate for other hosts (None: there
-    is none). `hibernation_bytes` and `hibernate_to_plain_disk` are those settings. Without `keeps_sandboxes` the daemon
-    only answers for the sandboxes of others, and has no engine.
-    """
+    """All facts that are judged together."""
 
     local: bool
+    """True: the engine runs on this machine."""
     engine: EngineFacts
+    """Answers of the engine."""
     kernel: KernelFacts
+    """Facts of this machine's kernel."""
     engine_socket: SocketFacts
+    """Socket of the engine."""
     daemon_socket: SocketFacts
+    """Socket of this daemon's API."""
     store: StoreFacts
+    """State of the store, and its schema."""
     daemon: DaemonFacts
+    """State of the daemon that serves this host."""
     socket_group: str = ""
+    """Setting: group that may use the daemon's socket."""
     socket_group_exists: bool = True
+    """False: this host has no such group."""
     pressure_scale: float = 1.0
+    """Setting: factor of the thresholds for the host's pressure."""
     allowed_runtimes: tuple[str, ...] = ()
+    """Setting: runtimes that sandboxes may ask for."""
     gpu_devices: tuple[str, ...] = ()
+    """Setting: GPUs that sandboxes may get."""
     host_roots: tuple[FolderFacts, ...] = ()
+    """Setting: folders of the host that sandboxes may mount."""
     state: FolderFacts | None = None
+    """Folder of the daemon's state."""
     secrets: FolderFacts | None = None
+    """Folder of the operator's secrets."""
     mounts: FolderFacts | None = None
+    """Folder of the files that are bound into sandboxes."""
     volumes: VolumeFacts | None = None
+    """Folder of the volumes, and the space of its disk."""
     user_ids: str = ""
+    """Setting: range of sandboxes' own user ids."""
     user_ids_held: tuple[str, ...] = ()
+    """Users of this host with ids in that range."""
     host: str = NAME
+    """Setting: name of this host."""
     version: str = ""
+    """Version of this program."""
     cluster: ClusterFacts | None = None
+    """State of the scheduler of many hosts; None: there is none."""
     certificate_days: float | None = None
+    """Days until the certificate for other hosts ends; None: there is none."""
     keeps_sandboxes: bool = True
+    """False: the daemon only answers for the sandboxes of other hosts, and has no engine."""
     builds_run: bool = False
+    """Setting: image builds may run commands (RUN)."""
     hibernation_bytes: int | None = None
+    """Setting: bytes of swap that hibernated sandboxes may use together; None: all."""
     hibernate_to_plain_disk: bool = False
+    """Setting: that memory may be written to a disk in the clear."""

@@ -145,30 +145,40 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions to take now. `next_wake` is when to plan again if nothing else happens (Unix seconds, None: never).
-
-    `holds` are runs, by uid, that are being stopped or hibernated for idleness: no new use may begin. `releases` are
-    runs that are woken: they may be used again. `reaped` are reasons for the
-    metrics.
-    """
+    """Actions to take now, rows to store before them, and facts for those who watch the pass."""
 
     now: float
+    """Time of the pass (Unix seconds)."""
     groups: tuple[Group, ...] = ()
+    """Actions, in order within a group; groups are independent of each other."""
     deferrals: tuple[Deferral, ...] = ()
+    """Actions that wait, with their reasons."""
     writes: Writes = Writes()
+    """Rows that the store must hold before any action starts."""
     next_wake: float | None = None
+    """When to plan again if nothing else happens (Unix seconds); None: never."""
     probes: tuple[ProbeSchedule, ...] = ()
-    # The fields found to differ, of each object that was decided in this pass.
+    """Probes of running sandboxes, for the prober."""
     drift: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    orphans: int | None = None  # containers without an object; None: not known
-    orphans_removed: int = 0  # reported back as gone since the last pass
+    """Fields that differ from the spec, by uid, of each object that was decided in this pass."""
+    orphans: int | None = None
+    """Number of containers without an object; None: unknown."""
+    orphans_removed: int = 0
+    """Number of those that were reported as gone since the last pass."""
     samples: tuple[Sample, ...] = ()
+    """Containers whose CPU time is to be read."""
     holds: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    """Runs, by uid, that are being stopped or hibernated for idleness: no new use may begin."""
     releases: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    """Runs, by uid, that are woken: they may be used again."""
     reaped: tuple[str, ...] = ()
+    """Reasons of removals, for the metrics."""
     shortages: tuple[Shortage, ...] = ()
+    """Sandboxes that wait for quota."""
     warm: tuple[Warm, ...] = ()
+    """Pool members that may be claimed now."""
     retirements: tuple[Retirement, ...] = ()
+    """Unused pool members to remove."""
 
     def __str__(self) -> str:
         lines = []

@@ -51,25 +51,34 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One context, as the agent of its sandbox describes it. Nothing of it is trusted, but its form is checked.
-
-    `engine` is `ipython`, `basic`, `node` or `bash`, and `reason` says why it is not the better one, or why the state
-    was lost. `memory_bytes` is its share of memory with all that it started, `processes` their number without itself.
-    """
+    """One context, as the agent of its sandbox describes it. Nothing of it is trusted, but its form is checked."""
 
     name: str
+    """Name, by which it is called."""
     language: Language
+    """Language of its cells."""
     state: State
+    """Idle, busy, or lost."""
     engine: str = ""
+    """`ipython`, `basic` (Python's standard library alone), `node` or `bash`."""
     version: str = ""
+    """Version of the interpreter."""
     reason: str = ""
+    """Why it is not the better engine, or why the state was lost; empty: neither."""
     cwd: str = ""
+    """Folder that it works in."""
     fork_of: str = ""
+    """Context that it is a copy of; empty: none."""
     executions: int = 0
+    """Number of cells that ran."""
     queued: int = 0
+    """Number of cells that wait."""
     created: float = 0.0
+    """Time of its start (Unix seconds)."""
     memory_bytes: int = 0
+    """Its share of memory, with all that it started."""
     processes: int = 0
+    """Number of processes that it started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,30 @@ READ_OPERATIONS = frozenset[Operation](("stat", "list", "read", "pack", "login")
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """One operation on a path in a sandbox; a relative path starts where its commands run, `~` is its user's home.
-
-    `follow`: follow a symlink at the end of the path (stat, pack). `recursive`: with all contents (remove). `parents`:
-    with missing parent folders (mkdir, write, move, unpack). `mode`: permission bits (write, mkdir); None keeps a
-    file's. `top`: the first name in the archive (pack). `limit`: maximum of entries (list). `depth`: levels of folders
-    (list): below the first, names are relative paths. `target`: the new path (move). `max_bytes`: maximum of a
-    transfer.
-    """
+    """One operation on a path in a sandbox."""
 
     op: Operation
+    """Operation, such as stat or write."""
     path: str
+    """Path in the sandbox. A relative one starts where its commands run; `~` is its user's home."""
     follow: bool = True
+    """Follow a symlink at the end of the path (stat, pack)."""
     recursive: bool = False
+    """With all contents (remove)."""
     parents: bool = False
+    """Create missing parent folders (mkdir, write, move, unpack)."""
     mode: int | None = None
+    """Permission bits (write, mkdir); None keeps a file's."""
     top: str = "."
+    """First name in the archive (pack)."""
     limit: int = 1000
+    """Maximum of entries (list)."""
     max_bytes: int = 0
+    """Maximum of a transfer."""
     depth: int = 1
+    """Levels of folders (list): below the first, names are relative paths."""
     target: str = ""
+    """New path (move)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,29 +131,38 @@ class SavedFiles:
 
 @dataclass(frozen=True, slots=True)
 class BindMounts:
-    """Create the sandbox's slots, and bind `mounts` there. Without `container_id`: all anew, before it starts.
-
-    `user` is the sandbox's; "": that of `image`, or `own_id` if the image fits any user. Files of a folder's owner
-    belong to this user inside. `keep_files`: what the sandbox has in memory stays, and what was saved of it is put back
-    before it starts. `restore_from` is the key of the snapshot that volumes and folders in memory get their
-    files from, once ("": none); volumes that have files keep them, but for those that it `replaces`.
-    """
+    """Create the sandbox's slots, and bind `mounts` there."""
 
     verb: ClassVar[str] = "bind"
 
     uid: str
+    """Uid of the sandbox."""
     name: str
+    """Name of its container."""
     namespace: str
+    """Namespace of the sandbox."""
     image: str
+    """Image of the container."""
     user: str
+    """User of the sandbox; empty: that of `image`, or `own_id` if the image fits any user. Files of a folder's owner
+    belong to it inside.
+    """
     slots: tuple[Slot, ...]
+    """Places in the container for files that come and go."""
     mounts: tuple[Mount, ...]
+    """Files and folders to bind there."""
     why: str
+    """Reason of the action."""
     container_id: str = ""
+    """Running container; empty: all is created anew, before it starts."""
     own_id: int = 0
+    """User id of the sandbox's own; 0: none."""
     keep_files: bool = False
+    """Keep what the sandbox has in memory, and put back what was saved of it before it starts."""
     restore_from: str = ""
+    """Key of the snapshot that volumes and folders in memory get their files from, once; empty: none."""
     replaces: tuple[str, ...] = ()
+    """Volumes whose files that snapshot replaces; others that have files keep them."""
 
     def __str__(self) -> str:
         return f"bind {self.name}: " + (", ".join(map(str, self.mounts)) or "nothing yet")

@@ -130,25 +130,32 @@ class SnapshotContent:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRoot:
-    """Fill the root layer of a created container that was never started, as the snapshot of the key has it.
-
-    An empty `container_id` means the container of that name which the same group has just created. `level` and `image`
-    are the sandbox's: a snapshot of others does not fit.
-    """
+    """Fill the root layer of a created container that was never started, as the snapshot of the key has it."""
 
     verb: ClassVar[str] = "restore"
 
     uid: str
+    """Uid of the sandbox."""
     name: str
+    """Name of its container."""
     namespace: str
+    """Namespace of the sandbox."""
     key: str
+    """Key of the snapshot."""
     level: str
+    """Security level of the sandbox: a snapshot of another one does not fit."""
     image: str
+    """Image of the sandbox: likewise."""
     user: str
+    """User of the sandbox; empty: the image's."""
     slots: tuple[str, ...]
+    """Mount points of its slots, which hold no files of the root layer."""
     why: str
+    """Reason of the action."""
     own_id: int = 0
+    """User id of the sandbox's own; 0: none."""
     container_id: str = ""
+    """Container to fill; empty: the one of that name which the same group has just created."""
 
     def __str__(self) -> str:
         return f"restore {self.name} from snapshot {snapshot_name(self.key)}"

@@ -29,23 +29,36 @@ _LIST_CHANGES = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "
 
 @dataclass(slots=True)
 class Session:
-    """A running server, in its sandbox. `offered` are the tools that clients get."""
+    """A running server, in its sandbox."""
 
     server: Server
+    """Server as configured."""
     sandbox: StoredObject
+    """Sandbox that runs it."""
     client: StdioClient
+    """Client of its program."""
     place: Place = ("", "")
+    """Caller and connection that it serves."""
     offered: Offered = field(default_factory=lambda: Offered({}))
+    """Tools that clients get."""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+    """Capabilities that it announced."""
     protocol: str = LEGACY
     """Version that the server speaks."""
-    began_at: float = 0.0  # on the monotonic clock
+    began_at: float = 0.0
+    """Start on the monotonic clock."""
     used_at: float = 0.0
-    level: str = ""  # of log messages, if a client chose one
-    subscribed_uris: set[str] = field(default_factory=set)  # URIs that the connection itself follows
+    """Last use on that clock."""
+    level: str = ""
+    """Level of log messages, if a client chose one."""
+    subscribed_uris: set[str] = field(default_factory=set)
+    """URIs that the connection itself follows."""
     _followed: Counter[str] = field(default_factory=Counter)
+    """Followers of each URI, of all clients."""
     _listening: int | None = None
+    """Request by which it listens for changes; None: none is open."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards what is followed."""
 
     @property
     def modern(self) -> bool:

@@ -17,24 +17,30 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`name` as users query it (a counter's with `_total`); `unit` is its unit, "" for a plain number.
-
-    `values` closes a label: only these (and `other`) are exported, from the start, at 0. A label without values takes
-    any value, up to a bound. `aliases` maps another package's value to one of a closed label. `detail` families are
-    exported only on request. `at_start` is a gauge's value before it is first set; None: it is absent until then.
-    `buckets` are in seconds.
-    """
+    """One family of metrics."""
 
     name: str
+    """Name as users query it; a counter's ends with `_total`."""
     type: Type
+    """Counter, gauge or histogram."""
     help: str
+    """Text for people."""
     labels: tuple[str, ...] = ()
+    """Names of its labels."""
     unit: str = ""
+    """Unit; empty for a plain number."""
     values: Values = field(default_factory=lambda: _OPEN)
+    """Values of closed labels: only these (and `other`) are exported, from the start, at 0. Others take any value, up
+    to a bound.
+    """
     buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram's buckets (seconds)."""
     detail: bool = False
+    """It is exported only on request."""
     at_start: float | None = None
+    """Value of a gauge before it is first set; None: it is absent until then."""
     aliases: Words = field(default_factory=lambda: _NO_WORDS)
+    """Values of closed labels for those of another package."""
 
     @property
     def base(self) -> str:

@@ -211,28 +211,51 @@ class Memo:
     """
 
     policy: str = ""
+    """Hash of the policy that all results are of."""
     rendered: dict[str, KnownRender] = field(default_factory=dict)
-    shapes: dict[tuple[int, int], KnownShape] = field(default_factory=dict)  # by the ids of spec and template
+    """Configurations of containers, by uid."""
+    shapes: dict[tuple[int, int], KnownShape] = field(default_factory=dict)
+    """Parts that sandboxes share, by the ids of spec and template."""
     members: dict[str, KnownMember] = field(default_factory=dict)
+    """Pool members in the form of sandboxes, by uid."""
     settled: dict[str, Settled] = field(default_factory=dict)
-    quotas: QuotasKey | None = None  # inputs of the quotas' statuses, once all of those are stored
-    profiles: ProfilesKey | None = None  # the same of the security profiles
-    providers: ProvidersKey | None = None  # the same of the providers
-    owned: dict[str, str] = field(default_factory=dict)  # uids of model servers' sandboxes, by the server's
+    """Inputs of the last decision on each settled object, by uid."""
+    quotas: QuotasKey | None = None
+    """Inputs of the quotas' statuses, once all of those are stored."""
+    profiles: ProfilesKey | None = None
+    """The same of the security profiles."""
+    providers: ProvidersKey | None = None
+    """The same of the providers."""
+    owned: dict[str, str] = field(default_factory=dict)
+    """Uids of model servers' sandboxes, by the server's."""
     orphans: Sightings = field(default_factory=Sightings)
-    fetches: dict[str, Fetch] = field(default_factory=dict)  # by pool
-    timers: dict[str, Timer] = field(default_factory=dict)  # of settled objects
-    networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))  # of the pass before
-    unsettled: set[str] = field(default_factory=set)  # decided before, and not settled
-    last_pass: Seen | None = None  # by the pass before
-    unmeasured: Mapping[str, str] = field(default_factory=dict)  # writable layers, by the pass before
-    unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names, by the pass before
-    bursts: Mapping[str, Instance] = field(default_factory=lambda: MappingProxyType({}))  # when claims were looked for
-    claimed: set[str] = field(default_factory=set)  # sandboxes whose claims may be part of the present burst
-    stray_networks: dict[str, float] = field(default_factory=dict)  # by id, and since when they are seen so
+    """Since when each container without an object is seen."""
+    fetches: dict[str, Fetch] = field(default_factory=dict)
+    """Image pulls of pools that keep no member warm, by pool."""
+    timers: dict[str, Timer] = field(default_factory=dict)
+    """Timers of settled objects, by uid."""
+    networks: Mapping[str, Network] = field(default_factory=lambda: MappingProxyType({}))
+    """Networks of the pass before: only changed ones are judged again."""
+    unsettled: set[str] = field(default_factory=set)
+    """Uids of objects that were decided before, and have not settled."""
+    last_pass: Seen | None = None
+    """Inputs of the pass before; None: all is decided."""
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    """Sandboxes whose writable layer could not be measured in the pass before, and why."""
+    unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names that could not be resolved in the pass before, by uid."""
+    bursts: Mapping[str, Instance] = field(default_factory=lambda: MappingProxyType({}))
+    """Instances of the pass in which claims were last looked for."""
+    claimed: set[str] = field(default_factory=set)
+    """Uids of sandboxes whose claims may be part of the present burst."""
+    stray_networks: dict[str, float] = field(default_factory=dict)
+    """Networks without an object, by id, and since when they are seen so."""
     used_addresses: Taken = field(default_factory=lambda: Taken(None, set()))
+    """Subnets in use or assigned."""
     user_ids: TakenIds = field(default_factory=TakenIds)
+    """User ids in use or chosen."""
     weights: Weights = field(default_factory=lambda: Weights(None, MappingProxyType({})))
+    """Bounds of weight and priority."""
 
     def fit(self, policy: str) -> None:
         """Forget all results of another policy."""

@@ -111,27 +111,36 @@ DEFAULT_BASES = Bases(
 
 @dataclass(frozen=True, slots=True)
 class InstallPlan:
-    """Steps of one install.
-
-    Run `commands` with `env` in a sandbox of `level` with the image `fetching`; the second one fetches. Read the file
-    `lock` there and the output of `describe`, then build `tag_of` the lock from `dockerfile` with the folder FETCHED as
-    the context's `server/`. `key` is of the packages, the program and their base by name: an upgrade of Paddock or
-    of the base installs nothing anew. `examine` finds out, after a failure, what the registry lacks.
-    """
+    """Steps of one install: fetch the packages in a sandbox, then build an image of their files."""
 
     source: Source
+    """Registry: npm or pypi."""
     packages: tuple[Package, ...]
+    """Packages to install; the server is the first one's program."""
     level: str
+    """Security level of the sandbox in which they are fetched."""
     fetching: str
+    """Image of that sandbox."""
     running: str
+    """Base of the image that is built."""
     env: Mapping[str, str]
+    """Variables of the commands."""
     commands: tuple[tuple[str, ...], ...]
+    """Commands to run there; the second one fetches."""
     lock: str
+    """File to read there: what was resolved."""
     describe: tuple[str, ...]
+    """Command that prints the programs of the first package."""
     examine: tuple[str, ...]
+    """Command that finds out, after a failure, what the registry lacks."""
     dockerfile: str
+    """Text of the Dockerfile; the folder FETCHED is the context's `server/`."""
     key: str
+    """Hash of the packages, the program and their base by name: an upgrade of Paddock or of the base installs nothing
+    anew.
+    """
     slug: str
+    """Name of the first package, as part of an image's name."""
 
     def tag_of(self, lock: Sequence["Locked"], instance_id: str) -> str:
         """Return the image's name for what was resolved: other files have another name."""

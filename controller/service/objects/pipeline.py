@@ -53,25 +53,32 @@ class PendingWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """The rules for all writes.
-
-    `new_uid` makes the uid of a new object. `wake` is called once after each commit that changed something.
-    `most_objects` and `most_annotation_bytes` bound a namespace whose quotas give no bound (0: no bound).
-    `place` is this host among those of the store. `defaults` completes the spec of a new object of that kind.
-    """
+    """The rules for all writes."""
 
     store: Store
+    """Stored objects."""
     registry: Registry
+    """Kinds by name."""
     admit: Admit
+    """Judges specs."""
     wake: Wake
+    """Called once after each commit that changed something."""
     clock: Clock
+    """Time of day."""
     new_uid: Callable[[], str]
+    """Makes the uid of a new object."""
     claims: Claims
+    """Hands pool members over."""
     facts: Facts = HostFacts
+    """Facts of the host, for quotas."""
     most_objects: int = 0
+    """Number of objects in a namespace whose quotas give no bound; 0: no bound."""
     most_annotation_bytes: int = 0
+    """Bytes of annotations in such a namespace; 0: no bound."""
     place: Fleet = SINGLE
+    """This host among those of the store."""
     defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Completes the spec of a new object of that kind; None: it is complete."""
 
     @contextmanager
     def transaction(self) -> Iterator["WriteTransaction"]:

@@ -42,20 +42,35 @@ class Why(models.Shape):
     """Explanation of an object's state. `until` is the latest time of the next decision."""
 
     apiVersion: models.Version
+    """Version of the API."""
     kind: Literal["Why"]
+    """Always Why."""
     metadata: models.ObjectMeta
+    """Metadata of the object."""
     time: str
+    """Time of the explanation."""
     verdict: Literal["AsAsked", "Acting", "Waiting", "Refused", "Unknown", "NotSeenYet"]
+    """Short answer: as the spec asks, an action under way, a wait, a refusal, or none yet."""
     reason: str
+    """Reason of the condition that decides."""
     message: str
+    """The same for people."""
     underWay: bool
+    """True: an engine call for the object has not answered yet."""
     until: str | None = None
+    """Latest time of the next decision; left out: nothing is due."""
     waitSeconds: float | None = None
+    """Seconds until then."""
     wanted: list[WhyFact]
+    """What the spec asks for."""
     seen: list[WhyFact]
+    """What the engine and the host show."""
     remembered: list[WhyFact]
+    """What earlier passes recorded."""
     calls: list[WhyCall]
+    """Engine calls that are due."""
     events: list[WhyEvent]
+    """Events of the object, the latest first."""
 
 
 routes = APIRouter(prefix=PREFIX)

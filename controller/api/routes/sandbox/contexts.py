@@ -89,18 +89,31 @@ class ContextShape(models.Shape):
     """
 
     name: str
+    """Name, by which it is called."""
     language: Language
+    """Language of its cells."""
     state: ContextState
+    """State of it."""
     engine: str
+    """ipython, basic, node or bash."""
     version: str
+    """Version of the interpreter."""
     reason: str
+    """Why it is not the better engine, or why its state was lost."""
     cwd: str
+    """Folder that it works in."""
     forkOf: str
+    """Context that it is a copy of; empty: none."""
     executions: int
+    """Number of cells that ran."""
     queued: int
+    """Number of cells that wait."""
     created: float
+    """Time of its start (Unix seconds)."""
     memoryBytes: int
+    """Memory with all that it started."""
     processes: int
+    """Number of processes that it started."""
 
 
 class ContextListShape(models.Shape):

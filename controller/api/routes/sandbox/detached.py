@@ -46,16 +46,27 @@ class Exec(models.Shape):
     """
 
     apiVersion: models.Version
+    """Version of the API."""
     kind: Literal["Exec"]
+    """Always Exec."""
     id: str
+    """Id, by which it is asked for."""
     command: list[str]
+    """Program and arguments."""
     state: ExecState
+    """Running, how it ended, or Lost."""
     startedTime: str
+    """Time of its start."""
     finishedTime: str | None = None
+    """Time of its end; null: it runs."""
     durationSeconds: float | None = None
+    """Seconds that it ran."""
     exitCode: int | None = None
+    """Exit code; null: it runs, or its end is unknown."""
     message: str = ""
+    """Reason why its end is unknown."""
     omittedBytes: int = 0
+    """Bytes of output that were not kept."""
 
 
 class ExecList(models.Shape):

@@ -59,16 +59,27 @@ class ExecResult(models.Shape):
     """
 
     apiVersion: models.Version
+    """Version of the API."""
     kind: Literal["ExecResult"]
+    """Always ExecResult."""
     stdout: str
+    """Standard output, in `encoding`."""
     stderr: str
+    """Standard error, likewise."""
     encoding: _Encoding
+    """utf-8 or base64."""
     exitCode: int
+    """Exit code."""
     durationSeconds: float
+    """Seconds that it ran."""
     truncated: bool
+    """True: a part of the output was left out."""
     timedOut: bool
+    """True: its time was over, and it was killed."""
     stdoutOmittedBytes: int
+    """Bytes left out of standard output."""
     stderrOmittedBytes: int
+    """Bytes left out of standard error."""
 
 
 routes = APIRouter(prefix=PREFIX, tags=["Sandbox"], route_class=DirectRoute)

@@ -24,16 +24,27 @@ class UsageFigures(models.Shape):
     """
 
     cpuPercent: float
+    """CPU in use; 100 is one busy core."""
     cpuLimitPercent: float | None
+    """Limit of CPU."""
     memoryUsageBytes: int
+    """Memory in use."""
     memoryLimitBytes: int | None
+    """Limit of memory."""
     networkReceiveBytes: int | None
+    """Bytes received."""
     networkTransmitBytes: int | None
+    """Bytes sent."""
     diskReadBytes: int | None
+    """Bytes read from disks."""
     diskWriteBytes: int | None
+    """Bytes written to disks."""
     processes: int
+    """Number of processes and threads."""
     processesLimit: int | None
+    """Limit of processes and threads."""
     uptimeSeconds: float
+    """Seconds since its container started."""
 
 
 class SandboxMetrics(models.Shape):

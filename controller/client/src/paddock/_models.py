@@ -109,24 +109,34 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Resource usage of a sandbox. 100 % of CPU is one busy core; None: no limit, no network, or not reported.
-
-    `host` runs it; empty where there is one host.
-    """
+    """Resource usage of a sandbox. None: no limit, no network, or not reported."""
 
     cpu_percent: float
+    """CPU in use; 100 is one busy core."""
     memory_bytes: int
+    """Memory in use."""
     memory_limit_bytes: int | None
+    """Limit of memory."""
     network_receive_bytes: int | None
+    """Bytes received since its start."""
     network_transmit_bytes: int | None
+    """Bytes sent since its start."""
     disk_read_bytes: int | None
+    """Bytes read from disks since its start."""
     disk_write_bytes: int | None
+    """Bytes written to disks since its start."""
     processes: int
+    """Number of processes and threads."""
     uptime_seconds: float
+    """Seconds since its start."""
     cpu_limit_percent: float | None = None
+    """Limit of CPU."""
     processes_limit: int | None = None
+    """Limit of processes and threads."""
     name: str = ""
+    """Name of the sandbox."""
     host: str = ""
+    """Host that runs it; empty where there is one host."""
 
 
 @dataclass(frozen=True, slots=True)
