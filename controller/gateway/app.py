@@ -413,7 +413,7 @@ class Gateway:
                     parts += chunk
                     if len(parts) > _MOST_LISTED_BYTES:
                         return []
-            models = json.loads(parts)["data"]
+            models = json.loads(parts.decode())["data"]
             names = [model["id"] for model in models if isinstance(model["id"], str)]
         except (UpstreamError, TimeoutError, ValueError, LookupError, TypeError, RecursionError):
             return []

@@ -94,7 +94,8 @@ class UsageReader:
 
 def _parse(data: bytes | bytearray) -> Mapping[str, Any]:
     try:
-        usage = json.loads(data)
+        # Of bytes, `loads` guesses the encoding, and loads its codec: the process can read no file for one any more.
+        usage = json.loads(data.decode())
     except (ValueError, RecursionError):
         return {}
     return usage if isinstance(usage, dict) else {}

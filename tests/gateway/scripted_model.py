@@ -12,7 +12,6 @@ N. A text is a final answer, `{"calls": [[TOOL, ARGUMENTS], ...]}` calls tools, 
 """
 
 import json
-import os
 import sys
 import threading
 import time
@@ -21,6 +20,8 @@ from typing import Any
 
 WORDS = ["One", " two", " three", "."]
 KEY = ""
+# It begins as JSON in UTF-16 would: the process, which can read no file any more, has no codec for that.
+GARBAGE = bytes(range(256)) * 16
 GONE: list[str] = []
 HANGING = threading.Event()
 SEEN: list[dict[str, Any]] = []
@@ -89,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
         elif model == "garbage":
             self._start("application/octet-stream")
-            self._part(os.urandom(4096))
+            self._part(GARBAGE)
             self._part(b"")
         elif asked.get("stream"):
             self._stream(model, self.path)
