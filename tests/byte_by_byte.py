@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 Stop = Literal["deadline", "cut", "close"]
 STOPS: tuple[Stop, ...] = ("deadline", "cut", "close")
 DEADLINE_SECONDS = 0.02
-_ENDS_SECONDS = 20.0
+_ENDS_SECONDS = 90.0
 T = TypeVar("T")
 
 

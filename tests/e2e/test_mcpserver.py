@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -348,31 +349,27 @@ def test_containers_are_removed_on_disconnect_all(daemon: RunningDaemon, talk: T
     wait_for("none is left of the other tests", lambda: not containers(daemon), 60)
     daemon.apply(server("left", limits={"memory": "32Mi"}))
 
-    def begin(count: int) -> list[http.client.HTTPConnection]:
-        made = []
+    def begin(count: int, connections: ExitStack) -> None:
         for number in range(count):
-            held = http.client.HTTPConnection("localhost")
-            held.sock = socket.socket(socket.AF_UNIX)
-            held.sock.connect(str(daemon.socket))
-            held.request("GET", f"{PLACE}/left/mcp", headers={"Paddock-Connection": f"c{number}"})
-            assert held.getresponse().status == 200
-            made.append(held)
+            connection = http.client.HTTPConnection("localhost")
+            connections.callback(connection.close)
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(str(daemon.socket))
+            connection.request("GET", f"{PLACE}/left/mcp", headers={"Paddock-Connection": f"c{number}"})
+            assert connection.getresponse().status == 200
         with ThreadPoolExecutor(8) as pool:
             names = [{"Paddock-Connection": f"c{number}"} for number in range(count)]
             assert set(pool.map(lambda each: talk.text("left", "echo", "x", headers=each), names)) == {"x"}
         assert len(containers(daemon)) == count
-        return made
 
-    held = begin(20)
-    daemon.kill()
-    again = start_daemon(daemon.folder)
-    try:
-        wait_for("no sandbox is left", lambda: not containers(again), 60)
-        assert not sandboxes(again, "left")
-        daemon.process = again.process
-        held += begin(3)
-    finally:
-        again.stop()
-    assert not containers(again)  # it waited for them
-    for each in held:
-        each.close()
+    with ExitStack() as connections:
+        begin(20, connections)
+        daemon.kill()
+        again = start_daemon(daemon.folder)
+        try:
+            wait_for("no sandbox is left", lambda: not (containers(again) or sandboxes(again, "left")), 60)
+            daemon.process = again.process
+            begin(3, connections)
+        finally:
+            again.stop()
+        assert not containers(again)  # it waited for them
