@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from controller.kinds.base import Model, Text, Whole
 from controller.kinds.meta import StoredObject
-from controller.kinds.registry import Column, Kind
+from controller.kinds.registry import Column, Kind, Origin
 from controller.kinds.sandbox import age
 
 
@@ -60,7 +60,7 @@ KIND = Kind(
     plural="events",
     short_names=("ev",),
     spec=EventFields,
-    flat=True,
+    origin=Origin.RECORDED,
     read_only="Paddock records events; annotate the object to add a note of your own",
     selectable=(
         "type",

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from controller.kinds.base import Model, Text, Whole
 from controller.kinds.meta import StoredObject
-from controller.kinds.registry import Column, Kind
+from controller.kinds.registry import Column, Kind, Origin
 from controller.kinds.sandbox import age
 
 NAME = "host"
@@ -250,9 +250,8 @@ KIND = Kind(
     namespaced=False,
     spec=HostSpec,
     status=HostStatus,
+    origin=Origin.MACHINE,
     read_only="it shows the state of a machine; cordon, label or patch it, or change its daemon's settings file",
-    patchable=True,
-    deletable=True,
     columns=(
         Column("STATUS", status_word),
         Column("CPU", _of_capacity("cpu")),

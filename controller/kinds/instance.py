@@ -6,7 +6,7 @@ from pydantic import Field
 
 from controller.kinds.base import Model, Text, Whole
 from controller.kinds.meta import StoredObject
-from controller.kinds.registry import Column, Kind
+from controller.kinds.registry import Column, Kind, Origin
 from controller.kinds.sandbox import age
 
 ContainerState = Literal[
@@ -120,8 +120,8 @@ KIND = Kind(
     short_names=("inst",),
     spec=InstanceSpec,
     status=InstanceStatus,
+    origin=Origin.MANAGED,
     read_only="Paddock manages one for each container; change or delete its object (PARENT) instead",
-    seen_by_host=True,
     selectable=("spec.parent.kind", "spec.parent.name", "spec.parent.uid", "spec.role", "status.state", "status.host"),
     columns=(
         Column("PARENT", _parent),

@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 
@@ -38,6 +39,29 @@ class Reference:
         return node if isinstance(node, str) else ""
 
 
+class Origin(Enum):
+    """Where the objects of a kind come from, and so what may be done with them.
+
+    All but the stored ones are computed at each read by the source of the kind's name in service/sources: nobody can
+    write or watch them.
+    """
+
+    STORED = "stored"
+    """People write them."""
+    RECORDED = "recorded"
+    """Paddock records them. Their fields stand at the top, not in `spec`, and their table begins with their own
+    columns, as Kubernetes does for events.
+    """
+    MANAGED = "managed"
+    """Paddock stores one for each container; the daemon of its host alone knows its status."""
+    ON_HOST = "on host"
+    """Each belongs to one host (`status.host`), whose daemon alone knows it, and deletes it."""
+    MACHINE = "machine"
+    """Each is a machine. PATCH changes spec, labels and annotations: they are stored from the first patch on, and the
+    source adds the status. The source deletes them, too.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Description of a kind for the CLI and the API."""
@@ -62,32 +86,49 @@ class Kind:
     """Kinds that refer to it: an object is not deleted before those that do."""
     scale: tuple[str, ...] = ()
     """Path below the spec that `paddock scale` sets; empty: none."""
+    origin: Origin = Origin.STORED
+    """Where its objects come from."""
     read_only: str = ""
-    """Text that names its writer, and says what to do instead. It is computed at each read by the source of its name in
-    service/sources: nobody can write or watch it. Empty: it is stored.
-    """
-    deletable: bool = False
-    """That source deletes objects."""
-    by_host: bool = False
-    """Each object belongs to one host (`status.host`), whose daemon alone knows it."""
-    seen_by_host: bool = False
-    """It is stored, and the daemon of its host alone knows its status."""
-    patchable: bool = False
-    """PATCH changes spec, labels and annotations: they are stored from the first patch on, and the source adds the
-    status.
-    """
+    """Text that names its writer, and says what to do instead. Empty: people write its objects."""
     status: type[Model] | None = None
     """Model of its status; None: it has none."""
     selectable: tuple[str, ...] = ()
     """Fields for field selectors besides name and namespace."""
-    flat: bool = False
-    """Its fields stand at the top, not in `spec`, and its table begins with its own columns, as Kubernetes does for
-    events.
-    """
     ends_later: Callable[[StoredObject], bool] = lambda _: False
     """True for an object whose work must end first when its deletion is requested: it keeps ENDING_FINALIZER, and its
     dependents, until the loop that does the work removes that.
     """
+
+    def __post_init__(self) -> None:
+        if bool(self.read_only) is (self.origin is Origin.STORED):
+            raise ValueError(
+                f"{self.name}: `read_only` says what to do instead, if objects are not {Origin.STORED.value}"
+            )
+
+    @property
+    def deletable(self) -> bool:
+        """True for a read-only kind whose source deletes objects."""
+        return self.origin in (Origin.ON_HOST, Origin.MACHINE)
+
+    @property
+    def patchable(self) -> bool:
+        """True for a read-only kind whose spec, labels and annotations PATCH changes."""
+        return self.origin is Origin.MACHINE
+
+    @property
+    def by_host(self) -> bool:
+        """True if the daemon of an object's host alone knows the object."""
+        return self.origin is Origin.ON_HOST
+
+    @property
+    def seen_by_host(self) -> bool:
+        """True if the daemon of an object's host alone knows its status."""
+        return self.origin is Origin.MANAGED
+
+    @property
+    def flat(self) -> bool:
+        """True if the fields stand at the top of an object."""
+        return self.origin is Origin.RECORDED
 
     @property
     def spellings(self) -> tuple[str, ...]:

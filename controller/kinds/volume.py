@@ -8,7 +8,7 @@ from typing import Literal
 
 from controller.kinds.base import Model, Text
 from controller.kinds.meta import StoredObject
-from controller.kinds.registry import Column, Kind
+from controller.kinds.registry import Column, Kind, Origin
 from controller.kinds.sandbox import age
 
 
@@ -81,10 +81,9 @@ KIND = Kind(
     short_names=("vol",),
     spec=VolumeSpec,
     status=VolumeStatus,
+    origin=Origin.ON_HOST,
     read_only="a volume is created for the sandbox that names it; change that sandbox or template (USED BY), or "
     "`paddock delete` the volume once nothing uses it",
-    deletable=True,
-    by_host=True,
     selectable=("spec.sandbox", "spec.reclaimPolicy", "status.phase", "status.host"),
     columns=(
         _status("phase"),
