@@ -41,6 +41,7 @@ from controller.engine.observe.observer import OBSERVE_SECONDS, BackgroundObserv
 from controller.engine.observe.runtime_trial import RuntimeTrials
 from controller.engine.observe.secret_watch import SecretWatch
 from controller.engine.snapshots.capture import Capturer
+from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.layers import RootLayers
 from controller.engine.snapshots.restore import Restorer
@@ -72,7 +73,12 @@ _PAUSES_SECONDS = (0.5, 5.0)
 
 
 def _restorer(folder: Path, client: Client) -> Restorer:
-    return Restorer(SnapshotFolder(folder), client, RootLayers(EngineNamespace(client.base_url)))
+    layers = RootLayers(EngineNamespace(client.base_url), is_local=_is_local(client.base_url))
+    return Restorer(SnapshotFolder(folder), client, layers)
+
+
+def _is_local(base_url: str) -> bool:
+    return base_url.startswith(("unix:", "http+unix:"))
 
 
 class DockerEngine:
@@ -132,7 +138,7 @@ class DockerEngine:
         self._secret_watch = SecretWatch(self._mounts, self._observer, self._view)
         self._background = BackgroundObserver(self._observer, self._view, pauses_seconds=pauses_seconds)
         # Events carry the engine's time, which is comparable with ours only on one host.
-        same_clock = base_url.startswith(("unix:", "http+unix:"))
+        same_clock = _is_local(base_url)
         self._inspector = Inspector(self._observer, self._view, self._background, same_clock=same_clock)
         self._trials = RuntimeTrials(self._client, default_runtime, retry=self._renew_facts)
         self._facts = self._make_facts(gpus)
@@ -152,7 +158,9 @@ class DockerEngine:
 
     def _make_snapshots(self, clock: Clock, *, is_local: bool) -> DockerSnapshots:
         capturer = Capturer(
-            *(self._observer, self._mounts, self._cgroups, clock.now, self._restorer.layers), is_local=is_local
+            *(self._observer, self._mounts, self._cgroups, clock.now, self._restorer.layers),
+            committer=Committer(self._client),
+            is_local=is_local,
         )
         return DockerSnapshots(self._restorer.folder, capturer, self._client, self._saved)
 

@@ -179,6 +179,48 @@ def test_a_claim_with_its_workspace(tmp_path: Path, capsys: pytest.CaptureFixtur
             )
 
 
+SNAPSHOT = """\
+apiVersion: paddock/v1alpha1
+kind: SandboxSnapshot
+metadata: {name: prepared}
+spec: {sandboxRef: {name: source}}
+"""
+PREPARED = ", workspace: {mountPath: /workspace}"
+
+
+def test_a_claim_of_members_from_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By turns from a pool whose members begin from a snapshot with 1,000 files, and from one of the same template."""
+    kinds: dict[str, list[float]] = {"plain": [], "prepared": []}
+    with running(tmp_path) as daemon, eyes_on(daemon) as eyes:
+        make_pool(eyes, "plain", IN_A_BURST + 1, more=PREPARED)
+        eyes.start("source", "plain", "Never")
+        files = "for n in $(seq 1000); do echo $n > /workspace/$n; done"
+        daemon.paddock("exec", "source", "--", "sh", "-c", files)
+        eyes.apply(SNAPSHOT)
+        daemon.paddock("wait", "--for=condition=Captured", "--timeout=60s", "sandboxsnapshot/prepared")
+        make_pool(eyes, "prepared", IN_A_BURST + 1, more=PREPARED + ", restoreFrom: {snapshotRef: {name: prepared}}")
+        for burst in range(BURSTS):
+            for kind in kinds:
+                eyes.fill(kind, IN_A_BURST + 1)
+            for index in range(IN_A_BURST):
+                for kind, spent in kinds.items():
+                    spent.append(eyes.start(f"{kind}-{burst}-{index}", kind))
+            count = daemon.paddock("exec", f"prepared-{burst}-0", "--", "sh", "-c", "ls /workspace | wc -l").stdout
+            assert count.strip() == "1000"
+            names = [f"{kind}-{burst}-{index}" for kind in kinds for index in range(IN_A_BURST)]
+            assert {eyes.launches[name] for name in names} == {"Warm"}
+            daemon.paddock("delete", "sandbox", *names, "--timeout=60s")
+    ratio = statistics.median(b / a for a, b in zip(kinds["plain"], kinds["prepared"], strict=True))
+    with capsys.disabled():
+        for kind, spent in kinds.items():
+            print(f"\na warm claim, {kind}: p50 {at(0.5, spent):.0f} ms, p99 {at(0.99, spent):.0f} ms", end="")
+        middle = at(0.5, kinds["prepared"]) / at(0.5, kinds["plain"])
+        load = os.getloadavg()[0]
+        print(
+            f"; ratio of the medians {middle:.2f}, median of pairs {ratio:.2f} (wanted: at most 1.1; load {load:.0f})"
+        )
+
+
 def test_twenty_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running(tmp_path) as daemon, eyes_on(daemon) as eyes, ThreadPoolExecutor(AT_ONCE) as pool:
         make_pool(eyes, "quick", AT_ONCE)

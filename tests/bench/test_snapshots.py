@@ -21,6 +21,7 @@ from tests.daemon import RunningDaemon, running, wait_for
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 MIB = 1 << 20
 FILES = int(os.environ.get("PADDOCK_BENCH_FILES", "10000"))
+ROUNDS = 3
 CAPTURES = int(os.environ.get("PADDOCK_BENCH_CAPTURES", "20"))
 PROFILE = """
 apiVersion: paddock/v1alpha1
@@ -96,32 +97,43 @@ def start(daemon: RunningDaemon, name: str) -> float:
 
 @pytest.mark.parametrize(("count", "frozen_most", "more_most"), [(10, 0.2, 0.3), (FILES, 0.6, 2.5)])
 def test_forks_beside_docker_commit(daemon: RunningDaemon, count: int, frozen_most: float, more_most: float) -> None:
-    cold = min(start(daemon, f"cold{round_}-{count}") for round_ in range(3))
+    """By turns, so that a busy machine is as busy for each: a cold start, a fork, and `docker commit` with a run."""
     name = f"source-{count}"
     start(daemon, name)
+    client, images = docker_py.from_env(timeout=300), []
+    rows: list[tuple[float, ...]] = []
     with Paddock(f"unix://{daemon.socket}") as paddock:
         source = paddock.sandboxes.get(name)
         source.exec(["python3", "-c", FILL.format(count=count, size=100 * MIB // count)], timeout=300).check()
         os.sync()
-        rows = [_fork(paddock, source) for _ in range(3)]
-        frozen, whole = (statistics.median(values) for values in zip(*(row[1:] for row in rows), strict=True))
+        forks = []
+        container = client.containers.get(daemon.get(name)["status"]["instanceRef"]["name"])
+        for round_ in range(ROUNDS):
+            cold = start(daemon, f"cold{round_}-{count}")
+            fork, frozen, whole = _fork(paddock, source)
+            begun = time.monotonic()
+            images.append(container.commit("paddock-bench-snapshot", str(round_), pause=True).id)
+            committed = time.monotonic() - begun
+            run = client.containers.run(images[-1], ["true"], detach=True)
+            rows.append((cold, frozen, whole, whole - cold, committed, time.monotonic() - begun))
+            run.remove(force=True)
+            forks.append(fork)
         # Not between the rounds: ext4 without a journal looks at each inode that was freed in the last minutes.
-        for fork, _, _ in rows:
+        for fork in forks:
             _delete(paddock, fork)
-    container = docker_py.from_env(timeout=300).containers.get(daemon.get(name)["status"]["instanceRef"]["name"])
-    begun = time.monotonic()
-    image = container.commit("paddock-bench-snapshot", pause=True)
-    committed = time.monotonic() - begun
-    other = docker_py.from_env().containers.run(image.id, ["true"], detach=True)
-    beside = time.monotonic() - begun
-    other.remove(force=True)
-    docker_py.from_env().images.remove(image.id, force=True)
+    for image in images:
+        client.images.remove(image, force=True)
+    client.close()
+    cold, frozen, whole, more, committed, beside = (statistics.median(values) for values in zip(*rows, strict=True))
+    ratio = statistics.median(row[2] / row[5] for row in rows)
+    still = statistics.median(row[1] / row[4] for row in rows)
     print(
-        f"\nfork of 100 MB in {count} files: frozen {frozen:.3f} s (goal {frozen_most}), Ready after {whole:.2f} s,"
-        f" {whole - cold:.2f} s more than a cold start (goal {more_most}); docker commit {committed:.2f} s frozen,"
-        f" with run {beside:.2f} s: ratio {whole / beside:.2f}, frozen {frozen / committed:.3f}"
+        f"\nfork of 100 MB in {count} files, {ROUNDS} rounds at a load of {os.getloadavg()[0]:.0f}:"
+        f" frozen {frozen:.3f} s (goal {frozen_most}), {still:.3f} of docker commit's {committed:.2f} s;"
+        f" Ready after {whole:.2f} s, {more:.2f} s more than a cold start of {cold:.2f} s (goal {more_most}),"
+        f" {ratio:.2f} of commit and run ({beside:.2f} s)"
     )
-    assert frozen < committed
+    assert still < 1
 
 
 def _fork(paddock: Paddock, source: Sandbox) -> tuple[Sandbox, float, float]:

@@ -31,6 +31,7 @@ from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.observe.observer import Observer
 from controller.engine.snapshots.capture import Capturer
+from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.layers import RootLayers
@@ -270,7 +271,7 @@ class ChangingContainer(Observer):
         self.containers = list(containers)
 
     def read(self, reference: str) -> ViewEntry:
-        assert reference == "c"
+        assert reference == self.containers[0].id
         return ViewEntry(self.containers.pop(0), Limits(1000, 1 << 20, 10), 1)
 
 
@@ -297,14 +298,19 @@ def stopped_capturer(source: Path | None) -> tuple[Capturer, CaptureRequest]:
     """Return a capturer of one stopped container, whose root layer is that folder, and the request."""
     stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source or ""))
     observer = ChangingContainer(*[stopped] * 400)
-    return Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS, is_local=True), request_of(stopped)
+    return capturer_of(observer), request_of(stopped)
+
+
+def capturer_of(observer: Observer, client: Client | None = None, layers: RootLayers = LAYERS) -> Capturer:
+    committer = Committer(client or EngineWithIds())
+    return Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, layers, committer=committer, is_local=client is None)
 
 
 def test_a_stopped_sandbox_that_starts_meanwhile_is_not_captured(snapshots: SnapshotFolder, source: Path) -> None:
     stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source))
     running = replace(stopped, state=State.RUNNING, started_at=2.0)
     observer = ChangingContainer(stopped, running, stopped, stopped)
-    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS, is_local=True)
+    capturer = capturer_of(observer)
     request = request_of(stopped)
     with pytest.raises(SnapshotError, match="was started") as caught:
         capturer.capture(request, snapshots)
@@ -316,7 +322,7 @@ def test_a_stopped_sandbox_that_starts_meanwhile_is_not_captured(snapshots: Snap
 def test_files_stay_until_the_name_of_their_image_is_gone(snapshots: SnapshotFolder, source: Path) -> None:
     content(snapshots, source)
     observer, engine = ChangingContainer(), EngineWithIds(Fault("connection", "refused"))
-    capturer = Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS, is_local=True)
+    capturer = capturer_of(observer)
     stored = DockerSnapshots(snapshots, capturer, engine)
     with pytest.raises(SnapshotError, match="not reachable"):
         stored.remove("s1")
@@ -326,15 +332,29 @@ def test_files_stay_until_the_name_of_their_image_is_gone(snapshots: SnapshotFol
     assert snapshots.content("s1") is None
 
 
-def test_without_ctr_a_root_layer_is_refused_in_words(
+def test_without_a_layers_folder_its_commit_is_tried(
     snapshots: SnapshotFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """`ctr` is not there to name the folder; a commit that fails leaves nothing, and is tried again."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    capturer, request = stopped_capturer(None)
-    with pytest.raises(SnapshotError, match="install containerd's `ctr`") as refused:
-        capturer.capture(request, snapshots)
-    assert refused.value.reason == "Unsupported"
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0)
+    engine = EngineWithIds(*[Fault("5xx", "no space left on device")] * 2)
+    observer = ChangingContainer(stopped)
+    capturer = Capturer(
+        *(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS), committer=Committer(engine), is_local=True
+    )
+    with pytest.raises(SnapshotError, match="no space left") as refused:
+        capturer.capture(request_of(stopped), snapshots)
+    assert (refused.value.reason, refused.value.retry) == ("EngineFailed", True)
     assert not snapshots.path("s1").exists()
+
+
+def test_elsewhere_only_a_root_layer_can_be_captured(snapshots: SnapshotFolder) -> None:
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0)
+    capturer = capturer_of(ChangingContainer(stopped), EngineWithIds())
+    with pytest.raises(SnapshotError, match="on another machine") as refused:
+        capturer.capture(replace(request_of(stopped), writable=False), snapshots)
+    assert refused.value.reason == "EngineElsewhere"
 
 
 def test_a_capture_cut_off_at_any_step_is_whole_or_gone(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.planning.action import SignalContainer
+from controller.kinds.planning.action import Action, SignalContainer
 from controller.kinds.runtime.mount import CheckFiles
 from controller.policy.levels.levels import Policy
 from controller.service.objects.apply import Source
@@ -76,3 +76,50 @@ def test_idle_one_that_does_not_fit_stays_running(house: LoopHarness) -> None:
     assert house.condition("web", "FilesKept") == "False TooLarge"
     assert kinds(house, SignalContainer) == []
     assert len(kinds(house, CheckFiles)) < 20, "with a back-off"
+
+
+def test_an_engine_killed_at_any_step_loses_no_file(house: LoopHarness) -> None:
+    """It is killed before a call, which gets no answer, and all containers end with it; then it is started again."""
+    count = 0
+
+    def kill_at(step: int) -> None:
+        nonlocal count
+        count = 0
+
+        def counted(_action: Action) -> None:
+            nonlocal count
+            count += 1
+            if count == step:
+                house.engine.go_down()
+
+        house.engine.before_act = counted
+
+    for change in ("Suspended", "Running"):
+        for step in range(1, 20):
+            running(house, lifecycle={"shutdownGracePeriodSeconds": 5})
+            if change == "Running":
+                set_state(house, "Suspended")
+            kill_at(step)
+            set_state(house, change)
+            house.engine.before_act = None
+            was_killed = count >= step
+            house.engine.come_up()
+            if was_killed:
+                house.engine.restart()
+                house.engine.observe_now(full=True)
+            house.settle(seconds=60)
+            memory = house.engine.in_memory.get(uid(house), {})
+            places = (saved(house), memory) if change == "Suspended" else (memory, saved(house))
+            assert places == ({TMP: "kept"}, {}), f"{change}, step {step}"
+            assert len(house.engine.observe().containers[uid(house)]) == 1
+            house.delete("web")
+            house.settle(seconds=60)
+            assert (house.engine.saved_files, house.names()) == ({}, [])
+            if not was_killed:
+                break
+        assert 2 < step < 20
+
+
+def set_state(house: LoopHarness, state: str) -> None:
+    house.apply("web", runState=state, lifecycle={"shutdownGracePeriodSeconds": 5})
+    house.settle(seconds=10)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from ..folders import open_folder
 from ..moving import write_all
 from ..names import PART_BYTES, PATH_BYTES, Parts, Unsafe, parts_of, shown
-from ..tar import BLOCK, TarError
+from ..tar import BLOCK, END, TarError
 from . import blocks
 from .bounds import BoundExceeded, Bounds, Meter, Report
 from .save import OPAQUE
@@ -69,6 +69,16 @@ def verify(read: Callable[[int], bytes], bounds: Bounds = Bounds(), rules: Rules
     return restorer.report
 
 
+def packed(
+    read: Callable[[int], bytes], report: Report, bounds: Bounds = Bounds(), rules: Rules = Rules()
+) -> Iterator[bytes]:
+    """Yield an archive as a tar that an engine unpacks over an image: with the new owners, without deletions.
+
+    What it can't have is omitted in `report`. Raises Unsafe, TarError, BoundExceeded.
+    """
+    yield from _Restorer(-1, read, bounds, rules, report).pieces()
+
+
 class _Source:
     """Buffered stream of an archive."""
 
@@ -96,8 +106,10 @@ class _Source:
 
 
 class _Restorer:
-    def __init__(self, folder: int, read: Callable[[int], bytes], bounds: Bounds, rules: Rules) -> None:
-        self.report = Report()
+    def __init__(
+        self, folder: int, read: Callable[[int], bytes], bounds: Bounds, rules: Rules, report: Report | None = None
+    ) -> None:
+        self.report = report or Report()
         self._bounds, self._rules = bounds, rules
         self._meter, self._source = Meter(bounds, self.report), _Source(read, self.report)
         self._folders = _Folders(folder, self._finish)
@@ -133,6 +145,39 @@ class _Restorer:
             while remaining:
                 remaining -= len(self._source.some(remaining))
                 self._meter.check_time()
+
+    def pieces(self) -> Iterator[bytes]:
+        for entry in self._entries():
+            parts = parts_of(entry.name)
+            self._check(entry, parts)
+            if entry.flag == blocks.DEVICE:
+                self.report.omit(entry.name, "it was deleted, and is there again as its image has it")
+                continue
+            if parts:  # the top is the image's
+                yield self._packed_head(entry, parts)
+            self._meter.count_bytes(entry.size)
+            remaining = entry.size + -entry.size % BLOCK
+            while remaining:
+                piece = self._source.some(remaining)
+                remaining -= len(piece)
+                yield piece
+        yield END
+
+    def _packed_head(self, entry: blocks.Header, parts: Parts) -> bytes:
+        owner = self._rules.owner(entry.uid, entry.gid)
+        attributes = dict(entry.attributes)
+        if attributes.pop(os.fsencode(OPAQUE), None):
+            self.report.omit(entry.name, "it was replaced, and has the files of its image again, too")
+        records: blocks.Records = tuple(
+            (blocks.ATTRIBUTE + key, self._rewritten_acl(entry, value) if key in _ACLS else value)
+            for key, value in attributes.items()
+        )
+        name = b"/".join(parts)
+        if entry.sparse:
+            records = (*blocks.sparse_records(name, entry.real_size), *records)
+            name = b"GNUSparseFile.0"
+        mode = entry.mode & self._rules.modes
+        return blocks.header((b"", name), entry.flag, mode, owner, entry.size, entry.mtime_ns, entry.target, records)
 
     def _entries(self) -> Iterator[blocks.Header]:
         while (head := self._source.exactly(BLOCK)).count(0) != BLOCK:

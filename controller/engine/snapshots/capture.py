@@ -2,6 +2,8 @@
 
 Recorded first, so that the next daemon thaws what this one froze; then the sandbox is frozen by its cgroup, which the
 engine does not notice: commands that begin meanwhile wait. A sandbox that is paused or stopped stays so.
+Where the folder of its root layer can't be opened, `docker commit` copies that layer; of an engine on another machine,
+which pauses the sandbox meanwhile, nothing else is captured.
 """
 
 import contextlib
@@ -9,13 +11,14 @@ import os
 import platform
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from controller.archive.names import Unsafe
-from controller.archive.state.bounds import BoundExceeded
+from controller.archive.state.bounds import BoundExceeded, Bounds
 from controller.archive.state.restore import verify
 from controller.archive.tar import TarError
 from controller.engine.archiver.run import WorkFailed, close_all, run_worker
@@ -29,6 +32,7 @@ from controller.engine.mounts.host_folders import Refused
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import DamagedArchive
 from controller.engine.observe.observer import Foreign, Observer
+from controller.engine.snapshots.commit import CommittedLayer, Committer
 from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
 from controller.engine.snapshots.layers import LayerUnknown, RootLayers
 from controller.kinds.observed.observed import Container, State
@@ -54,9 +58,10 @@ class Capturer:
         now: Callable[[], float],
         layers: RootLayers,
         *,
+        committer: Committer,
         is_local: bool,
     ) -> None:
-        self._layers = layers
+        self._layers, self._committer = layers, committer
         self._observer, self._mounts, self._cgroups = observer, mounts, cgroups
         self._now, self._is_local = now, is_local
         self._lock = threading.Lock()
@@ -68,7 +73,7 @@ class Capturer:
 
     def capture(self, request: CaptureRequest, folder: SnapshotFolder) -> SnapshotContent:
         """Capture a sandbox into the folder. Raises SnapshotError; then nothing of it stays."""
-        if not self._is_local:
+        if not self._is_local and not request.writable:
             raise SnapshotError("EngineElsewhere", "its engine is on another machine; capture it by a daemon there")
         container_id = request.container.id
         with self._lock:
@@ -84,9 +89,9 @@ class Capturer:
             folder.abandon(request.uid)
             message = _with_advice(error.reason, str(error))
             raise SnapshotError(error.reason, message, retry=error.reason == "Thawed") from error
-        except LayerUnknown as error:
+        except NotFrozen as error:
             folder.abandon(request.uid)
-            raise SnapshotError("Unsupported", str(error)) from error
+            raise SnapshotError("NotFrozen", str(error)) from error
         except (Refused, NamespaceUnreachable, NotAFile, Foreign, DamagedArchive) as error:
             folder.abandon(request.uid)
             raise SnapshotError("Failed", str(error)) from error
@@ -103,7 +108,7 @@ class Capturer:
         container = self._observer.read(request.container.id).container
         if container.uid != request.source_uid or container.state not in _CAPTURED:
             raise SnapshotError("NotCapturable", f"its container is {container.state.value}; it is retried", retry=True)
-        stops = self._freezer(container)
+        stops = self._freezer(container) if self._is_local else None
         folder = files.begin(request.uid, stops)
         room = max(0, shutil.disk_usage(folder).free - RESERVE_BYTES)
         request = replace(request, bytes_max=min(request.bytes_max, room))
@@ -111,11 +116,15 @@ class Capturer:
         omitted = list(self._omitted(request))
         outputs: list[int] = []
         archives: dict[str, int] = {}  # of folders in memory that were saved when the sandbox stopped
+        layer, still_seconds = None, 0.0
         try:
-            sources += self._sources(request, container, archives, omitted)
+            commits = request.writable and not self._opens_root(container, sources, omitted)
+            sources += self._sources(request, container, archives, omitted) if self._is_local else ()
             for number in range(len(sources)):
                 path = folder / f"{number}.tar"
                 outputs.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            if commits:
+                layer, still_seconds = self._commit(request, container, stops)
             parts, frozen_seconds = self._save(
                 request, container, stops, sources=sources, outputs=outputs, omitted=omitted
             )
@@ -124,10 +133,14 @@ class Capturer:
                 os.fsync(output)
             room = request.bytes_max - sum(part.archive_bytes for part in parts)
             parts += _copied(archives, folder, len(sources), room)
+            if layer is not None and layer.is_changed:
+                parts += (self._committed_part(request, layer, folder, len(parts), omitted),)
         finally:
+            if layer is not None:
+                self._committer.remove(request.uid)
             close_all([*(source[3] for source in sources), *archives.values()])
             close_all(outputs)
-        content = self._content(request, container, parts, omitted, frozen_seconds)
+        content = self._content(request, container, parts, omitted, frozen_seconds + still_seconds)
         files.finish(content)
         return content
 
@@ -149,8 +162,9 @@ class Capturer:
         outputs: list[int],
         omitted: list[Omitted],
     ) -> tuple[tuple[SnapshotPart, ...], float]:
-        points = [*_ENGINE_PATHS, *(slot.path.lstrip("/") for slot in request.bind.slots)]
-        points += [path.lstrip("/") for path in request.tmpfs]
+        if not sources and stops is None:
+            return (), 0.0
+        points = _mount_points(request)
         ask: dict[str, Any] = {
             "operation": "save",
             "freezer": stops,
@@ -207,8 +221,6 @@ class Capturer:
 
         Raises SnapshotError, OSError.
         """
-        if request.writable:
-            yield "root", "/", "", self._layers.open(container)
         for path in request.tmpfs:
             opened = _open_inside(container, path)
             if opened is None:
@@ -228,7 +240,60 @@ class Capturer:
                 else:
                     omitted.append(Omitted(mount.path, "it is in memory, and was lost when the sandbox stopped"))
 
+    def _opens_root(
+        self, container: Container, sources: list[tuple[PartKind, str, str, int]], omitted: list[Omitted]
+    ) -> bool:
+        """Open the folder of its root layer as a source; False, with the reason, where it can't be. Raises OSError."""
+        try:
+            sources.append(("root", "/", "", self._layers.open(container)))
+        except LayerUnknown as error:
+            loss = "without access lists, and holes of files are zeros"
+            omitted.append(Omitted("/", f"its root layer was taken by `docker commit`, {loss}: {error}"))
+            return False
+        return True
+
+    def _commit(
+        self, request: CaptureRequest, container: Container, stops: tuple[str, str, str] | None
+    ) -> tuple[CommittedLayer, float]:
+        """Commit its root layer; return it, and the seconds that it stood still. Frozen, it stays so until its thaw.
+
+        Raises Fault, NotFrozen, OSError.
+        """
+        begun, is_running = time.monotonic(), container.state is State.RUNNING
+        try:
+            if stops is not None:
+                freeze(stops)
+            pause = stops is None and is_running
+            layer = self._committer.commit(container.id, container.image_id, request.uid, pause=pause)
+        except BaseException:
+            self._committer.remove(request.uid)
+            if stops is not None:
+                self._after_thaw(container, stops)
+            raise
+        return layer, time.monotonic() - begun if is_running else 0.0
+
+    def _committed_part(
+        self, request: CaptureRequest, layer: CommittedLayer, folder: Path, number: int, omitted: list[Omitted]
+    ) -> SnapshotPart:
+        """Write a committed layer as a part. Raises Fault, WorkFailed, SnapshotError, OSError."""
+        bounds = Bounds(entries=request.entries_max, bytes=request.bytes_max, archive_bytes=request.bytes_max)
+        points = [os.fsencode(point) for point in _mount_points(request)]
+        output = os.open(folder / f"{number}.tar", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            report = self._committer.save(layer, folder, output, bounds, points)
+            os.fsync(output)
+        finally:
+            os.close(output)
+        omitted += [Omitted(f"/{omission.name}", omission.reason) for omission in report.omissions]
+        counts = (report.entries, report.bytes, report.archive_bytes)
+        uids, gids = tuple(sorted(report.uids)), tuple(sorted(report.gids))
+        return SnapshotPart("root", "/", f"{number}.tar", *counts, uids=uids, gids=gids)
+
     def _omitted(self, request: CaptureRequest) -> Iterator[Omitted]:
+        if not self._is_local:
+            for path in (*request.tmpfs, *(mount.path for mount in request.bind.mounts)):
+                yield Omitted(path, "its engine is on another machine; capture it by a daemon there")
+            return
         for mount in request.bind.mounts:
             if mount.kind == "host":
                 yield Omitted(mount.path, "it is a folder of the host")
@@ -267,6 +332,12 @@ class Capturer:
             spec=request.spec,
             template=request.template,
         )
+
+
+def _mount_points(request: CaptureRequest) -> list[str]:
+    """Return the paths in the root layer where something else is mounted."""
+    points = [*_ENGINE_PATHS, *(slot.path.lstrip("/") for slot in request.bind.slots)]
+    return [*points, *(path.lstrip("/") for path in request.tmpfs)]
 
 
 def _copied(archives: Mapping[str, int], folder: Path, number: int, room: int) -> tuple[SnapshotPart, ...]:

@@ -30,11 +30,13 @@ class LayerUnknown(Exception):
 class RootLayers:
     """Root layers of the containers of one engine. The constructor does no I/O."""
 
-    def __init__(self, namespace: EngineNamespace) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: EngineNamespace, *, is_local: bool = True) -> None:
+        self._namespace, self._is_local = namespace, is_local
 
     def open(self, container: Container) -> int:
         """Open the folder of a container's root layer. Raises LayerUnknown, OSError."""
+        if not self._is_local:
+            raise LayerUnknown("its engine is on another machine")
         if container.layer_path:
             return os.open(container.layer_path, _READ)
         try:

@@ -6,9 +6,14 @@ What a mount got is recorded for each sandbox and key, so that it gets its files
 import os
 import platform
 from collections.abc import Sequence
+from typing import Any
 
-from controller.archive.state.bounds import Bounds
+from controller.archive.names import Unsafe
+from controller.archive.state.bounds import BoundExceeded, Bounds, Report
+from controller.archive.state.restore import Rules, packed
+from controller.archive.tar import TarError
 from controller.engine.archiver.run import WorkFailed, restore_folder
+from controller.engine.archiver.worker import Owners
 from controller.engine.docker.client import Client
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
@@ -59,12 +64,12 @@ class Restorer:
         part = next((candidate for candidate in content.parts if candidate.kind == "root"), None)
         if part is None:
             return Ok(container.id)
+        points = [path.lstrip("/") for path in action.slots]
         try:
             target = self.layers.open(container)
         except LayerUnknown as error:
-            return Terminal("Unsupported", f"snapshot `{content.name}`: {error}")
+            return self._put(content, part, container, user=user, points=points, why=str(error))
         try:
-            points = [path.lstrip("/") for path in action.slots]
             self._restore(content, part, target, user, points)
         except WorkFailed as error:
             return Transient(RESTORE_FAILED, f"snapshot `{content.name}`: {error}")
@@ -108,12 +113,44 @@ class Restorer:
             os.close(folder)
         self.folder.mark(action.uid, action.restore_from, mount.path, _DONE)
 
-    def _restore(
-        self, content: SnapshotContent, part: SnapshotPart, target: int, user: tuple[int, int], points: Sequence[str]
-    ) -> None:
-        source = os.open(self.folder.path(content.uid) / part.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    def _put(
+        self,
+        content: SnapshotContent,
+        part: SnapshotPart,
+        container: Container,
+        *,
+        user: tuple[int, int],
+        points: Sequence[str],
+        why: str,
+    ) -> Outcome:
+        """Have the engine unpack a root layer over the image: what was deleted there is back. Raises Fault, OSError."""
+        is_own, report = not content.imported, Report()
+        rules = Rules(
+            owner=Owners(self._owners(content, part, user)).of,
+            deletions=True,
+            modes=_ALL_MODES if is_own else _NO_SETUID,
+            mount_points=frozenset(os.fsencode(path) for path in points),
+        )
+        with (self.folder.path(content.uid) / part.file).open("rb", buffering=0) as file:
+            pieces = packed(file.read, report, Bounds(seconds=_SECONDS, bytes=_BYTES), rules)
+            try:
+                self._client.call(
+                    "containers.put_archive",
+                    lambda api: api.put_archive(container.id, "/", pieces),
+                    container=container.id,
+                )
+            except (Unsafe, TarError, BoundExceeded) as error:
+                return Transient(RESTORE_FAILED, f"snapshot `{content.name}`: {error}")
+        notes = _notes(content)
+        if report.omission_count:
+            first = ", ".join(f"/{omission.name}" for omission in report.omissions[:3])
+            notes += (f"{report.omission_count} deletions of snapshot `{content.name}` are lost ({first}): {why}",)
+        return Ok(container.id, notes=notes)
+
+    def _owners(self, content: SnapshotContent, part: SnapshotPart, user: tuple[int, int]) -> dict[str, Any]:
+        """Return the fields of the archiver's Owners: its user's files become this sandbox's user's."""
         is_own = not content.imported
-        owners = {
+        return {
             "from_uid": content.user_id if user[0] >= 0 else -1,
             "to_uid": user[0],
             "from_gid": content.group_id if user[1] >= 0 else -1,
@@ -122,12 +159,18 @@ class Restorer:
             "uids": part.uids if is_own else (),
             "gids": part.gids if is_own else (),
         }
+
+    def _restore(
+        self, content: SnapshotContent, part: SnapshotPart, target: int, user: tuple[int, int], points: Sequence[str]
+    ) -> None:
+        source = os.open(self.folder.path(content.uid) / part.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        is_own = not content.imported
         try:
             restore_folder(
                 target,
                 source,
                 Bounds(seconds=_SECONDS, bytes=_BYTES),
-                owners=owners,
+                owners=self._owners(content, part, user),
                 modes=_ALL_MODES if is_own else _NO_SETUID,
                 deletions=part.kind == "root",
                 mount_points=points,

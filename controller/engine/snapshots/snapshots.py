@@ -10,7 +10,8 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.snapshots.capture import Capturer
-from controller.engine.snapshots.export import check_room, export, take_in
+from controller.engine.snapshots.commit import Committer
+from controller.engine.snapshots.export import export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY, SnapshotContent
@@ -24,12 +25,13 @@ class DockerSnapshots:
         self, folder: SnapshotFolder, capturer: Capturer, client: Client, saved: SavedFolders | None = None
     ) -> None:
         self._folder, self._capturer, self._client, self._saved = folder, capturer, client, saved
-        self.is_capturing = capturer.is_capturing
+        self.is_capturing, self._committer = capturer.is_capturing, Committer(client)
         self._lock = threading.Lock()
         self._importing: set[str] = set()
 
     def recover(self) -> Collection[str]:
         uids = self._folder.recover(self.importing())
+        self._committer.sweep()
         with contextlib.suppress(SnapshotError):
             for content in self.contents().values():  # a crash may have come before their images had names
                 self._keep_image(content)
@@ -73,7 +75,7 @@ class DockerSnapshots:
             if image:
                 saved = Path(stage) / "image.tar"
                 try:
-                    self._save_image(content.image_id, saved)
+                    self._committer.save_image(content.image_id, saved)
                 except Fault as fault:
                     raise SnapshotError("ImageMissing", f"image {content.image}: {fault.message}") from fault
             yield from export(self._folder, content, saved)
@@ -132,14 +134,6 @@ class DockerSnapshots:
         if content is None:
             raise SnapshotError("SnapshotMissing", "its files are not on this host, or not captured yet", retry=True)
         return content
-
-    def _save_image(self, image_id: str, path: Path) -> None:
-        stream = self._client.call("images.save", lambda api: api.get_image(image_id))
-        with path.open("wb") as file:
-            for count, piece in enumerate(stream):
-                if not count & 15:
-                    check_room(path.parent)
-                file.write(piece)
 
     def _load_image(self, name: str, image_id: str, path: Path | None) -> None:
         """Give an image to the engine, or check that it has it. Raises SnapshotError, Fault, OSError."""

@@ -13,6 +13,7 @@ from controller.kinds.base import Form, Model, Name, Text
 
 VERSION = 1
 IMAGE_REPOSITORY = "paddock-snapshot"  # of the names that keep the images of snapshots from pruning
+LAYER_REPOSITORY = "paddock-snapshot-layer"  # of images that last as long as a capture by commit
 PartKind = Literal["root", "tmpfs", "volume"]
 
 

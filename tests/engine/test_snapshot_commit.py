@@ -1,0 +1,74 @@
+"""Root layers of an engine whose folders can't be opened: captured by a commit, and given back by the engine itself."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.engine.docker.client import Client
+from controller.engine.kernel.engine_namespace import EngineNamespace
+from controller.engine.snapshots.commit import Committer
+from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.layers import RootLayers
+from controller.engine.snapshots.restore import Restorer
+from controller.kinds.observed.observed import Container, State
+from controller.kinds.planning.outcome import Ok
+from controller.kinds.runtime.snapshot import LAYER_REPOSITORY, RestoreRoot
+from controller.ports import NullMeter
+from tests.daemon import docker
+from tests.engine.test_snapshot_files import ChangingContainer, capturer_of, request_of
+
+pytestmark = pytest.mark.docker
+IMAGE, FAR = "paddock/test-tiny:1", RootLayers(EngineNamespace("tcp://192.0.2.1:2376"), is_local=False)
+WRITE = (
+    "mkdir -p /srv/x && echo text > /srv/x/file && ln /srv/x/file /srv/x/hard && chown -R 20000:20001 /srv/x"
+    " && chmod 4750 /srv/x/file && rm -r /workspace"
+)
+READ = "cat /srv/x/hard; stat -c '%u %g %a %h' /srv/x/file; ls -d /workspace"
+
+
+@pytest.fixture
+def cleaned() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def container_of(stack: ExitStack, *command: str) -> Container:
+    """Create a container; it is removed after the test."""
+    id_ = docker("create", "--user=0", "--network=none", IMAGE, *command)
+    stack.callback(docker, "rm", "-f", id_)
+    image_id = docker("inspect", "-f", "{{.Image}}", id_)
+    return Container(id_, "a", "source", State.RUNNING, image=IMAGE, image_id=image_id)
+
+
+def test_a_commit_is_captured_and_given_back(cleaned: ExitStack, tmp_path: Path) -> None:
+    client = Client("unix:///var/run/docker.sock", meter=NullMeter(), timeout_seconds=60)
+    cleaned.callback(client.close)
+    folder = SnapshotFolder(tmp_path / "snapshots")
+    source = container_of(cleaned, "sleep", "1000")
+    docker("start", source.id)
+    docker("exec", source.id, "sh", "-c", WRITE)
+    unchanged = container_of(cleaned, "true")
+    capturer = capturer_of(ChangingContainer(source, source), client, FAR)
+    request = replace(request_of(source), tmpfs=("/tmp",))
+    content = capturer.capture(request, folder)
+    assert docker("images", "-q", LAYER_REPOSITORY) == ""
+    (part,) = content.parts
+    assert (part.kind, part.data_bytes, 20000 in part.uids) == ("root", 5, True)
+    assert {omission.name for omission in content.omitted} == {"/", "/tmp"}
+    assert "docker commit" in next(omission.reason for omission in content.omitted if omission.name == "/")
+    assert [path.name for path in folder.path("s1").iterdir() if path.suffix != ".json"] == [part.file]
+    folder.finish(replace(content, user_id=20000, group_id=20001))
+    target = container_of(cleaned, "sh", "-c", READ)
+    restorer = Restorer(folder, client, FAR)
+    action = RestoreRoot("u", "b", "default", "first", "development", IMAGE, "", (), "why")
+    outcome = restorer.restore_root(action, target, (30000, 30001))
+    assert isinstance(outcome, Ok)
+    assert "1 deletions of snapshot `first` are lost (/workspace)" in outcome.notes[-1]
+    assert docker("start", "-a", target.id).splitlines() == ["text", "30000 30001 4750 2", "/workspace"]
+    layer = Committer(client).commit(unchanged.id, unchanged.image_id, "s2", pause=False)
+    assert not layer.is_changed
+    Committer(client).sweep()  # as after a crash
+    assert docker("images", "-q", LAYER_REPOSITORY) == ""
