@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,44 @@ def test_fork_is_refused_for_what_it_breaks(basic: Running, code: str, reason: s
     assert (status, len(refused["reasons"])) == (409, 1)
     assert reason in refused["reasons"][0]
     assert basic.request("POST", "/contexts/fork", {"context": "python", "name": "copy", "force": True})[0] == 201
+
+
+def completions(agent: Running, code: str, context: str = "python") -> tuple[int, list[str]]:
+    status, answer = agent.request("POST", "/contexts/complete", {"context": context, "code": code})
+    assert status == 200, answer
+    return answer["replaced"], answer["matches"]
+
+
+def test_live_names_complete_code_that_is_not_run(basic: Running) -> None:
+    assert basic.request("POST", "/contexts/complete", {"context": "python", "code": "a"})[0] == 404
+    run(basic, "class Name:\n alpha = alpine = 1\nvalue_of_mine = Name()")
+    assert completions(basic, "1 + value_of") == (8, ["value_of_mine"])
+    assert completions(basic, "print(value_of_mine.al") == (2, ["alpha", "alpine"])
+    assert completions(basic, "no_such_name.x") == (1, [])
+    assert run(basic, "1")[-1]["count"] == 2
+    run(basic, "class Hung:\n def __dir__(self):\n  while True: pass\nhung = Hung(); kept = 1")
+    assert completions(basic, "hung.") == (0, [])
+    assert value(run(basic, "kept")) == "1"
+
+
+def test_bash_completes_variables_commands_and_files(basic: Running, tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    run(basic, f"cd {tmp_path}; VALUE_OF_MINE=1; function_of_mine() {{ :; }}", "bash")
+    assert completions(basic, "echo $VALUE_OF", "bash") == (9, ["$VALUE_OF_MINE"])
+    assert completions(basic, "true; function_of", "bash") == (11, ["function_of_mine"])
+    assert completions(basic, "cat a", "bash") == (1, ["a file"])
+    assert completions(basic, "cat $(x';", "bash")[0] == 0
+    assert text(run(basic, "echo $VALUE_OF_MINE", "bash")) == "1\n"
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no node on this host")
+def test_node_completes_the_scope_and_properties(start: Start) -> None:
+    agent = start(environment={"PATH": os.environ["PATH"]})
+    run(agent, "const valueOfMine = { alpha: 1, get hung() { while (true); } }; let text = 'a'", "javascript")
+    assert completions(agent, "1 + valueOf", "javascript") == (7, ["valueOfMine"])
+    assert completions(agent, "valueOfMine.al", "javascript") == (2, ["alpha"])
+    assert completions(agent, "valueOfMine.hung.", "javascript") == (0, [])
+    assert completions(agent, "text.padS", "javascript") == (4, ["padStart"])
 
 
 def test_bash_keeps_folder_variables_and_functions(basic: Running) -> None:

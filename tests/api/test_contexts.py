@@ -91,6 +91,14 @@ def test_at_its_time_limit_code_ends_and_state_stays(real: Front) -> None:
     assert plain(run(real, "a")) == ["5"]
 
 
+def test_live_names_complete_code(real: Front) -> None:
+    assert real.http.post("/contexts/python/complete", json={"code": "a"}).status_code == 404
+    run(real, "value_of_mine = 1")
+    answer = real.http.post("/contexts/python/complete", json={"code": "print(value_of"})
+    assert answer.json() == {"replaced": 8, "matches": ["value_of_mine"]}
+    assert real.http.post("/contexts/python/complete", json={"code": "x" * 70_000}).status_code == 400
+
+
 def test_most_contexts_are_bounded(real: Front) -> None:
     answers = [real.http.post("/contexts", json={"language": "bash"}) for _ in range(9)]
     assert [answer.status_code for answer in answers] == [201] * 8 + [429]

@@ -40,6 +40,9 @@ class Screen:
             assert self._read(), f"no {text!r} in {self.styled!r}"
         return self.text
 
+    def type(self, keys: str) -> None:
+        os.write(self._handle, keys.encode())
+
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 

@@ -79,3 +79,19 @@ def test_cells_give_what_jupyter_gives(group: str, start: Start, jupyter: Mappin
         if ours != expected:
             differing.append(f"{code!r}\n  ours:    {str(ours)[:600]}\n  jupyter: {str(expected)[:600]}")
     assert not differing, f"{len(differing)} of {len(GROUPS[group])} cells differ:\n" + "\n".join(differing)
+
+
+def test_ipython_completes_live_names(start: Start) -> None:
+    agent = start(environment={"PATH": f"{PLACE}/bin:{ENVIRONMENT['PATH']}", "HOME": os.environ["HOME"]})
+    shown(agent, "import json, sys\nvalue_of_mine = 'a'")
+
+    def complete(code: str) -> set[str]:
+        status, answer = agent.request("POST", "/contexts/complete", {"context": "python", "code": code})
+        assert status == 200, answer
+        return {code[: len(code) - answer["replaced"]] + match for match in answer["matches"]}
+
+    assert complete("1 + value_of") == {"1 + value_of_mine"}
+    assert complete("value_of_mine.casef") == {"value_of_mine.casefold"}
+    assert "%timeit" in complete("%timei")
+    assert shown(agent, "{'jedi', 'ssl', '_hashlib'} & set(sys.modules)")["results"][0]["text/plain"] == "set()"
+    assert shown(agent, "import ssl, hashlib, asyncio; asyncio.sslproto.SSLProtocol.__name__")["error"] == ""

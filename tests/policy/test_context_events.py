@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.runtime.context import ContextEvent
+from controller.kinds.runtime.context import Completions, ContextEvent
 from controller.policy.inside import context_events
-from controller.policy.inside.context_events import EventReader, context_of, event_of
+from controller.policy.inside.context_events import EventReader, completions_of, context_of, event_of
 
 ID = "0123456789abcdef"
 STARTED = {"type": "started", "context": "python", "language": "python", "engine": "ipython", "reason": ""}
@@ -113,3 +113,13 @@ def test_a_line_byte_by_byte_costs_as_much_as_a_short_one() -> None:
         return time.thread_time() - began
 
     assert seconds(7 << 20) < 20 * seconds(1)
+
+
+def test_matches_are_printable_and_of_the_code() -> None:
+    answer = {"replaced": 2, "matches": ["data", "da\x1b]0;x\x07", 7, "d" * 300, "date"]}
+    assert completions_of(answer, "da") == Completions(2, ("data", "date"))
+    bad: list[dict[str, Any]] = [
+        *({}, {**answer, "replaced": 3}, {**answer, "replaced": True}, {**answer, "replaced": -1}),
+        *({**answer, "matches": "data"}, {**answer, "matches": ["a"] * 201}),
+    ]
+    assert [completions_of(each, "da") for each in bad] == [None] * len(bad)

@@ -74,6 +74,11 @@ class CodePlace:
             return _EXIT_CODES[done["status"]]
         return int(ended)
 
+    def complete(self, code: str) -> tuple[int, list[str]]:
+        """Return how code may go on by the context's names: how many last characters the matches replace, and these."""
+        answer = self.connection.request("POST", f"{self.one}/complete", json={"code": code})
+        return answer["replaced"], answer["matches"]
+
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
         """Pass Ctrl-C on to the code; the third one ends this process."""

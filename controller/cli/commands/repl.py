@@ -24,6 +24,7 @@ def repl_(ctx: click.Context, name: str, namespace: str | None, context: str, ra
     """Type code into an interpreter of a sandbox that keeps its variables. In a pipe, stdin is one piece of code.
 
     Ctrl-C interrupts the code, Ctrl-D ends the prompt; the variables stay for the next one, and for `run_code`.
+    Tab completes the names that the context has. Lines are in the history of the language.
     Pictures are shown in kitty, Ghostty, iTerm2 and WezTerm. Escape sequences are filtered as for exec.
 
     \b
@@ -41,7 +42,8 @@ def repl_(ctx: click.Context, name: str, namespace: str | None, context: str, ra
     language = language_of(place)
     if not is_terminal():
         ctx.exit(place.run(sys.stdin.read()))
-    import readline  # noqa: F401 - history and editing of the lines
+    from controller.cli.code.prompt import line_editing
 
-    for code in read_cells(language, prompt=True):
-        place.run(code)
+    with line_editing(language, place.complete):
+        for code in read_cells(language, prompt=True):
+            place.run(code)

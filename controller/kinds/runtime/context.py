@@ -12,6 +12,8 @@ State = Literal["starting", "idle", "busy", "ended"]
 STATES: tuple[State, ...] = get_args(State)
 # Characters of the code of one execution; the agent takes no more.
 CODE_CHARACTERS = 2 << 20
+# Characters of code that is asked how it may go on; the agent takes no more.
+COMPLETED_CHARACTERS = 65536
 # Contexts of one sandbox, unless the setting says otherwise.
 MOST_CONTEXTS = 8
 # Name of a context: a DNS label.
@@ -79,6 +81,14 @@ class Context:
     """Its share of memory, with all that it started."""
     processes: int = 0
     """Number of processes that it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """How code may go on at its end: each match replaces that many of its last characters."""
+
+    replaced: int
+    matches: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from controller.kinds.runtime.context import (
     EVENT_TYPES,
     LANGUAGES,
     STATES,
+    Completions,
     Context,
     ContextEvent,
     EventType,
@@ -34,6 +35,7 @@ _CONTEXT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MOST_TYPES = 32  # of one result
 _TEXTS = {"text": 1 << 20, "name": 256, "value": 16384, "traceback": 131_072}
 _MOST_MEMORY = 1 << 50
+_MOST_MATCHES, _MOST_MATCH = 200, 200
 
 
 class EventReader:
@@ -132,6 +134,15 @@ def context_of(description: Any) -> Context | None:
         memory_bytes=cast("int", numbers["memoryBytes"]),
         processes=cast("int", numbers["processes"]),
     )
+
+
+def completions_of(answer: Mapping[str, Any], code: str) -> Completions | None:
+    """Read how code may go on; None: it is not of its form. What a terminal might obey is left out."""
+    replaced, matches = answer.get("replaced"), answer.get("matches")
+    if not _is_whole(replaced, len(code)) or not isinstance(matches, list) or len(matches) > _MOST_MATCHES:
+        return None
+    plain = (match for match in matches if isinstance(match, str) and match.isprintable() and len(match) <= _MOST_MATCH)
+    return Completions(cast("int", replaced), tuple(plain))
 
 
 def plain_text(text: Any) -> str:

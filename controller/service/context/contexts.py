@@ -23,13 +23,14 @@ from controller.kinds.runtime.agent_call import AgentRequest
 from controller.kinds.runtime.context import (
     CODE_CHARACTERS,
     MOST_CONTEXTS,
+    Completions,
     Context,
     ContextEvent,
     Execution,
     NewContext,
     Outcome,
 )
-from controller.policy.inside.context_events import EventReader, context_of, plain_text
+from controller.policy.inside.context_events import EventReader, completions_of, context_of, plain_text
 from controller.ports import AgentAnswer, AgentError, Meter, StreamError, UseTracker
 from controller.service import errors
 from controller.service.access.audit import Recorder
@@ -162,6 +163,15 @@ class Contexts:
         """Give a context a new interpreter; its state and all that it started ends."""
         with self._occupied(kind, namespace, name) as place:
             return self._changed(place, "/restart", {"context": context}, _START_SECONDS)
+
+    def complete(self, kind: Kind, namespace: str, name: str, context: str, code: str) -> Completions:
+        """Return how code may go on at its end, by the names of an idle context. Wakes no sandbox."""
+        with self._running(kind, namespace, name) as place:
+            answer = self._ask(place, _post("/complete", {"context": context, "code": code}), _QUICK_SECONDS)
+            completions = completions_of(answer, code)
+            if completions is None:
+                raise _nonsense(place.obj, "no completions")
+        return completions
 
     def interrupt(self, kind: Kind, namespace: str, name: str, context: str) -> bool:
         """Interrupt what runs in a context; its state stays. False if nothing runs."""

@@ -120,6 +120,20 @@ async function cell (request) {
   send({ type: 'done', count })
   execution = null
 }
+// How the name at the code's end may go on: of the scope, or of what is before its last dot, unless reading that does something.
+const post = (method, parameters) => { let answer = {}; session.post(method, parameters, (error, value) => { answer = error ? {} : value }); return answer }
+function complete (request) {
+  const [, path, prefix] = /((?:[A-Za-z_$][\w$]*\.)*)([A-Za-z_$][\w$]*)?$/.exec(request.code)
+  let names = []
+  if (path) {
+    const { result: owner, exceptionDetails } = post('Runtime.evaluate', { expression: path.slice(0, -1), throwOnSideEffect: true, silent: true, timeout: 500 })
+    const place = owner && !exceptionDetails && (owner.objectId ? owner.objectId : owner.type === 'string' && post('Runtime.evaluate', { expression: 'Object("")' }).result.objectId)
+    if (place) names = (post('Runtime.getProperties', { objectId: place, ownProperties: false }).result || []).map(property => property.name)
+  } else names = [...(post('Runtime.globalLexicalScopeNames', {}).names || []), ...Object.getOwnPropertyNames(globalThis)]
+  const matches = [...new Set(names)].filter(name => name.startsWith(prefix || '') && /^[A-Za-z_$][\w$]*$/.test(name) && (prefix || name[0] !== '_')).sort()
+  write({ id: request.id, type: 'completions', replaced: (prefix || '').length, matches: matches.slice(0, 200) })
+  write({ id: request.id, type: 'done', count })
+}
 let buffer = Buffer.alloc(0)
 new net.Socket({ fd: descriptor, readable: true, writable: false })
   .on('data', data => {
@@ -127,7 +141,7 @@ new net.Socket({ fd: descriptor, readable: true, writable: false })
     for (let end; (end = buffer.indexOf(10)) >= 0;) {
       const request = JSON.parse(buffer.subarray(0, end).toString())
       buffer = buffer.subarray(end + 1)
-      queue = queue.then(() => cell(request))
+      queue = queue.then(() => request.op === 'complete' ? complete(request) : cell(request))
     }
   })
   .on('end', () => process.exit(0))

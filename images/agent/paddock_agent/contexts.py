@@ -55,9 +55,13 @@ _CGROUP = "/sys/fs/cgroup"
 _KERNELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MIME = re.compile(r"[a-z]+/[a-zA-Z0-9.+-]{1,100}")
+_COMPLETE_SECONDS = 2.0  # that an interpreter may take to say how code may go on
+_MOST_MATCHES, _MOST_MATCH = 200, 200
+_MOST_COMPLETED = 65536  # characters of such code
 _IMPORTS = "imports"  # name of the execution that loads what a context has from its start
 # An interactive bash without a terminal says this whenever a signal has ended a command, as in `yes | head`.
 _TERMINAL = re.compile(r"(?m)^bash: \[\d+: \d+ \(\d+\)\] tcsetattr: [^\n]*\n")
+_WORD = re.compile(r"[^\s;|&()<>]*\Z")
 _PROGRAMS = {"python": ("python3", "python"), "javascript": ("node", "nodejs"), "bash": ("bash",)}
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS")
 
@@ -142,6 +146,42 @@ class Execution:
         self.send(type="done", **{**done, **fields})
         self.over = True
         self.exchange.end_chunks()
+
+
+class Completion(Execution):
+    """How code may go on at its end: no execution that counts, and its answer is one object."""
+
+    def __init__(self, exchange: Exchange, language: str, code: str) -> None:
+        self._replaced = 0
+        self._matches: list[str] = []
+        if language == "bash":
+            self._replaced, code = _bash_completion(code)
+        super().__init__(exchange, "complete", code, {}, _COMPLETE_SECONDS)
+
+    def take(self, event: Json) -> bool:
+        """Take what an interpreter answers; False if it is not of its form."""
+        replaced, matches = event.get("replaced"), event.get("matches")
+        if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= len(self.code):
+            return False
+        if not isinstance(matches, list) or not all(isinstance(match, str) for match in matches):
+            return False
+        self._replaced, self._matches = replaced, matches
+        return True
+
+    def text(self, stream: str, text: str) -> None:
+        """Take what bash prints: a match a line."""
+        if stream == "stdout":
+            self._matches = ("\n".join(self._matches) + text)[:_STREAM_PART].split("\n")
+
+    def send(self, **event: Any) -> None:
+        """Send nothing: an interpreter that can't tell is no error."""
+
+    def finish(self, **_: Any) -> None:
+        if not self.over:
+            matches = [match for match in dict.fromkeys(self._matches) if 0 < len(match) <= _MOST_MATCH]
+            answer = {"replaced": self._replaced, "matches": matches[:_MOST_MATCHES]}
+            self.exchange.reply(200, dumps(answer))
+        self.over = True
 
 
 class Family:
@@ -456,8 +496,27 @@ class Context:
         execution = self.queue.pop(0)
         self.current, self.state = execution, "busy"
         self._number += 1
-        self.executions += 1
         execution.began = time.monotonic()
+        if not isinstance(execution, Completion):
+            self._announce(execution)
+        if execution.timeout:
+            self._timers.append(self._loop.after(execution.timeout, functools.partial(self._expire, execution)))
+        if self.language == "bash":
+            self._tell_bash(execution.code, execution.env)
+        else:
+            self._tell(
+                {
+                    "id": self._number,
+                    "op": "complete" if isinstance(execution, Completion) else "execute",
+                    "code": execution.code,
+                    "env": execution.env,
+                    "counted": execution.name != _IMPORTS,
+                }
+            )
+
+    def _announce(self, execution: Execution) -> None:
+        """Tell an execution of its interpreter, and give it what came since the one before."""
+        self.executions += 1
         lost, self.lost = self.lost, ""
         execution.send(
             type="started", context=self.name, language=self.language, engine=self.engine, reason=self.reason,
@@ -467,20 +526,15 @@ class Context:
         for stream, text in self._background:
             execution.text(stream, text)
         self._background.clear()
-        if execution.timeout:
-            self._timers.append(self._loop.after(execution.timeout, functools.partial(self._expire, execution)))
-        if self.language == "bash":
-            self._tell_bash(execution.code, execution.env)
-        else:
-            self._tell(
-                {
-                    "id": self._number,
-                    "op": "execute",
-                    "code": execution.code,
-                    "env": execution.env,
-                    "counted": execution.name != _IMPORTS,
-                }
-            )
+
+    def complete(self, exchange: Exchange, code: str) -> None:
+        """Answer how code may go on. Raises Refused unless it is idle: nobody would wait for that."""
+        if self.state != "idle" or self.queue or self.forking is not None:
+            raise Refused(409, "Busy", f"context `{self.name}` is {self.state}: it is asked between executions")
+        completion = Completion(exchange, self.language, code)
+        exchange.on_gone(lambda: self._abandon(completion))
+        self.queue.append(completion)
+        self._next()
 
     def _expire(self, execution: Execution) -> None:
         if execution is self.current:
@@ -691,6 +745,8 @@ class Context:
             current.send(type="notice", text=event["text"][:4096])
         elif kind == "clear":
             current.send(type="clear", wait=event.get("wait") is True)
+        elif kind == "completions" and isinstance(current, Completion):
+            return current.take(event)
         elif kind == "done":
             return self._end_mark(event)
         else:
@@ -975,6 +1031,16 @@ def _words(path: str) -> list[bytes]:
         return file.read(256).split()
 
 
+def _bash_completion(code: str) -> tuple[int, str]:
+    """Return how many characters at the end of code its matches replace, and what prints these: bash's own builtin."""
+    word = _WORD.search(code)[0]  # type: ignore[index]
+    if word.startswith("$"):
+        return len(word), f"compgen -P '$' -v -- {_quoted(word[1:])}"
+    before = code[: len(code) - len(word)].rstrip(" \t")
+    kinds = "-c -f" if not before or before[-1] in "\n;|&(" else "-f"
+    return len(word), f"compgen {kinds} -- {_quoted(word)}"
+
+
 def _quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
@@ -991,6 +1057,7 @@ class Contexts:
         self._handlers: dict[str, Callable[[Json, Exchange], None]] = {
             "": self._create,
             "/execute": self._execute,
+            "/complete": self._complete,
             "/interrupt": self._interrupt,
             "/restart": self._restart,
             "/fork": self._fork,
@@ -1110,6 +1177,12 @@ class Contexts:
         else:
             context = self._context(given)
         context.execute(Execution(exchange, name, code, env, float(timeout)))
+
+    def _complete(self, given: Json, exchange: Exchange) -> None:
+        code = given.get("code")
+        if not isinstance(code, str) or len(code) > _MOST_COMPLETED:
+            raise Refused(400, "BadRequest", f"code: must be text of at most {_MOST_COMPLETED} characters")
+        self._context(given).complete(exchange, code)
 
     def _interrupt(self, given: Json, exchange: Exchange) -> None:
         context = self._context(given)

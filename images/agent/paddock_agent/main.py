@@ -77,7 +77,7 @@ class Agent:
         server.route("GET", "/healthz", self._health)
         server.route("POST", "/watch", lambda request, exchange: self._watching().post(request.body, exchange))
         server.route("GET", "/contexts", lambda _, exchange: self._code().handle("/list", b"", exchange))
-        for path in ("", "/execute", "/interrupt", "/restart", "/fork", "/delete"):
+        for path in ("", "/execute", "/complete", "/interrupt", "/restart", "/fork", "/delete"):
             handle = lambda request, exchange, path=path: self._code().handle(path, request.body, exchange)  # noqa: E731
             server.route("POST", f"/contexts{path}", handle)
         if self._command:

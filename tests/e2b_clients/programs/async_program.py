@@ -2,16 +2,102 @@
 
 import asyncio
 import contextlib
+import inspect
+import os
 import time
+from typing import Any
 
-from checks import Checks, araises, same
-from e2b import CommandExitException, NotFoundException, PtySize, SandboxException, TimeoutException
+import e2b
+import httpx
+from checks import Checks, Coverage, araises, same
+from e2b import (
+    AuthenticationException,
+    CommandExitException,
+    NotFoundException,
+    PtySize,
+    SandboxException,
+    TimeoutException,
+)
 from e2b_code_interpreter import AsyncSandbox
+
+GONE: Any = getattr(e2b, "SandboxNotRunningException", (SandboxException, NotFoundException))  # paused or deleted
+VERIFY: Any = os.environ.get("SSL_CERT_FILE") or True
+
+
+async def maybe(value: Any) -> Any:
+    """Return a value that some clients make in a coroutine."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def streamed(box: AsyncSandbox) -> None:
+    handle = await box.commands.run("wc -c", background=True, stdin=True)
+    stdin = box.commands.stream_input(handle.pid)
+    for _ in range(5):
+        await stdin.send(b"x" * 1000)
+    await stdin.close()
+    await box.commands.close_stdin(handle.pid)
+    same((await handle.wait()).stdout.strip(), "5000")
+    terminal = await box.pty.create(size=PtySize(rows=20, cols=90), on_data=lambda _: None)
+    await box.pty.resize(terminal.pid, PtySize(rows=21, cols=91))
+    await terminal.disconnect()
+    await (await box.pty.connect(terminal.pid, on_data=lambda _: None)).disconnect()
+    keys = box.pty.stream_input(terminal.pid)
+    await keys.send(b"true\n")
+    await keys.close()
+    same(await box.pty.kill(terminal.pid), True)
+
+
+async def signed(box: AsyncSandbox) -> None:
+    url = await maybe(box.upload_url("up"))
+    httpx.post(url, files={"file": b"up"}, verify=VERIFY).raise_for_status()
+    url = await maybe(box.download_url("up", use_signature_expiration=60))
+    same(httpx.get(url, verify=VERIFY).text, "up")
+    same(httpx.get(url + "x", verify=VERIFY).status_code, 401)
+
+
+async def copied(box: AsyncSandbox) -> None:
+    for copy in await box.fork(count=2):
+        same(bytes(await copy.files.read("a/x", format="bytes")), b"\x00\x01")
+        await copy.kill()
+    snapshot = await box.create_snapshot()
+    assert snapshot.snapshot_id in [item.snapshot_id for item in await AsyncSandbox.list_snapshots().next_items()]
+    same(await AsyncSandbox.delete_snapshot(snapshot.snapshot_id), True)
+
+
+async def git(box: AsyncSandbox) -> None:
+    git = box.git
+    await git.init("repo", initial_branch="main")
+    await git.configure_user("n", "n@example.org", scope="local", path="repo")
+    await git.set_config("core.autocrlf", "false", scope="local", path="repo")
+    same(await git.get_config("core.autocrlf", scope="local", path="repo"), "false")
+    await box.files.write("repo/file", "1")
+    await git.add("repo")
+    await git.commit("repo", "first")
+    await git.create_branch("repo", "other")
+    await git.checkout_branch("repo", "main")
+    assert "other" in str(await git.branches("repo"))
+    await git.delete_branch("repo", "other", force=True)
+    await box.files.write("repo/file", "2")
+    same(len((await git.status("repo")).file_status), 1)
+    await git.restore("repo", ["file"])
+    await git.reset("repo")
+    await box.commands.run("git init -q --bare remote.git")
+    await git.remote_add("repo", "origin", "/home/user/remote.git")
+    assert "remote.git" in str(await git.remote_get("repo", "origin"))
+    await git.push("repo", remote="origin", branch="main")
+    await git.pull("repo", remote="origin", branch="main")
+    await git.clone("/home/user/remote.git", path="clone", branch="main")
+    await git.dangerously_authenticate("user", "token", host="example.org")
+
+
+async def mcp(box: AsyncSandbox) -> None:
+    await maybe(box.get_mcp_url())
+    await araises(SandboxException, box.get_mcp_token(), "user")
 
 
 async def main() -> None:
     checks = Checks()
-    check = checks.acheck
+    check, coverage = checks.acheck, Coverage()
     box = await AsyncSandbox.create(timeout=300, metadata={"a": "1"})
 
     async def background() -> None:
@@ -80,6 +166,8 @@ async def main() -> None:
     async def paused() -> None:
         await box.pause()
         same(await box.is_running(), False)
+        await araises(GONE, box.commands.run("true"))
+        await araises(GONE, box.files.read("a/x"))
         connected = await AsyncSandbox.connect(box.sandbox_id)
         same(bytes(await connected.files.read("a/x", format="bytes")), b"\x00\x01")
 
@@ -97,9 +185,23 @@ async def main() -> None:
     await check("get_metrics", lambda: box.get_metrics())
     await check("set_timeout", lambda: box.set_timeout(100))
     await check("list", lambda: AsyncSandbox.list().next_items())
+    if hasattr(box, "fork"):
+        await check("input and terminals", lambda: streamed(box))
+        await check("signed URLs", lambda: signed(box))
+        await check("fork and snapshots", lambda: copied(box))
+        await check("git", lambda: git(box))
+        await check("get_host", lambda: same(box.get_host(3000).startswith(f"3000-{box.sandbox_id}."), True))
+        await check("update_network", lambda: box.update_network({"allow_internet_access": False}))
+        await check("MCP", lambda: mcp(box))
     await check("pause", paused)
+    await check("beta_pause", box.beta_pause)
+    await check("wrong key", lambda: araises(AuthenticationException, AsyncSandbox.create(api_key="e2b_" + "0" * 76)))
     await check("kill", lambda: box.kill())
-    await check("after kill", lambda: araises(SandboxException, box.commands.run("true")))
+    await check("after kill", lambda: araises(GONE, box.commands.run("true")))
+    await check("connect after kill", lambda: araises(NotFoundException, AsyncSandbox.connect(box.sandbox_id)))
+    if hasattr(box, "fork"):
+        classes = (AsyncSandbox, type(box.commands), type(box.files), type(box.pty), type(box.git))
+        await check("every public method", lambda: same(coverage.missing(*classes), []))
     checks.end()
 
 

@@ -4,9 +4,11 @@ import inspect
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 
@@ -52,6 +54,31 @@ class Checks:
         """Exit at once: the newest client's HTTP library may abort an interpreter that ends beside its threads."""
         sys.stdout.flush()
         os._exit(1 if self.failed else 0)
+
+
+class Coverage:
+    """Methods of a client's package that this program calls, by their qualified names."""
+
+    def __init__(self) -> None:
+        self._called: set[str] = set()
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and "/e2b" in frame.f_code.co_filename:
+            self._called.add(frame.f_code.co_qualname)
+
+    def missing(self, *classes: type) -> list[str]:
+        """Return the public methods of these classes that were not called."""
+        sys.setprofile(None)
+        return [
+            f"{client_class.__name__}.{name}"
+            for client_class in classes
+            for name in sorted(dir(client_class))
+            if not name.startswith("_")
+            and callable(getattr(client_class, name))
+            and not any(f"{base.__name__}.{name}" in self._called for base in client_class.__mro__)
+        ]
 
 
 def same(value: Any, expected: Any) -> None:

@@ -2,7 +2,9 @@
 import assert from 'node:assert'
 import * as e2b from 'e2b'
 
-const { CommandExitError, NotFoundError, TimeoutError } = e2b
+const { AuthenticationError, CommandExitError, NotFoundError, SandboxError, TimeoutError } = e2b
+// A paused or deleted sandbox; clients of a year ago raise others for files and commands of one.
+const gone = error => error instanceof TimeoutError || error instanceof (e2b.SandboxNotFoundError ?? SandboxError) || error instanceof NotFoundError
 const interpreter = await import('@e2b/code-interpreter').catch(() => undefined)
 const Sandbox = interpreter ? interpreter.Sandbox : e2b.Sandbox
 let failed = 0
@@ -21,7 +23,25 @@ async function until(condition) {
     await new Promise(resolve => setTimeout(resolve, 50))
   }
 }
+// Methods that a program has called, by class; what is not for programs is left out.
+const called = new Set()
+const methods = (prototype, name) => {
+  const names = []
+  for (let each = prototype; each && each !== Object.prototype && each !== Function.prototype; each = Object.getPrototypeOf(each))
+    for (const method of Object.getOwnPropertyNames(each)) {
+      const { value, writable } = Object.getOwnPropertyDescriptor(each, method)
+      if (method === 'constructor' || typeof value !== 'function' || !writable || INTERNAL.has(method)) continue
+      names.push(`${name}.${method}`)
+      each[method] = function (...rest) { called.add(`${name}.${method}`); return value.apply(this, rest) }
+    }
+  return names
+}
+const INTERNAL = new Set('createSandbox forkSandbox connectSandbox resolveOpts resolveApiOpts getFullInfo getJupyterRequestUrl handleRequestError fileUrl runGit runShell getRemoteUrl resolveRemoteName withRemoteCredentials hasUpstream'.split(' '))
 const box = await Sandbox.create({ timeoutMs: 300000, metadata: { k: 'a b&c' }, envs: { FOO: 'bar' } })
+const every = [
+  ...methods(Object.getPrototypeOf(box), 'Sandbox'), ...methods(Object.getPrototypeOf(box.commands), 'commands'),
+  ...methods(Object.getPrototypeOf(box.files), 'files'), ...methods(Object.getPrototypeOf(box.pty), 'pty'),
+  ...(box.git ? methods(Object.getPrototypeOf(box.git), 'git') : [])]
 await check('isRunning', async () => assert(await box.isRunning()))
 await check('commands.run', async () => assert.equal((await box.commands.run('echo $FOO; echo e >&2')).stdout, 'bar\n'))
 await check('commands.run callbacks', async () => {
@@ -128,12 +148,54 @@ if (box.fork) await check('fork and snapshot', async () => {
   for (const each of forks) await each.kill()
   assert.equal(await Sandbox.deleteSnapshot((await box.createSnapshot()).snapshotId), true)
 })
+if (box.git) await check('git', async () => {
+  const { git } = box
+  await git.init('repo', { initialBranch: 'main' })
+  await git.configureUser('n', 'n@example.org', { scope: 'local', path: 'repo' })
+  await git.setConfig('core.autocrlf', 'false', { scope: 'local', path: 'repo' })
+  assert.equal(await git.getConfig('core.autocrlf', { scope: 'local', path: 'repo' }), 'false')
+  await box.files.write('repo/file', '1')
+  await git.add('repo')
+  await git.commit('repo', 'first')
+  await git.createBranch('repo', 'other')
+  await git.checkoutBranch('repo', 'main')
+  assert(JSON.stringify(await git.branches('repo')).includes('other'))
+  await git.deleteBranch('repo', 'other', { force: true })
+  await box.files.write('repo/file', '2')
+  assert.equal((await git.status('repo')).fileStatus.length, 1)
+  await git.restore('repo', { paths: ['file'] })
+  await git.reset('repo')
+  await box.commands.run('git init -q --bare remote.git')
+  await git.remoteAdd('repo', 'origin', '/home/user/remote.git')
+  assert((await git.remoteGet('repo', 'origin')).includes('remote.git'))
+  await git.push('repo', { remote: 'origin', branch: 'main' })
+  await git.pull('repo', { remote: 'origin', branch: 'main' })
+  await git.clone('/home/user/remote.git', { path: 'clone', branch: 'main' })
+  await git.dangerouslyAuthenticate({ username: 'user', password: 'token', host: 'example.org' })
+})
+if (box.pty.connect) await check('a terminal is joined', async () => {
+  const handle = await box.pty.create({ cols: 80, rows: 24, onData: () => {} })
+  await handle.disconnect()
+  await (await box.pty.connect(handle.pid, { onData: () => {} })).disconnect()
+  assert(await box.pty.kill(handle.pid))
+})
+if (box.updateNetwork) await check('updateNetwork', () => box.updateNetwork({ allowInternetAccess: false }))
+if (box.listSnapshots) await check('listSnapshots', () => box.listSnapshots().nextItems())
+if (box.getMcpUrl && box.getMcpToken) await check('MCP', async () => { await box.getMcpUrl(); await assert.rejects(async () => box.getMcpToken(), SandboxError) })
+await check('tampered URL', async () => assert.equal((await fetch(await box.downloadUrl('a/c.txt') + 'x')).status, 401))
+await check('wrong key', () => assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(76) }), AuthenticationError))
 await check('pause and connect', async () => {
   await (box.pause ? box.pause() : box.betaPause())
   assert.equal(await box.isRunning(), false)
-  const connected = await Sandbox.connect(box.sandboxId)
-  assert.equal(await connected.files.read('a/c.txt'), 'hé')
+  await assert.rejects(box.commands.run('true'), gone)
+  await assert.rejects(box.files.read('a/c.txt'), gone)
+  await (box.connect ? box.connect() : Sandbox.connect(box.sandboxId))
+  assert.equal(await (await Sandbox.connect(box.sandboxId)).files.read('a/c.txt'), 'hé')
 })
+if (box.pause && box.betaPause) await check('betaPause', () => box.betaPause())
 await check('kill', async () => { assert.notEqual(await box.kill(), false); assert.equal(await Sandbox.kill(box.sandboxId), false) })
-await check('after kill', () => assert.rejects(box.commands.run('true')))
+await check('after kill', () => assert.rejects(box.commands.run('true'), gone))
+await check('files after kill', () => assert.rejects(box.files.read('a/c.txt'), gone))
+await check('connect after kill', () => assert.rejects(Sandbox.connect(box.sandboxId), NotFoundError))
+if (box.fork) await check('every public method', () => assert.deepEqual(every.filter(name => !called.has(name)), []))
 process.exit(failed ? 1 : 0)

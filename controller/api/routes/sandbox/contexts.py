@@ -19,7 +19,15 @@ from controller.api.common.models import PREFIX
 from controller.api.streams.reading import read
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
-from controller.kinds.runtime.context import CODE_CHARACTERS, NAME, Context, Execution, Language, NewContext
+from controller.kinds.runtime.context import (
+    CODE_CHARACTERS,
+    COMPLETED_CHARACTERS,
+    NAME,
+    Context,
+    Execution,
+    Language,
+    NewContext,
+)
 from controller.kinds.runtime.context import State as ContextState
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service import errors
@@ -79,6 +87,21 @@ class ExecutionRequest(BaseModel):
     language: Language = "python"
     env: Variables = {}
     timeoutSeconds: Annotated[float | None, Field(ge=0, le=1e7)] = None
+
+
+class CompletionRequest(BaseModel):
+    """Code that is being typed, up to the cursor."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: Annotated[str, Field(max_length=COMPLETED_CHARACTERS)]
+
+
+class CompletionsShape(models.Shape):
+    """How the code may go on: each match replaces as many of its last characters as `replaced` says."""
+
+    replaced: int
+    matches: list[str]
 
 
 class ContextShape(models.Shape):
@@ -193,6 +216,20 @@ async def execute(
     done. Disconnecting and timing out interrupt the code; the state stays, unless `done` says `stateLost`.
     """
     return await _execute(services, request, namespace, name, _execution(body, context))
+
+
+@routes.post(
+    _ONE + "/complete",
+    operation_id="completeInContext",
+    responses={200: {"model": CompletionsShape}, **_FAILURES},
+)
+async def complete(
+    services: UseCases, namespace: str, name: str, context: str, body: CompletionRequest
+) -> JSONResponse:
+    """List how code may go on at its end, by the live names of an idle context. The code itself is not run."""
+    use_case = partial(services.contexts.complete, SANDBOX, namespace, name, context, body.code)
+    completions = await run_in_threadpool(use_case)
+    return JSONResponse({"replaced": completions.replaced, "matches": list(completions.matches)})
 
 
 @routes.post(

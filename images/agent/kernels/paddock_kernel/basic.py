@@ -6,8 +6,10 @@ import ast
 import builtins
 import inspect
 import io
+import keyword
 import linecache
 import os
+import re
 import sys
 import traceback
 import types
@@ -17,6 +19,7 @@ from .events import Events
 from .results import CHART, bundle_of, error_event, figure_chart, send_result
 
 NAME = "basic"
+_NAME_AT_END = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\.?$")
 _AWAIT = getattr(ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
 _COROUTINE = inspect.CO_COROUTINE
 
@@ -50,6 +53,21 @@ class Engine:
             self._figures()
         except BaseException as error:
             self.fail(error)
+
+    def complete(self, code: str) -> tuple[int, list[str]]:
+        """Return how the code may go on: how many characters at its end the matches replace, and these."""
+        match = _NAME_AT_END.search(code)
+        path, _, prefix = (match[0] if match else "").rpartition(".")
+        names = {**vars(builtins), **self._names, **dict.fromkeys(keyword.kwlist)}
+        if path:
+            first, *attributes = path.split(".")
+            value = self._names.get(first, vars(builtins).get(first))
+            for attribute in attributes:
+                value = getattr(value, attribute)
+            names = dict.fromkeys(map(str, dir(value)))
+        is_hidden = not prefix.startswith("_")
+        matches = [name for name in names if name.startswith(prefix) and not (is_hidden and name.startswith("_"))]
+        return len(prefix), sorted(matches)
 
     def fail(self, error: BaseException) -> None:
         """Note an error, with the traceback of the cells' lines."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import asyncio
 import gc
 import json
 import os
@@ -13,11 +12,17 @@ import sys
 import threading
 from typing import Any
 
+from .later import loaded_later
+
+with loaded_later():
+    import asyncio
+
 from . import forking
 from .events import Events, Interrupts, Stream
 from .results import error_event
 
 _READ = 256 * 1024
+_MOST_MATCHES = 200
 _DESCRIPTORS = 3  # of a fork: its socket, and the pipes of its output
 
 
@@ -98,6 +103,25 @@ class Kernel:
             self._cell.paddock = True  # type: ignore[attr-defined]
         elif request["op"] == "fork":
             self._fork(request)
+        elif request["op"] == "complete":
+            self._complete(request)
+
+    def _complete(self, request: dict[str, Any]) -> None:
+        """Say how the code may go on. To read an object's attributes may run code of its own: an interrupt ends it."""
+        self.events.execution = request["id"]
+        replaced, matches = 0, []
+        try:
+            self.interrupts.cell(True)
+            try:
+                replaced, matches = self.engine.complete(request["code"])
+            finally:
+                self.interrupts.cell(False)
+        except BaseException:
+            replaced, matches = 0, []
+        matches = [str(match) for match in matches[:_MOST_MATCHES]]
+        self.events.send(type="completions", replaced=replaced, matches=matches)
+        self.events.send(type="done", count=self.engine.count)
+        self.events.execution = None
 
     async def _execute(self, request: dict[str, Any]) -> None:
         self.events.execution = request["id"]
@@ -183,9 +207,10 @@ def _engine(events: Events) -> tuple[Any, str, str]:
     reason = ""
     if os.environ.pop("PADDOCK_KERNEL_ENGINE", "") != "basic":
         try:
-            from . import shell
+            with loaded_later():
+                from . import shell
 
-            return shell.Engine(events), shell.NAME, ""
+                return shell.Engine(events), shell.NAME, ""
         except ImportError as error:
             reason = (
                 f"no IPython in the image ({error.name or error}): `%` and `!` lines do not work; `pip install ipython`"
