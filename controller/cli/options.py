@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from controller.cli.errors import UsageProblem
 from controller.cli.habits.hints import full_name
 
 if TYPE_CHECKING:
@@ -161,6 +162,14 @@ def _namespace(ctx: click.Context, _param: click.Parameter, value: str | None) -
     from paddock._connect import configured_namespace
 
     return target.namespace or configured_namespace(target.address, target.context) or None
+
+
+def sandbox_name(text: str) -> str:
+    """Parse `NAME`, or `sandbox/NAME` as other commands print it."""
+    kind, slash, name = text.rpartition("/")
+    if slash and kind.split(".")[0] not in ("sandbox", "sandboxes", "sb"):
+        raise UsageProblem(f"`{kind}` is not supported here; write sandbox/{name}")
+    return name
 
 
 def raw_option(command: F) -> F:

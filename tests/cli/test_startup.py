@@ -22,6 +22,17 @@ def test_version_imports_nothing_heavy() -> None:
     assert not [each for each in HEAVY if each in loaded]
 
 
+def test_the_way_of_ssh_imports_nothing_heavy() -> None:
+    """OpenSSH starts it for each connection: of a prompt's time it is most."""
+    loaded = python(
+        "import sys; from click.testing import CliRunner; from controller.cli.main import cli;"
+        "result = CliRunner().invoke(cli, ['--server', 'unix:///nowhere', 'ssh', 'proxy', 'box.paddock']);"
+        "assert 'no Paddock daemon' in result.output, result.output;"
+        "print('\\n'.join(sys.modules))"
+    ).split()
+    assert not [each for each in HEAVY if each in loaded]
+
+
 def test_no_command_imports_the_daemons_packages() -> None:
     loaded = python(
         "import sys, importlib; from controller.cli.main import COMMANDS;"

@@ -8,10 +8,9 @@ from urllib.parse import quote
 
 import click
 
-from controller.cli.commands.logs import sandbox_name
 from controller.cli.commands.ssh import is_set_up, setup_
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, sandbox_name
 from controller.cli.output import note, say
 from controller.cli.relays import ssh as ssh_client
 

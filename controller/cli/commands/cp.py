@@ -10,9 +10,8 @@ from functools import partial
 import click
 
 from controller.cli.client import connect
-from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option, sandbox_name
 from controller.cli.output import note
 from controller.cli.progress import transferring
 from paddock._client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files, folder_of_content

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from controller.cli.commands.logs import sandbox_name
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option, sandbox_name
 
 _AS_USER = "a command runs as the sandbox's user; set `user` in its template, and leave this out"
 _OF_DOCKER = {"-u": _AS_USER, "--user": _AS_USER, "--privileged": _AS_USER}

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import click
 
 from controller.cli.client import connect
-from controller.cli.commands.logs import sandbox_name
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, sandbox_name
 from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
 _MAX_CHARACTERS = 60

@@ -3,8 +3,7 @@
 import click
 
 from controller.cli.client import connect
-from controller.cli.commands.logs import sandbox_name
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, sandbox_name
 from controller.cli.output import json_text, say, yaml_text
 
 

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.cli.client import Client, connect, segment
-from controller.cli.errors import CliError, UsageProblem, only_reads
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, raw_option, selector_option
+from controller.cli.errors import CliError, only_reads
+from controller.cli.options import (
+    DEFAULT_NAMESPACE,
+    DURATION,
+    namespace_option,
+    raw_option,
+    sandbox_name,
+    selector_option,
+)
 from controller.cli.output import note
 
 if TYPE_CHECKING:
@@ -20,14 +27,6 @@ if TYPE_CHECKING:
     from paddock._client.sandbox import Sandbox
 
 _AT_ONCE = 50  # sandboxes whose logs are followed together
-
-
-def sandbox_name(text: str) -> str:
-    """Parse `NAME`, or `sandbox/NAME` as other commands print it."""
-    kind, slash, name = text.rpartition("/")
-    if slash and kind.split(".")[0] not in ("sandbox", "sandboxes", "sb"):
-        raise UsageProblem(f"`{kind}` is not supported here; write sandbox/{name}")
-    return name
 
 
 class _Command(click.Command):

@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 import click
 
 from controller.cli.client import connect, segment
-from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, sandbox_name
 from controller.cli.output import note, say
 from paddock._client.server import Server
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import click
 
 from controller.cli.client import connect
-from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import UsageProblem
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, sandbox_name
 from controller.cli.output import note, say
 from paddock._client.port_forward import own_host
 from paddock._client.sandbox import Sandbox

@@ -2,8 +2,7 @@
 
 import click
 
-from controller.cli.commands.logs import sandbox_name
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, raw_option
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, raw_option, sandbox_name
 
 
 @click.command("repl")

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import click
 
 from controller.cli.client import Client, connect, segment
-from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import CliError
 from controller.cli.kinds import Resource
-from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, selector_option
+from controller.cli.options import DEFAULT_NAMESPACE, DURATION, namespace_option, sandbox_name, selector_option
 from controller.cli.output import say
 from controller.cli.watch import Condition, Object, condition_of, until
 from paddock._client.errors import ClientError, Refused

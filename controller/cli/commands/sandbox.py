@@ -47,7 +47,7 @@ def _with_kind(name: str) -> click.Command:
 
 def _names(argument: click.Parameter) -> click.Parameter:
     """Return this argument of kinds and names as one of sandboxes' names."""
-    from controller.cli.commands.logs import sandbox_name
+    from controller.cli.options import sandbox_name
 
     names_argument = copy.copy(argument)
     if argument.nargs == -1 and argument.type is click.UNPROCESSED:  # a name and its command, or files

@@ -2,8 +2,7 @@
 
 import click
 
-from controller.cli.commands.logs import sandbox_name
-from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, raw_option
+from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, raw_option, sandbox_name
 
 # bash where the image has it, else sh. `exec`, so that Ctrl-C and the exit code are the shell's own.
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec sh")

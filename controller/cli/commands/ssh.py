@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from controller.cli.commands.logs import sandbox_name
 from controller.cli.errors import CliError
-from controller.cli.options import DEFAULT_NAMESPACE, Group, Target, located, namespace_option
+from controller.cli.options import DEFAULT_NAMESPACE, Group, Target, located, namespace_option, sandbox_name
 from controller.cli.output import note, say
 from controller.cli.relays import ssh as ssh_client
 
