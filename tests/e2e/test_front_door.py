@@ -3,11 +3,14 @@
 import gzip
 import json
 import os
+import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -45,10 +48,11 @@ class Client:
         program.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m controller "$@"\n')
         program.chmod(0o755)
         self.program = str(program)
+        _share_host_key(daemon)
         setup = self.paddock("ssh", "setup")
         assert setup.returncode == 0, setup.stderr
         config = home / ".ssh/paddock_config"
-        config.write_text(config.read_text().replace(f"{sys.executable} -P -m controller", self.program))
+        config.write_text(config.read_text().replace(f"{sys.executable} -P -m controller", shlex.quote(self.program)))
 
     def paddock(self, *words: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -76,14 +80,31 @@ class Client:
         return subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
+def _share_host_key(daemon: RunningDaemon) -> None:
+    """Give the hosts of a fleet one host key, as its operator does."""
+    if daemon.elsewhere is not None:
+        with _api(daemon.elsewhere) as api:
+            api.get("/apis/paddock/v1alpha1/ssh")  # it makes one
+        shutil.copytree(daemon.elsewhere.folder / "ssh", daemon.folder / "ssh", dirs_exist_ok=True)
+
+
+def _api(daemon: RunningDaemon) -> httpx.Client:
+    transport = httpx.HTTPTransport(uds=str(daemon.socket))
+    return httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
+
+
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     settings = {"PADDOCK_STALL_SECONDS": "0.5", "PADDOCK_PREVIEW_ADDRESS": "127.0.0.1:0"}
     settings["PADDOCK_SSH_ADDRESS"] = "127.0.0.1:0"
+    if os.environ.get("PADDOCK_TEST_FOREIGN"):  # links of another host lead to a domain
+        settings["PADDOCK_PREVIEW_DOMAIN"] = "preview.test"
     with running(tmp_path_factory.mktemp("daemon"), **settings) as daemon:
         daemon.apply(SANDBOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
-        yield Client(daemon, tmp_path_factory.mktemp("home"))
+        home = tmp_path_factory.mktemp("home") / "with a space"
+        home.mkdir()
+        yield Client(daemon, home)
 
 
 def test_a_command_keeps_streams_input_and_exit_code(client: Client) -> None:
@@ -236,6 +257,44 @@ def test_an_editors_server_survives_a_lost_connection(client: Client) -> None:
     assert answer.stdout == b"server of the editor: hello"
 
 
+def test_an_editors_server_survives_the_ssh_process(client: Client) -> None:
+    client.output(
+        "mkdir -p .front && setsid sh -c 'echo $$ > .front/pid; exec sleep 4100' >/dev/null 2>&1 </dev/null &"
+    )
+    pid = client.output("until [ -s .front/pid ]; do :; done; cat .front/pid").strip()
+    with client.begin("box.paddock", "echo on; sleep 4200") as session:
+        assert session.stdout is not None
+        assert session.stdout.readline() == b"on\n"
+        os.kill(_ssh_process(client.daemon.works_at), signal.SIGKILL)
+        assert session.wait(60) == 255
+    assert client.output(f"cat /proc/{pid}/comm; rm -r .front; kill {pid}") == "sleep\n"
+    wait_for("the session has ended", lambda: "sleep 4200" not in _processes(client))
+
+
+def _ssh_process(daemon: RunningDaemon) -> int:
+    """Return the process id of a daemon's SSH process."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == daemon.process.pid and b"controller.ssh.process" in (folder / "cmdline").read_bytes():
+                return int(folder.name)
+    raise AssertionError("no SSH process runs")
+
+
+def test_a_changed_host_key_is_refused(client: Client) -> None:
+    known_hosts = client.home / ".ssh/paddock_known_hosts"
+    text = known_hosts.read_text()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(client.home / "other")], check=True)
+    alias = text.split()[0]
+    known_hosts.write_text(f"{alias} {(client.home / 'other.pub').read_text()}")
+    try:
+        refused = client.run("ssh", "box.paddock", "true")
+    finally:
+        known_hosts.write_text(text)
+    assert (refused.returncode, b"HOST IDENTIFICATION HAS CHANGED" in refused.stderr) == (255, True), refused.stderr
+    assert client.output("echo again") == "again\n"
+
+
 def test_one_connection_carries_an_editors_sessions(client: Client, tmp_path: Path) -> None:
     """The steps of Zed and JetBrains: a master, `uname`, a compressed server by sftp, and its stdin and stdout."""
     control = f"ControlPath={tmp_path}/c"
@@ -257,9 +316,10 @@ class Port:
     """The SSH port, as a client without our ProxyCommand uses it."""
 
     def __init__(self, client: Client, folder: Path) -> None:
-        self.client, self.folder = client, folder
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(client.daemon.socket))) as api:
-            info = api.get("http://localhost/apis/paddock/v1alpha1/ssh").json()
+        self.folder = folder
+        self.daemon = client.daemon.works_at  # a port is its host's, as its keys are
+        with _api(self.daemon) as api:
+            info = api.get("/apis/paddock/v1alpha1/ssh").json()
         host, _, port = info["address"].rpartition(":")
         (folder / "known_hosts").write_text(f"[{host}]:{port} {info['hostKey']}\n")
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True)
@@ -288,22 +348,22 @@ def port(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Port:
 def test_the_port_takes_keys_until_they_are_removed(port: Port) -> None:
     refused = subprocess.run(port.key("box--default", "true"), capture_output=True)
     assert (refused.returncode, b"Permission denied" in refused.stderr) == (255, True)
-    added = port.client.daemon.paddock("ssh", "key", "add", str(port.folder / "key.pub")).stdout
+    added = port.daemon.paddock("ssh", "key", "add", str(port.folder / "key.pub")).stdout
     fingerprint = added.split()[0]
-    assert fingerprint in port.client.daemon.paddock("ssh", "key", "list").stdout
+    assert fingerprint in port.daemon.paddock("ssh", "key", "list").stdout
     done = subprocess.run(port.key("box--default", "cat; exit 3"), capture_output=True, input=b"by key")
     assert (done.returncode, done.stdout) == (3, b"by key"), done.stderr
     assert subprocess.run(port.key("nobody", "true"), capture_output=True).returncode == 255
     with subprocess.Popen(port.key("box", "echo on; sleep 1000"), stdout=subprocess.PIPE) as open_session:
         assert open_session.stdout is not None
         assert open_session.stdout.readline() == b"on\n"
-        port.client.daemon.paddock("ssh", "key", "remove", fingerprint)
+        port.daemon.paddock("ssh", "key", "remove", fingerprint)
         assert open_session.wait(30) == 255
     assert subprocess.run(port.key("box", "true"), capture_output=True).returncode == 255
 
 
 def test_the_port_takes_tokens_for_their_namespace(port: Port) -> None:
-    daemon = port.client.daemon
+    daemon = port.daemon
     token = daemon.paddock("token", "create", "port", "--role", "user", "-n", "default").stdout.strip()
     other = daemon.paddock("token", "create", "elsewhere", "--role", "user", "-n", "other").stdout.strip()
     assert port.by_token("box--default", token, "echo in").stdout == b"in\n"
@@ -376,9 +436,14 @@ class Browser:
     def link(self, name: str, port: int, *words: str) -> str:
         return self.daemon.paddock("open", name, str(port), "--print", *words).stdout.strip()
 
+    def port(self, url: str) -> int:
+        """Return the port of the listener that serves a link: of one that names none, the log tells."""
+        served = (line for line in self.daemon.works_at.log if '"previews served"' in line)
+        return urlsplit(url).port or int(urlsplit(json.loads(next(served))["address"]).port)
+
     def get(self, url: str, **headers: str) -> httpx.Response:
         parts = urlsplit(url)
-        address = f"http://127.0.0.1:{parts.port}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else "")
+        address = f"http://127.0.0.1:{self.port(url)}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else "")
         return httpx.get(address, headers={"Host": parts.netloc, **headers}, timeout=30)
 
     def cookie(self, link: str) -> str:
@@ -402,7 +467,7 @@ def _origin(link: str) -> str:
 
 def test_a_link_becomes_a_cookie_of_its_host(browser: Browser) -> None:
     link = browser.link("box", 3000)
-    assert _origin(link).startswith("http://3000--box--default--")
+    assert urlsplit(link).netloc.startswith("3000--box--default--")
     cookie = browser.cookie(link)
     wait_for("the program", lambda: browser.get(_origin(link), Cookie=cookie).status_code == 200)
     answer = browser.get(_origin(link) + "/x?y=1", Cookie=f"a=1; {cookie}")
@@ -429,7 +494,7 @@ def test_what_is_no_right_of_this_host_is_refused(browser: Browser) -> None:
     assert browser.get(_origin(link), **{**sibling, "Sec-Fetch-Mode": "navigate"}).status_code == 200
     label = urlsplit(link).netloc.partition(".")[0]
     for host in ("localhost", "www.localhost", f"{label}.evil.test", f"{label.replace('3000', '8500')}.localhost"):
-        port = urlsplit(link).port
+        port = browser.port(link)
         address = f"http://127.0.0.1:{port}/apis/paddock/v1alpha1/namespaces/default/sandboxes"
         assert httpx.get(address, headers={"Host": f"{host}:{port}"}).status_code == 421, host
 
@@ -451,7 +516,7 @@ def test_voiding_ends_links_and_open_streams(browser: Browser) -> None:
     link = browser.link("box", 3000)
     cookie = browser.cookie(link)
     parts = urlsplit(link)
-    with socket.create_connection(("127.0.0.1", parts.port)) as upload:
+    with socket.create_connection(("127.0.0.1", browser.port(link))) as upload:
         head = f"POST / HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: {cookie}\r\nContent-Length: 9999\r\n\r\nx"
         upload.sendall(head.encode())
         browser.link("box", 3000, "--void")

@@ -27,6 +27,7 @@ from controller.api.fleet.links import Link, Links, Unreachable, was_refused
 from controller.api.fleet.tls import why_refused
 from controller.api.server.peer_credentials import LINK
 from controller.api.server.stalled_clients import ClientTransport
+from controller.api.ssh import protocol as ssh
 from controller.api.streams.exec_websocket import PROTOCOL, STATUS
 from controller.api.streams.proxy import HOP, Gone, close_code, end_to_end_headers, unless_gone
 from controller.service.exec.exec_limits import PAUSE_SECONDS
@@ -39,6 +40,7 @@ _MESSAGE_BYTES = 16 << 20  # of a WebSocket's message; one is in memory at a tim
 _HANDSHAKE_SECONDS = 300.0  # a sandbox that was suspended is started first
 _CLOSE_SECONDS = 2.0
 _ABNORMAL = 1011
+_PAUSES = {PROTOCOL: PAUSE_SECONDS, ssh.PROTOCOL: ssh.PAUSE_SECONDS}  # of a client that reads nothing, by subprotocol
 _log = structlog.get_logger("paddock.fleet")
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -257,8 +259,8 @@ async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
         await _handshake(far, request, client)
         links.remember(request.host, transport.get_extra_info("ssl_object"))
         client.started = True
-        if far.subprotocol == PROTOCOL and client.link is not None:
-            client.link.pause_seconds = PAUSE_SECONDS  # the other daemon bounds it
+        if client.link is not None and (pause_seconds := _PAUSES.get(far.subprotocol or "")):
+            client.link.pause_seconds = pause_seconds  # the other daemon bounds it
         await client.send({"type": "websocket.accept", "subprotocol": far.subprotocol, "headers": []})
         await _messages(client, far, request.host)
     except InvalidStatus as refused:

@@ -24,6 +24,7 @@ from controller.api.common.models import PREFIX
 from controller.api.common.query_names import takes_query
 from controller.api.server.peer_credentials import LINK
 from controller.api.server.stalled_clients import ClientTransport
+from controller.api.ssh.protocol import PAUSE_SECONDS, PROTOCOL, RAW
 from controller.api.streams.proxy import receive_fairly
 from controller.api.streams.tunnel import hand_over, local_transport, wait_for_disconnect
 from controller.kinds.access.access import AccessRequest, Caller
@@ -40,9 +41,7 @@ from controller.service.errors import (
 from controller.service.front.ssh import SshFront, SshLogin
 from controller.service.services import Services
 
-PROTOCOL, RAW = "ssh.paddock", "raw.ssh.paddock"
 _PIECE_BYTES = 1 << 17
-_PAUSE_SECONDS = 86_400.0  # of a client that reads nothing: keepalives of SSH end one that is gone
 _log = structlog.get_logger("paddock.api")
 
 _KEY_ANSWERS = models.failures(BadRequest, NotFound, Conflict, TooManyRequests, ServiceUnavailable)
@@ -192,7 +191,7 @@ async def _relayed(websocket: WebSocket, front: SshFront, login: SshLogin) -> No
     await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
     link: ClientTransport | None = websocket.scope["state"].get(LINK)
     if link is not None:
-        link.pause_seconds = _PAUSE_SECONDS
+        link.pause_seconds = PAUSE_SECONDS
     ours, theirs = socket.socketpair()
     over = asyncio.Event()
     with ours:

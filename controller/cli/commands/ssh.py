@@ -86,7 +86,8 @@ def proxy_(ctx: click.Context, host: str) -> None:
     """Connect to HOST (NAME.paddock or NAME.NAMESPACE.paddock); for ssh's ProxyCommand."""
     server = located(ctx)
     sock, is_raw = ssh_client.connect(server, host)
-    if not (is_raw and ssh_client.pass_on(sock)):
+    is_passed_on = ssh_client.pass_on(sock) if is_raw else ssh_client.pass_on_relayed(sock)
+    if not is_passed_on:
         ssh_client.relay(sock, is_raw=is_raw)
 
 

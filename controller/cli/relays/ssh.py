@@ -112,8 +112,30 @@ def pass_on(sock: socket.socket, output: int = 1) -> bool:
     return True
 
 
-def relay(sock: socket.socket, *, is_raw: bool) -> None:
-    """Relay between the connection and this process's stdin and stdout, until either ends. Raises ClientError."""
+def pass_on_relayed(sock: socket.socket) -> bool:
+    """Hand one end of a socket pair to the SSH client, and relay at its other end in a process of its own.
+
+    OpenSSH waits until this process has ended. Return False if the output takes no descriptor.
+    """
+    end, client_end = socket.socketpair()
+    with end, client_end:
+        if not pass_on(client_end):
+            return False
+        client_end.close()
+        if os.fork() == 0:
+            try:
+                os.setsid()  # Ctrl-C in ssh's terminal is for ssh
+                with open(os.devnull, "r+b", 0) as nowhere:
+                    for descriptor in range(3):
+                        os.dup2(nowhere.fileno(), descriptor)
+                relay(sock, end.fileno(), end.fileno(), is_raw=False)
+            finally:
+                os._exit(0)
+    return True
+
+
+def relay(sock: socket.socket, source: int = 0, sink: int = 1, *, is_raw: bool) -> None:
+    """Relay between the connection and the descriptors of the SSH client, until either ends. Raises ClientError."""
     framed = None
     if not is_raw:
         from paddock._client.port_forward import FramedConnection  # its imports take longer than a handshake
@@ -122,7 +144,7 @@ def relay(sock: socket.socket, *, is_raw: bool) -> None:
 
     def send() -> None:
         with contextlib.suppress(OSError, ClientError):
-            while data := os.read(0, _PIECE_BYTES):
+            while data := os.read(source, _PIECE_BYTES):
                 framed.send(data) if framed else sock.sendall(data)
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
@@ -131,7 +153,7 @@ def relay(sock: socket.socket, *, is_raw: bool) -> None:
     with contextlib.suppress(OSError, ClientError):
         while data := framed.receive() if framed else sock.recv(_PIECE_BYTES):
             while data:
-                data = data[os.write(1, data) :]
+                data = data[os.write(sink, data) :]
 
 
 def program() -> list[str]:

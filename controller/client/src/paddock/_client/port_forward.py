@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from paddock._client.connection import full_path
 from paddock._client.errors import ClientError
 from paddock._client.handshake import open_socket, protocol, upgrade
 from paddock._client.server import Server
@@ -184,6 +183,8 @@ class PortConnection(FramedConnection):
 
     def __init__(self, server: Server, path: str, port: int) -> None:
         """Raises Unreachable, and Refused: no listener, sandbox not running, or too many connections."""
+        from paddock._client.connection import full_path  # its imports take longer than a handshake
+
         sock = open_socket(server)
         offered = [_RAW, _PROTOCOL] if server.socket and can_splice() else [_PROTOCOL]
         try:
