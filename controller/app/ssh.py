@@ -31,6 +31,7 @@ def make_ssh(core: Core, services: Services, store: SqlStore) -> SshFront:
         files=services.files,
         forward=services.forward,
         recorder=services.recorder,
+        host=settings.host_name if settings.scheduler != "single" else "",
     )
     folder, listening = settings.state_dir / "ssh", None
     keys = Keys(folder / "keys.json")

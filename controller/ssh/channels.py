@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from controller.kinds.access.access import AccessRequest
+from controller.kinds.planning.binding import host_of
 from controller.kinds.registry import Registry
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -50,6 +51,8 @@ class SandboxWork:
     files: SandboxFiles
     forward: PortForward
     recorder: Recorder
+    host: str = ""
+    """This host, where there are others: its SSH port serves its own sandboxes."""
 
 
 @dataclass(slots=True)
@@ -182,8 +185,15 @@ class Opener:
         """Raise ServiceError unless the caller may do this in the same sandbox still. Record it."""
         ask = AccessRequest("use", SANDBOX.name, login.namespace, login.name, _SUBS[what])
         access.require(ask, self._work.registry)
-        if self._work.objects.get(SANDBOX, login.namespace, login.name).uid != login.uid:
+        sandbox = self._work.objects.get(SANDBOX, login.namespace, login.name)
+        if sandbox.uid != login.uid:
             raise errors.Conflict(f"sandbox `{login.name}` was deleted and created anew; connect again")
+        host = host_of(sandbox, self._work.host)
+        if self._work.host and host != self._work.host:
+            raise errors.Conflict(
+                f"sandbox `{login.name}` is on host `{host}`; connect to that host's SSH port, or use"
+                f" `ssh {login.name}.{login.namespace}.paddock`"
+            )
         self._work.recorder.record_use(ask, {"via": "ssh"})
 
     def _command(self, connection: Connection, channel: Channel, message: Mapping[str, Any], answer: Answer) -> None:

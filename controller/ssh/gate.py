@@ -1,5 +1,7 @@
 """Logins of the SSH port: which caller a key or a token is, and if it may use the sandbox that the user name says."""
 
+import hashlib
+import ipaddress
 import threading
 import time
 from collections import defaultdict
@@ -11,6 +13,7 @@ from typing import Any
 from controller.kinds.access.access import AccessRequest, Caller
 from controller.kinds.registry import Registry
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.policy.access import decide
 from controller.ports import Clock, Tokens
 from controller.service import errors
 from controller.service.access import access
@@ -23,6 +26,7 @@ from controller.ssh.keys import Keys
 
 _WINDOW_SECONDS, _MOST_FAILURES = 60.0, 20  # of one address
 _OFFER = 1 / 15  # of a failure: an offered key that nobody has
+_SOURCE_BITS = 64  # of an address of IPv6: whoever has one has all that begin like it
 _MOST_LETTERS = 200
 _REFUSED = "the key or token is not known, or may not use this sandbox"
 
@@ -56,7 +60,8 @@ class Gate:
         """Return the login, and the fingerprint of its key. Raises ServiceError."""
         address = str(message["source"])[:_MOST_LETTERS]
         source = f"ssh {address}"
-        self.failures.check(address)
+        subjects = (source_of(address), _credential_of(message))
+        self.failures.check(*subjects)
         try:
             caller, fingerprint = self._caller(message, source)
             namespace, name = _sandbox(str(message["user"]))
@@ -70,12 +75,23 @@ class Gate:
             raise
         except errors.ServiceError as error:
             if "token" in message or not message["asks"]:  # a client offers each of its keys: only tries count
-                self.failures.add(address)
+                self.failures.add(*subjects)
                 self.recorder.unknown(source, f"ssh {str(message['user'])[:_MOST_LETTERS]}: {error}")
             else:
-                self.failures.add(address, _OFFER)
+                self.failures.add(*subjects, weight=_OFFER)
             raise errors.Unauthorized(_REFUSED) from error
         return SshLogin(caller, namespace, name, uid), fingerprint
+
+    def is_allowed(self, login: SshLogin) -> bool:
+        """Return False once a user of this host may not use the sandbox any more; for a token see `follow`."""
+        caller = login.caller
+        if caller is None or caller.uid is None:
+            return True
+        ask = AccessRequest("use", SANDBOX.name, login.namespace, login.name, "ssh")
+        try:
+            return decide(self.user_of_host(caller.uid), ask).allowed
+        except errors.Forbidden:
+            return False
 
     def follow(self, login: SshLogin, end: Callable[[], None]) -> Callable[[], None]:
         """Call `end` once the caller's token is revoked or expires; return what is to be called at the end."""
@@ -116,24 +132,44 @@ class Gate:
 
 
 class Failures:
-    """Failed logins by address, within a minute. Thread-safe."""
+    """Failed logins by source (an address) and by credential (a key or a token), within a minute. Thread-safe."""
 
     def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
         self._ticks, self._lock = ticks, threading.Lock()
         self._since, self._counts = 0.0, defaultdict[str, float](float)
 
-    def check(self, address: str) -> None:
-        """Raise TooManyRequests for an address that has failed too often."""
+    def check(self, *subjects: str) -> None:
+        """Raise TooManyRequests if one of them has failed too often."""
         with self._lock:
             if self._ticks() - self._since >= _WINDOW_SECONDS:
                 self._since, self._counts = self._ticks(), defaultdict(float)
-            if self._counts.get(address, 0.0) >= _MOST_FAILURES:
-                raise errors.TooManyRequests("too many failed logins from this address; try again in a minute")
+            if any(self._counts.get(subject, 0.0) >= _MOST_FAILURES for subject in subjects):
+                raise errors.TooManyRequests(
+                    "too many failed logins from this address or with this key; try again in a minute"
+                )
 
-    def add(self, address: str, weight: float = 1.0) -> None:
+    def add(self, *subjects: str, weight: float = 1.0) -> None:
         """Count a failure."""
         with self._lock:
-            self._counts[address] += weight
+            for subject in subjects:
+                self._counts[subject] += weight
+
+
+def source_of(address: str) -> str:
+    """Return what stands for an address: of IPv6 its network of 64 bits."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if ip.version == 6 and ip.ipv4_mapped is None:
+        return str(ipaddress.ip_network((ip, _SOURCE_BITS), strict=False))
+    return str(getattr(ip, "ipv4_mapped", None) or ip)
+
+
+def _credential_of(message: Mapping[str, Any]) -> str:
+    """Return a name of the key or token of a try, which tells nothing of it."""
+    text = f"token {message['token']}" if "token" in message else f"key {message.get('key', '')}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _sandbox(user: str) -> tuple[str, str]:

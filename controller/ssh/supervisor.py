@@ -266,11 +266,15 @@ class Supervisor:
                 threading.Thread(target=self._look, name="ssh tokens", daemon=True).start()
 
     def _look(self) -> None:
-        """Notice tokens that other daemons revoke."""
+        """Notice tokens that other daemons revoke, and users of this host that may not use a sandbox any more."""
         expirations = self._parts.gate.expirations
         while not self._pause.wait(_LOOK_SECONDS):
-            if any(connection.login.caller for connection in list(self._connections.values())) and expirations.is_due():
+            by_port = [item for item in list(self._connections.items()) if item[0] < 0]
+            if any(connection.login.caller for _, connection in by_port) and expirations.is_due():
                 expirations.look()
+            for number, connection in by_port:
+                if not self._parts.gate.is_allowed(connection.login):
+                    self._end(number)
 
 
 def _control(connection: Connection, message: Message) -> None:

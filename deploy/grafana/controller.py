@@ -6,7 +6,7 @@ from deploy.grafana.panels import CORES, Panel, Row, make, some
 def controller() -> str:
     """Build the dashboard of the controller."""
     about = "Health of the controller: reconcile loop, engine, store and API."
-    rows = (_loop(), _engine(), _store_and_api(), _mcp_servers(), _itself())
+    rows = (_loop(), _engine(), _store_and_api(), _front_door(), _mcp_servers(), _itself())
     return make("paddock-controller", "Paddock / Controller", about, rows, ())
 
 
@@ -176,6 +176,54 @@ def _store_and_api() -> Row:
                     ("sum(increase(paddock_audit_write_failures_total[5m]))", "failed"),
                 ),
                 decimals=0,
+            ),
+        ),
+    )
+
+
+def _front_door() -> Row:
+    return Row(
+        "SSH and previews",
+        (
+            Panel(
+                "Open connections",
+                "Open SSH connections, and requests and WebSockets of previews that are passed on.",
+                (
+                    ("sum(paddock_ssh_open_connections)", "ssh"),
+                    ("sum(paddock_preview_open_requests)", "previews"),
+                ),
+                width=6,
+                decimals=0,
+            ),
+            Panel(
+                "SSH channels",
+                "Commands, file channels and ports opened by SSH per second, and those that were refused.",
+                (
+                    (some("what", "paddock_ssh_channels_total"), "{{what}}"),
+                    ("sum(rate(paddock_ssh_refusals_total[$__rate_interval])) > 0", "refused"),
+                ),
+                unit="ops",
+                width=6,
+                empty="No SSH in this time",
+            ),
+            Panel(
+                "Preview requests",
+                "Requests for previews per second: passed, refused, or nothing answers at the port.",
+                ((some("outcome", "paddock_preview_requests_total"), "{{outcome}}"),),
+                unit="reqps",
+                width=6,
+                empty="No preview in this time",
+            ),
+            Panel(
+                "Bytes of SSH and previews",
+                "Bytes per second from (in) and to (out) clients.",
+                (
+                    (some("direction", "paddock_ssh_bytes_total"), "ssh {{direction}}"),
+                    (some("direction", "paddock_preview_bytes_total"), "previews {{direction}}"),
+                ),
+                unit="binBps",
+                width=6,
+                empty="No bytes in this time",
             ),
         ),
     )

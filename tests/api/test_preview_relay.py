@@ -3,9 +3,13 @@
 import http.server
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,12 +23,14 @@ from controller.api.preview.app import PreviewAddress, PreviewApp
 from controller.api.preview.protocol import PreviewProtocol, note_server_name
 from controller.api.preview.proxies import Proxies
 from controller.api.preview.traffic import Traffic
+from controller.api.server import request_deadline
 from controller.api.server.first_request import FirstRequestServer
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.runtime.preview import PARAMETER, PreviewTarget, label_of
 from controller.service.access import access
 from controller.service.errors import Forbidden
 from controller.service.front.previews import Previews
+from tests.api.listeners import certificate
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
@@ -297,6 +303,63 @@ def test_the_request_line_names_no_other_host(preview: Preview) -> None:
         assert b'"host", "localhost:3000"' in answer or answer.startswith(b"HTTP/1.1 4"), target
     twice = f"GET / HTTP/1.1\r\nHost: {preview.host(WEB)}\r\nHost: {preview.host(SOCKETS)}\r\n\r\n"
     assert preview.raw(twice.encode()).startswith(b"HTTP/1.1 4")
+
+
+_NO_REQUESTS = {
+    "none": b"",
+    "a letter": b"G",
+    "half a head": b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ",
+    "a long line": b"GET /" + b"x" * 70_000,
+    "many headers": b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 12_000 + b"\r\n",
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)),
+    "ssh": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "binary": b"\0\xff\r\n\r\n",
+    "http/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+}
+
+
+def test_bytes_that_are_no_request_end(preview: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)
+    clients = {name: socket.create_connection(("127.0.0.1", preview.server.port), 60) for name in _NO_REQUESTS}
+    for name, client in clients.items():
+        with suppress(ConnectionError):  # it was closed before all was sent
+            client.sendall(_NO_REQUESTS[name])
+    for name, client in clients.items():
+        answer = b""
+        with client, suppress(ConnectionError):
+            answer = b"".join(iter(partial(client.recv, 1 << 16), b""))
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), (name, answer[:100])
+    assert preview.get(WEB, Cookie=preview.cookie(WEB)).status_code == 200
+
+
+def test_tls_for_another_host_name_is_misdirected(preview: Preview, tmp_path: Path) -> None:
+    """A browser reuses a connection for all names of a wildcard; a page must not get another one's cookies by that."""
+    cert, key = certificate(tmp_path)
+
+    def application() -> PreviewApp:
+        services, address = preview.world.services, PreviewAddress("https", f"localhost:{server.port}")
+        return PreviewApp(preview.previews, services.forward, services.sandbox_streams, address)
+
+    options: Any = {"cert": cert, "key": key, "protocol": PreviewProtocol, "sni_callback": note_server_name}
+    server = FirstRequestServer(application, ("127.0.0.1", 0), "preview_address", **options)
+    server.start()
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    name, other = (preview.host(port).partition(":")[0] for port in (WEB, SOCKETS))
+    headers = {"Host": f"{name}:{server.port}", "X-Paddock-Preview-Token": preview.link(WEB)}
+    codes = {}
+    try:
+        for asked_name in (name, name.upper(), other, "localhost", "evil.test", None):
+            with (
+                socket.create_connection(("127.0.0.1", server.port), 60) as plain,
+                trusting.wrap_socket(plain, server_hostname=asked_name) as client,
+            ):
+                head = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
+                client.sendall(f"GET / HTTP/1.1\r\n{head}Connection: close\r\n\r\n".encode())
+                codes[asked_name] = int(client.recv(4096).split()[1])
+    finally:
+        server.stop()
+    assert codes == {name: 200, name.upper(): 200, other: 421, "localhost": 421, "evil.test": 421, None: 200}
 
 
 def test_a_programs_second_answer_is_dropped(preview: Preview) -> None:

@@ -10,6 +10,8 @@ import pytest
 from controller.api.fleet.identity import Identity
 from controller.api.preview.routes import AddressHolder, PreviewLinks, PreviewRequestBody, create
 from controller.kinds.access.access import Caller
+from controller.kinds.runtime.preview import MOST_SECONDS, PreviewTarget
+from controller.service.access import access
 from controller.service.access.access import FORWARDED
 from controller.service.errors import Conflict
 from controller.service.front.previews import Previews
@@ -43,6 +45,22 @@ def test_only_voided_links_of_sandboxes_are_kept(tmp_path: Path) -> None:
     sandboxes.uids = {"box": "uid-2"}
     previews.void("default", "box")
     assert json.loads((tmp_path / "links.json").read_text()) == {"uid-2": {"counter": 1}}
+
+
+def test_a_link_of_another_hosts_user_is_short(tmp_path: Path) -> None:
+    """Their groups can't be looked up here again: a right that is gone ends within the hour. A token can."""
+    previews = _previews(tmp_path, Sandboxes())
+    target = PreviewTarget("default", "box", 3000)
+    callers = {
+        "a user of another host": Caller("lea (uid 1000)"),
+        "a user of this host": Caller("lea (uid 1000)", uid=1000),
+        "a token": Caller("token ci", token_id="0123456789ab"),
+    }
+    seconds = {}
+    for name, caller in callers.items():
+        with access.acting(caller):
+            seconds[name] = previews.create(target, MOST_SECONDS).expires - int(HandClock().now())
+    assert seconds == {name: 3600 if "another" in name else MOST_SECONDS for name in callers}
 
 
 def test_another_hosts_loopback_gets_no_link(tmp_path: Path) -> None:

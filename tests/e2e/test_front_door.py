@@ -546,3 +546,17 @@ def test_a_link_dies_with_its_makers_token(browser: Browser) -> None:
     cookie = browser.cookie(link)
     browser.daemon.paddock("token", "revoke", "maker")
     assert browser.get(_origin(link), Cookie=cookie).status_code == 401
+
+
+def test_the_metrics_count_what_was_done(browser: Browser) -> None:
+    text = browser.daemon.works_at.scrape()
+    counted = {line.rpartition(" ")[0] for line in text.splitlines() if not line.endswith(" 0")}
+    expected = {
+        *(f'paddock_ssh_channels_total{{what="{what}"}}' for what in ("command", "files", "port")),
+        *(f'paddock_ssh_bytes_total{{direction="{direction}"}}' for direction in ("in", "out")),
+        *(f'paddock_preview_requests_total{{outcome="{outcome}"}}' for outcome in ("passed", "refused", "unavailable")),
+        'paddock_preview_bytes_total{direction="out"}',
+        "paddock_preview_links_total",
+        "paddock_ssh_connections_total",
+    }
+    assert expected - counted == set()

@@ -68,8 +68,8 @@ def test_offered_keys_count_a_little() -> None:
     failures = Failures(lambda: 0.0)
     for _ in range(300):
         failures.check("10.0.0.1")
-        failures.add("10.0.0.1", 1 / 15)
-    failures.add("10.0.0.1", 1 / 15)
+        failures.add("10.0.0.1", weight=1 / 15)
+    failures.add("10.0.0.1", weight=1 / 15)
     with pytest.raises(errors.TooManyRequests):
         failures.check("10.0.0.1")
 

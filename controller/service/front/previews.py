@@ -38,6 +38,7 @@ _MOST_USED = 4096
 _NOBODY = "-"  # made by Paddock itself, or by a user of this host before links said by which
 _MAKER_SECONDS = 2.0  # for which a maker's right is not looked up again
 _MOST_MAKERS = 1024
+_FOREIGN_SECONDS = 3_600  # of a link whose maker's right can't be looked up again: a user of another host of the fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,10 @@ class Previews:
         expires = int(self._clock.now()) + seconds
         if caller is not None and caller.expires_at is not None:
             expires = min(expires, int(caller.expires_at))
-        self.opened()
         maker = _maker(caller)
+        if caller is not None and maker == _NOBODY:
+            expires = min(expires, int(self._clock.now()) + _FOREIGN_SECONDS)
+        self.opened()
         token = sign(
             self._signing_key(), "link", target, uid=uid, counter=self._counter(uid), expires=expires, maker=maker
         )
