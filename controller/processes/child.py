@@ -90,6 +90,7 @@ class Child:
                     break
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS)
+        self._channel.close()
         self._on_end(self)
 
 

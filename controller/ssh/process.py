@@ -26,7 +26,7 @@ USER = 18_022
 """Uid and gid of the process: no user of a host has an id from 10000 up, and no sandbox this one."""
 _MOST_CONNECTIONS, _MOST_OF_SOURCE = 512, 64  # of the port
 _MOST_TRIES = 24  # keys and tokens, of one connection
-_LOGIN_SECONDS, _KEEPALIVE_SECONDS, _MOST_KEEPALIVES = 30, 30, 3
+_MOST_KEEPALIVES = 3
 _CIPHERS = (
     "aes128-gcm@openssh.com",
     "aes256-gcm@openssh.com",
@@ -148,7 +148,11 @@ class Process:
     def _take(self, message: Message, descriptors: list[int]) -> None:
         match message["type"]:
             case "config":
-                self._options = {"server_host_keys": [asyncssh.import_private_key(message["key"])]}
+                self._options = {
+                    "server_host_keys": [asyncssh.import_private_key(message["key"])],
+                    "keepalive_interval": float(message["keepaliveSeconds"]),
+                    "login_timeout": float(message["loginSeconds"]),
+                }
                 self.daemon.send({"type": "ready"})
             case "listen":
                 task = asyncio.create_task(self._listen(descriptors[0]))
@@ -217,9 +221,7 @@ OPTIONS: dict[str, Any] = {
     "encryption_algs": list(_CIPHERS),
     "gss_host": None,
     "keepalive_count_max": _MOST_KEEPALIVES,
-    "keepalive_interval": _KEEPALIVE_SECONDS,
     "line_editor": False,
-    "login_timeout": _LOGIN_SECONDS,
     "server_version": "Paddock",
     "x11_forwarding": False,
 }

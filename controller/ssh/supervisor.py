@@ -44,6 +44,10 @@ class SshParts:
     gate: Gate
     listening: socket.socket | None = None
     address: str = ""
+    keepalive_seconds: float = 30.0
+    """A client is asked so often if it is there; three silent times end it."""
+    login_seconds: float = 30.0
+    """In which a client of the port logs in."""
 
 
 class Supervisor:
@@ -145,7 +149,14 @@ class Supervisor:
             self._ready, key = False, self._key()
             try:
                 self._child = Child(MODULE, NAME, self._take, self._take_end)
-                self._child.send({"type": "config", "key": key})
+                self._child.send(
+                    {
+                        "type": "config",
+                        "key": key,
+                        "keepaliveSeconds": self._parts.keepalive_seconds,
+                        "loginSeconds": self._parts.login_seconds,
+                    }
+                )
                 if self._parts.listening is not None:
                     self._child.send({"type": "listen"}, [self._parts.listening.fileno()])
             except (OSError, ChannelClosed) as error:
