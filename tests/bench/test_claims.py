@@ -185,7 +185,7 @@ kind: SandboxSnapshot
 metadata: {name: prepared}
 spec: {sandboxRef: {name: source}}
 """
-PREPARED = ", workspace: {mountPath: /workspace}"
+PREPARED = ", workspace: {mountPath: /workspace, size: 16Mi}"
 
 
 def test_a_claim_of_members_from_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.mounts.saved_files import SavedFolders
-from controller.engine.observe.observer import Observer
+from controller.engine.observe.observer import Foreign, Observer
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.export import check_image, export, take_in
@@ -103,6 +103,17 @@ def snapshots(tmp_path: Path) -> SnapshotFolder:
     return SnapshotFolder(tmp_path / "snapshots")
 
 
+def tarfile_of(files: Mapping[str, bytes]) -> bytes:
+    """Return a tar of these files."""
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return output.getvalue()
+
+
 def _accept(_name: str, _id: str, _archive: Path | None) -> None:
     """Accept any image."""
 
@@ -127,13 +138,7 @@ def changed(archive: bytes, fields: Mapping[str, Any]) -> bytes:
     manifest["config"]["digest"], _ = renamed(json.dumps({**config, **fields}).encode())
     index["manifests"][0]["digest"], _ = renamed(json.dumps(manifest).encode())
     blobs["index.json"] = json.dumps(index).encode()
-    output = io.BytesIO()
-    with tarfile.open(fileobj=output, mode="w") as new:
-        for name, data in blobs.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            new.addfile(member, io.BytesIO(data))
-    return output.getvalue()
+    return tarfile_of(blobs)
 
 
 @pytest.mark.parametrize(
@@ -317,6 +322,65 @@ def test_a_stopped_sandbox_that_starts_meanwhile_is_not_captured(snapshots: Snap
     assert caught.value.retry
     assert not snapshots.path("s1").exists()
     assert capturer.capture(request, snapshots).parts[0].data_bytes == 4
+
+
+def test_one_capture_of_a_sandbox_at_once(snapshots: SnapshotFolder, source: Path) -> None:
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source))
+    request, refusals = request_of(stopped), []
+
+    class Meanwhile(ChangingContainer):
+        """Observer during whose answer another capture begins."""
+
+        def read(self, reference: str) -> ViewEntry:
+            with pytest.raises(SnapshotError) as refused:
+                capturer.capture(replace(request, uid="s2"), snapshots)
+            refusals.append((refused.value.reason, refused.value.retry))
+            return super().read(reference)
+
+    capturer = capturer_of(Meanwhile(stopped, stopped))
+    assert capturer.capture(request, snapshots).parts[0].data_bytes == 4
+    assert refusals == [("BeingCaptured", True)] * 2
+    assert list(snapshots.contents()) == ["s1"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"uid": "another"}, {"state": State.DEAD}, {"state": State.RESTARTING}],
+    ids=["claimed", "dead", "starts"],
+)
+def test_a_sandbox_that_changed_before_its_capture_is_tried_again(
+    change: dict[str, Any], snapshots: SnapshotFolder, source: Path
+) -> None:
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source))
+    capturer = capturer_of(ChangingContainer(replace(stopped, **change), stopped, stopped))
+    with pytest.raises(SnapshotError) as refused:
+        capturer.capture(request_of(stopped), snapshots)
+    assert (refused.value.reason, refused.value.retry) == ("NotCapturable", True)
+    assert not snapshots.path("s1").exists()
+    assert capturer.capture(request_of(stopped), snapshots).parts[0].data_bytes == 4
+
+
+def test_a_foreign_container_is_not_captured(snapshots: SnapshotFolder, source: Path) -> None:
+    class Others(ChangingContainer):
+        """Observer of a container of somebody else."""
+
+        def read(self, reference: str) -> ViewEntry:
+            raise Foreign(reference, "a", "somebody else")
+
+    stopped = Container("c", "a", "source", State.EXITED, started_at=1.0, layer_path=str(source))
+    with pytest.raises(SnapshotError) as refused:
+        capturer_of(Others()).capture(request_of(stopped), snapshots)
+    assert (refused.value.reason, refused.value.retry) == ("Failed", False)
+    assert not snapshots.path("s1").exists()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no archive" * 200, tarfile_of({"a": b"x"}), tarfile_of({"index.json": b"[" * 9})]
+)
+def test_an_archive_of_others_is_refused(data: bytes, snapshots: SnapshotFolder) -> None:
+    with pytest.raises(SnapshotError) as refused:
+        take_in(snapshots, "s2", "default", "bad", iter([data]), 1 << 30, _accept)
+    assert refused.value.reason == "Damaged"
 
 
 def test_files_stay_until_the_name_of_their_image_is_gone(snapshots: SnapshotFolder, source: Path) -> None:

@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from controller.kinds.meta import StoredObject, stored_condition
+from controller.kinds.observed.observed import State
+from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.snapshot import RestoreRoot
 from controller.loop.snapshots import SnapshotKeeper
@@ -108,6 +111,64 @@ def test_a_missing_sandbox_is_waited_for(house: SnapshotHarness) -> None:
     house.apply("a")
     house.keep()
     assert house.captured("first") == "True Captured"
+
+
+def test_a_starting_sandbox_is_waited_for(house: SnapshotHarness) -> None:
+    house.engine.fail_next(CreateContainer, Transient("EngineFailed", "busy"))
+    house.apply("a")
+    house.snapshot("first")
+    house.run_pass()
+    house.run_pass()
+    house.keeper.step()
+    assert house.captured("first") == "Unknown SandboxStarting"
+    house.keep()
+    assert house.captured("first") == "True Captured"
+
+
+def test_a_failing_sandbox_is_captured_as_it_ended(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle(seconds=0)
+    for _ in range(3):
+        house.engine.exit(house.container_name("a"), 1)
+        house.settle(seconds=0)
+        house.clock.advance(1)
+    house.snapshot("first")
+    house.run_pass()
+    house.keeper.step()
+    house.keeper.wait()
+    (request,) = house.snapshots.requests
+    assert request.container.state is State.EXITED
+
+
+def test_no_answer_of_the_engine_is_no_missing_sandbox(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.engine.go_down()
+    house.snapshot("first")
+    house.run_pass()
+    house.keeper.step()
+    assert house.captured("first") == "Unknown EngineUnreachable"
+    house.engine.come_up()
+    house.keep()
+    assert house.captured("first") == "True Captured"
+
+
+def test_a_sandbox_deleted_during_its_capture_leaves_nothing(house: SnapshotHarness) -> None:
+    house.apply("a")
+    house.settle()
+    house.snapshots.failures = [SnapshotError("NotCapturable", "its container is gone", retry=True)]
+    house.snapshot("first")
+    house.run_pass()
+    house.keeper.step()
+    house.keeper.wait()
+    house.delete("a")
+    house.clock.advance(10)
+    house.keep()
+    assert house.captured("first") == "False SandboxMissing"
+    assert not house.snapshots.stored
+    house.delete("first", "sandboxsnapshot")
+    house.keep()
+    assert house.stored("first") is None
 
 
 def test_a_failed_capture_is_retried_only_if_that_may_help(house: SnapshotHarness) -> None:
@@ -329,16 +390,16 @@ def keeping(house: SnapshotHarness) -> Iterator[SnapshotHarness]:
 
 
 def test_forks_are_all_or_none_within_quotas(keeping: SnapshotHarness) -> None:
-    quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"sandboxes": 3}}}
+    quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"sandboxes": 21}}}
     keeping.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
     keeping.apply("a", template={"volumes": [{"name": "data", "mountPath": "/data", "size": "8Mi"}]})
     wait_for("what it reserves", lambda: keeping.condition("a", "Ready").startswith("True"))
     use_cases = keeping.use_cases()
-    with pytest.raises(errors.Conflict, match="of 5 forks fit"):
-        use_cases.fork("default", "a", count=5)
-    assert keeping.names() == ["a"]
-    forks = use_cases.fork("default", "a", count=5, prefix="f", partial=True)
-    assert [fork.name for fork in forks.sandboxes] == ["f-1", "f-2"]
+    with pytest.raises(errors.Conflict, match="20 of 50 forks fit"):
+        use_cases.fork("default", "a", count=50)
+    assert (keeping.names(), keeping.snapshots.stored) == (["a"], {})
+    forks = use_cases.fork("default", "a", count=50, prefix="f", partial=True)
+    assert [fork.name for fork in forks.sandboxes] == [f"f-{number}" for number in range(1, 21)]
     assert "sandboxes" in forks.reasons[0]
     spec = forks.sandboxes[0].spec
     assert spec["restoreFrom"]["snapshotRef"]["name"] == forks.snapshot.name
