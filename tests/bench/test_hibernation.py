@@ -8,7 +8,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,17 +23,22 @@ from tests.zram import zram_swap
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(1800)]
 COUNT = int(os.environ.get("PADDOCK_BENCH_HIBERNATED", "40"))
 MEBIBYTES, ROUNDS = 100, 12
-# Real data of Python: dictionaries, strings and numbers.
+# Real data of Python: dictionaries, strings and numbers. Asked by a FIFO, it reads all of them.
 PROGRAM = """
-import json, sqlite3, asyncio, http.server, time
+import json, os, sqlite3, asyncio, http.server
 rows, text = [], "the quick brown fox jumps over the lazy dog "
 while True:
     usage = int(open("/proc/self/statm").read().split()[1]) * 4096
     if usage > %d << 20: break
     for n in range(2000):
         rows.append({"id": n, "name": f"user-{n}", "tags": ["a", str(n)], "about": text[n %% 40:] + str(n * 7919)})
-while True: time.sleep(1)
+for name in ("ask", "answer"): os.mkfifo("/tmp/" + name)
+while True:
+    open("/tmp/ask").read()
+    total = sum(len(row["name"]) + len(row["about"]) + len(row["tags"]) for row in rows)
+    open("/tmp/answer", "w").write(str(total))
 """
+TOUCH = ["sh", "-c", "echo > /tmp/ask; cat /tmp/answer"]
 SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
@@ -92,10 +97,10 @@ def set_state(daemon: RunningDaemon, state: str, *names: str) -> None:
     wait_for(f"all are {state}", lambda: all(reason(daemon, name) == state for name in names), 600)
 
 
-def exec_seconds(daemon: RunningDaemon, name: str) -> float:
+def exec_seconds(daemon: RunningDaemon, name: str, command: Sequence[str] = ("true",)) -> float:
     with Paddock(f"unix://{daemon.socket}") as client:
         begun = time.perf_counter()
-        assert client.sandboxes.get(name).exec(["true"]).exit_code == 0
+        assert client.sandboxes.get(name).exec(list(command)).exit_code == 0
         return time.perf_counter() - begun
 
 
@@ -124,7 +129,7 @@ def test_cost_and_wakes_of_hibernated_sandboxes(daemon: RunningDaemon) -> None:
     )
     print(
         f"cost to the host: awake {cost_awake:.1f} MiB, hibernated {cost:.1f} MiB each ({cost / cost_awake:.2f}): zram"
-        f" {swap:.1f}, the engine's shim {shim:.1f}"
+        f" {swap:.1f}, the engine's shim {shim:.1f} (load {os.getloadavg()[0]:.0f})"
     )
     at_rest = [exec_seconds(daemon, "neighbour") for _ in range(60)]
     beside: list[float] = []
@@ -155,6 +160,7 @@ def test_wake_against_unpause_and_start(daemon: RunningDaemon) -> None:
     apply(daemon, "other", program=SLEEPS)  # of the same image; it has no data to make when it starts
     wait_for("it has its data", lambda: usage_bytes(daemon, "one") > MEBIBYTES * 7 << 17, 300)
     seconds: dict[str, list[float]] = {"unpause": [], "wake": [], "start": []}
+    touched: dict[str, list[float]] = {"unpause": [], "wake": []}
     for _ in range(ROUNDS):
         for name, kind, state in (
             ("one", "wake", "Hibernated"),
@@ -166,12 +172,17 @@ def test_wake_against_unpause_and_start(daemon: RunningDaemon) -> None:
             resume(daemon, name)
             exec_seconds(daemon, name)
             seconds[kind].append(time.perf_counter() - begun)
+            if kind in touched:
+                exec_seconds(daemon, name, TOUCH)
+                touched[kind].append(time.perf_counter() - begun)
     p50 = {kind: p(values, 0.5) for kind, values in seconds.items()}
     shown = ", ".join(f"{kind} p50 {value * 1000:.0f} ms" for kind, value in p50.items())
     print(
         f"\nto the first result of an exec: {shown}; wake {p50['wake'] / p50['unpause']:.2f} of an unpause,"
-        f" {p50['wake'] / p50['start']:.2f} of a start"
+        f" {p50['wake'] / p50['start']:.2f} of a start (load {os.getloadavg()[0]:.0f})"
     )
+    ratio = p(touched["wake"], 0.5) / p(touched["unpause"], 0.5)
+    print(f"until all {MEBIBYTES} MiB are read: p50 {p(touched['wake'], 0.5):.2f} s, {ratio:.2f} of an unpause's")
     assert p50["wake"] < 2 * p50["unpause"]
     assert p50["wake"] < 1.5 * p50["start"]
 
