@@ -35,13 +35,14 @@ from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.export import check_image, export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.layers import RootLayers
-from controller.engine.snapshots.restore import Restorer
+from controller.engine.snapshots.restore import SNAPSHOT_DIFFERS, SNAPSHOT_MISSING, Restorer
 from controller.engine.snapshots.snapshots import DockerSnapshots
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
+from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts, Mount
-from controller.kinds.runtime.snapshot import SnapshotContent, SnapshotPart
+from controller.kinds.runtime.snapshot import RestoreRoot, SnapshotContent, SnapshotPart
 from controller.ports.snapshots import SnapshotError
 from tests.crashes import killed_at
 
@@ -218,6 +219,34 @@ def test_a_volume_gets_its_files_after_a_failed_try(snapshots: SnapshotFolder, s
     finally:
         os.close(tree)
     assert (target / "file").read_text() == "newer"
+
+
+def test_a_root_layer_waits_for_its_snapshot_that_fits(snapshots: SnapshotFolder, source: Path, tmp_path: Path) -> None:
+    """Deleted or not imported yet, it is waited for; of another level it is refused; newer files are not replaced."""
+    target = tmp_path / "target"
+    target.mkdir()
+    restorer, owner = Restorer(snapshots, EngineWithIds(), LAYERS), os.stat(source)
+    action = RestoreRoot("u", "b", "default", "first", "development", "tiny", "", (), "why")
+    created = Container("c", "b", "u", State.CREATED, layer_path=str(target))
+
+    def outcome(action: RestoreRoot = action, container: Container = created) -> Outcome:
+        return restorer.restore_root(action, container, (owner.st_uid, owner.st_gid))
+
+    missing = outcome()
+    assert isinstance(missing, Transient)
+    assert missing.reason == SNAPSHOT_MISSING
+    first = content(snapshots, source)
+    snapshots.finish(replace(first, parts=(replace(first.parts[0], kind="root", path="/"),)))
+    for change in ({"level": "production"}, {"image": "other"}):
+        differs = outcome(replace(action, **change))
+        assert isinstance(differs, Terminal)
+        assert differs.reason == SNAPSHOT_DIFFERS
+    assert isinstance(outcome(container=replace(created, started_at=1.0)), Ok)
+    assert not list(target.iterdir())
+    assert isinstance(outcome(), Ok)
+    assert (target / "file").read_text() == "text"
+    snapshots.remove("s1")
+    assert isinstance(outcome(), Transient)
 
 
 def test_a_capture_that_somebody_thawed_is_none(source: Path, tmp_path: Path) -> None:

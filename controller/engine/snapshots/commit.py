@@ -89,13 +89,6 @@ class Committer:
         with suppress(Fault):
             self._client.call("images.remove", lambda api: api.remove_image(f"{LAYER_REPOSITORY}:{uid}"))
 
-    def sweep(self) -> None:
-        """Remove the images of commits that were cut off. Never raises."""
-        with suppress(Fault):
-            for image in self._client.call("images.list", lambda api: api.images(name=LAYER_REPOSITORY)):
-                for name in image.get("RepoTags") or ():
-                    self.remove(str(name).rpartition(":")[2])
-
     def _layers(self, image_id: str) -> list[str]:
         image = self._client.call("images.inspect", lambda api: api.inspect_image(image_id))
         return list((image.get("RootFS") or {}).get("Layers") or ())

@@ -31,7 +31,8 @@ class DockerSnapshots:
 
     def recover(self) -> Collection[str]:
         uids = self._folder.recover(self.importing())
-        self._committer.sweep()
+        for uid in uids:
+            self._committer.remove(uid)
         with contextlib.suppress(SnapshotError):
             for content in self.contents().values():  # a crash may have come before their images had names
                 self._keep_image(content)

@@ -1,4 +1,8 @@
-"""Root layers of an engine whose folders can't be opened: captured by a commit, and given back by the engine itself."""
+"""Snapshots and an engine's images.
+
+Root layers of an engine whose folders can't be opened are captured by a commit, and given back by the engine itself.
+Exports have the image on request.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,12 +17,14 @@ from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.layers import RootLayers
 from controller.engine.snapshots.restore import Restorer
+from controller.engine.snapshots.snapshots import DockerSnapshots
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.outcome import Ok
-from controller.kinds.runtime.snapshot import LAYER_REPOSITORY, RestoreRoot
+from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY, LAYER_REPOSITORY, RestoreRoot
 from controller.ports import NullMeter
+from controller.ports.snapshots import SnapshotError
 from tests.daemon import docker
-from tests.engine.test_snapshot_files import ChangingContainer, capturer_of, request_of
+from tests.engine.test_snapshot_files import ChangingContainer, capturer_of, content, request_of
 
 pytestmark = pytest.mark.docker
 IMAGE, FAR = "paddock/test-tiny:1", RootLayers(EngineNamespace("tcp://192.0.2.1:2376"), is_local=False)
@@ -51,16 +57,17 @@ def test_a_commit_is_captured_and_given_back(cleaned: ExitStack, tmp_path: Path)
     docker("start", source.id)
     docker("exec", source.id, "sh", "-c", WRITE)
     unchanged = container_of(cleaned, "true")
+    cleaned.callback(docker, "rmi", "--no-prune", f"{IMAGE_REPOSITORY}:s1", check=False)
     capturer = capturer_of(ChangingContainer(source, source), client, FAR)
     request = replace(request_of(source), tmpfs=("/tmp",))
-    content = capturer.capture(request, folder)
-    assert docker("images", "-q", LAYER_REPOSITORY) == ""
-    (part,) = content.parts
+    captured = capturer.capture(request, folder)
+    assert docker("images", "-q", f"{LAYER_REPOSITORY}:s1") == ""
+    (part,) = captured.parts
     assert (part.kind, part.data_bytes, 20000 in part.uids) == ("root", 5, True)
-    assert {omission.name for omission in content.omitted} == {"/", "/tmp"}
-    assert "docker commit" in next(omission.reason for omission in content.omitted if omission.name == "/")
+    assert {omission.name for omission in captured.omitted} == {"/", "/tmp"}
+    assert "docker commit" in next(omission.reason for omission in captured.omitted if omission.name == "/")
     assert [path.name for path in folder.path("s1").iterdir() if path.suffix != ".json"] == [part.file]
-    folder.finish(replace(content, user_id=20000, group_id=20001))
+    folder.finish(replace(captured, user_id=20000, group_id=20001))
     target = container_of(cleaned, "sh", "-c", READ)
     restorer = Restorer(folder, client, FAR)
     action = RestoreRoot("u", "b", "default", "first", "development", IMAGE, "", (), "why")
@@ -70,5 +77,38 @@ def test_a_commit_is_captured_and_given_back(cleaned: ExitStack, tmp_path: Path)
     assert docker("start", "-a", target.id).splitlines() == ["text", "30000 30001 4750 2", "/workspace"]
     layer = Committer(client).commit(unchanged.id, unchanged.image_id, "s2", pause=False)
     assert not layer.is_changed
-    Committer(client).sweep()  # as after a crash
-    assert docker("images", "-q", LAYER_REPOSITORY) == ""
+    folder.begin("s2", None)
+    DockerSnapshots(folder, capturer, client).recover()  # as after a crash
+    assert docker("images", "-q", f"{LAYER_REPOSITORY}:s2") == ""
+
+
+def test_an_export_has_its_image_on_request(cleaned: ExitStack, tmp_path: Path) -> None:
+    client = Client("unix:///var/run/docker.sock", meter=NullMeter(), timeout_seconds=60)
+    cleaned.callback(client.close)
+    folder, source = SnapshotFolder(tmp_path / "snapshots"), tmp_path / "source"
+    source.mkdir()
+    stored = DockerSnapshots(folder, capturer_of(ChangingContainer(), client, FAR), client)
+    image_id = docker("inspect", "-f", "{{.Id}}", IMAGE)
+    first = replace(content(folder, source), image=IMAGE, image_id=image_id)
+    folder.finish(first)
+
+    def imported(uid: str, archive: bytes, *, may_load_image: bool) -> str:
+        """Import an archive; return the reason of a refusal."""
+        cleaned.callback(docker, "rmi", "--no-prune", f"{IMAGE_REPOSITORY}:{uid}", check=False)
+        try:
+            stored.take_in(uid, "default", uid, iter([archive]), 1 << 30, may_load_image=may_load_image)
+        except SnapshotError as error:
+            assert folder.content(uid) is None
+            return error.reason
+        return ""
+
+    with_image, without = (b"".join(stored.export("s1", image=image)) for image in (True, False))
+    assert len(with_image) > len(without) + 500_000
+    assert imported("s2", with_image, may_load_image=True) == ""
+    assert imported("s3", with_image, may_load_image=False) == "ImageRefused"
+    assert imported("s4", without, may_load_image=False) == ""
+    assert docker("inspect", "-f", "{{.Id}}", f"{IMAGE_REPOSITORY}:s4") == image_id
+    folder.finish(replace(first, image_id="sha256:" + "0" * 64))
+    for may_load_image in (True, False):
+        archive = b"".join(stored.export("s1", image=False))
+        assert imported("s5", archive, may_load_image=may_load_image) == "ImageMissing"
