@@ -100,7 +100,7 @@ elif [ "${1:-}" = --v2 ]; then
 elif [ "${1:-}" = --compose ]; then
     shift
     export PADDOCK_TEST_COMPOSE=1
-    images=(tiny egress)
+    images=(tiny python egress)
     compose=yes
     selection=(-n 0 -m compose)
 elif [ "${1:-}" = --systemd ]; then

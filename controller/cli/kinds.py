@@ -109,19 +109,24 @@ class Kinds:
         resources = dict.fromkeys(self._words.values())
         return [resource for resource in resources if resource.namespaced and not resource.read_only]
 
-    def resource(self, word: str) -> Resource:
-        """Return the kind with that name, singular or short name."""
+    def resource(self, word: str, place: str | None = None) -> Resource:
+        """Return the kind with that name, singular or short name.
+
+        With a namespace (`place`) the word may have meant a sandbox there, and the message says that there is none.
+        """
         resource = self._words.get(word.lower().removesuffix(".paddock"))
         if resource is None:
-            raise CliError(f"unknown kind `{word}`; {self._advice(word.lower())}")
+            raise CliError(f"unknown kind `{word}`{self._advice(word.lower(), place)}")
         return resource
 
-    def _advice(self, word: str) -> str:
+    def _advice(self, word: str, place: str | None) -> str:
         """Return what to write in place of an unknown kind."""
         if advice := word_advice(word):
-            return advice
-        close = self._close(word)
-        return f"did you mean `{close}`?" if close else f"known kinds: {', '.join((ALL, *self._shown))}"
+            return f"; {advice}"
+        if close := self._close(word):
+            return f"; did you mean `{close}`?"
+        no_sandbox = f", and no sandbox of namespace {place} is called so" if place is not None else ""
+        return f"{no_sandbox}; known kinds: {', '.join((ALL, *self._shown))}"
 
     def _close(self, word: str) -> str:
         """Return the kind that this word is a part of (`pool` of `sandboxpool`) or nearly is; "" if there is none."""
@@ -147,7 +152,7 @@ class Kinds:
             return [Target(resource, ()) for resource in self._listed_by_all]
         if place is not None and self._is_sandbox(arguments[0], place):
             return [Target(self.resource(SANDBOXES), tuple(arguments))]
-        kinds = [self.resource(kind_word) for kind_word in arguments[0].split(",") if kind_word]
+        kinds = [self.resource(kind_word, place) for kind_word in arguments[0].split(",") if kind_word]
         return [Target(resource, tuple(arguments[1:])) for resource in kinds]
 
     def _is_sandbox(self, word: str, place: str) -> bool:

@@ -102,7 +102,10 @@ def _help_last(command: click.Command, arguments: list[str]) -> list[str]:
 
 def _with_advice(error: click.UsageError, words: Sequence[str]) -> click.UsageError:
     """Return the error of a command line with what to write, where its habit is a known one."""
-    advice = "" if isinstance(error, click.exceptions.NoArgsIsHelpError) else hints.argument_advice(words)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error
+    advice = hints.subcommand_advice(words, error.command_name) if isinstance(error, click.NoSuchCommand) else ""
+    advice = advice or hints.argument_advice(words)
     if not advice:
         return error
     is_name = isinstance(error, click.NoSuchOption | click.NoSuchCommand)  # whose guesses are not the advice

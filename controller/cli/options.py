@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from controller.cli.errors import UsageProblem
-from controller.cli.habits.hints import full_name
+from controller.cli.habits.hints import full_name, is_slip
 
 if TYPE_CHECKING:
     from paddock._client.server import Server
@@ -25,6 +25,15 @@ class Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, full_name(cmd_name, self.commands))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            likely = [name for name in error.possibilities or () if is_slip(error.command_name, name)]
+            raise click.NoSuchCommand(error.command_name, possibilities=likely, ctx=ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}

@@ -78,7 +78,11 @@ def test_missing_objects_fail_and_the_rest_is_shown(paddock: Run, two: World) ->
     ("words", "code", "said"),
     [
         (["sandboxs"], 1, "unknown kind `sandboxs`; did you mean `sandboxes`?"),
-        (["xyzzy"], 1, "known kinds: all, events/ev, hosts,"),
+        (
+            ["xyzzy"],
+            1,
+            "kind `xyzzy`, and no sandbox of namespace default is called so; known kinds: all, events/ev, hosts,",
+        ),
         (["pools"], 1, "unknown kind `pools`; did you mean `sandboxpools`?"),
         (["pool/warm"], 1, "unknown kind `pool`; did you mean `sandboxpool`?"),
         ([], 2, "name a kind"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.habits.hints import ELSEWHERE
+from controller.cli.habits.hints import COMPOSE, ELSEWHERE, SUBCOMMANDS
 from controller.cli.main import COMMANDS
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
@@ -61,18 +61,11 @@ def test_habits_run_or_say_what_to_write(spoken: Callable[[str, str], str], tabl
 
 
 def test_hints_name_commands_that_exist() -> None:
-    for advice in ELSEWHERE.values():
+    for advice in (*ELSEWHERE.values(), *COMPOSE.values(), *SUBCOMMANDS["compose"].values()):
         for line in advice.split("`")[1::2]:
             tool, *words = shlex.split(line)
-            assert tool in (
-                "paddock",
-                "docker",
-                "kubectl",
-                "make",
-                "ttlSecondsAfterFinished",
-                "maxReplicas",
-                "network:",
-            )
+            fields = ("ttlSecondsAfterFinished", "maxReplicas")
+            assert tool in ("paddock", "docker", "kubectl", "make", *fields) or tool.endswith(":")
             assert tool != "paddock" or words[0] in COMMANDS, line
 
 

@@ -6,6 +6,7 @@ the services that it reached by name.
 
 import json
 import os
+import re
 import shutil
 import urllib.error
 import urllib.request
@@ -16,7 +17,7 @@ import pytest
 
 from tests.compose.images import BASE, all_images, build
 from tests.compose.projects import FOLDER, PROJECTS, REFUSED
-from tests.daemon import RunningDaemon, wait_for
+from tests.daemon import ROOT, RunningDaemon, wait_for
 from tests.lab.internet import impossible, lab
 
 pytestmark = [
@@ -27,12 +28,13 @@ pytestmark = [
 ]
 ACCEPTED = [project for project in PROJECTS if project not in REFUSED]
 NO_HTTP = (22, 6379, 9229)
+EXAMPLE = ROOT / "controller/client/examples/compose"
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     os.environ["DOCKER_BUILDKIT"] = "0"
-    with lab("paddock/egress:1", BASE) as place:
+    with lab("paddock/egress:1", "paddock/python:1", "paddock/test-tiny:1", BASE) as place:
         for image in all_images():
             build(place.engine.base_url, image)
         running = place.daemon(tmp_path_factory.mktemp("state"), PADDOCK_IMAGE_BUILD="run")
@@ -66,3 +68,38 @@ def test_a_project_comes_up_is_reached_and_goes(daemon: RunningDaemon, project: 
     finally:
         daemon.paddock("compose", *files, "down", "-v", check=False)
     assert "compose" not in daemon.paddock("get", "sandboxes", "-o", "name").stdout
+
+
+def test_the_example_counts_its_visitors(daemon: RunningDaemon, tmp_path: Path) -> None:
+    folder = tmp_path / "app"
+    shutil.copytree(EXAMPLE, folder)
+    file = folder / "compose.yaml"
+    file.write_text(file.read_text().replace('"8080:8080"', '"8080"'))  # any port: another one may be in use here
+    try:
+        lines = daemon.paddock("up", "-f", str(file), "-d").stdout
+        port = re.search(r"127\.0\.0\.1:(\d+) -> app-web:8080", lines)
+        assert port is not None, lines
+        assert [answer(int(port[1])) for _ in range(2)] == ["Visitors: 1\n", "Visitors: 2\n"]
+    finally:
+        daemon.paddock("down", "-f", str(file), "-v", check=False)
+
+
+def test_services_reach_each_other_by_udp(daemon: RunningDaemon, tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text(
+        "name: datagrams\nservices:\n"
+        "  server: {image: 'paddock/test-tiny:1', command: sh -c 'nc -u -l -p 5353 >/tmp/text'}\n"
+        "  client: {image: 'paddock/test-tiny:1', command: sleep 1000}\n"
+    )
+    words = ("compose", "-f", str(file))
+
+    def text() -> str:
+        send = "echo hello | timeout 1 nc -u server 5353"
+        daemon.paddock(*words, "exec", "-T", "client", "sh", "-c", send, check=False)
+        return daemon.paddock(*words, "exec", "-T", "server", "cat", "/tmp/text").stdout
+
+    try:
+        daemon.paddock(*words, "up", "-d")
+        wait_for("a datagram has arrived", lambda: "hello" in text())
+    finally:
+        daemon.paddock(*words, "down", check=False)

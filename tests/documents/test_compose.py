@@ -5,6 +5,7 @@ To accept new wording, run with PADDOCK_ACCEPT=1 and read the difference before 
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ FILES = sorted(FOLDER.glob("*.yaml"))
 PROJECT = Project("", {"GREETING": "hello", "GIVEN": "here", "EMPTY": ""}, "/srv/shop")
 
 
-def read(text: str, **options: str) -> Composed:
-    return read_compose("compose.yaml", text, discover(), Project(**options))  # type: ignore[arg-type]
+def read(text: str, **options: Any) -> Composed:
+    return read_compose("compose.yaml", text, discover(), Project(**options))
 
 
 def said_of(path: Path) -> str:
@@ -152,6 +153,18 @@ def test_many_problems_are_bounded() -> None:
     assert len(found.problems) == MOST_PROBLEMS + 1
     items = ", ".join(["'80:80/udp'"] * 15_000)
     assert len(read(f"name: a\nservices: {{w: {{image: x, ports: [{items}]}}}}").problems) == MOST_PROBLEMS + 1
+
+
+@pytest.mark.parametrize("options", [{"services": frozenset({"web"})}, {}], ids=["some services", "no profile"])
+def test_networks_of_services_started_later_count(options: dict[str, frozenset[str]]) -> None:
+    text = (
+        "name: a\nservices:\n  web: {image: x, networks: [front]}\n"
+        "  db: {image: x, networks: [back], profiles: [later]}\nnetworks: {front: , back: }\n"
+    )
+    (problem,) = read(text, **options).problems
+    assert "keeps `web` and `db` apart" in str(problem)
+    together = read(text.replace("[front]", "[front, back]"), **options)
+    assert (together.problems, [document.name for document in together.documents]) == ([], ["a-web"])
 
 
 def test_relative_binds_need_a_folder() -> None:

@@ -1,10 +1,11 @@
 """`paddock compose`: a Compose file as people run it; `paddock up` and `down` beside one."""
 
+import contextlib
 import json
+import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from controller.cli.commands import delete, exec, logs, restart  # noqa: A004 - 
 from controller.cli.compose import ports as compose_ports
 from controller.cli.compose.file import ComposeFile, allow_outside_option
 from controller.cli.errors import CliError
+from controller.cli.kinds import Resource
 from controller.cli.options import DEFAULT_NAMESPACE, DURATION, Group, Target, located, namespace_option
 from controller.cli.output import columns, json_text, note, say, yaml_text
 from controller.cli.progress import image_work, waiting_for
@@ -33,6 +35,8 @@ _OVERRIDES = (
 )
 _MERGE = "application/merge-patch+json"
 _META = "paddock.compose"
+_STOP_SECONDS = 60.0
+_SANDBOXES = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
 _OPTIONS = ("files_", "project", "env_files", "profiles", "variables", "allow_outside")
 
 
@@ -192,11 +196,13 @@ def up(
     file, client = project.file(services), connect(ctx)
     if remove_orphans and services:
         raise click.UsageError("--remove-orphans is about all services; name none, or leave it out")
+    start = time.monotonic()
     as_set: dict[str, Any] = {"applyset": None, "prune": remove_orphans}
     file.add_set(as_set, namespace)
     composed = file.composed(namespace)
     if not no_build:
         _build(client, file, composed.builds, always=build)
+    _delete_finished(ctx, client, project, set(composed.sandboxes.values()), composed.project)
     body = {
         "documents": [file.body()],
         "namespace": namespace,
@@ -212,7 +218,18 @@ def up(
     if detach:
         _forward_beside(project, composed.project, ports)
         return
-    _attend(ctx, client, project, sandboxes, ports)
+    _attend(client, project, sandboxes, ports, start)
+
+
+def _delete_finished(
+    ctx: click.Context, client: Client, project: _Project, names: Collection[str], project_name: str
+) -> None:
+    """Delete services that have ended for good, so that they run once more: a finished sandbox stays so."""
+    sandboxes = _sandboxes(client, project, project_name)
+    finished = {sandbox["metadata"]["name"] for sandbox in sandboxes if restart.is_finished(sandbox)} & {*names}
+    if finished:
+        note(f"these have ended, and run once more: {', '.join(sorted(finished))}")
+        _call(ctx, delete.delete_, ["sandboxes", *sorted(finished), "-n", project.namespace])
 
 
 def _forward_beside(project: _Project, name: str, ports: Sequence[compose_ports.Port]) -> None:
@@ -231,22 +248,50 @@ def _say_ports(state: Mapping[str, Any]) -> None:
 
 
 def _attend(
-    ctx: click.Context, client: Client, project: _Project, sandboxes: Sequence[str], ports: Sequence[compose_ports.Port]
+    client: Client,
+    project: _Project,
+    sandboxes: Sequence[str],
+    ports: Sequence[compose_ports.Port],
+    start: float,
 ) -> None:
-    """Forward ports and show logs until interrupted, then stop the services."""
+    """Forward ports and show logs until all services have ended, or until interrupted, and stop them then."""
     with compose_ports.listening(client, project.namespace, ports) as (opened, errors):
         for name, local, remote in opened:
             say(f"127.0.0.1:{local} -> {name}:{remote}")
         for error in errors:
             note(f"error: port {error}")
         try:
-            _call(ctx, logs.logs_, [*sandboxes, "-f", "--prefix", "-n", project.namespace])
-            threading.Event().wait() if opened else None
+            logs.follow_to_their_ends(client, project.namespace, sandboxes, time.monotonic() - start)
         except KeyboardInterrupt:
             pass
-        finally:
-            note("stopping the services; `paddock compose down` deletes them")
-            _set_run_state(client, project.namespace, sandboxes, "Suspended")
+        except BaseException:
+            _stop(client, project.namespace, sandboxes, 0)
+            raise
+        else:
+            note("all services have ended; `paddock compose down` deletes them")
+            return
+    note("stopping the services (Ctrl-C: not waiting for them); `paddock compose down` deletes them")
+    with contextlib.suppress(KeyboardInterrupt):
+        _stop(client, project.namespace, sandboxes, _STOP_SECONDS)
+
+
+def _stop(client: Client, namespace: str, names: Sequence[str], timeout: float) -> None:
+    """Stop services, and wait until they are. A second Ctrl-C ends the wait, and no sooner."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _set_run_state(client, namespace, names, "Suspended")
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+    def done(_name: str, sandbox: Object | None) -> bool:
+        conditions = {
+            entry["type"]: entry["status"] for entry in (sandbox or {}).get("status", {}).get("conditions", ())
+        }
+        return sandbox is None or "True" in (conditions.get("Suspended"), conditions.get("Finished"))
+
+    late = until(client, _SANDBOXES, namespace, names=names, done=done, deadline=time.monotonic() + timeout)
+    if late and timeout:
+        raise CliError(f"not stopped within {timeout:g} s: {', '.join(late)}; see `paddock why NAME`")
 
 
 def _build(client: Client, file: ComposeFile, builds: Sequence[Any], *, always: bool) -> None:
@@ -266,7 +311,9 @@ def _set_run_state(client: Client, namespace: str, names: Sequence[str], state: 
     for name in names:
         path = f"namespaces/{namespace}/sandboxes/{name}"
         try:
-            if client.get(path)["spec"].get("runState", "Running") != state:
+            sandbox = client.get(path)
+            is_over = state == "Suspended" and restart.is_finished(sandbox)
+            if not is_over and sandbox["spec"].get("runState", "Running") != state:
                 change = {"spec": {"runState": state}}
                 client.request("PATCH", path, json=change, content_type=_MERGE)
         except Refused as error:
@@ -294,10 +341,7 @@ def _wait(client: Client, namespace: str, names: Sequence[str], timeout: float) 
                 waiting.report(f"sandbox {name}", ready["reason"], ready.get("message", ""), counts=False)
             return name in settled or bool(failures)
 
-        from controller.cli.kinds import Resource
-
-        resource = Resource("sandboxes", "sandbox", "Sandbox", namespaced=True)
-        late = until(client, resource, namespace, names=names, done=done, deadline=time.monotonic() + timeout)
+        late = until(client, _SANDBOXES, namespace, names=names, done=done, deadline=time.monotonic() + timeout)
     if failures:
         raise CliError("\n".join(f"{name}: {why}; see `paddock logs {name}`" for name, why in failures.items()))
     if late:
@@ -404,7 +448,7 @@ def ps(
         say(columns([["NAME", "IMAGE", "SERVICE", "STATUS", "PORTS"], *rows]))
 
 
-@compose_.command("logs")
+@compose_.command("logs", cls=logs.LogsCommand)
 @click.argument("services", nargs=-1, metavar="[SERVICE ...]")
 @namespace_option
 @click.option("-f", "--follow", is_flag=True, help="Show new output as it is written.")
@@ -514,15 +558,21 @@ def _run_state_command(name: str, state: str, summary: str) -> None:
     @click.argument("services", nargs=-1, metavar="[SERVICE ...]")
     @_file_options
     @namespace_option
-    @click.option("-t", "--timeout", hidden=True, expose_value=False)
+    @click.option("-t", "--timeout", type=DURATION, default="60s", help="How long to wait. [default: 60s]")
     @click.pass_context
-    def command(ctx: click.Context, /, services: Sequence[str], namespace: str | None, **options: Any) -> None:
+    def command(
+        ctx: click.Context, /, services: Sequence[str], namespace: str | None, timeout: float, **options: Any
+    ) -> None:
         project = _Project(ctx, namespace, options)
         project_name, client = project.name(), connect(ctx)
         sandboxes = [sandbox["metadata"]["name"] for sandbox in _sandboxes(client, project, project_name, services)]
         if state == "Suspended" and not services:
             compose_ports.stop(project.ports_file(project_name))
-        _set_run_state(client, project.namespace, sandboxes, state)
+        if state == "Suspended":
+            _stop(client, project.namespace, sandboxes, timeout)
+        else:
+            _set_run_state(client, project.namespace, sandboxes, state)
+            _wait(client, project.namespace, sandboxes, timeout)
         for sandbox in sandboxes:
             say(f"sandbox.paddock/{sandbox} {state.lower()}")
 
@@ -543,7 +593,10 @@ def restart_of(
     """Stop services and start them again, and wait until they are Ready."""
     project = _Project(ctx, namespace, options)
     client = connect(ctx)
-    names = [sandbox["metadata"]["name"] for sandbox in _sandboxes(client, project, project.name(), services)]
+    sandboxes = _sandboxes(client, project, project.name(), services)
+    names = [sandbox["metadata"]["name"] for sandbox in sandboxes if services or not restart.is_finished(sandbox)]
+    if not names:
+        raise CliError("the project runs nothing; start it with `paddock compose up -d`")
     restart.restart(client, names, project.namespace, "", timeout)
 
 

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from paddock._client.sandbox import Sandbox
 
 _AT_ONCE = 50  # sandboxes whose logs are followed together
+_POLL_SECONDS = 0.3  # between two looks at a sandbox whose log has ended
 
 
-class _Command(click.Command):
+class LogsCommand(click.Command):
     """Command whose error for `-n 2` tells that -n is the namespace: it is the number of lines for Docker."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -57,7 +58,7 @@ class _Lines(click.ParamType[int | None]):
         return int(value)
 
 
-@click.command("logs", cls=_Command)
+@click.command("logs", cls=LogsCommand)
 @click.argument("names", nargs=-1, metavar="NAME ...")
 @namespace_option
 @selector_option
@@ -158,7 +159,40 @@ def _show(sandbox: "Sandbox", write: Callable[[bytes], object], query: dict[str,
             write(piece)
 
 
-def _show_all(sandboxes: "Sequence[Sandbox]", out: "Output", query: dict[str, Any]) -> None:
+def follow_to_their_ends(client: Client, place: str, names: Sequence[str], since_seconds: float) -> None:
+    """Show what sandboxes write, line by line with their names in front, through restarts, until all have ended."""
+    from controller.cli.terminal_filter import Output
+    from paddock._client.sandbox import Sandbox
+
+    query = {"follow": True, "since_seconds": since_seconds}
+    with Output(sys.stdout.buffer, raw=False) as out:
+        _show_all([Sandbox(client, place, name) for name in names], out, query, through_restarts=True)
+
+
+def _runs_again(sandbox: "Sandbox") -> bool:
+    """Wait until a sandbox whose log has ended runs again; return False if it has ended, or is to be stopped."""
+    from paddock._client.errors import ClientError, Refused
+
+    while True:
+        time.sleep(_POLL_SECONDS)
+        try:
+            current = sandbox.connection.get(sandbox.path)
+        except Refused as error:
+            if error.reason == "NotFound":
+                return False
+            continue
+        except ClientError:
+            continue  # a daemon that is restarted, say
+        conditions = {entry["type"]: entry["status"] for entry in current.get("status", {}).get("conditions", ())}
+        if conditions.get("Finished") == "True" or current["spec"].get("runState", "Running") != "Running":
+            return False
+        if current.get("status", {}).get("phase") == "Running":
+            return True
+
+
+def _show_all(
+    sandboxes: "Sequence[Sandbox]", out: "Output", query: dict[str, Any], *, through_restarts: bool = False
+) -> None:
     """Show the logs line by line, with their sandbox in front: one after another, or together if followed."""
     from paddock._client.errors import ClientError
 
@@ -174,12 +208,19 @@ def _show_all(sandboxes: "Sequence[Sandbox]", out: "Output", query: dict[str, An
                 with writing:
                     out.write(b"".join(front + line + b"\n" for line in lines))
 
-        try:
-            _show(sandbox, write, query)
-        except ClientError as error:
-            failed.append(f"{sandbox.name}: {error.message}")
-        if remainder:
-            write(b"\n")
+        parameters = query
+        while True:
+            try:
+                _show(sandbox, write, parameters)
+            except ClientError as error:
+                if not through_restarts:
+                    failed.append(f"{sandbox.name}: {error.message}")
+            end = time.monotonic()
+            if remainder:
+                write(b"\n")
+            if not through_restarts or not _runs_again(sandbox):
+                return
+            parameters = {**query, "since_seconds": time.monotonic() - end}
 
     if query["follow"]:
         _follow_all(sandboxes, show)

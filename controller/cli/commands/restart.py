@@ -47,8 +47,11 @@ def restart(client: Client, names: Sequence[str], place: str, selector: str, tim
     chosen = list(dict.fromkeys(chosen))
     if not chosen:
         raise CliError(f"no sandboxes to restart in namespace {place}; check the selector")
-    for name in chosen:
-        client.get(_path(place, name))  # all exist, or nothing is stopped
+    for name in chosen:  # all exist and may run again, or nothing is stopped
+        if is_finished(client.get(_path(place, name))):
+            raise CliError(
+                f"sandbox {name}: it has finished, and stays so; change its template, or delete and apply it"
+            )
     deadline = time.monotonic() + timeout
     stopped: list[str] = []
     try:
@@ -65,6 +68,11 @@ def restart(client: Client, names: Sequence[str], place: str, selector: str, tim
     _wait(client, place, chosen, condition=Condition("Ready"), deadline=deadline, timeout=timeout)
     for name in chosen:
         say(f"{_SANDBOXES.word(name)} restarted")
+
+
+def is_finished(sandbox: Object) -> bool:
+    """Return True if its main process has ended for good."""
+    return Condition("Finished").reached(sandbox)
 
 
 def _path(place: str, name: str) -> str:

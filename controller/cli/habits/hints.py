@@ -124,6 +124,61 @@ ELSEWHERE = {
     "volume": _VOLUMES,
 }
 
+_COMPOSE_ATTACH = "write `paddock compose logs -f SERVICE`, or `paddock compose exec SERVICE sh`"
+_COMPOSE_CHOICE = "write `paddock get sandboxes -l paddock/compose-project=PROJECT`"
+_COMPOSE_SCALE = "a service is one sandbox; several copies are a SandboxPool"
+_RECREATE = "a service is recreated if it changed; for all write `paddock compose down`, then `paddock compose up`"
+
+# Group -> sub-command that it has not -> what to write.
+SUBCOMMANDS: Mapping[str, Mapping[str, str]] = {
+    "compose": {
+        "attach": _COMPOSE_ATTACH,
+        "convert": "write `paddock compose config`",
+        "cp": "write `paddock cp FILE SANDBOX:PATH`; `paddock compose ps` lists the sandboxes",
+        "create": "write `paddock compose up -d`, then `paddock compose stop`",
+        "events": "write `paddock events -w`",
+        "export": "write `paddock compose ps`, then `paddock snapshot create SNAPSHOT --from sandbox/SANDBOX`",
+        "images": "write `paddock compose config --images`",
+        "kill": "write `paddock compose stop`, or `paddock compose down`",
+        "ls": "write `paddock get sandboxes --show-labels`; the label paddock/compose-project is the project",
+        "pause": "write `paddock compose ps`, then `paddock set run-state sandbox/SANDBOX Paused`",
+        "port": "write `paddock compose ps`, which lists the open ports",
+        "publish": "a file stays where it is; give it to others as it is",
+        "pull": "write `paddock compose config --images`, then `paddock image pull IMAGE`",
+        "push": "write `paddock image push IMAGE`",
+        "rm": "write `paddock compose down`, or `paddock delete sandbox SANDBOX`",
+        "run": "write `paddock compose exec SERVICE PROGRAM`, or `paddock run IMAGE PROGRAM`",
+        "scale": _COMPOSE_SCALE,
+        "stats": "write `paddock top`",
+        "top": "write `paddock top`",
+        "unpause": "write `paddock compose ps`, then `paddock set run-state sandbox/SANDBOX Running`",
+        "version": "write `paddock version`",
+        "wait": "write `paddock compose ps`, then `paddock wait --for=condition=Finished sandbox/SANDBOX`",
+        "watch": "files are not synchronised; write `paddock cp`, or bind the folder (`volumes:`)",
+    },
+    "image": {"rmi": "write `docker rmi IMAGE` on the host"},
+}
+# Of `compose`, `up` and `down`.
+COMPOSE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("--abort-on-container-exit", "--abort-on-container-failure", "--exit-code-from"),
+        "write `paddock compose up -d`, then `paddock wait --for=condition=Finished sandbox/SANDBOX`",
+    ),
+    **dict.fromkeys(("--attach", "--no-attach", "--attach-dependencies", "--menu"), _COMPOSE_ATTACH),
+    **dict.fromkeys(("--force-recreate", "--always-recreate-deps", "--renew-anon-volumes"), _RECREATE),
+    **dict.fromkeys(("--filter", "--status"), _COMPOSE_CHOICE),
+    **dict.fromkeys(("-u", "--user", "--privileged", "--index"), "set `user:` in the file, and leave this out"),
+    "--dry-run": "write `paddock compose config`, or `paddock diff --compose FILE`",
+    "--no-deps": "a service comes with those that it needs; leave it out",
+    "--no-start": "write `paddock compose config`, which starts nothing",
+    "--parallel": "leave it out",
+    "--project-directory": "paths begin at the file; write `paddock compose -f FOLDER/compose.yaml up`",
+    "--pull": "write `paddock image pull IMAGE` first",
+    "--rmi": "images are the engine's; write `docker rmi IMAGE` on the host",
+    "--scale": _COMPOSE_SCALE,
+    "--watch": "files are not synchronised; write `paddock cp`, or bind the folder (`volumes:`)",
+}
+
 # Command -> option or word that it does not take -> what to write. Used only once a command line is refused.
 _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "apply": {
@@ -132,6 +187,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "--server-side": "every apply merges at the daemon; leave it out",
         "--force-conflicts": "fields have no managers; leave it out",
     },
+    "compose": COMPOSE,
     "config": {"ls": "write `paddock config get-contexts`"},
     "create": {
         **dict.fromkeys(("deployment", "deploy"), "write a SandboxPool into a file, or `paddock run -d IMAGE`"),
@@ -145,6 +201,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "token": "write `paddock token create NAME`",
         "": "a sandbox of an image is `paddock create sandbox NAME --image IMAGE`",
     },
+    "down": COMPOSE,
     "diff": {"": "it compares files with what is stored: `paddock diff -f FILE`"},
     "events": {"--since": "all kept events are shown, the newest last; leave it out"},
     "get": {
@@ -185,6 +242,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "--requests": "limits are what is reserved; write `--limits=cpu=1,memory=1Gi`",
     },
     "snapshot": {"": "write `paddock snapshot create SNAPSHOT --from sandbox/SANDBOX`"},
+    "up": COMPOSE,
     "wait": {"": "write `paddock wait --for=condition=Ready sandbox/NAME`, or `--for=condition=Finished` for its end"},
 }
 _SHORT = {"ls": ("list",), "rm": ("remove", "delete")}
@@ -204,6 +262,19 @@ def command_advice(words: Sequence[str], commands: Collection[str]) -> str:
     return _with_arguments(ELSEWHERE[close[0]], words[1:], close[0])
 
 
+def subcommand_advice(command_line: Sequence[str], word: str) -> str:
+    """Return what to write in place of a sub-command that a group has not; "" if nothing fits."""
+    group = command_line[0] if command_line else ""
+    advice = SUBCOMMANDS.get(group, {}).get(word, "")
+    # Words after Compose's are services: they are neither images nor names of sandboxes.
+    return advice if group == "compose" else _with_arguments(advice, command_line[command_line.index(word) + 1 :])
+
+
+def is_slip(word: str, command: str) -> bool:
+    """Return True if a word is a slip of the keyboard for a command, not another habit."""
+    return difflib.SequenceMatcher(None, command, word).ratio() >= _CLOSE
+
+
 def argument_advice(command_line: Sequence[str]) -> str:
     """Return what to write in place of a refused command line; "" if nothing fits."""
     command_line = command_line[1:] if command_line[:1] == ["sandbox"] else command_line
@@ -211,6 +282,8 @@ def argument_advice(command_line: Sequence[str]) -> str:
     arguments = list(command_line[1 : command_line.index("--")] if "--" in command_line else command_line[1:])
     split_words = [word for argument in arguments for word in argument.split("=", 1)[:2] if word]
     advice = next((known_words[word] for word in split_words if word in known_words), known_words.get("", ""))
+    if known_words is COMPOSE:
+        return advice
     return _with_arguments(advice, [argument for argument in arguments if known_words.get(argument) != advice])
 
 

@@ -7,7 +7,7 @@ deletes exactly them.
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller.documents.compose import refused
 from controller.documents.compose.build import Build
@@ -298,7 +298,7 @@ def _shared(element: Element, services: Element, name: str, project: Project, de
         children = {service: child for service, child in children.items() if service in active}
         mappings = {service: child for service, child in mappings.items() if service in active}
     joined = {service: read_joined(child, names) for service, child in mappings.items()}
-    check_separation(networks, joined)
+    check_separation(networks, _networks_of_all(services, names))
     sandbox_names = _sandbox_names(services, name)
     return Shared(
         project=name,
@@ -314,6 +314,16 @@ def _shared(element: Element, services: Element, name: str, project: Project, de
         defaults=defaults,
         own_names=frozenset(service for service, child in mappings.items() if child.child("container_name")),
     )
+
+
+def _networks_of_all(services: Element, names: tuple[str, ...]) -> dict[str, Joined]:
+    """Return the networks of all services, active or not: one that a later command starts joins those that run."""
+    silent = Report(services.report.file)  # what is wrong with them is reported when they are active
+    return {
+        service: read_joined(replace(child, report=silent), names)
+        for service, child in services.fields().items()
+        if child.node.fields is not None
+    }
 
 
 def _active(services: Element, project: Project) -> tuple[dict[str, Element], dict[str, str]]:
