@@ -9,18 +9,23 @@ the interpreter with all variables; the notebook's own state stays as it is. Cha
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from paddock import Context, Execution, Paddock
 
 
-def outputs(execution: Execution) -> list[dict]:
+def outputs(execution: Execution) -> list[dict[str, Any]]:
     """Return what a cell showed, in the notebook's format."""
-    entries: list[dict] = []
+    entries: list[dict[str, Any]] = []
     for name, text in (("stdout", execution.logs.stdout), ("stderr", execution.logs.stderr)):
         if text:
             entries.append({"output_type": "stream", "name": name, "text": text})
     for result in execution.results:
-        entry = {"output_type": "display_data", "data": dict(result.data), "metadata": dict(result.metadata)}
+        entry: dict[str, Any] = {
+            "output_type": "display_data",
+            "data": dict(result.data),
+            "metadata": dict(result.metadata),
+        }
         if result.main:  # the value of the last expression
             entry |= {"output_type": "execute_result", "execution_count": execution.count}
         entries.append(entry)
@@ -30,7 +35,7 @@ def outputs(execution: Execution) -> list[dict]:
     return entries
 
 
-def run_all(context: Context, notebook: dict) -> bool:
+def run_all(context: Context, notebook: dict[str, Any]) -> bool:
     """Run the cells in order, until one fails; return True if none did."""
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
