@@ -177,7 +177,7 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
             continue
         instance = snapshot.instances.get(container.uid)
         labels = _labels(snapshot, container)
-        restarts = instance.memory.restarts if instance else None
+        restarts = instance.state.restarts if instance else None
         is_box = container.uid in snapshot.sandboxes  # its reservation includes its volumes
         disk = limit_of(snapshot, container.uid) if is_box else instance.reserves.disk_bytes if instance else 0
         yield Row(labels, container, usage, restarts, disk or None)

@@ -36,7 +36,7 @@ def conclude(builder: PlanBuilder, pending: PendingAdmission, decision: Decision
         builder.memo.settle(obj.uid, pending.key)
     else:
         builder.memo.unsettle(obj.uid)
-    watches = probes.watches(context, decision.memory)
+    watches = probes.watches(context, decision.state)
     if watches != (context.probed.watches if context.probed else ()):
         builder.probes.append(ProbeSchedule(obj.ref, watches))
     _add_timers(builder, context, decision)
@@ -116,7 +116,7 @@ def events_about(snapshot: Snapshot, instance: Instance | None, events: Iterable
     """Return the events; those of a pool's member are about its pool, which has a name that people know."""
     if instance is None or not instance.member_uid:
         return events
-    ref, name = snapshot.pools[instance.parent_uid].obj.ref, instance.memory.hostname
+    ref, name = snapshot.pools[instance.parent_uid].obj.ref, instance.state.hostname
     return [replace(event, ref=ref, message=f"{name}: {event.message}") for event in events]
 
 
@@ -126,7 +126,7 @@ def record_of(
     """Return the record of the object's container as it has to be before any action; None: it has none."""
     if instance is not None:
         role = instance.role if instance.member_uid else REFUSED if reserves is None else SANDBOX
-        return replace_if_changed(instance, memory=decision.memory, reserves=reserves or NO_LIMITS, role=role)
+        return replace_if_changed(instance, state=decision.state, reserves=reserves or NO_LIMITS, role=role)
     if reserves is None:
         return None
     obj = context.obj
@@ -139,7 +139,7 @@ def record_of(
         role=SANDBOX,
         reserves=reserves,
         created_at=context.now,
-        memory=decision.memory,
+        state=decision.state,
         host=context.host,
     )
 

@@ -187,7 +187,7 @@ def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None
     """Decide for one object and add the decision to the plan, or leave it pending if it needs capacity."""
     snapshot, uid = builder.snapshot, box.obj.uid
     instance, result = snapshot.instances.get(uid), snapshot.results.get(uid)
-    state = instance.memory if instance else InstanceState()
+    state = instance.state if instance else InstanceState()
     if result is not None:
         state = remember(fold(state, result, snapshot.now), result)
         builder.events += events_about(snapshot, instance, result_events(box.obj, result, snapshot.now))

@@ -157,13 +157,13 @@ def instance_row(instance: Instance) -> dict[str, Any]:
         "parent_name": instance.parent_name,
         "role": instance.role,
         "created_at": instance.created_at,
-        "memory": to_text(state_to_json(instance.memory)),
+        "memory": to_text(state_to_json(instance.state)),
         "version": instance.version,
         "uid": instance.uid,
-        "pool_uid": instance.memory.pool or None,
-        "user_id": instance.memory.user_id or None,
+        "pool_uid": instance.state.pool or None,
+        "user_id": instance.state.user_id or None,
         "host": instance.host,
-        "ready_key": (instance.memory.ready_key or None) if instance.role == WARM else None,
+        "ready_key": (instance.state.ready_key or None) if instance.role == WARM else None,
     }
     return _fitting(reserves | row)
 
@@ -188,7 +188,7 @@ def _instance(row: Mapping[Any, Any], memory: dict[str, Any]) -> Instance:
         role=row["role"],
         reserves=Limits(**{name: row[name] for name in _LIMITS}),
         created_at=row["created_at"],
-        memory=state_from_json(memory),
+        state=state_from_json(memory),
         version=row["version"],
         member_uid="" if row["uid"] == row["parent_uid"] else row["uid"],
         host=row["host"],

@@ -44,7 +44,7 @@ def fill(store: SqlStore, count: int) -> None:
         with store.transaction() as transaction:
             for number, each in enumerate(made[begin : begin + 1000]):
                 pool = "pool" if number < 50 and not begin else f"pool-{number % 20}"
-                transaction.put_instance(instance(each, memory=InstanceState(pool=pool)))
+                transaction.put_instance(instance(each, state=InstanceState(pool=pool)))
 
 
 def sandbox_kind() -> Kind:
@@ -187,7 +187,7 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
         for name, action in asked.items():
             found.setdefault(name, []).append(best_ms(action))
         found.setdefault("a warm claim", []).append(best_ms(claim_one, before=claimable))
-        claimed = [each for each in store.instances() if each.memory.launch == "Warm"]
+        claimed = [each for each in store.instances() if each.state.launch == "Warm"]
         assert len(claimed) == 15, "some were started cold"
         measured = {"no change": lambda: None, "one change": change, "one event": pause, "one creation": create}
         for name, before in measured.items():

@@ -98,9 +98,9 @@ def snapshot_of(store: SqlStore) -> Snapshot:
 
 def _container(member: Instance, template: SandboxTemplateSpec) -> Container:
     spec = SandboxSpec.model_validate(SPEC)
-    made = render(spec, template, name=member.memory.hostname, uid=member.uid, policy=Policy())
+    made = render(spec, template, name=member.state.hostname, uid=member.uid, policy=Policy())
     return Container(
-        id=member.memory.container,
+        id=member.state.container,
         name=member.name,
         uid=member.uid,
         state=State.RUNNING,

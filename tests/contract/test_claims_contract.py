@@ -56,7 +56,7 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
     with store.transaction() as transaction:
         first = transaction.ready_member("p-uid", "k", besides="a")
         assert first is not None
-        assert (first.uid, first.host, first.memory.ready_key) == (uids[1], "b", "k")
+        assert (first.uid, first.host, first.state.ready_key) == (uids[1], "b", "k")
         transaction.put_instance(replace(first, role="sandbox"))
         second = transaction.ready_member("p-uid", "k", besides="a")
         assert second is not None
@@ -67,7 +67,7 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
         left = transaction.ready_member("p-uid", "k", besides="a")
         assert left is not None
         assert left.uid == uids[3]
-        transaction.put_instance(replace(left, memory=replace(left.memory, ready_key="")))
+        transaction.put_instance(replace(left, state=replace(left.state, ready_key="")))
     with store.transaction() as transaction:
         for pool, key in (("p-uid", "k"), ("p-uid", ""), ("q-uid", "k"), ("p-uid", "unknown")):
             assert transaction.ready_member(pool, key, besides="a") is None

@@ -529,7 +529,7 @@ class TestTurns:
             idled_generation=2,
             stop_reason="IdleReaped",
         )
-        given_ = instance(stored, memory=memory, reserves=Limits(1, 1 << 46, 3, 4), host="b")
+        given_ = instance(stored, state=memory, reserves=Limits(1, 1 << 46, 3, 4), host="b")
         assert store.record(Writes(instances=(given_,))) == {stored.uid: replace(given_, version=1)}
         assert list(store.instances()) == [replace(given_, version=1)]
         assert store.revision() == 1
@@ -559,18 +559,18 @@ class TestTurns:
     def test_an_instance_is_compared_and_set(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         first = store.record(Writes(instances=(instance(a), instance(b))))
-        ours = replace(first[a.uid], memory=InstanceState(restarts=1))
+        ours = replace(first[a.uid], state=InstanceState(restarts=1))
         assert store.record(Writes(instances=(ours,)))[a.uid].version == 2
         for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), member_uid="new", version=1)):
             writes = Writes(
-                instances=(replace(first[b.uid], memory=InstanceState(restarts=9)), stale),
+                instances=(replace(first[b.uid], state=InstanceState(restarts=9)), stale),
                 statuses=(StatusWrite(b.ref, {"x": 1}),),
                 events=(event(b),),
             )
             error = refusal(lambda writes=writes: store.record(writes))
             assert isinstance(error, Conflict)
             assert "read it again" in str(error)
-        assert [(each.version, each.memory.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
+        assert [(each.version, each.state.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
         assert [each.uid for each in store.instances([b.uid, "nobody"])] == [b.uid]
         assert list(store.instances([])) == []
         assert (store.revision(), list(store.events())) == (2, [])
@@ -578,23 +578,23 @@ class TestTurns:
     def test_no_two_instances_have_one_user_id(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         memory = InstanceState(user_id=2_000_000)
-        [ours] = store.record(Writes(instances=(instance(a, memory=memory),))).values()
-        taken = Writes(instances=(instance(b, memory=memory),), events=(event(b),))
+        [ours] = store.record(Writes(instances=(instance(a, state=memory),))).values()
+        taken = Writes(instances=(instance(b, state=memory),), events=(event(b),))
         assert isinstance(refusal(lambda: store.record(taken)), Conflict)
         assert [each.uid for each in store.instances()] == [a.uid]
-        both = Writes(instances=(replace(ours, memory=InstanceState()), instance(b)))
+        both = Writes(instances=(replace(ours, state=InstanceState()), instance(b)))
         store.record(both)
         with store.transaction() as transaction:
             transaction.remove(a)
         [left] = store.instances()
-        store.record(Writes(instances=(replace(left, memory=memory),)))
-        assert [each.memory.user_id for each in store.instances()] == [2_000_000]
+        store.record(Writes(instances=(replace(left, state=memory),)))
+        assert [each.state.user_id for each in store.instances()] == [2_000_000]
 
     def test_a_user_id_is_given_once_on_each_host(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         memory = InstanceState(user_id=2_000_000)
-        store.record(Writes(instances=(instance(a, memory=memory), instance(b, memory=memory, host="b"))))
-        assert {each.host: each.memory.user_id for each in store.instances()} == dict.fromkeys(("host", "b"), 2_000_000)
+        store.record(Writes(instances=(instance(a, state=memory), instance(b, state=memory, host="b"))))
+        assert {each.host: each.state.user_id for each in store.instances()} == dict.fromkeys(("host", "b"), 2_000_000)
         taken = replace(store.instances([b.uid])[0], host="host")
         assert isinstance(refusal(lambda: store.record(Writes(instances=(taken,)))), Conflict)
 

@@ -192,7 +192,7 @@ def _writes(what: str, ref: ObjectRef, generation: int, row: Instance) -> Writes
 
 def _row(obj: StoredObject, held: Sequence[Instance], role: str, pool: str, limits: Limits) -> Instance:
     known = held[0].version if held else 0
-    made = instance(obj, role=role, reserves=limits, version=known, memory=InstanceState(pool=pool))
+    made = instance(obj, role=role, reserves=limits, version=known, state=InstanceState(pool=pool))
     return replace(made, name=f"pdk-{obj.uid}")
 
 
@@ -202,9 +202,9 @@ def _summed(store: SqlStore) -> Mapping[str, Amount]:
         mine = amount_of(each.reserves, int(each.role == "sandbox"))
         for scope in (each.namespace, host_scope(each.host)):
             found[scope] += mine
-        if each.memory.pool:
-            found[pool_scope(each.memory.pool)] += replace(mine, sandboxes=0)
-            found[replicas_scope(each.memory.pool)] += Amount(sandboxes=1)
+        if each.state.pool:
+            found[pool_scope(each.state.pool)] += replace(mine, sandboxes=0)
+            found[replicas_scope(each.state.pool)] += Amount(sandboxes=1)
     return found
 
 

@@ -136,7 +136,7 @@ class Site:
         store = SqlStore(self.daemon.environment.get("PADDOCK_DATABASE_URL") or f"sqlite:///{self.folder}/paddock.db")
         store.open()
         try:
-            return sum(each.memory.crashes + bool(each.memory.failure) for each in store.instances())
+            return sum(each.state.crashes + bool(each.state.failure) for each in store.instances())
         finally:
             store.close()
 

@@ -142,7 +142,7 @@ def test_another_level_is_another_network_both_ways(house: LoopHarness) -> None:
     assert set(house.engine.networks) == {UPLINK}
     assert house.condition("web", "NetworkReady") == "True NoNetwork"
     (record,) = house.store.instances()
-    assert record.memory.subnet == ""
+    assert record.state.subnet == ""
 
 
 def test_all_of_it_goes_with_the_sandbox(house: LoopHarness) -> None:

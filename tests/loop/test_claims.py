@@ -321,9 +321,7 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house:
     assert sandbox is not None
     assert sandbox.uid != member.uid
     assert house.condition("a", "Ready") == "True Running"
-    assert member.memory.container not in {
-        each.id for one in house.engine.observe().containers.values() for each in one
-    }
+    assert member.state.container not in {each.id for one in house.engine.observe().containers.values() for each in one}
     assert counts(house)[0] == 1
 
 

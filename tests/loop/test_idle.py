@@ -97,7 +97,7 @@ def go_on(house: LoopHarness, seconds: float) -> None:
 
 
 def memory(house: LoopHarness) -> Any:
-    return house.store.instances()[0].memory
+    return house.store.instances()[0].state
 
 
 def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(house: LoopHarness) -> None:

@@ -57,7 +57,7 @@ class Life(RuleBasedStateMachine):
 
     def _remembered(self, name: str) -> bool:
         """Return True if the store knows this container as ours; only its name tells that of one just made."""
-        known = {each.memory.container for each in self.house.store.instances()}
+        known = {each.state.container for each in self.house.store.instances()}
         return self.house.engine.box(name).id in known
 
     @rule(name=NAMES, spec=SPECS, patient=st.booleans())

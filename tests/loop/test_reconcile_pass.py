@@ -128,7 +128,7 @@ def test_failed_calls_back_off_and_are_forgotten(house: LoopHarness) -> None:
     house.settle()
     assert house.clock.now() - before == pytest.approx(1 + 2 + 4, abs=0.1)
     assert house.condition("web", "Degraded") == "False AsExpected"
-    assert house.store.instances()[0].memory.failure is None
+    assert house.store.instances()[0].state.failure is None
 
 
 def test_readiness_names_a_missing_image_at_each_try(house: LoopHarness) -> None:
@@ -194,7 +194,7 @@ def test_an_engine_that_goes_away_in_the_middle_grows_no_back_off(house: LoopHar
     house.engine.observe_now(full=True)
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
-    assert house.store.instances()[0].memory.failure is None
+    assert house.store.instances()[0].state.failure is None
 
 
 def test_what_the_engine_still_does_after_a_deletion_is_cleaned_up(house: LoopHarness) -> None:
@@ -251,13 +251,13 @@ def test_a_moved_on_instance_is_read_again(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
     (held,) = house.store.instances()
-    house.store.record(Writes(instances=(replace(held, memory=replace(held.memory, restarts=7)),)))
+    house.store.record(Writes(instances=(replace(held, state=replace(held.state, restarts=7)),)))
     house.engine.kill(house.container_name("web"))
     with pytest.raises(Conflict):
         house.run_pass()
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
-    assert house.store.instances()[0].memory.restarts == 8
+    assert house.store.instances()[0].state.restarts == 8
 
 
 def scenario(house: LoopHarness, step: int) -> None:

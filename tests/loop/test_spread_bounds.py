@@ -273,7 +273,7 @@ def test_no_history_over_two_hosts_exceeds_a_pools_bounds(steps: list[tuple[str,
 
 def _held(fleet: Fleet) -> Amount:
     """Sum and number of the pool's members and claimed sandboxes, by the rows themselves."""
-    mine = [each for each in fleet.hosts.one.store.instances() if each.memory.pool == whole_uid(fleet)]
+    mine = [each for each in fleet.hosts.one.store.instances() if each.state.pool == whole_uid(fleet)]
     total = Amount(sandboxes=len(mine))
     for each in mine:
         total += amount_of(each.reserves)

@@ -126,7 +126,7 @@ def instance(obj: StoredObject, memory: InstanceState | None = None) -> Instance
         role="sandbox",
         reserves=LIMITS,
         created_at=NOW - 100,
-        memory=memory or InstanceState(restarts=2, last_end=end),
+        state=memory or InstanceState(restarts=2, last_end=end),
     )
 
 

@@ -96,7 +96,7 @@ def test_a_sandbox_costs_at_most_60_series() -> None:
     its[:] = [each for each in its if each["type"] not in features]
     its[1].update(status="False", reason="CrashLoopBackOff")
     seen = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
-    assert instance(worst.obj).memory != InstanceState()
+    assert instance(worst.obj).state != InstanceState()
     usage = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen))
     collectors = usage, ObjectCollector(lambda: seen)
     samples = [each for one in collectors for metric in one.collect() for each in metric.samples]

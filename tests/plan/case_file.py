@@ -194,7 +194,7 @@ def instance(box: Sandbox, remembered: InstanceState, reserves: dict[str, Any] |
         role="sandbox",
         reserves=Limits(limits.cpu or 0, limits.memory or 0, limits.pids or 0, gpus=limits.gpus or 0),
         created_at=NOW,
-        memory=remembered,
+        state=remembered,
         version=1,
     )
 

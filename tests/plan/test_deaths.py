@@ -87,7 +87,7 @@ def test_the_end_of_a_removed_container_is_known_by_what_the_engine_told(history
     found = record(history)
     assert (found["reason"], found["exitCode"]) == ("Killed", 137)
     assert "removed before" in found["logNote"]
-    assert history.instances()[0].memory.crashes == 0
+    assert history.instances()[0].state.crashes == 0
 
 
 def test_a_replaced_container_was_superseded(history: History) -> None:
@@ -118,7 +118,7 @@ def test_a_sandbox_lost_with_its_engine_starts_at_once_and_has_not_crashed(
         assert record(history)["reason"] == "EngineLost"
         assert history.condition("web", "Ready") == "True Running"
     assert history.engine.box(name).started_at > 0
-    memory = history.instances()[0].memory
+    memory = history.instances()[0].state
     assert (memory.crashes, memory.restarts) == (0, 4)
 
 
@@ -131,7 +131,7 @@ def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(
         history.engine.exit(name, 1)
         history.settle()
         history.clock.advance(60)
-    crashes = history.instances()[0].memory.crashes
+    crashes = history.instances()[0].state.crashes
     history.engine.shut_down(exit_code)
     history.settle(seconds=0)
     assert record(history)["reason"] != "EngineLost"
@@ -142,7 +142,7 @@ def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(
     history.settle(seconds=0)
     assert record(history)["reason"] == "EngineLost"
     assert history.condition("web", "Ready") == "True Running"
-    assert history.instances()[0].memory.crashes == crashes
+    assert history.instances()[0].state.crashes == crashes
 
 
 def test_a_sandbox_lost_with_its_engine_is_finished_when_it_never_restarts(history: History) -> None:
@@ -161,7 +161,7 @@ def test_one_that_ends_before_its_start_is_noted_has_ended_by_itself(history: Hi
         history.settle(seconds=60)
         assert record(history)["reason"] == reason
     assert history.condition("web", "Finished") == "True Completed"
-    memory = history.instances()[0].memory
+    memory = history.instances()[0].state
     assert (memory.crashes, memory.restarts) == (2, 1)
 
 
@@ -174,7 +174,7 @@ def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(history: 
     history.engine.exit(name, 0, early=history.engine.box(name).started_at - finished)
     history.settle(seconds=0)
     assert record(history)["reason"] == "EngineLost"
-    memory = history.instances()[0].memory
+    memory = history.instances()[0].state
     assert (memory.crashes, memory.restarts) == (0, 2)
 
 

@@ -92,7 +92,7 @@ def test_it_is_joined_and_left_while_it_runs(history: History) -> None:
     running(history, peers=False)
     assert networks(history) == (sealed_name(uid),)
     assert history.engine.box(history.container_name("web")).id == before
-    assert [each.memory.peers for each in history.instances()] == ["", ""]
+    assert [each.state.peers for each in history.instances()] == ["", ""]
 
 
 def test_the_bridge_goes_when_nobody_asks_for_it_any_more(history: History) -> None:

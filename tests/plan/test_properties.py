@@ -86,7 +86,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
 
 def own(host: Snapshot, uid: str) -> list[Container]:
     """The object's own containers: by name, or by its recorded state."""
-    box, held = host.sandboxes[uid], host.instances[uid].memory
+    box, held = host.sandboxes[uid], host.instances[uid].state
     seen = host.observed.containers.get(uid, ())
     return [c for c in seen if c.name == rendered(box).config.name or c.id in (held.container, held.run[0])]
 

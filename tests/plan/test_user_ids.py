@@ -54,7 +54,7 @@ def running(box: Sandbox, record: Instance, policy: Policy = OWNING, **said: Any
     assert box.spec is not None
     assert box.template is not None
     names = {"name": box.obj.name, "uid": box.obj.uid}
-    made = render(box.spec, box.template, policy=policy, user_id=record.memory.user_id, **names)  # type: ignore[arg-type]
+    made = render(box.spec, box.template, policy=policy, user_id=record.state.user_id, **names)  # type: ignore[arg-type]
     found = container(box, **said)
     return replace(found, config_hash=made.config_hash, user=made.config.user)
 
@@ -62,7 +62,7 @@ def running(box: Sandbox, record: Instance, policy: Policy = OWNING, **said: Any
 def test_a_new_container_runs_as_the_recorded_id() -> None:
     made = decided(snapshot([one("a", workspace={}), one("b", user="34567:34567")], []))
     held = records(made)
-    assert (held["a-uid"].memory.user_id, held["b-uid"].memory.user_id) == (OWN.first, 0)
+    assert (held["a-uid"].state.user_id, held["b-uid"].state.user_id) == (OWN.first, 0)
     actions = creations(made)
     assert actions["a-uid"].config.user == f"{OWN.first}:{OWN.first}"
     assert actions["b-uid"].config.user == "34567:34567"
@@ -94,7 +94,7 @@ def test_a_container_of_an_image_user_stays_as_it_is(level: str) -> None:
     stored = {"a-uid": replace(record, version=1)}
     kept = decided(snapshot([box], [before], instances=stored))
     assert not creations(kept)
-    assert not any(each.memory.user_id for each in kept.writes.instances)
+    assert not any(each.state.user_id for each in kept.writes.instances)
     assert not any(isinstance(each, SignalContainer) for group in kept.groups for each in group.actions)
     named = render(box.spec, box.template, name="a", uid="a-uid", policy=OWNING)  # type: ignore[arg-type]
     assert named.config_hash == before.config_hash
@@ -106,18 +106,18 @@ def test_a_running_container_keeps_its_user_until_its_next_generation() -> None:
     box, shared = one(), decided(snapshot([one()], []), policy=POLICY)
     record = records(shared)["a-uid"]
     before = running(box, record, POLICY, template="as now")
-    assert (record.memory.user_id, before.user) == (0, "20000:20000")
+    assert (record.state.user_id, before.user) == (0, "20000:20000")
     stored = {"a-uid": replace(record, version=1)}
     kept = decided(snapshot([box], [before], instances=stored))
     assert not kept.groups
-    assert not any(each.memory.user_id for each in kept.writes.instances)
+    assert not any(each.state.user_id for each in kept.writes.instances)
     stopped = replace(before, state=State.EXITED, exit_code=0)
     again = decided(snapshot([box], [stopped], instances=stored))
     assert not creations(again)
     later = one(generation=2, image="a:2")
     renewed = decided(snapshot([later], [stopped], instances=stored))
     assert creation(renewed).config.user == f"{OWN.first}:{OWN.first}"
-    assert records(renewed)["a-uid"].memory.user_id == OWN.first
+    assert records(renewed)["a-uid"].state.user_id == OWN.first
     mine = {"a-uid": records(renewed)["a-uid"]}
     without = decided(snapshot([later], [], instances=mine), policy=POLICY)
     assert creation(without).config.user == f"{OWN.first}:{OWN.first}", "it keeps what it has"
@@ -172,10 +172,10 @@ def test_no_id_is_used_twice_at_a_time() -> None:
         serial += len(fresh)
         boxes |= {each.obj.uid: each for each in fresh}
         known |= records(decided(snapshot(list(boxes.values()), [*alive.values(), *stale], instances=known), memo))
-        ids = [each.memory.user_id for each in known.values()]
+        ids = [each.state.user_id for each in known.values()]
         assert len(set(ids)) == len(ids) == len(boxes)
         assert {each in OWN for each in ids} == {True}
-        new = [known[each.obj.uid].memory.user_id for each in fresh]
+        new = [known[each.obj.uid].state.user_id for each in fresh]
         assert not {own_id(each.user) for each in stale} & set(new)
         assert not set(order[-MOST_LIVE:]) & set(new), "the one that was free for longest comes first"
         order += new

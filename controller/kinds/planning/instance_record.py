@@ -238,7 +238,7 @@ class Instance:
     """Limits that it counts for in quotas and on its host."""
     created_at: float
     """When the row was written (Unix seconds)."""
-    memory: InstanceState = field(default_factory=InstanceState)
+    state: InstanceState = field(default_factory=InstanceState)
     """State of the planner about it."""
     version: int = 0
     """Counter of the store's compare-and-set."""
@@ -253,10 +253,10 @@ class Instance:
         return self.member_uid or self.parent_uid
 
 
-def state_to_json(memory: InstanceState) -> dict[str, Any]:
+def state_to_json(state: InstanceState) -> dict[str, Any]:
     """Return the state as plain JSON, without default values."""
     non_default = {
-        name: content for name in _names(InstanceState) if (content := getattr(memory, name)) != getattr(_DEFAULT, name)
+        name: content for name in _names(InstanceState) if (content := getattr(state, name)) != getattr(_DEFAULT, name)
     }
     return _flat(
         {

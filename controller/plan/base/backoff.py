@@ -59,24 +59,24 @@ def waits(now: float, until: float, longest_seconds: float) -> bool:
     return now < until <= now + longest_seconds
 
 
-def fold(memory: InstanceState, result: Result, now: float) -> InstanceState:
+def fold(state: InstanceState, result: Result, now: float) -> InstanceState:
     """Return the state after the results of a group of actions. A success clears the failures of the same kind."""
     for action, outcome in result.done:
         if isinstance(action, ReadTail) and isinstance(outcome, Ok):
             continue  # that a log could be read says nothing of the calls that failed
         outcome = _of_egress(action, outcome, result)
         if isinstance(action, UpdateLimits):
-            memory = replace(memory, resize=_after(memory.resize, action, outcome, result, now))
+            state = replace(state, resize=_after(state.resize, action, outcome, result, now))
         else:
-            memory = replace(memory, failure=_after(memory.failure, action, outcome, result, now))
+            state = replace(state, failure=_after(state.failure, action, outcome, result, now))
         if isinstance(action, RemoveVolumes) and isinstance(outcome, Ok):
-            memory = replace(memory, reclaimed=True)
+            state = replace(state, reclaimed=True)
         if isinstance(action, CreateContainer) and action.uid == result.uid and isinstance(outcome, Ok):
-            memory = replace(memory, container=outcome.container_id)
-        memory = _with_files(memory, action, outcome, result.uid)
+            state = replace(state, container=outcome.container_id)
+        state = _with_files(state, action, outcome, result.uid)
         if isinstance(outcome, Ok) and action_uid(action) == result.uid:
-            memory = _measured(memory, action, outcome, now)
-    return memory
+            state = _measured(state, action, outcome, now)
+    return state
 
 
 def action_uid(action: Action) -> str:
@@ -84,28 +84,28 @@ def action_uid(action: Action) -> str:
     return getattr(action, "uid", "")
 
 
-def _measured(memory: InstanceState, action: Action, outcome: Ok, now: float) -> InstanceState:
+def _measured(state: InstanceState, action: Action, outcome: Ok, now: float) -> InstanceState:
     """Return the state after a successful start, hibernation or wake."""
-    if isinstance(action, HibernateContainer) and memory.hibernation is not None:
-        return replace(memory, hibernation=replace(memory.hibernation, phase="Hibernated", at=now))
+    if isinstance(action, HibernateContainer) and state.hibernation is not None:
+        return replace(state, hibernation=replace(state.hibernation, phase="Hibernated", at=now))
     if isinstance(action, StartContainer) and outcome.seconds:
-        return replace(memory, start_seconds=round(outcome.seconds, 3))
+        return replace(state, start_seconds=round(outcome.seconds, 3))
     if isinstance(action, WakeContainer) and outcome.seconds:
-        return replace(memory, wake_seconds=round(outcome.seconds, 3))
-    return memory
+        return replace(state, wake_seconds=round(outcome.seconds, 3))
+    return state
 
 
-def _with_files(memory: InstanceState, action: Action, outcome: Outcome, uid: str) -> InstanceState:
+def _with_files(state: InstanceState, action: Action, outcome: Outcome, uid: str) -> InstanceState:
     """Return the state after an action on files in memory."""
     if isinstance(action, CheckFiles) and not isinstance(outcome, Ok):
         # Its stop was recorded with the plan, and has not begun.
-        return replace(memory, asked_to_stop=("", 0.0), idled_generation=0, evicted=())
+        return replace(state, asked_to_stop=("", 0.0), idled_generation=0, evicted=())
     if not isinstance(outcome, Ok):
-        return memory
+        return state
     if isinstance(action, SaveFiles):
-        return replace(memory, saved=outcome.saved or memory.saved if action.keep else None)
+        return replace(state, saved=outcome.saved or state.saved if action.keep else None)
     started = isinstance(action, BindMounts) and action.uid == uid and not action.container_id
-    return replace(memory, saved=None) if memory.saved and (started or isinstance(action, RemoveFiles)) else memory
+    return replace(state, saved=None) if state.saved and (started or isinstance(action, RemoveFiles)) else state
 
 
 def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Result, now: float) -> Failure | None:

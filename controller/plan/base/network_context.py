@@ -61,7 +61,7 @@ def network_context(
     snapshot: Snapshot,
     obj: StoredObject,
     rendered: Rendered | None,
-    memory: InstanceState,
+    state: InstanceState,
     policy: Policy,
     subnets: Subnets,
 ) -> NetworkContext:
@@ -74,15 +74,15 @@ def network_context(
     bridges = _bridges(snapshot, obj)
     if rendered is not None and rendered.open is not None:
         subnets_of = {bridge.name: bridge.subnet for bridge in bridges}
-        recorded = "" if memory.subnet in subnets_of.values() else memory.subnet
+        recorded = "" if state.subnet in subnets_of.values() else state.subnet
         needs_subnet, known_subnet = True, subnets_of.get(rendered.open.network) or recorded
     else:
         needs_subnet = rendered is not None and rendered.sealed is not None
-        known_subnet = record.memory.subnet if record else network.subnet if network else ""
+        known_subnet = record.state.subnet if record else network.subnet if network else ""
     if not needs_subnet and record is None and not containers and network is None and not bridges:
         return NOTHING
     subnet = known_subnet
-    if needs_subnet and _is_lost(subnet, memory):
+    if needs_subnet and _is_lost(subnet, state):
         subnet = ""
     if needs_subnet and not subnet:
         used_subnets = subnets(snapshot)
@@ -90,7 +90,7 @@ def network_context(
         used_subnets.add(subnet)
     shared = _peers(snapshot, obj)
     joins = rendered is not None and rendered.config.joins_peers
-    peers_subnet = _peers_subnet(snapshot, obj, memory, bridge=shared, policy=policy, subnets=subnets) if joins else ""
+    peers_subnet = _peers_subnet(snapshot, obj, state, bridge=shared, policy=policy, subnets=subnets) if joins else ""
     return NetworkContext(
         record=record,
         containers=containers,
@@ -118,7 +118,7 @@ def _peers(snapshot: Snapshot, obj: StoredObject) -> Network | None:
 def _peers_subnet(
     snapshot: Snapshot,
     obj: StoredObject,
-    memory: InstanceState,
+    state: InstanceState,
     bridge: Network | None,
     policy: Policy,
     subnets: Subnets,
@@ -127,16 +127,16 @@ def _peers_subnet(
     if bridge is not None:
         return bridge.subnet
     recorded_subnets = (
-        instance.memory.peers for instance in snapshot.instances.values() if instance.namespace == obj.namespace
+        instance.state.peers for instance in snapshot.instances.values() if instance.namespace == obj.namespace
     )
     recorded = next(
-        (candidate for candidate in (memory.peers, *recorded_subnets) if candidate and not _is_lost(candidate, memory)),
+        (candidate for candidate in (state.peers, *recorded_subnets) if candidate and not _is_lost(candidate, state)),
         "",
     )
     if recorded:
         return recorded
     used_subnets = subnets(snapshot)
-    lost = {block for former in (memory.peers,) if former for block in egress.parts(former)}
+    lost = {block for former in (state.peers,) if former for block in egress.parts(former)}
     digits = hashlib.sha256(obj.namespace.encode()).hexdigest()
     chosen = egress.subnet_for(digits, policy.network_range, used_subnets | lost, peers.PREFIX)
     used_subnets.update(egress.parts(chosen) if chosen else ())
@@ -151,14 +151,14 @@ def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
 
 def taken_subnets(snapshot: Snapshot) -> set[str]:
     """Return all subnets in use or recorded."""
-    recorded = {instance.memory.subnet for instance in snapshot.instances.values() if instance.memory.subnet}
-    shared = {instance.memory.peers for instance in snapshot.instances.values() if instance.memory.peers}
+    recorded = {instance.state.subnet for instance in snapshot.instances.values() if instance.state.subnet}
+    shared = {instance.state.peers for instance in snapshot.instances.values() if instance.state.peers}
     shared |= {network.subnet for network in snapshot.observed.networks.values() if network.role == peers.ROLE}
     observed = {network.subnet for network in snapshot.observed.networks.values()}
     return recorded | observed | {block for peers_subnet in shared for block in egress.parts(peers_subnet)}
 
 
-def _is_lost(subnet: str, memory: InstanceState) -> bool:
+def _is_lost(subnet: str, state: InstanceState) -> bool:
     """Return True if the engine refused a network on this subnet because the host uses it otherwise."""
-    failure = memory.failure
+    failure = state.failure
     return bool(subnet) and failure is not None and failure.reason == SUBNET_TAKEN and failure.subnet == subnet

@@ -56,7 +56,7 @@ class ReconcileContext:
     """The container that counts; None: it has none."""
     extra: tuple[Container, ...]
     """Further containers that bear its uid."""
-    memory: InstanceState
+    state: InstanceState
     """Its stored state."""
     instance_id: str
     """Id of the store, as in the labels of its container."""
@@ -87,7 +87,7 @@ class ReconcileContext:
     replaced_volumes: tuple[str, ...] = ()
     """Volumes whose files a rollback replaces."""
     was_unguarded: bool = False
-    """`memory.unguarded` as stored, before this pass."""
+    """`state.unguarded` as stored, before this pass."""
     above_quota: str = ""
     """Weight or priority that a later quota no longer allows."""
     models: ModelsState | None = None
@@ -114,7 +114,7 @@ class ReconcileContext:
         A guard whose state is unreadable is neither lost nor back: its last known state counts.
         """
         box, lost = self.container, self.network.guard_lost
-        if self.memory.unguarded:
+        if self.state.unguarded:
             lost = lost or self.network.unguarded
         if not lost or box is None or box.state not in ALIVE:
             return ""
@@ -130,7 +130,7 @@ class ReconcileContext:
 class Decision:
     """Decision for one object: what to do now, and its conditions."""
 
-    memory: InstanceState
+    state: InstanceState
     """State to store."""
     reason: str = ""
     """Reason why it is not ready; empty: it is as desired."""

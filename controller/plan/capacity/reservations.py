@@ -37,7 +37,7 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
     seated = (instance is not None and instance.role != REFUSED) or bool(containers)
     if context.blind or decision.reason == "Unreadable":
         return Claim(reserved, reserved, seated, False, share(context, True))
-    failure = decision.memory.failure
+    failure = decision.state.failure
     tried = held_up(failure, context.obj.generation, context.deleting) and can_not_start(failure)
     is_refused = not context.deleting and (context.rendered is None or (tried and is_held_up(decision)))
     if is_refused and all(container.state is State.CREATED for container in containers):
@@ -68,7 +68,7 @@ def _requested_limits(context: ReconcileContext, decision: Decision) -> Limits |
     """Return the limits it is to run with; None if it is not to run."""
     if context.rendered is None or context.spec is None or context.deleting or decision.finished:
         return None
-    after = replace_if_changed(context, memory=decision.memory)
+    after = replace_if_changed(context, state=decision.state)
     resting = rest_state(after)
     wakes_to_stop = hibernation.is_frozen(context) and resting is not None and resting.reason in idle.REASONS
     if wakes_to_stop and decision.actions:  # it is suspended after it was hibernated: its memory comes back first
@@ -80,9 +80,9 @@ def _requested_limits(context: ReconcileContext, decision: Decision) -> Limits |
     return context.rendered.config.limits
 
 
-def _saved_bytes(memory: InstanceState | None) -> int:
+def _saved_bytes(state: InstanceState | None) -> int:
     """Return the size of the files in memory that a suspension saved."""
-    return memory.saved.size_bytes if memory is not None and memory.saved is not None else 0
+    return state.saved.size_bytes if state is not None and state.saved is not None else 0
 
 
 def _with_disk(
@@ -90,14 +90,14 @@ def _with_disk(
 ) -> tuple[Limits, Limits]:
     """Return both limits with disk. Disk goes with the seat: a stopped container keeps its files and volumes."""
     reserved = instance.reserves if instance else NO_LIMITS
-    disk_bytes = max(0, reserved.disk_bytes - _saved_bytes(instance.memory if instance else None))
+    disk_bytes = max(0, reserved.disk_bytes - _saved_bytes(instance.state if instance else None))
     if context.rendered is not None and not context.deleting:
         disk_bytes = context.rendered.config.limits.disk_bytes + volume_bytes(
             mounts.desired_mounts(context, context.rendered)
         )
-    reserved_bytes = reserved.disk_bytes - _saved_bytes(instance.memory if instance else None)
+    reserved_bytes = reserved.disk_bytes - _saved_bytes(instance.state if instance else None)
     retained = min(disk_bytes, max(0, reserved_bytes)) if seated else 0
-    saved_bytes = _saved_bytes(context.memory)  # on the disk already: counted, and never refused
+    saved_bytes = _saved_bytes(context.state)  # on the disk already: counted, and never refused
     disk_bytes, retained = disk_bytes + saved_bytes, retained + saved_bytes
     return replace_if_changed(total, disk_bytes=disk_bytes), replace_if_changed(base, disk_bytes=retained)
 

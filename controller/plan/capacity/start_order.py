@@ -17,7 +17,7 @@ def pauses(snapshot: Snapshot, context: ReconcileContext, reserved: Limits, requ
 
     One that holds its capacity, or has run before, is started whatever became of the others.
     """
-    spec, memory = context.spec, context.memory
+    spec, memory = context.spec, context.state
     if spec is None or not spec.start_after or reserved.pids or not requested.pids:
         return ""
     if memory.run[0] or memory.last_end is not None:
@@ -48,7 +48,7 @@ def _obstacle(snapshot: Snapshot, condition: StartCondition, sandbox: Sandbox | 
             return ""
         return f"it starts once {name} is Ready, which it is not ({ready.get('reason') or 'Pending'})"
     instance = snapshot.instances.get(sandbox.obj.uid)
-    end = instance.memory.last_end if instance is not None and instance.memory.finished else None
+    end = instance.state.last_end if instance is not None and instance.state.finished else None
     if end is None:
         return f"it starts once {name} has succeeded, which has not ended"
     if end.exit_code:

@@ -33,7 +33,7 @@ def without_room(
     limits = replace(smaller(config.limits, claim.base), cpu_shares=config.limits.cpu_shares)
     if limits.pids and limits.gpus < config.limits.gpus:
         return Decision(
-            context.memory, deferred=message
+            context.state, deferred=message
         )  # it would have to be recreated, with devices that are not available
     if limits.cpu_millicores and limits.memory_bytes and limits.pids:
         within = replace(context.rendered, config=replace(mounts.as_bound(context, config), limits=limits))

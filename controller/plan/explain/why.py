@@ -61,7 +61,7 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
         message=decision.message or _without_words(decision),
         desired=tuple(_desired_facts(context)),
         observed=tuple(_observed_facts(context)),
-        remembered=(*_remembered(decision.memory, context.now), *_recorded_facts(instance)),
+        remembered=(*_remembered(decision.state, context.now), *_recorded_facts(instance)),
         actions=decision.actions,
         under_way=uid in snapshot.in_flight,
         until=decision.until,
@@ -82,12 +82,12 @@ def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decis
 
 def _with_its_past(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision; one that needs nothing waits until the last failure of its run is forgotten."""
-    container, end = context.container, decision.memory.last_end
-    if decision.reason or decision.actions or not is_unproven(container, decision.memory, context.now):
+    container, end = context.container, decision.state.last_end
+    if decision.reason or decision.actions or not is_unproven(container, decision.state, context.now):
         return decision
     assert container is not None
     assert end is not None
-    count = decision.memory.crashes
+    count = decision.state.crashes
     ends = f"its run before ended {_ago(context.now, end.finished_at)} with exit code {end.exit_code}"
     limit = f" at {format_bytes(end.limits.memory_bytes)}" if end.reason == "OOMKilled" and end.limits else ""
     repetition = f", {count} ends in a row" if count > 1 else ""
@@ -101,10 +101,10 @@ def _recorded_facts(instance: Instance | None) -> Iterator[tuple[str, str]]:
     """Yield what the store holds for it."""
     if instance is None:
         return
-    if instance.memory.launch:
-        reason = instance.memory.launch_reason
-        yield "launch", f"{instance.memory.launch}: {reason}" if reason else instance.memory.launch
-    if instance.memory.pool:
+    if instance.state.launch:
+        reason = instance.state.launch_reason
+        yield "launch", f"{instance.state.launch}: {reason}" if reason else instance.state.launch
+    if instance.state.pool:
         yield "pool", "counts among the sandboxes of a pool"
     if instance.reserves.memory_bytes:
         yield "reserved", _limits(instance.reserves)
@@ -115,7 +115,7 @@ def _verdict(context: ReconcileContext, decision: Decision) -> str:
         return "Unknown"
     if decision.actions or decision.finalize:
         return "Acting"
-    if decision.reason == "Refused" or (decision.memory.failure and decision.memory.failure.terminal):
+    if decision.reason == "Refused" or (decision.state.failure and decision.state.failure.terminal):
         return "Refused"
     rests = decision.finished or decision.reason in ("", "Suspended", "Paused", "Hibernated")
     return "AsAsked" if rests and decision.until is None else "Waiting"
@@ -187,26 +187,26 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
         yield "differs", f"bound to the {binding} out-of-band; created again at its next start"
 
 
-def _remembered(memory: InstanceState, now: float) -> Iterator[tuple[str, str]]:
-    yield "restarts", str(memory.restarts)
-    if memory.crashes:
-        yield "ends in a row", str(memory.crashes)
-    if memory.last_end is not None:
-        end = memory.last_end
+def _remembered(state: InstanceState, now: float) -> Iterator[tuple[str, str]]:
+    yield "restarts", str(state.restarts)
+    if state.crashes:
+        yield "ends in a row", str(state.crashes)
+    if state.last_end is not None:
+        end = state.last_end
         when = f", {_ago(now, end.finished_at)}" if end.finished_at else ""
         yield "last end", f"{end.reason}: exit code {end.exit_code}{when}"
         if end.exit_code and end.tail is not None:
             yield from (("its last line", line) for line in end.tail.lines[-_LAST_LINES:])
-    for what, failure in (("failed call", memory.failure), ("failed resize", memory.resize)):
+    for what, failure in (("failed call", state.failure), ("failed resize", state.resize)):
         if failure is not None:
             yield what, f"{failure.reason}, {failure.count} in a row: {failure.message}"
-    if memory.hibernation is not None:
-        yield "hibernation", f"{memory.hibernation.phase}, {_ago(now, memory.hibernation.at)}"
-    if memory.wake_seconds:
-        start = f"; its last start took {memory.start_seconds:.3f} s" if memory.start_seconds else ""
-        yield "last wake", f"the engine took {memory.wake_seconds:.3f} s{start}"
-    if memory.asked_to_stop[0] and memory.asked_to_stop == memory.run:
-        yield "asked to stop", _ago(now, memory.asked_to_stop_at)
+    if state.hibernation is not None:
+        yield "hibernation", f"{state.hibernation.phase}, {_ago(now, state.hibernation.at)}"
+    if state.wake_seconds:
+        start = f"; its last start took {state.start_seconds:.3f} s" if state.start_seconds else ""
+        yield "last wake", f"the engine took {state.wake_seconds:.3f} s{start}"
+    if state.asked_to_stop[0] and state.asked_to_stop == state.run:
+        yield "asked to stop", _ago(now, state.asked_to_stop_at)
 
 
 def _limits(limits: Limits) -> str:

@@ -48,7 +48,7 @@ def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
     """Give back an object whose image can't be had here, and is on another host. Return True if it is given back."""
     context = pending.context
     obj = pending.context.obj
-    failure = pending.decision.memory.failure
+    failure = pending.decision.state.failure
     if not _is_chosen(builder, pending) or context.container is not None or context.extra or context.rendered is None:
         return False
     if failure is None or not is_backing_off(failure, obj.generation, context.deleting) or not _lacks_image(failure):

@@ -33,14 +33,14 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
         return decision
     first = decision.actions[joins[0]]
     if not isinstance(first, ConnectNetwork) and (lacking := egress.lacking(context)) is not None:
-        return Decision(context.memory if isinstance(first, CreateContainer) else decision.memory, *lacking)
+        return Decision(context.state if isinstance(first, CreateContainer) else decision.state, *lacking)
     if not context.network.subnet:
         return decision
-    memory = replace_if_changed(decision.memory, subnet=context.network.subnet)
+    state = replace_if_changed(decision.state, subnet=context.network.subnet)
     if not _differs(context, desired):
-        return replace(decision, memory=memory)
+        return replace(decision, state=state)
     before, after = decision.actions[: joins[0]], decision.actions[joins[0] :]
-    return replace(decision, memory=memory, actions=(*before, _ensure(context, desired), *after))
+    return replace(decision, state=state, actions=(*before, _ensure(context, desired), *after))
 
 
 def unplugged(context: ReconcileContext) -> bool:
@@ -114,9 +114,9 @@ def _ensure(context: ReconcileContext, desired: Open) -> EnsureNetwork:
 
 def _forgotten(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision without the recorded subnet of a bridge that does not exist and is no longer desired."""
-    if not decision.memory.subnet or context.rendered is None or context.blind:
+    if not decision.state.subnet or context.rendered is None or context.blind:
         return decision
-    return replace(decision, memory=replace(decision.memory, subnet=""))
+    return replace(decision, state=replace(decision.state, subnet=""))
 
 
 def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Network, ...]) -> Decision:
@@ -127,8 +127,8 @@ def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Networ
         return decision
     why = "deleted" if context.deleting else "its level has no such network"
     actions = [RemoveNetwork(context.obj.uid, network.name, why) for network in free]
-    memory = decision.memory if _open_network(context) and not context.deleting else replace(decision.memory, subnet="")
+    state = decision.state if _open_network(context) and not context.deleting else replace(decision.state, subnet="")
     look = context.now + _RETRY_SECONDS
     until = look if decision.until is None else min(decision.until, look)
-    cleared = replace(decision, memory=memory, actions=(*decision.actions, *actions), until=until, finalize=False)
+    cleared = replace(decision, state=state, actions=(*decision.actions, *actions), until=until, finalize=False)
     return replace(cleared, reason="Terminating", message="removing its network") if context.deleting else cleared

@@ -80,7 +80,7 @@ def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
     starts = any(isinstance(action, CreateContainer | StartContainer) for action in decision.actions)
     if starts and (reason := lacking(context)) is not None:
         makes = any(isinstance(action, CreateContainer) for action in decision.actions)
-        return Decision(context.memory if makes else decision.memory, *reason)
+        return Decision(context.state if makes else decision.state, *reason)
     runs = context.container is not None and context.container.state in ALIVE
     if not starts and not runs:
         return _rested(context, decision)
@@ -119,15 +119,15 @@ def record(
         role=ROLE,
         reserves=reserves,
         created_at=context.now,
-        memory=InstanceState(subnet=network.subnet),
+        state=InstanceState(subnet=network.subnet),
         member_uid=egress_uid(context.obj.uid),
         host=context.host,
     )
     if stored is None:
         return fresh, False
     subnet = network.subnet if _sealed_network(context) is not None else ""
-    memory = replace(stored.memory, subnet=subnet or stored.memory.subnet)
-    return replace(fresh, created_at=stored.created_at, version=stored.version, memory=memory), False
+    memory = replace(stored.state, subnet=subnet or stored.state.subnet)
+    return replace(fresh, created_at=stored.created_at, version=stored.version, state=memory), False
 
 
 def ready(context: ReconcileContext) -> Condition:
@@ -155,7 +155,7 @@ def ready(context: ReconcileContext) -> Condition:
         return Condition("NetworkReady", "True", "Sealed", message)
     if (reason := lacking(context)) is not None:
         return Condition("NetworkReady", "False", *reason)
-    failure = context.memory.failure
+    failure = context.state.failure
     if failure is not None and failure.reason == SECRET_MISSING:
         return Condition("NetworkReady", "False", failure.reason, failure.message)
     if context.container is None or context.container.state not in ALIVE:
@@ -199,7 +199,7 @@ def _sealed_network(context: ReconcileContext) -> Sealed | None:
 
 def is_held_up(decision: Decision) -> bool:
     """Return True if a call of this object failed and its back-off is not over."""
-    failure = decision.memory.failure
+    failure = decision.state.failure
     return failure is not None and not decision.actions and decision.reason == failure.reason
 
 
@@ -274,11 +274,11 @@ def _keep_proxy(context: ReconcileContext, decision: Decision, sealed_network: S
     if not first:
         return replace(decision, actions=(*removals, *coming), until=_earlier(decision.until, until))
     # The sandbox itself may need nothing, but failures are kept until these actions have worked.
-    memory = replace(decision.memory, failure=decision.memory.failure or context.memory.failure)
+    memory = replace(decision.state, failure=decision.state.failure or context.state.failure)
     drifted = ("egress",) if network.containers and until is None else ()
     return replace(
         decision,
-        memory=memory,
+        state=memory,
         actions=(*removals, *first, *coming),
         until=_earlier(decision.until, until),
         drift=(*decision.drift, *drifted),

@@ -64,14 +64,14 @@ def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with the actions on the shared bridge, which is created where it is needed."""
     if context.blind or context.rendered is None or decision.reason == "Unreadable":
         return decision
-    decision = replace_if_changed(decision, memory=_remembered(context, decision))
+    decision = replace_if_changed(decision, state=_remembered(context, decision))
     shared = peers_name(context.obj.namespace)
     joins = [action for action in decision.actions if isinstance(action, ConnectNetwork) and action.network == shared]
     if not joins:
         return decision
     reason = _lacking(context)
     if reason is not None and any(isinstance(action, CreateContainer) for action in decision.actions):
-        return Decision(context.memory, *reason)
+        return Decision(context.state, *reason)
     if reason is not None:
         return replace(decision, actions=tuple(action for action in decision.actions if action not in joins))
     if not _differs(context):
@@ -139,7 +139,7 @@ def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
 
 
 def _remembered(context: ReconcileContext, decision: Decision) -> InstanceState:
-    return replace_if_changed(decision.memory, peers=context.network.peers_subnet if has_peers(context) else "")
+    return replace_if_changed(decision.state, peers=context.network.peers_subnet if has_peers(context) else "")
 
 
 def _differs(context: ReconcileContext) -> bool:

@@ -25,9 +25,9 @@ from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
 _PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was started with
 
 
-def claimed_state(memory: InstanceState) -> InstanceState:
+def claimed_state(state: InstanceState) -> InstanceState:
     """Return the initial state of a sandbox that takes over a member: its container's history, and its pool."""
-    fresh = replace(memory, restarts=0, crashes=0, last_end=None, ready_key="")
+    fresh = replace(state, restarts=0, crashes=0, last_end=None, ready_key="")
     return replace(fresh, launch="Warm", launch_reason="", claiming=True)
 
 
@@ -61,7 +61,7 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
 def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
     """Return True if the sandbox may have this member: it is ready, and what the sandbox asks for."""
     observed = snapshot.observed.containers.get(member.uid, ())
-    own_containers = [container for container in observed if container.id == member.memory.container]
+    own_containers = [container for container in observed if container.id == member.state.container]
     if (
         len(own_containers) != 1
         or is_used(member, own_containers)
@@ -72,11 +72,11 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     rendered = render(
         spec,
         pool.template,
-        name=member.memory.hostname,
+        name=member.state.hostname,
         uid=member.uid,
         policy=policy,
         namespace=pool.obj.namespace,
-        user_id=member.memory.user_id,
+        user_id=member.state.user_id,
     )
     is_equal = (own_containers[0].config_hash, own_containers[0].template_hash) == (
         rendered.config_hash,
@@ -106,7 +106,7 @@ def launched_cold(
     if sandbox.obj.kind != "Sandbox":
         return decision
     why = cold(snapshot, sandbox, policy)
-    decision = replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why))
+    decision = replace(decision, state=replace(decision.state, launch="Cold", launch_reason=why))
     if before.launch or not _could_be_warm(snapshot, sandbox):
         return decision
     return decision.with_event(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))

@@ -47,7 +47,7 @@ def may_start(builder: PlanBuilder, instance: Instance | None) -> bool:
 
 def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision, without its rename while the limits of other claims are not in force yet."""
-    waits = bool(builder.claiming - {context.obj.uid}) and decision.memory.launch == "Warm"
+    waits = bool(builder.claiming - {context.obj.uid}) and decision.state.launch == "Warm"
     if not waits or not decision.actions or not all(isinstance(action, RenameContainer) for action in decision.actions):
         return decision
     return replace(decision, actions=(), drift=(), until=context.now + BURST_SECONDS)
@@ -63,7 +63,7 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     snapshot = builder.snapshot
     obj = context.obj
     spec = context.spec
-    before = context.memory
+    before = context.state
     if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
         return None
     if spec is not None and not before.launch and (message := sharing(claim_candidates.pools_for(snapshot, obj, spec))):
@@ -77,11 +77,11 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
         return Decision(before, EXHAUSTED, missing)
     builder.granted[pool] += 1
     why = "no member of the pool was ready; started as one of the pool's"
-    return replace(decision, memory=replace(decision.memory, launch="Cold", launch_reason=why, pool=pool))
+    return replace(decision, state=replace(decision.state, launch="Cold", launch_reason=why, pool=pool))
 
 
 def _is_to_start(instance: Instance | None) -> bool:
-    return instance is None or (instance.role == WARM and not instance.memory.container)
+    return instance is None or (instance.role == WARM and not instance.state.container)
 
 
 def _until(snapshot: Snapshot, memo: Memo) -> float | None:
@@ -89,7 +89,7 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
     latest = 0.0
     for uid in _lately_claimed(snapshot, memo):
         sandbox, instance = snapshot.sandboxes[uid], snapshot.instances[uid]
-        if instance.memory.claiming:
+        if instance.state.claiming:
             latest = max(latest, snapshot.now + BURST_SECONDS)
         elif snapshot.now - BURST_SECONDS < sandbox.obj.created_at <= snapshot.now:
             latest = max(latest, sandbox.obj.created_at + BURST_SECONDS)
@@ -104,11 +104,11 @@ def _lately_claimed(snapshot: Snapshot, memo: Memo) -> set[str]:
     changed_uids = changed_keys(memo.bursts, instances)
     memo.bursts = instances
     claimed_uids = (
-        uid for uid in memo.claimed | changed_uids if uid in instances and instances[uid].memory.launch == "Warm"
+        uid for uid in memo.claimed | changed_uids if uid in instances and instances[uid].state.launch == "Warm"
     )
     memo.claimed = {
         uid
         for uid in claimed_uids
-        if uid not in sandboxes or instances[uid].memory.claiming or sandboxes[uid].obj.created_at > begin
+        if uid not in sandboxes or instances[uid].state.claiming or sandboxes[uid].obj.created_at > begin
     }
     return memo.claimed & sandboxes.keys()

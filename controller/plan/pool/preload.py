@@ -35,7 +35,7 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
         return decision  # it is here by now: another pull only checks it
     if _is_being_fetched(builder, snapshot, image):
         decision = replace(decision, actions=(), until=snapshot.now + _RETRY_SECONDS)
-        if context.memory.failure is not None and lacks_image(context.memory.failure):
+        if context.state.failure is not None and lacks_image(context.state.failure):
             return decision  # it says why the last pull failed
         message = f"{pulls[0].image} is being pulled for another object"
         return replace(decision, reason=IMAGE_PULLING, message=message)
@@ -102,15 +102,15 @@ def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy,
 
 def _has_container(snapshot: Snapshot, image: str) -> bool:
     """Return True if a container of this image exists."""
-    return any(instance.memory.image_id for instance in snapshot.instances.values() if _of(instance, image))
+    return any(instance.state.image_id for instance in snapshot.instances.values() if _of(instance, image))
 
 
 def _is_being_fetched(builder: PlanBuilder, snapshot: Snapshot, image: str) -> bool:
     busy_instances = (instance for instance in snapshot.instances.values() if instance.uid in snapshot.in_flight)
     return image in builder.pulling or any(
-        not instance.memory.container for instance in busy_instances if _of(instance, image)
+        not instance.state.container for instance in busy_instances if _of(instance, image)
     )
 
 
 def _of(instance: Instance, image: str) -> bool:
-    return instance.memory.made_from.get("image") == image
+    return instance.state.made_from.get("image") == image

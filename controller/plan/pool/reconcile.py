@@ -101,9 +101,9 @@ def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance
         if stored.role != WARM:
             continue
         sandbox = memo.member(pool, stored)
-        rendered, _ = rendered_with(sandbox, policy, memo, stored.memory)
+        rendered, _ = rendered_with(sandbox, policy, memo, stored.state)
         instance = decided.get(stored.uid, stored)
-        container = context_with(snapshot, sandbox, policy, memo, instance.memory).container
+        container = context_with(snapshot, sandbox, policy, memo, instance.state).container
         hibernates = snapshot.hibernation.available
         member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
         shortage = builder.shortages.get(stored.uid)
@@ -140,6 +140,6 @@ def _offer(builder: PlanBuilder, pool: Pool, members: Sequence[Member]) -> None:
         now = decided.get(member.instance.uid, member.instance)
         new_key = key if member.ready and pool.obj.deleted_at is None else ""
         free = now.uid not in builder.snapshot.in_flight
-        if free and now.role == WARM and now.memory.ready_key != new_key:
-            decided[now.uid] = replace(now, memory=replace(now.memory, ready_key=new_key))
+        if free and now.role == WARM and now.state.ready_key != new_key:
+            decided[now.uid] = replace(now, state=replace(now.state, ready_key=new_key))
     builder.instances = list(decided.values())

@@ -74,7 +74,7 @@ def without_used(snapshot: Snapshot) -> Snapshot:
 def is_used(member: Instance, containers: Iterable[Container]) -> bool:
     """Return True if one of these is the member's container, under another name or with an owner's mount."""
     return any(
-        container.id == member.memory.container
+        container.id == member.state.container
         and (container.name != member.name or any(mount.kind != "tmpfs" for mount in container.bound))
         for container in containers
     )
@@ -84,20 +84,20 @@ def is_ready(instance: Instance, container: Container | None, rendered: Rendered
     """Return True if a member may be claimed, as far as its own state goes."""
     return (
         instance.role == WARM
-        and instance.memory.failure is None
-        and not instance.memory.insecure[2]
+        and instance.state.failure is None
+        and not instance.state.insecure[2]
         and container is not None
         and rendered is not None
         and (container.state is State.RUNNING or is_hibernated(instance, container))
         and container.limits is not None
         and not container.unrecorded
-        and probes.are_passed(rendered.probes, instance.memory)
+        and probes.are_passed(rendered.probes, instance.state)
     )
 
 
 def is_hibernated(instance: Instance, container: Container | None) -> bool:
     """Return True if a member's container is frozen with its memory in swap: a claim wakes it."""
-    hibernation = instance.memory.hibernation
+    hibernation = instance.state.hibernation
     if container is None or hibernation is None or container.state is not State.PAUSED:
         return False
     return hibernation.phase == "Hibernated" and hibernation.run == (container.id, container.started_at)
@@ -121,10 +121,10 @@ def member_of(
     is_outdated = is_outdated or (
         container is not None and container.unrecorded
     )  # it may be a claimed one of a restored store
-    failure, end = instance.memory.failure, instance.memory.last_end
-    insecure = instance.memory.insecure[2]
+    failure, end = instance.state.failure, instance.state.last_end
+    insecure = instance.state.insecure[2]
     trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""
-    if not trouble and instance.memory.crashes and end is not None:
+    if not trouble and instance.state.crashes and end is not None:
         trouble = f"{end.reason}: exit code {end.exit_code}"
     if not trouble and container is not None and container.state is State.RUNNING and container.limits is None:
         trouble = "LimitsUnread: its limits can't be read from its cgroup, so it is not handed out"
@@ -263,7 +263,7 @@ def _new_member(pool: Pool, uid: str, now: float, host: str) -> Instance:
         role=WARM,
         reserves=NO_LIMITS,
         created_at=now,
-        memory=InstanceState(pool=whole_uid(pool.obj), hostname=name),
+        state=InstanceState(pool=whole_uid(pool.obj), hostname=name),
         member_uid=uid,
         host=host,
     )
@@ -301,7 +301,7 @@ def _status(
 def _conditions(
     pool: Pool, members: Sequence[Member], ready: int, *, warm_count: int, pressure_message: str, image: str, full: str
 ) -> Iterator[Condition]:
-    trouble = next((f"{member.instance.memory.hostname}: {member.trouble}" for member in members if member.trouble), "")
+    trouble = next((f"{member.instance.state.hostname}: {member.trouble}" for member in members if member.trouble), "")
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
         place = f"in namespace `{pool.obj.namespace}` (or it is being deleted, or can't be read)"

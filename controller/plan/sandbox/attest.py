@@ -49,7 +49,7 @@ def decide(context: ReconcileContext) -> Decision | None:
     message = _hold_message(context, rendered)
     if not message or rest_state(context) is not None:
         return None
-    return Decision(context.memory, REASON, f"{message}; it waits for a change of its spec")
+    return Decision(context.state, REASON, f"{message}; it waits for a change of its spec")
 
 
 def restart_reason(context: ReconcileContext) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):
         return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
-    if context.memory.crashes < _RESTARTS and all(fact.holds or fact.is_missing for fact in compared):
+    if context.state.crashes < _RESTARTS and all(fact.holds or fact.is_missing for fact in compared):
         return Verdict("False", MOUNTS_GONE, f"{message}; a restart mounts it again", compared)
     return Verdict("False", REASON, message, compared)
 
@@ -123,7 +123,7 @@ def _stops(judgement: Verdict, rendered: Rendered) -> bool:
 
 def _hold_message(context: ReconcileContext, rendered: Rendered) -> str:
     """Return why it is not started again with its present configuration; "" if it may be."""
-    generation, config_hash, message = context.memory.insecure
+    generation, config_hash, message = context.state.insecure
     return message if message and (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
 
 
@@ -135,6 +135,6 @@ def _stop(context: ReconcileContext, container: Container, rendered: Rendered, m
         actions.append(UnpauseContainer(uid, container.name, container.id, why))
     actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
     insecure = (context.obj.generation, rendered.config_hash, message)
-    memory = asked_to_stop(replace(context.memory, insecure=insecure), container, context.now, "Killed")
+    memory = asked_to_stop(replace(context.state, insecure=insecure), container, context.now, "Killed")
     event = context.event(REASON, message, warning=True)
     return Decision(memory, REASON, message, tuple(actions), events=(event,), drift=("security",))

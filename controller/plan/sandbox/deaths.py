@@ -22,33 +22,33 @@ _MEANINGS = {
 _NOTED_SECONDS = 60.0
 
 
-def end_of(container: Container, memory: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
+def end_of(container: Container, state: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
     """Return the end of an ended container's last run. `lost` is the time when the engine itself was away."""
-    recorded = memory.last_end
+    recorded = state.last_end
     is_recorded = recorded is not None and recorded.container_id == container.id
     return Termination(
         container_id=container.id,
         exit_code=container.exit_code,
-        reason=_reason(container, memory, lost),
+        reason=_reason(container, state, lost),
         started_at=container.started_at,
         finished_at=container.finished_at,
         limits=container.limits,
-        generation=memory.changed[0],
-        changed_at=memory.changed[1],
-        restarts=memory.restarts,
+        generation=state.changed[0],
+        changed_at=state.changed[1],
+        restarts=state.restarts,
         log_since=recorded.finished_at if recorded is not None and is_recorded else 0.0,
     )
 
 
-def _reason(container: Container, memory: InstanceState, lost: tuple[float, float]) -> str:
-    if by_probes := memory.ended_by_probes((container.id, container.started_at)):
+def _reason(container: Container, state: InstanceState, lost: tuple[float, float]) -> str:
+    if by_probes := state.ended_by_probes((container.id, container.started_at)):
         return by_probes
-    if was_asked_to_stop(container, memory):
-        return memory.stop_reason
+    if was_asked_to_stop(container, state):
+        return state.stop_reason
     # The engine's flag is of any process of the run: one that ended by itself was not killed.
     if container.oom_killed and container.exit_code == _KILLED:
         return "OOMKilled"
-    return "EngineLost" if _went_with_engine(container, memory, lost) else _by_exit_code(container.exit_code)
+    return "EngineLost" if _went_with_engine(container, state, lost) else _by_exit_code(container.exit_code)
 
 
 def _by_exit_code(exit_code: int) -> str:
@@ -57,18 +57,18 @@ def _by_exit_code(exit_code: int) -> str:
     return "Killed" if exit_code == _KILLED else "Error"
 
 
-def _went_with_engine(container: Container, memory: InstanceState, lost: tuple[float, float]) -> bool:
+def _went_with_engine(container: Container, state: InstanceState, lost: tuple[float, float]) -> bool:
     """Return True if the engine stopped the container with itself, or was down when the container ended."""
-    return _unseen(container, memory) or lost[0] <= container.finished_at <= lost[1]
+    return _unseen(container, state) or lost[0] <= container.finished_at <= lost[1]
 
 
-def _unseen(container: Container, memory: InstanceState) -> bool:
+def _unseen(container: Container, state: InstanceState) -> bool:
     """Return True if the engine missed the end, as after a host crash: it has the end of an earlier run, or none.
 
     An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of
     when it was: a process that ends at once has ended some milliseconds before its start (27 of 60 on a busy host).
     """
-    recorded = memory.last_end
+    recorded = state.last_end
     if recorded is not None and (recorded.container_id, recorded.finished_at) == (container.id, container.finished_at):
         return recorded.started_at != container.started_at
     return container.started_at - container.finished_at > _NOTED_SECONDS
@@ -80,18 +80,18 @@ def exit_text(exit_code: int) -> str:
     return f"exit code {exit_code}{f' ({meaning})' if meaning else ''}"
 
 
-def is_unproven(container: Container | None, memory: InstanceState, now: float) -> bool:
+def is_unproven(container: Container | None, state: InstanceState, now: float) -> bool:
     """Return True if it runs again after a failure, and not yet for so long that the failure is forgotten."""
-    end = memory.last_end
-    if container is None or container.state is not State.RUNNING or end is None or not memory.crashes:
+    end = state.last_end
+    if container is None or container.state is not State.RUNNING or end is None or not state.crashes:
         return False
     again = (end.container_id, end.started_at) != (container.id, container.started_at)
     return again and end.reason not in ("Completed", "EngineLost") and now < container.started_at + HEALTHY_SECONDS
 
 
-def was_asked_to_stop(container: Container, memory: InstanceState) -> bool:
+def was_asked_to_stop(container: Container, state: InstanceState) -> bool:
     """Return True if Paddock told this run of the container to stop (not an earlier run of the same one)."""
-    return memory.asked_to_stop == (container.id, container.started_at)
+    return state.asked_to_stop == (container.id, container.started_at)
 
 
 def is_ours(end: Termination) -> bool:
@@ -99,68 +99,68 @@ def is_ours(end: Termination) -> bool:
     return end.reason in _OURS
 
 
-def observe_generation(obj: StoredObject, memory: InstanceState, now: float) -> InstanceState:
+def observe_generation(obj: StoredObject, state: InstanceState, now: float) -> InstanceState:
     """Return the state with the spec's generation, and when it was first seen (0: before any record)."""
-    if memory.changed[0] == obj.generation:
-        return memory
+    if state.changed[0] == obj.generation:
+        return state
     if obj.generation == 1:
-        return replace(memory, changed=(1, obj.created_at))
-    return replace(memory, changed=(obj.generation, now if memory.changed[0] else 0.0))
+        return replace(state, changed=(1, obj.created_at))
+    return replace(state, changed=(obj.generation, now if state.changed[0] else 0.0))
 
 
-def observe_run(container: Container, memory: InstanceState) -> InstanceState:
+def observe_run(container: Container, state: InstanceState) -> InstanceState:
     """Return the state with this run; one after an unrequested end, or an out-of-band removal, is a restart."""
     run = (container.id, container.started_at)
-    if not container.started_at or run == memory.run:
-        return memory
-    stopped = memory.asked_to_stop == memory.run and not memory.ended_by_probes(memory.run)
-    ours = not memory.run[0] or stopped
-    return replace(memory, run=run, restarts=memory.restarts + (0 if ours else 1))
+    if not container.started_at or run == state.run:
+        return state
+    stopped = state.asked_to_stop == state.run and not state.ended_by_probes(state.run)
+    ours = not state.run[0] or stopped
+    return replace(state, run=run, restarts=state.restarts + (0 if ours else 1))
 
 
-def observe_end(container: Container, memory: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> InstanceState:
+def observe_end(container: Container, state: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> InstanceState:
     """Return the state with this end in it, counted once however often it is observed."""
-    recorded = memory.last_end
+    recorded = state.last_end
     if recorded is not None and (recorded.container_id, recorded.finished_at) == (container.id, container.finished_at):
-        return _seen_again(container, recorded, memory, lost)
-    end = end_of(container, memory, lost)
+        return _seen_again(container, recorded, state, lost)
+    end = end_of(container, state, lost)
     if is_ours(end):
-        return replace(memory, last_end=end)
+        return replace(state, last_end=end)
     healthy = end.finished_at - end.started_at >= HEALTHY_SECONDS
     if end.reason == "EngineLost":  # not the sandbox's fault: neither a crash nor a reset of the count
-        return replace(memory, last_end=end, crashes=0 if healthy else memory.crashes)
-    return replace(memory, last_end=end, crashes=1 if healthy else memory.crashes + 1)
+        return replace(state, last_end=end, crashes=0 if healthy else state.crashes)
+    return replace(state, last_end=end, crashes=1 if healthy else state.crashes + 1)
 
 
 def _seen_again(
-    container: Container, recorded: Termination, memory: InstanceState, lost: tuple[float, float]
+    container: Container, recorded: Termination, state: InstanceState, lost: tuple[float, float]
 ) -> InstanceState:
     """Return the state with a crash taken back that turns out to be the engine's own shutdown."""
     by_itself = recorded.reason == _by_exit_code(recorded.exit_code)
-    if not by_itself or not _went_with_engine(container, memory, lost):
-        return memory
-    return replace(memory, last_end=replace(recorded, reason="EngineLost"), crashes=max(0, memory.crashes - 1))
+    if not by_itself or not _went_with_engine(container, state, lost):
+        return state
+    return replace(state, last_end=replace(recorded, reason="EngineLost"), crashes=max(0, state.crashes - 1))
 
 
-def observe_removal(ends: Mapping[str, End], memory: InstanceState) -> InstanceState:
+def observe_removal(ends: Mapping[str, End], state: InstanceState) -> InstanceState:
     """Return the state with the end of a run whose container is gone, if the engine reported it. It is no crash."""
-    container_id, started_at = memory.run
-    reported, recorded = ends.get(container_id), memory.last_end
-    if reported is None or (recorded is not None and (recorded.container_id, recorded.started_at) == memory.run):
-        return memory
-    is_requested = memory.asked_to_stop == memory.run
+    container_id, started_at = state.run
+    reported, recorded = ends.get(container_id), state.last_end
+    if reported is None or (recorded is not None and (recorded.container_id, recorded.started_at) == state.run):
+        return state
+    is_requested = state.asked_to_stop == state.run
     end = Termination(
         container_id=container_id,
         exit_code=reported.exit_code,
-        reason=memory.stop_reason if is_requested else _by_exit_code(reported.exit_code),
+        reason=state.stop_reason if is_requested else _by_exit_code(reported.exit_code),
         started_at=started_at,
         finished_at=reported.finished_at,
-        generation=memory.changed[0],
-        changed_at=memory.changed[1],
-        restarts=memory.restarts,
+        generation=state.changed[0],
+        changed_at=state.changed[1],
+        restarts=state.restarts,
         tail=GONE,
     )
-    return replace(memory, last_end=end)
+    return replace(state, last_end=end)
 
 
 def starts_again(end: Termination, restart_policy: str) -> bool:

@@ -58,12 +58,12 @@ def with_check(context: ReconcileContext, container: Container, decision: Decisi
 
 def blocked_stop(context: ReconcileContext) -> Decision | None:
     """Return the decision to let a sandbox run on whose files do not fit; None: nothing is known against its stop."""
-    failure = context.memory.failure
+    failure = context.state.failure
     if failure is None or failure.reason != FILES_TOO_LARGE or not keeps_files(context.spec):
         return None
     if failure.generation != context.obj.generation or not waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
         return None
-    return Decision(context.memory, failure.reason, f"it runs on: {failure.message}", until=failure.retry_at)
+    return Decision(context.state, failure.reason, f"it runs on: {failure.message}", until=failure.retry_at)
 
 
 def save(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
@@ -73,7 +73,7 @@ def save(context: ReconcileContext, container: Container, decision: Decision) ->
         return decision
     uid = context.obj.uid
     name = container.name
-    failure = context.memory.failure
+    failure = context.state.failure
     if not keeps_files(context.spec):
         if not any(folder.keeps_files for folder in folders):
             return decision  # its host drops them after a moment
@@ -90,7 +90,7 @@ def save(context: ReconcileContext, container: Container, decision: Decision) ->
 def _has_unrecorded_save(context: ReconcileContext, container: Container) -> bool:
     """Return True if its memory was freed, and no save is recorded: a daemon that ended in between recorded none."""
     rendered = context.rendered
-    if rendered is None or not container.finished_at or context.memory.saved is not None:
+    if rendered is None or not container.finished_at or context.state.saved is not None:
         return False
     is_kept = keeps_files(context.spec) and bool(rendered.config.memory_mounts)
     return is_kept and not is_older(container, rendered)
@@ -103,7 +103,7 @@ def is_of_files(reason: str) -> bool:
 
 def remove(context: ReconcileContext) -> Iterator[Action]:
     """Yield the removal of the saved files of a deleted object without a container."""
-    if context.memory.saved is not None:
+    if context.state.saved is not None:
         yield RemoveFiles(context.obj.uid, context.obj.name, "deleted")
 
 
@@ -111,7 +111,7 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
     """Yield the FilesKept condition of a sandbox with folders in memory."""
     rendered = context.rendered
     container = context.container
-    failure = context.memory.failure
+    failure = context.state.failure
     if context.obj.kind != "Sandbox" or rendered is None or context.blind:
         return
     if not rendered.config.tmpfs and not any(mount.kind == "memory" for mount in rendered.config.mounts):
@@ -128,7 +128,7 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
         yield Condition(
             TYPE, "False", "NextStart" if renewed else "NextContainer", _OLDER if renewed else _OLDER_WRITABLE
         )
-    elif (saved := context.memory.saved) is not None and (container is None or container.state not in ALIVE):
+    elif (saved := context.state.saved) is not None and (container is None or container.state not in ALIVE):
         omitted = f"; {saved.omitted} sockets and devices are left out" if saved.omitted else ""
         message = f"{saved.file_count} files of {format_bytes(saved.size_bytes)} are saved on disk{omitted}"
         yield Condition(TYPE, "True", "Saved", message)

@@ -20,15 +20,15 @@ REASON = "GpusInUse"
 _AGAIN_SECONDS = 30.0
 
 
-def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, memory: InstanceState) -> bool:
+def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, state: InstanceState) -> bool:
     """Return True if a stopped container of that object has devices that it may not be started with."""
     listed = snapshot.observed.facts.gpus
     if not listed or rendered is None or not rendered.config.gpus:
         return False
     requested = rendered.config.gpus_named
-    if requested and set(memory.gpus) != set(requested):
+    if requested and set(state.gpus) != set(requested):
         return True
-    return not memory.gpus or not set(memory.gpus) <= set(listed) - _devices_of_others(snapshot.instances, uid)
+    return not state.gpus or not set(state.gpus) <= set(listed) - _devices_of_others(snapshot.instances, uid)
 
 
 def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
@@ -40,25 +40,25 @@ def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     creation = next(
         (action for action in decision.actions if isinstance(action, CreateContainer) and action.uid == uid), None
     )
-    if creation is not None and not creation.config.gpus and decision.memory.gpus:
-        return replace(decision, memory=replace(decision.memory, gpus=()))
+    if creation is not None and not creation.config.gpus and decision.state.gpus:
+        return replace(decision, state=replace(decision.state, gpus=()))
     if not listed or context.rendered is None or not context.rendered.config.gpus:
         return decision
     used_devices = _devices_of_others(snapshot.instances, uid) | builder.gpus
     if creation is None:
         starts = any(isinstance(action, StartContainer) and action.uid == uid for action in decision.actions)
-        clash = starts and not used_devices.isdisjoint(decision.memory.gpus)
+        clash = starts and not used_devices.isdisjoint(decision.state.gpus)
         return _wait(context, "its GPUs were just given to another sandbox", context.now) if clash else decision
     requested = creation.config.gpus_named
     free = [device for device in listed if device not in used_devices and (not requested or device in requested)]
-    former = [device for device in free if device in context.memory.gpus]
+    former = [device for device in free if device in context.state.gpus]
     chosen = (*former, *(device for device in free if device not in former))[: creation.config.gpus]
     if len(chosen) < creation.config.gpus:
         message = _too_few(creation.config, free, len(listed))
         return _wait(context, message, context.now + _AGAIN_SECONDS)
     builder.gpus |= set(chosen)
     actions = tuple(_with(action, chosen) if action is creation else action for action in decision.actions)
-    return replace(decision, actions=actions, memory=replace(decision.memory, gpus=tuple(sorted(chosen))))
+    return replace(decision, actions=actions, state=replace(decision.state, gpus=tuple(sorted(chosen))))
 
 
 def _too_few(config: ContainerConfig, free: Sequence[str], listed: int) -> str:
@@ -74,7 +74,7 @@ def _with(action: Action, chosen: tuple[str, ...]) -> Action:
 
 
 def _wait(context: ReconcileContext, message: str, until: float) -> Decision:
-    return Decision(context.memory, REASON, message, until=until)
+    return Decision(context.state, REASON, message, until=until)
 
 
 def _devices_of_others(instances: Mapping[str, Instance], uid: str) -> set[str]:
@@ -83,5 +83,5 @@ def _devices_of_others(instances: Mapping[str, Instance], uid: str) -> set[str]:
         device
         for other_uid, instance in instances.items()
         if other_uid != uid and instance.reserves.gpus
-        for device in instance.memory.gpus
+        for device in instance.state.gpus
     }

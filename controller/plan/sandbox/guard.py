@@ -23,15 +23,15 @@ _DONE = {
 
 def observe(context: ReconcileContext) -> InstanceState:
     """Return the state, with the presence of its guard updated."""
-    return replace_if_changed(context.memory, unguarded=bool(context.unconfined))
+    return replace_if_changed(context.state, unguarded=bool(context.unconfined))
 
 
 def change_event(context: ReconcileContext) -> Event | None:
-    """Return the event of a guard that was lost, or is back, since `context.memory` was stored."""
-    if context.unconfined and not context.memory.unguarded:
+    """Return the event of a guard that was lost, or is back, since `context.state` was stored."""
+    if context.unconfined and not context.state.unguarded:
         return context.event(LOST, message(context), warning=True)
     alive = context.container is not None and context.container.state in ALIVE
-    if context.memory.unguarded and not context.unconfined and alive:
+    if context.state.unguarded and not context.unconfined and alive:
         return context.event(BACK, "the guard of its network is in force again")
     return None
 
@@ -45,13 +45,13 @@ def decide(context: ReconcileContext) -> Decision | None:
         return _back(context, container) if context.was_unguarded else None
     if context.network.on_guard_lost == "report" or (context.rendered is not None and rest_state(context) is not None):
         return None
-    failed = context.memory.failure is not None and context.memory.failure.count > 0
+    failed = context.state.failure is not None and context.state.failure.count > 0
     if context.network.on_guard_lost == "stop" or (context.was_unguarded and failed):  # what can't be frozen is stopped
         return _killed(context, container)
     if container.state is not State.RUNNING:
-        return Decision(context.memory, egress.UNGUARDED, message(context))
+        return Decision(context.state, egress.UNGUARDED, message(context))
     pause = PauseContainer(context.obj.uid, container.name, container.id, "the guard of its network is lost")
-    return Decision(context.memory, egress.UNGUARDED, message(context), (pause,))
+    return Decision(context.state, egress.UNGUARDED, message(context), (pause,))
 
 
 def unready(context: ReconcileContext) -> Condition | None:
@@ -66,13 +66,13 @@ def message(context: ReconcileContext) -> str:
 
 def _back(context: ReconcileContext, container: Container) -> Decision | None:
     """Unpause it, if it was frozen and is to run."""
-    if container.state is not State.PAUSED or context.memory.hibernation is not None:
+    if container.state is not State.PAUSED or context.state.hibernation is not None:
         return None
     if context.spec is not None and context.spec.run_state != "Running":
         return None
     why = "the guard of its network is in force again"
     unpause = UnpauseContainer(context.obj.uid, container.name, container.id, why)
-    return Decision(context.memory, "Unpausing", why, (unpause,))
+    return Decision(context.state, "Unpausing", why, (unpause,))
 
 
 def _killed(context: ReconcileContext, container: Container) -> Decision:
@@ -82,5 +82,5 @@ def _killed(context: ReconcileContext, container: Container) -> Decision:
     if container.state is State.PAUSED:
         actions.append(UnpauseContainer(uid, container.name, container.id, why))
     actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
-    memory = asked_to_stop(context.memory, container, context.now)
+    memory = asked_to_stop(context.state, container, context.now)
     return Decision(memory, egress.UNGUARDED, f"{_DONE['stop']}: {context.unconfined}", tuple(actions))

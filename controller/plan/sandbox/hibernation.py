@@ -49,7 +49,7 @@ def begun_hibernation(context: ReconcileContext) -> Hibernation | None:
 
 def is_frozen(context: ReconcileContext) -> bool:
     """Return True if its container is paused, and its memory was moved to swap."""
-    container, hibernation = context.container, context.memory.hibernation
+    container, hibernation = context.container, context.state.hibernation
     if container is None or hibernation is None or container.state is not State.PAUSED:
         return False
     return hibernation.run == run_of(container) and hibernation.phase in ("Hibernated", "Ending", "Waking")
@@ -57,7 +57,7 @@ def is_frozen(context: ReconcileContext) -> bool:
 
 def is_lost(context: ReconcileContext) -> bool:
     """Return True if its container ended while it was hibernated, and nobody has asked for it since."""
-    hibernation, spec = context.memory.hibernation, context.spec
+    hibernation, spec = context.state.hibernation, context.spec
     by_person = spec is not None and spec.run_state == "Hibernated"
     return by_person and hibernation is not None and hibernation.phase == "Lost"
 
@@ -65,7 +65,7 @@ def is_lost(context: ReconcileContext) -> bool:
 def keeps(context: ReconcileContext) -> bool:
     """Return True if a container that lives is to be hibernated, or to stay so."""
     container = context.container
-    hibernation = context.memory.hibernation
+    hibernation = context.state.hibernation
     spec = context.spec
     if container is None or container.state not in (State.RUNNING, State.PAUSED) or spec is None:
         return False
@@ -85,44 +85,44 @@ def keeps(context: ReconcileContext) -> bool:
 
 def keep(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Hibernate a sandbox that is to be, once nothing prevents it, and leave it so."""
-    memory, hibernation = context.memory, context.memory.hibernation
+    state, hibernation = context.state, context.state.hibernation
     if is_frozen(context) and hibernation is not None:
         changed = ", ".join(field for field, _, _ in drift.differences(rendered.config.limits, container))
         deferred = f"it is hibernated; {changed} change once it is awake" if changed else ""
         blocked = files.blocked_stop(context) if hibernation.phase == "Ending" else None
-        failure = memory.failure
+        failure = state.failure
         why = failure.message if failure is not None else ""
         suffix, until = (f"; it is not suspended: {why}", blocked.until) if blocked is not None else ("", None)
-        return Decision(memory, HIBERNATED, message(context, container) + suffix, until=until, deferred=deferred)
+        return Decision(state, HIBERNATED, message(context, container) + suffix, until=until, deferred=deferred)
     if container.state is State.RUNNING:
         if context.activity is not None and context.activity.open:
-            return Decision(memory, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
+            return Decision(state, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
         if not _is_possible(context):
-            return _unable(context) if context.obj.kind == "Sandbox" else Decision(memory)  # a warm member runs then
+            return _unable(context) if context.obj.kind == "Sandbox" else Decision(state)  # a warm member runs then
     why = "runState is Hibernated" if not idle.asleep(context) else idle.stop_reason(context)[1]
     action = HibernateContainer(context.obj.uid, container.name, container.id, why)
-    memory = replace(memory, hibernation=Hibernation(run_of(container), context.now))
-    return Decision(memory, HIBERNATING, why, (action,), hold=run_of(container))
+    state = replace(state, hibernation=Hibernation(run_of(container), context.now))
+    return Decision(state, HIBERNATING, why, (action,), hold=run_of(container))
 
 
 def wake(context: ReconcileContext, container: Container) -> Decision:
     """Wake a hibernated container that is to run."""
     why = "asked for again" if context.activity is not None and context.activity.asking else "desired running"
-    memory = waking(context)
-    return Decision(memory, WAKING, why, (thaw(context, container, why),), release=run_of(container))
+    state = waking(context)
+    return Decision(state, WAKING, why, (thaw(context, container, why),), release=run_of(container))
 
 
 def waking(context: ReconcileContext) -> InstanceState:
     """Return the state in which its hibernated container, if there is one, wakes."""
-    memory = context.memory
-    if memory.hibernation is None or not is_frozen(context):
-        return memory
-    return replace(memory, hibernation=replace(memory.hibernation, phase="Waking"))
+    state = context.state
+    if state.hibernation is None or not is_frozen(context):
+        return state
+    return replace(state, hibernation=replace(state.hibernation, phase="Waking"))
 
 
 def thaw(context: ReconcileContext, container: Container, why: str) -> Action:
     """Return the action that lets the processes of a paused container run."""
-    kind = UnpauseContainer if context.memory.hibernation is None else WakeContainer
+    kind = UnpauseContainer if context.state.hibernation is None else WakeContainer
     return kind(context.obj.uid, container.name, container.id, why)
 
 
@@ -136,27 +136,27 @@ def message(context: ReconcileContext, container: Container) -> str:
     return f"{for_idleness}{where}; the next use wakes it"
 
 
-def observe(context: ReconcileContext, memory: InstanceState) -> InstanceState:
+def observe(context: ReconcileContext, state: InstanceState) -> InstanceState:
     """Return the state with the hibernation as it is observed: over once it runs, or with its container."""
-    hibernation, container = memory.hibernation, context.container
+    hibernation, container = state.hibernation, context.container
     if hibernation is None or hibernation.phase == "Lost":
         runs_anew = container is not None and container.state in ALIVE and hibernation is not None
-        return replace(memory, hibernation=None) if runs_anew else memory
+        return replace(state, hibernation=None) if runs_anew else state
     if container is None or container.state not in ALIVE or hibernation.run != run_of(container):
         lost = hibernation.phase == "Hibernated" and (container is None or container.state not in ALIVE)
-        return replace(memory, hibernation=replace(hibernation, phase="Lost") if lost else None)
+        return replace(state, hibernation=replace(hibernation, phase="Lost") if lost else None)
     if container.state is not State.RUNNING:
-        return memory
+        return state
     if hibernation.phase in ("Waking", "Ending"):
-        return replace(memory, hibernation=None)
+        return replace(state, hibernation=None)
     if hibernation.phase == "Hibernated":  # unpaused out-of-band
-        return replace(memory, hibernation=replace(hibernation, phase="Moving"))
-    return memory
+        return replace(state, hibernation=replace(hibernation, phase="Moving"))
+    return state
 
 
 def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
     """Return the event of a container that ended while it was hibernated. `context` is that of before."""
-    before = context.memory.hibernation
+    before = context.state.hibernation
     if before is None or before.phase == "Lost" or after.hibernation is None or after.hibernation.phase != "Lost":
         return None
     return context.event("HibernationLost", LOST_MESSAGE, warning=True)
@@ -170,13 +170,13 @@ def wakes_at_once(cpus: int) -> int:
 def count_waking(snapshot: Snapshot) -> int:
     """Return the number of sandboxes that workers are waking now."""
     instances = (snapshot.instances.get(uid) for uid in snapshot.in_flight)
-    hibernations = (instance.memory.hibernation for instance in instances if instance is not None)
+    hibernations = (instance.state.hibernation for instance in instances if instance is not None)
     return sum(hibernation is not None and hibernation.phase == "Waking" for hibernation in hibernations)
 
 
 def _is_possible(context: ReconcileContext) -> bool:
     """Return True if its host can hibernate it, as far as is known."""
-    failure = context.memory.failure
+    failure = context.state.failure
     failed = failure is not None and failure.reason == NOT_HIBERNATED and failure.count >= _TRIES
     return context.hibernation.available and not (
         failed and is_backing_off(failure, context.obj.generation, context.deleting)
@@ -185,4 +185,4 @@ def _is_possible(context: ReconcileContext) -> bool:
 
 def _unable(context: ReconcileContext) -> Decision:
     reason = f"it runs on: {context.hibernation.message}"
-    return Decision(context.memory, UNAVAILABLE, reason, until=context.now + _LOOK_AGAIN_SECONDS)
+    return Decision(context.state, UNAVAILABLE, reason, until=context.now + _LOOK_AGAIN_SECONDS)

@@ -33,7 +33,7 @@ class Idleness:
     `due`: it is time to stop it. `woken`: it was stopped for idleness, and is asked for now.
     """
 
-    memory: InstanceState
+    state: InstanceState
     timer: float | None = None
     sample: float | None = None
     due: bool = False
@@ -42,52 +42,52 @@ class Idleness:
 
 def asleep(context: ReconcileContext) -> bool:
     """Return True if it was stopped for idleness, and nobody has asked for it since."""
-    return context.memory.idled_generation == context.obj.generation
+    return context.state.idled_generation == context.obj.generation
 
 
 def stop_reason(context: ReconcileContext) -> tuple[str, str]:
     """Return the reason and message of its stop."""
     timeout = context.spec.lifecycle.idle_timeout_seconds if context.spec else 0
-    if not context.memory.evicted:
+    if not context.state.evicted:
         return REASON, f"not used for {timeout} s"
-    return EVICTED, f"the host was short of {' and '.join(context.memory.evicted)}, and it was not used"
+    return EVICTED, f"the host was short of {' and '.join(context.state.evicted)}, and it was not used"
 
 
 def observe(context: ReconcileContext) -> Idleness:
     """Return its idleness, with the state updated."""
-    memory, activity = context.memory, context.activity or _UNSEEN
-    if memory.idled_generation:
+    state, activity = context.state, context.activity or _UNSEEN
+    if state.idled_generation:
         if asleep(context) and (context.stays_hibernated or not activity.asking):
             return _asleep(context)
-        return Idleness(replace(memory, idled_generation=0, evicted=()), woken=bool(activity.asking))
+        return Idleness(replace(state, idled_generation=0, evicted=()), woken=bool(activity.asking))
     timeout = pressure.timeout_seconds(context.spec, context.short_of)
     if timeout is None or context.spec is None or context.spec.run_state != "Running":
-        return Idleness(memory)
+        return Idleness(state)
     use, noting = _noted(context)
-    memory = replace(memory, use=use)
+    state = replace(state, use=use)
     container = context.container
-    if container is None or container.state is not State.RUNNING or was_asked_to_stop(container, memory):
-        return Idleness(memory, noting)
+    if container is None or container.state is not State.RUNNING or was_asked_to_stop(container, state):
+        return Idleness(state, noting)
     if activity.open:
-        return Idleness(memory, noting)
+        return Idleness(state, noting)
     since = max(
         activity.last_at, *(moment for moment in _times(use, container, context.now) if moment not in activity.void)
     )
     if since > context.now:  # the clock was set back, or the engine's is ahead
-        return Idleness(memory, _earlier(noting, min(since, context.now + timeout)))
-    return _judged(context, memory, container, since=since, timeout=timeout, noting=noting)
+        return Idleness(state, _earlier(noting, min(since, context.now + timeout)))
+    return _judged(context, state, container, since=since, timeout=timeout, noting=noting)
 
 
 def _asleep(context: ReconcileContext) -> Idleness:
     """Return the idleness of one that nobody asks for: hibernated for too long, it is suspended."""
-    memory, spec = context.memory, context.spec
-    hibernation = memory.hibernation
+    state, spec = context.state, context.spec
+    hibernation = state.hibernation
     if hibernation is None or spec is None or hibernation.phase != "Hibernated":
-        return Idleness(memory)
+        return Idleness(state)
     due = hibernation.at + (spec.lifecycle.suspend_after_seconds or SUSPEND_AFTER_SECONDS)
     if hibernation.at <= context.now < due:
-        return Idleness(memory, timer=due)
-    return Idleness(replace(memory, hibernation=replace(hibernation, phase="Ending")))
+        return Idleness(state, timer=due)
+    return Idleness(replace(state, hibernation=replace(hibernation, phase="Ending")))
 
 
 def _times(use: StoredUse, container: Container, now: float) -> tuple[float, ...]:
@@ -100,7 +100,7 @@ def _times(use: StoredUse, container: Container, now: float) -> tuple[float, ...
 
 def _judged(
     context: ReconcileContext,
-    memory: InstanceState,
+    state: InstanceState,
     container: Container,
     since: float,
     timeout: int,
@@ -108,21 +108,21 @@ def _judged(
 ) -> Idleness:
     mark, newest = _samples(context.activity or _UNSEEN, container, since)
     if mark is None or newest is None:
-        return Idleness(memory, noting, sample=since)
+        return Idleness(state, noting, sample=since)
     due = max(since + timeout, mark.at + min(timeout, _LEAST_WINDOW_SECONDS))
     if context.now < due:
-        return Idleness(memory, _earlier(noting, due))
+        return Idleness(state, _earlier(noting, due))
     if newest.at < due:
-        return Idleness(memory, noting, sample=since)
+        return Idleness(state, noting, sample=since)
     if _is_busy(mark, newest):
         use = StoredUse(newest.at, False, context.now, context.obj.generation)
-        return Idleness(replace(memory, use=use), timer=newest.at + timeout)
-    return Idleness(memory, due=True)
+        return Idleness(replace(state, use=use), timer=newest.at + timeout)
+    return Idleness(state, due=True)
 
 
 def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
     """Return the use that the store is to keep, and the time of the next write."""
-    stored = context.memory.use
+    stored = context.state.use
     activity = context.activity
     now = context.now
     generation = context.obj.generation

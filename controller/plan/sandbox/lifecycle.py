@@ -42,12 +42,12 @@ _SUSPENDED = Rest("Suspended", "runState is Suspended")
 def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
     """Return the decision of `decide` under the lifecycle timers, with the next timer."""
     was_expired = expired(context)
-    context = replace_if_changed(context, memory=_notice_deadline(context))
+    context = replace_if_changed(context, state=_notice_deadline(context))
     if expired(context):
         decision = _with_deadline(context, decide(context))
         return decision if was_expired else decision.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
     was_overfull = disk_limit.exceeded(context)
-    context = replace_if_changed(context, memory=disk_limit.observe(context))
+    context = replace_if_changed(context, state=disk_limit.observe(context))
     if disk_limit.exceeded(context):
         decision = _with_deadline(context, decide(context))
         return (
@@ -56,7 +56,7 @@ def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decisi
             else decision.with_event(context.event(disk_limit.REASON, disk_limit.limit_message(context), warning=True))
         )
     idleness = idle.observe(context)
-    context = replace_if_changed(context, memory=idleness.memory)
+    context = replace_if_changed(context, state=idleness.state)
     blocked = files.blocked_stop(context) if idleness.due and _suspends_idle(context) else None
     if idleness.due and blocked is None:
         return _reap_idle(context, decide)
@@ -80,15 +80,15 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
         message = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
         run = (context.container.id, context.container.started_at)
         event = context.event(idle.REASON, f"{message}: {_DELETED}")
-        return Decision(context.memory, idle.REASON, message, events=(event,), delete=True, reaped="idle", hold=run)
-    memory = replace(
-        context.memory,
+        return Decision(context.state, idle.REASON, message, events=(event,), delete=True, reaped="idle", hold=run)
+    state = replace(
+        context.state,
         idled_generation=context.obj.generation,
         idled_at=context.now,
         evicted=evicted_for,
         hibernation=hibernation.begun_hibernation(context) if on_idle == "Hibernate" else None,
     )
-    context = replace(context, memory=memory)
+    context = replace(context, state=state)
     reason, message = idle.stop_reason(context)
     decision = _with_deadline(context, decide(context))
     evicted = reason == idle.EVICTED
@@ -107,9 +107,9 @@ def _suspends_idle(context: ReconcileContext) -> bool:
 def _hold(context: ReconcileContext, decision: Decision) -> Run | None:
     """Return the run that nobody may begin to use any more, because idleness ends it."""
     container = context.container
-    if container is None or container.state not in ALIVE or decision.memory.stop_reason not in idle.REASONS:
+    if container is None or container.state not in ALIVE or decision.state.stop_reason not in idle.REASONS:
         return None
-    return (container.id, container.started_at) if was_asked_to_stop(container, decision.memory) else None
+    return (container.id, container.started_at) if was_asked_to_stop(container, decision.state) else None
 
 
 def rest_state(context: ReconcileContext) -> Rest | None:
@@ -134,10 +134,10 @@ def rest_state(context: ReconcileContext) -> Rest | None:
 
 def _half_stopped(context: ReconcileContext) -> Rest | None:
     """Finish a stop that was begun, though it is to run again: it must not end later while in use."""
-    container, reason = context.container, context.memory.stop_reason
-    if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.memory):
+    container, reason = context.container, context.state.stop_reason
+    if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.state):
         return None
-    by_probes = context.memory.ended_by_probes((container.id, container.started_at))  # these finish it themselves
+    by_probes = context.state.ended_by_probes((container.id, container.started_at))  # these finish it themselves
     if by_probes or reason not in (*idle.REASONS, DEADLINE, "Stopped", "Superseded"):
         return None
     return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, half=True)
@@ -154,10 +154,10 @@ def stop(
     grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else 10
     if context.unconfined and context.network.on_guard_lost != "report":
         return None
-    was_asked = was_asked_to_stop(container, context.memory)
-    until = context.memory.asked_to_stop_at + grace
+    was_asked = was_asked_to_stop(container, context.state)
+    until = context.state.asked_to_stop_at + grace
     if was_asked and waits(context.now, until, grace):
-        return Decision(context.memory, reason, f"asked to stop ({why}); killed if still there by then", until=until)
+        return Decision(context.state, reason, f"asked to stop ({why}); killed if still there by then", until=until)
     if was_asked or grace == 0:
         return None
     actions: list[Action] = []
@@ -165,40 +165,40 @@ def stop(
         actions.append(hibernation.thaw(context, container, why))
     signal = container.stop_signal or "TERM"
     actions.append(SignalContainer(context.obj.uid, container.name, container.id, signal, why))
-    memory = asked_to_stop(hibernation.waking(context), container, context.now, end)
-    return Decision(memory, reason, why, tuple(actions), until=context.now + grace)
+    state = asked_to_stop(hibernation.waking(context), container, context.now, end)
+    return Decision(state, reason, why, tuple(actions), until=context.now + grace)
 
 
-def asked_to_stop(memory: InstanceState, container: Container, now: float, end: str = "Stopped") -> InstanceState:
+def asked_to_stop(state: InstanceState, container: Container, now: float, end: str = "Stopped") -> InstanceState:
     """Return the state in which this container's end is Paddock's own doing, for the reason `end`."""
     run = (container.id, container.started_at)
-    return replace(memory, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)
+    return replace(state, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)
 
 
 def expired(context: ReconcileContext) -> bool:
     """Return True if its deadline passed in this generation of its spec."""
-    return context.memory.expired_generation == context.obj.generation
+    return context.state.expired_generation == context.obj.generation
 
 
 def _notice_deadline(context: ReconcileContext) -> InstanceState:
     """Return the state with its deadline, if that has passed. A new generation, or a suspension, starts afresh."""
-    memory, spec = context.memory, context.spec
-    if memory.expired_generation and not expired(context):
-        memory = replace(memory, expired_generation=0, first_start=0.0)
-    if spec is not None and spec.run_state == "Suspended" and memory.first_start:
-        memory = replace(memory, first_start=0.0)
-    due = _deadline(replace_if_changed(context, memory=memory))
+    state, spec = context.state, context.spec
+    if state.expired_generation and not expired(context):
+        state = replace(state, expired_generation=0, first_start=0.0)
+    if spec is not None and spec.run_state == "Suspended" and state.first_start:
+        state = replace(state, first_start=0.0)
+    due = _deadline(replace_if_changed(context, state=state))
     if due is None or context.now < due or expired(context):
-        return memory
-    return replace(memory, expired_generation=context.obj.generation, expired_at=context.now)
+        return state
+    return replace(state, expired_generation=context.obj.generation, expired_at=context.now)
 
 
 def _deadline(context: ReconcileContext) -> float | None:
     """Return the time of its deadline. A start in the future means that the clock was set back: it counts from now."""
     deadline_seconds = context.spec.lifecycle.active_deadline_seconds if context.spec else None
-    if deadline_seconds is None or not context.memory.first_start:
+    if deadline_seconds is None or not context.state.first_start:
         return None
-    return min(context.memory.first_start, context.now) + deadline_seconds
+    return min(context.state.first_start, context.now) + deadline_seconds
 
 
 def _with_deadline(context: ReconcileContext, decision: Decision) -> Decision:
@@ -208,13 +208,13 @@ def _with_deadline(context: ReconcileContext, decision: Decision) -> Decision:
         return decision
     if decision.finished:
         decision = replace_if_changed(
-            decision, memory=replace_if_changed(decision.memory, first_start=0.0)
+            decision, state=replace_if_changed(decision.state, first_start=0.0)
         )  # another run counts from its own start
         return decision if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, decision)
     if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
         return decision
-    decision = replace_if_changed(decision, memory=_started(context, decision))
-    due = _deadline(replace_if_changed(context, memory=decision.memory))
+    decision = replace_if_changed(decision, state=_started(context, decision))
+    due = _deadline(replace_if_changed(context, state=decision.state))
     return decision if due is None or expired(context) else decision.with_timer(due)
 
 
@@ -224,21 +224,21 @@ def _started(context: ReconcileContext, decision: Decision) -> InstanceState:
     A run that began before the sandbox was created was claimed with it, and the time before is not the sandbox's.
     """
     container = context.container
-    if decision.memory.first_start:
-        return decision.memory
+    if decision.state.first_start:
+        return decision.state
     if any(isinstance(action, StartContainer) for action in decision.actions):
-        return replace(decision.memory, first_start=context.now)
-    if container is not None and container.state in ALIVE and not was_asked_to_stop(container, decision.memory):
+        return replace(decision.state, first_start=context.now)
+    if container is not None and container.state in ALIVE and not was_asked_to_stop(container, decision.state):
         claimed_at = min(context.obj.created_at, context.now)
-        return replace(decision.memory, first_start=max(container.started_at, claimed_at))
-    return decision.memory
+        return replace(decision.state, first_start=max(container.started_at, claimed_at))
+    return decision.state
 
 
 def _expire_finished(context: ReconcileContext, decision: Decision) -> Decision:
     """Delete a finished sandbox when its TTL is over, or set the timer for it."""
     assert context.spec is not None
-    end, ttl = decision.memory.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
-    finished_at = max(end.finished_at if end else 0.0, decision.memory.expired_at if expired(context) else 0.0)
+    end, ttl = decision.state.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
+    finished_at = max(end.finished_at if end else 0.0, decision.state.expired_at if expired(context) else 0.0)
     due = min(finished_at, context.now) + ttl
     if context.now < due:
         return decision.with_timer(due)

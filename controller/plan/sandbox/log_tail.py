@@ -13,7 +13,7 @@ from controller.plan.sandbox.deaths import ENDED
 
 def read_first(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with a read of the log before it, if the tail of the last end is not known yet."""
-    container, end = context.container, decision.memory.last_end
+    container, end = context.container, decision.state.last_end
     if container is None or container.state not in ENDED or end is None or end.tail is not None:
         return decision
     if (end.container_id, end.finished_at) != (container.id, container.finished_at):
@@ -30,17 +30,17 @@ def read_first(context: ReconcileContext, decision: Decision) -> Decision:
     return replace(decision, actions=(read, *decision.actions))
 
 
-def remember(memory: InstanceState, result: Result) -> InstanceState:
+def remember(state: InstanceState, result: Result) -> InstanceState:
     """Return the state with the tail that was read; of a removed container nothing can be read any more."""
     for action, outcome in result.done:
-        end = memory.last_end
+        end = state.last_end
         if end is None or not isinstance(outcome, Ok):
             continue
         if isinstance(action, ReadTail) and (action.container_id, action.finished_at) == (
             end.container_id,
             end.finished_at,
         ):
-            memory = replace(memory, last_end=replace(end, tail=outcome.tail or Tail()))
+            state = replace(state, last_end=replace(end, tail=outcome.tail or Tail()))
         elif isinstance(action, RemoveContainer) and action.container_id == end.container_id and end.tail is None:
-            memory = replace(memory, last_end=replace(end, tail=GONE))
-    return memory
+            state = replace(state, last_end=replace(end, tail=GONE))
+    return state

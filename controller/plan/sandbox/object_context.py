@@ -26,27 +26,27 @@ _RANK = {State.RUNNING: 0, State.PAUSED: 1, State.UNKNOWN: 2, State.CREATED: 3, 
 def context_of(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> ReconcileContext:
     """Return one object's context from a snapshot whose results are stored, for explanations."""
     instance = snapshot.instances.get(sandbox.obj.uid)
-    return context_with(snapshot, sandbox, policy, Memo(), instance.memory if instance else InstanceState())
+    return context_with(snapshot, sandbox, policy, Memo(), instance.state if instance else InstanceState())
 
 
 def context_with(
-    snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, memory: InstanceState
+    snapshot: Snapshot, sandbox: Sandbox, policy: Policy, memo: Memo, state: InstanceState
 ) -> ReconcileContext:
-    """Return one object's context, with `memory` in place of the stored state; `memo` keeps what was rendered."""
+    """Return one object's context, with `state` in place of the stored state; `memo` keeps what was rendered."""
     uid = sandbox.obj.uid
-    expected = replace_if_changed(memory, user_id=memory.user_id or memo.user_ids.chosen.get(uid, 0))
+    expected = replace_if_changed(state, user_id=state.user_id or memo.user_ids.chosen.get(uid, 0))
     rendered, refusals = rendered_with(sandbox, policy, memo, expected)
     name = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     containers = [
-        container for container in snapshot.observed.containers.get(uid, ()) if _is_own(container, name, memory)
+        container for container in snapshot.observed.containers.get(uid, ()) if _is_own(container, name, state)
     ]
     ranked = sorted(containers, key=lambda container: _rank(container, name))
-    if lacking := user_ids.lacks_user_id(sandbox.obj, rendered, memory, containers) and not snapshot.observed.blind:
-        memory = replace_if_changed(memory, user_id=memo.user_id(snapshot, uid, policy))
+    if lacking := user_ids.lacks_user_id(sandbox.obj, rendered, state, containers) and not snapshot.observed.blind:
+        state = replace_if_changed(state, user_id=memo.user_id(snapshot, uid, policy))
     else:
         memo.user_ids.chosen.pop(uid, None)
-    if memory.user_id != expected.user_id:
-        rendered, refusals = rendered_with(sandbox, policy, memo, memory)
+    if state.user_id != expected.user_id:
+        rendered, refusals = rendered_with(sandbox, policy, memo, state)
     above = _above_weights(memo.weight_bounds(snapshot), sandbox, rendered)
     layer = _layer(snapshot, ranked)
     context = ReconcileContext(
@@ -57,8 +57,8 @@ def context_with(
         refusals=refusals,
         container=ranked[0] if ranked else None,
         extra=tuple(ranked[1:]),
-        memory=memory,
-        was_unguarded=memory.unguarded,
+        state=state,
+        was_unguarded=state.unguarded,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
         probed=snapshot.probes.get(uid),
@@ -68,14 +68,14 @@ def context_with(
         short_of=snapshot.pressure.critical,
         written_bytes=layer.used_bytes or 0,
         unmeasured=layer.trouble,
-        stale_gpus=gpus.stale(snapshot, uid, rendered, memory),
+        stale_gpus=gpus.stale(snapshot, uid, rendered, state),
         lost_runtime=drift.lost_runtime(ranked[0] if ranked else None, snapshot.observed.facts),
         volumes=bound.volumes_to_reclaim(snapshot, sandbox),
         replaced_volumes=bound.replaced(snapshot, sandbox),
         models=snapshot.gateway.sandboxes.get(uid),
-        network=network_context(snapshot, sandbox.obj, rendered, memory=memory, policy=policy, subnets=memo.subnets),
+        network=network_context(snapshot, sandbox.obj, rendered, state=state, policy=policy, subnets=memo.subnets),
         above_quota=above,
-        lacks_user_id=lacking and not memory.user_id,
+        lacks_user_id=lacking and not state.user_id,
         host=snapshot.fleet.host,
         hibernation=snapshot.hibernation,
     )
@@ -97,9 +97,9 @@ def _layer(snapshot: Snapshot, ranked: list[Container]) -> LayerUsage:
     return measured or NOT_MEASURED
 
 
-def _is_own(container: Container, wanted_name: str, memory: InstanceState) -> bool:
+def _is_own(container: Container, wanted_name: str, state: InstanceState) -> bool:
     """Return True if a container with the object's labels is its own: by its derived name, or because we created it."""
-    return container.name == wanted_name or container.id in (memory.container, memory.run[0])
+    return container.name == wanted_name or container.id in (state.container, state.run[0])
 
 
 def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
@@ -108,12 +108,12 @@ def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
 
 
 def rendered_with(
-    sandbox: Sandbox, policy: Policy, memo: Memo, memory: InstanceState
+    sandbox: Sandbox, policy: Policy, memo: Memo, state: InstanceState
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     """Return the sandbox's whole configuration, or None and the refusals."""
     obj = sandbox.obj
-    hostname = memory.hostname
-    user_id = memory.user_id
+    hostname = state.hostname
+    user_id = state.user_id
     stored = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template
     if (

@@ -33,13 +33,13 @@ def probe_set(context: ReconcileContext) -> ProbeSet:
     return context.rendered.probes if context.rendered else NO_PROBES
 
 
-def observe(context: ReconcileContext, container: Container, memory: InstanceState) -> InstanceState:
+def observe(context: ReconcileContext, container: Container, state: InstanceState) -> InstanceState:
     """Return the state with this run's probe results; unchanged if there are no probes."""
     probes = probe_set(context)
     if not probes or container.state not in (State.RUNNING, State.PAUSED):
-        return memory
+        return state
     run = (container.id, container.started_at)
-    progress = memory.checked if memory.checked is not None and memory.checked.run == run else ProbeProgress(run)
+    progress = state.checked if state.checked is not None and state.checked.run == run else ProbeProgress(run)
     tallies = _tallies(context, run)
     progress = replace(
         progress,
@@ -47,12 +47,12 @@ def observe(context: ReconcileContext, container: Container, memory: InstanceSta
         ready=progress.ready or _passed(tallies.get("readiness"), probes.readiness),
     )
     waiting = bool(_pending(probes, progress)) and container.state is State.RUNNING
-    return replace(memory, checked=replace(progress, since=(progress.since or context.now) if waiting else 0.0))
+    return replace(state, checked=replace(progress, since=(progress.since or context.now) if waiting else 0.0))
 
 
-def watches(context: ReconcileContext, memory: InstanceState) -> tuple[Watch, ...]:
+def watches(context: ReconcileContext, state: InstanceState) -> tuple[Watch, ...]:
     """Return the probes to run from now on: none of a sandbox that is not to run, or is being removed."""
-    container, checked = context.container, memory.checked
+    container, checked = context.container, state.checked
     if container is None or checked is None or not _is_up(context, container) or context.deleting or checked.ended:
         return ()
     return tuple(
@@ -61,12 +61,12 @@ def watches(context: ReconcileContext, memory: InstanceState) -> tuple[Watch, ..
     )
 
 
-def unready(context: ReconcileContext, memory: InstanceState) -> tuple[str, str]:
+def unready(context: ReconcileContext, state: InstanceState) -> tuple[str, str]:
     """Return the reason and message of a running sandbox that its probes do not call ready; empty ones if they do."""
     probes = probe_set(context)
-    checked = memory.checked
+    checked = state.checked
     container = context.container
-    end_reason = memory.ended_by_probes((container.id, container.started_at)) if container else ""
+    end_reason = state.ended_by_probes((container.id, container.started_at)) if container else ""
     if end_reason:
         return _condition_reason(end_reason), "its probes failed: it is being stopped"
     if not probes or checked is None:
@@ -78,31 +78,31 @@ def unready(context: ReconcileContext, memory: InstanceState) -> tuple[str, str]
     return "StartupProbe" if name == "startup" else "NotReady", _probe_message(name, tally)
 
 
-def are_passed(probes: ProbeSet, memory: InstanceState) -> bool:
+def are_passed(probes: ProbeSet, state: InstanceState) -> bool:
     """Return True if all probes needed for readiness passed in the last observed run."""
-    checked = memory.checked
+    checked = state.checked
     if not probes:
         return True
-    return checked is not None and checked.run == memory.run and not checked.ended and not _pending(probes, checked)
+    return checked is not None and checked.run == state.run and not checked.ended and not _pending(probes, checked)
 
 
 def decide(context: ReconcileContext, container: Container) -> Decision:
     """Return the decision for a running container by its probes: nothing, a wait, or a stop."""
-    memory, checked = context.memory, context.memory.checked
+    state, checked = context.state, context.state.checked
     # Once begun a stop is gone through with, though the probe may be another one by now, or none.
-    if end_reason := memory.ended_by_probes((container.id, container.started_at)):
+    if end_reason := state.ended_by_probes((container.id, container.started_at)):
         return _end(context, container, end_reason, "its probes failed")
     if not probe_set(context) or checked is None:
-        return Decision(memory)
+        return Decision(state)
     deadline = context.spec.lifecycle.startup_deadline_seconds if context.spec else None
     reason, message = _broken(context, checked, deadline)
     if reason:
-        ending = replace(context, memory=replace(memory, checked=replace(checked, ended=reason)))
+        ending = replace(context, state=replace(state, checked=replace(checked, ended=reason)))
         event = context.event("Unhealthy", message, warning=True)
         return replace(_end(ending, container, reason, message), events=(event,))
-    reason, message = unready(context, memory)
+    reason, message = unready(context, state)
     until = checked.since + deadline if deadline and checked.since else None
-    return Decision(memory, reason, message, until=until if until and until > context.now else None)
+    return Decision(state, reason, message, until=until if until and until > context.now else None)
 
 
 def _is_up(context: ReconcileContext, container: Container) -> bool:
@@ -169,7 +169,7 @@ def _end(context: ReconcileContext, container: Container, reason: str, message: 
     if waiting is not None:
         return waiting
     kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", message)
-    return Decision(asked_to_stop(context.memory, container, context.now), condition_reason, message, (kill,))
+    return Decision(asked_to_stop(context.state, container, context.now), condition_reason, message, (kill,))
 
 
 def _condition_reason(reason: str) -> str:

@@ -72,20 +72,20 @@ def observe(context: ReconcileContext) -> tuple[ReconcileContext, tuple[Event, .
     if context.blind:
         return context, ()
     before = context
-    context = replace_if_changed(context, memory=_observed_state(context))
+    context = replace_if_changed(context, state=_observed_state(context))
     if _is_unreadable(context):
         return context, ()
-    events = (guard.change_event(context), hibernation.loss_event(before, context.memory))
-    context = replace_if_changed(context, memory=guard.observe(context))
+    events = (guard.change_event(context), hibernation.loss_event(before, context.state))
+    context = replace_if_changed(context, state=guard.observe(context))
     return context, tuple(event for event in events if event is not None)
 
 
 def reconcile_unknown(context: ReconcileContext) -> Decision | None:
     """Decide nothing about a sandbox that cannot be observed."""
     if context.blind:
-        return Decision(context.memory, "EngineUnreachable", context.blind)
+        return Decision(context.state, "EngineUnreachable", context.blind)
     if _is_unreadable(context):
-        return Decision(context.memory, "Unreadable", "the engine lists its container but does not report its state")
+        return Decision(context.state, "Unreadable", "the engine lists its container but does not report its state")
     return None
 
 
@@ -97,21 +97,21 @@ def reconcile_deletion(context: ReconcileContext) -> Decision | None:
 def reconcile_guard(context: ReconcileContext) -> Decision | None:
     """Freeze, stop or resume a sandbox whose network guard was lost or is back. A failed call for it is waited out."""
     decision = guard.decide(context)
-    tried_before = context.was_unguarded == context.memory.unguarded
+    tried_before = context.was_unguarded == context.state.unguarded
     return (reconcile_failure(context) if decision is not None and tried_before else None) or decision
 
 
 def reconcile_failure(context: ReconcileContext) -> Decision | None:
     """Wait out the back-off of an engine call that failed for the current generation."""
-    failure = context.memory.failure
+    failure = context.state.failure
     if failure is None or not is_backing_off(failure, context.obj.generation, context.deleting):
         return None
     if files.is_of_files(failure.reason):
         return None  # it holds up the stop or the save alone
     if failure.terminal:
-        return Decision(context.memory, failure.reason, f"{failure.message} (waits for a change of the spec)")
+        return Decision(context.state, failure.reason, f"{failure.message} (waits for a change of the spec)")
     if waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
-        return Decision(context.memory, failure.reason, failure.message, until=failure.retry_at)
+        return Decision(context.state, failure.reason, failure.message, until=failure.retry_at)
     return None
 
 
@@ -120,14 +120,14 @@ def reconcile_refusal(context: ReconcileContext) -> Decision | None:
     if context.rendered is not None:
         return None
     message = "; ".join(f"{refusal.field}: {refusal.message}" for refusal in context.refusals)
-    return Decision(context.memory, "Refused", message)
+    return Decision(context.state, "Refused", message)
 
 
 def reconcile_duplicates(context: ReconcileContext) -> Decision | None:
     """Remove all containers of the object but the one that counts."""
     if not context.extra:
         return None
-    return Decision(context.memory, "Duplicate", "more than one container", tuple(_removals(context, context.extra)))
+    return Decision(context.state, "Duplicate", "more than one container", tuple(_removals(context, context.extra)))
 
 
 def reconcile_lifecycle(context: ReconcileContext) -> Decision:
@@ -138,10 +138,10 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
 def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
     """Return the decision with those events. One that needs nothing forgets the failures on the way there."""
     decision = takeover.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
-    failure = decision.memory.failure
+    failure = decision.state.failure
     if decision.reason or decision.actions or failure is None or files.is_of_files(failure.reason):
         return decision
-    return replace(decision, memory=replace(decision.memory, failure=None))
+    return replace(decision, state=replace(decision.state, failure=None))
 
 
 def _is_unreadable(context: ReconcileContext) -> bool:
@@ -163,20 +163,20 @@ def _all(context: ReconcileContext) -> tuple[Container, ...]:
 
 def _observed_state(context: ReconcileContext) -> InstanceState:
     """Return the state with this pass's observations: a new run, a new end, the image that the tag stood for."""
-    memory, container = context.memory, context.container
-    memory = deaths.observe_removal(context.ends, deaths.observe_generation(context.obj, memory, context.now))
-    memory = hibernation.observe(context, memory)
+    state, container = context.state, context.container
+    state = deaths.observe_removal(context.ends, deaths.observe_generation(context.obj, state, context.now))
+    state = hibernation.observe(context, state)
     if container is None:
-        return memory
-    memory = deaths.observe_run(container, replace_if_changed(memory, container=container.id))
-    memory = probes.observe(context, container, memory)
+        return state
+    state = deaths.observe_run(container, replace_if_changed(state, container=container.id))
+    state = probes.observe(context, container, state)
     if container.state in deaths.ENDED and container.started_at:
-        memory = deaths.observe_end(container, memory, context.lost)
+        state = deaths.observe_end(container, state, context.lost)
     made_as_now = context.rendered is not None and container.config_hash == context.rendered.config_hash
     if context.rendered is not None and made_as_now and container.template_hash == context.rendered.template_hash:
         fields, template = context.rendered.template_fields, container.template_hash
-        memory = replace_if_changed(memory, image_id=container.image_id, template=template, made_from=fields)
-    return memory
+        state = replace_if_changed(state, image_id=container.image_id, template=template, made_from=fields)
+    return state
 
 
 def _removals(
@@ -189,12 +189,12 @@ def _delete(context: ReconcileContext) -> Decision:
     containers = _all(context)
     if not containers and context.obj.finalizers and FINALIZER not in context.obj.finalizers:
         return Decision(
-            context.memory, "Terminating", f"its container is gone; held by {', '.join(context.obj.finalizers)}"
+            context.state, "Terminating", f"its container is gone; held by {', '.join(context.obj.finalizers)}"
         )
     if not containers:
         last = (*files.remove(context), *mounts.with_it(context))
         return Decision(
-            context.memory, "Terminating", "removing its files and volumes" if last else "gone", last, finalize=not last
+            context.state, "Terminating", "removing its files and volumes" if last else "gone", last, finalize=not last
         )
     first = containers[0]
     why = "deleted" if context.obj.kind == "Sandbox" else "retired from its pool"
@@ -204,23 +204,23 @@ def _delete(context: ReconcileContext) -> Decision:
             return waiting
     if all(container.state is State.REMOVING for container in containers):
         until = context.now + _REMOVING_RETRY_SECONDS
-        return Decision(context.memory, "Terminating", "the engine is removing it", until=until)
-    return Decision(context.memory, "Terminating", "removing", tuple(_removals(context, containers, why)))
+        return Decision(context.state, "Terminating", "the engine is removing it", until=until)
+    return Decision(context.state, "Terminating", "removing", tuple(_removals(context, containers, why)))
 
 
 def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
-    end = context.memory.last_end
+    end = context.state.last_end
     resting = rest_state(context)
     if resting is not None:
-        return Decision(context.memory, resting.reason, resting.message, finished=resting.finished)
+        return Decision(context.state, resting.reason, resting.message, finished=resting.finished)
     if (
         context.spec is not None
-        and context.memory.finished == rendered.template_hash
+        and context.state.finished == rendered.template_hash
         and end is not None
         and not deaths.starts_again(end, context.spec.restart_policy)
     ):
-        return _finished(context.memory, end)
-    missing = bool(context.memory.run[0]) and context.memory.template == rendered.template_hash
+        return _finished(context.state, end)
+    missing = bool(context.state.run[0]) and context.state.template == rendered.template_hash
     why = "its container is missing" if missing else "no container yet"
     events = (context.event("ContainerMissing", "found no container, desired one", warning=True),) if missing else ()
     decision = _make(context, rendered, (), why)
@@ -229,11 +229,11 @@ def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
 
 def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ...], why: str) -> Decision:
     """Create and start the container as rendered; the image is the one pinned for this template, if any is."""
-    memory = context.memory
+    state = context.state
     uid = context.obj.uid
     name = rendered.config.name
-    is_same_template = memory.template == rendered.template_hash
-    same_image = memory.made_from.get("image") == rendered.template_fields.get("image")
+    is_same_template = state.template == rendered.template_hash
+    same_image = state.made_from.get("image") == rendered.template_fields.get("image")
     labels = container_labels(
         instance=context.instance_id,
         uid=uid,
@@ -246,7 +246,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
         revision=context.obj.resource_version,
     )
     actions: list[Action] = list(first)
-    failure = memory.failure
+    failure = state.failure
     reason = "Creating"
     message = why
     if failure is not None and is_backing_off(failure, context.obj.generation, context.deleting):
@@ -255,24 +255,24 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
             reason, message = IMAGE_PULLING, f"{rendered.config.image} is being pulled"
         if lacks_image(failure):  # a retry is no news: who waits is to see why
             reason, message = failure.reason, failure.message
-    image_id = memory.image_id if is_same_template and same_image else ""
+    image_id = state.image_id if is_same_template and same_image else ""
     actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
     actions += snapshots.restore_root(context, rendered, "", why)
     actions += networks.connect_peers(context, rendered, "", why)
     actions.append(StartContainer(uid, name, why))
     if not (is_same_template and same_image):
-        memory = replace(memory, image_id="")
+        state = replace(state, image_id="")
     if not is_same_template:
-        memory = replace(memory, crashes=0, template=rendered.template_hash)
-    memory = replace(memory, finished="", made_from=rendered.template_fields)
-    return Decision(memory, reason, message, tuple(actions))
+        state = replace(state, crashes=0, template=rendered.template_hash)
+    state = replace(state, finished="", made_from=rendered.template_fields)
+    return Decision(state, reason, message, tuple(actions))
 
 
 def _present(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     if container.state is State.REMOVING:
         until = context.now + _REMOVING_RETRY_SECONDS
-        return Decision(context.memory, "Removing", "the engine is removing its container", until=until)
+        return Decision(context.state, "Removing", "the engine is removing its container", until=until)
     resting = rest_state(context)
     why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
     if why and (resting is None or resting.half):
@@ -282,7 +282,7 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
     if container.state is State.DEAD and resting is None:
         return _replace(context, container, rendered, "the engine calls its container dead")
     repaired = _repair(context, container, rendered)
-    run_state = _run_state(replace_if_changed(context, memory=repaired.memory), container, rendered)
+    run_state = _run_state(replace_if_changed(context, state=repaired.state), container, rendered)
     return _joined(repaired, run_state)
 
 
@@ -293,7 +293,7 @@ def _replace(context: ReconcileContext, container: Container, rendered: Rendered
         if waiting is not None:
             events = (context.event("Recreating", why),) if waiting.actions else ()
             return replace(waiting, events=events)
-    context = replace(context, memory=asked_to_stop(context.memory, container, context.now, "Superseded"))
+    context = replace(context, state=asked_to_stop(context.state, container, context.now, "Superseded"))
     # With mount points the next container's own mounts follow, and what is not among them goes then.
     keep = keeps_files(context.spec) and bool(rendered.config.mount_points)
     remove = RemoveContainer(context.obj.uid, container.name, container.id, why, replaced=keep)
@@ -305,13 +305,13 @@ def _restart(context: ReconcileContext, container: Container, reason: str, why: 
 
     It counts as a crash, so that one which a restart does not mend is restarted more and more rarely.
     """
-    memory = context.memory
+    state = context.state
     healthy = context.now - container.started_at >= HEALTHY_SECONDS
-    crashes = 1 if healthy else memory.crashes + 1
+    crashes = 1 if healthy else state.crashes + 1
     due = container.started_at + crash_delay_seconds(crashes)
     if waits(context.now, due, CRASH_LONGEST_SECONDS):
-        return Decision(memory, reason, why, until=due)
-    context = replace(context, memory=replace(memory, crashes=crashes))
+        return Decision(state, reason, why, until=due)
+    context = replace(context, state=replace(state, crashes=crashes))
     decision = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", half=True))
     return decision.with_event(context.event(reason, f"{why}; restarting it", warning=True))
 
@@ -332,8 +332,8 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
     # No limit may shrink below what is in swap, and cgroup v1 counts that: limits wait for the wake.
     frozen = hibernation.is_frozen(context)
     resize, until, differing = ((), None, ()) if frozen else reconcile_limits(context, container, rendered)
-    memory = context.memory if differing or frozen else replace_if_changed(context.memory, resize=None)
-    return Decision(memory, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
+    state = context.state if differing or frozen else replace_if_changed(context.state, resize=None)
+    return Decision(state, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
 
 
 def _networks(context: ReconcileContext, container: Container, rendered: Rendered) -> list[Action]:
@@ -356,7 +356,7 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
     """Return the actions that bring a container into the desired run state."""
     uid = context.obj.uid
     name = container.name
-    memory = context.memory
+    state = context.state
     resting = rest_state(context)
     if resting is not None:
         return _suspend(context, container, resting)
@@ -364,25 +364,25 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
     if container.state in (State.CREATED, State.EXITED):
         return _start(context, container, rendered)
     if hibernation.keeps(context):
-        starting = container.state is State.RUNNING and not probes.are_passed(rendered.probes, memory)
+        starting = container.state is State.RUNNING and not probes.are_passed(rendered.probes, state)
         return probes.decide(context, container) if starting else hibernation.keep(context, container, rendered)
     if run_state == "Paused" and container.state is State.RUNNING:
-        return Decision(memory, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
+        return Decision(state, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
     if run_state == "Paused":
-        return Decision(memory, "Paused", "runState is Paused")
-    if container.state is State.PAUSED and memory.hibernation is not None:
+        return Decision(state, "Paused", "runState is Paused")
+    if container.state is State.PAUSED and state.hibernation is not None:
         return hibernation.wake(context, container)
     if container.state is State.PAUSED:
         unpause = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
-        return Decision(memory, "Unpausing", "", (unpause,), drift=("paused",))
-    return probes.decide(context, container) if container.state is State.RUNNING else Decision(memory)
+        return Decision(state, "Unpausing", "", (unpause,), drift=("paused",))
+    return probes.decide(context, container) if container.state is State.RUNNING else Decision(state)
 
 
 def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> Decision:
     if container.state not in ALIVE:
-        stopped = Decision(context.memory, resting.reason, resting.message, finished=resting.finished)
+        stopped = Decision(context.state, resting.reason, resting.message, finished=resting.finished)
         return files.save(context, container, stopped)
-    stays = not resting.half and not was_asked_to_stop(container, context.memory)
+    stays = not resting.half and not was_asked_to_stop(container, context.state)
     if stays and (blocked := files.blocked_stop(context)) is not None:
         return blocked
     waiting = stop(context, container, resting.message, resting.stopping, resting.end)
@@ -392,34 +392,34 @@ def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> 
     actions: tuple[Action, ...] = (kill,)
     if container.state is State.PAUSED:
         actions = (hibernation.thaw(context, container, "to be killed"), kill)
-    memory = asked_to_stop(hibernation.waking(context), container, context.now, resting.end)
-    killed = Decision(memory, resting.stopping, "killing", actions)
+    state = asked_to_stop(hibernation.waking(context), container, context.now, resting.end)
+    killed = Decision(state, resting.stopping, "killing", actions)
     return files.with_check(context, container, killed) if stays else killed
 
 
 def _start(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Start a created or ended container, when its restart policy and back-off say so."""
-    memory, end = context.memory, context.memory.last_end
+    state, end = context.state, context.state.last_end
     why = "state found created, desired running"
     events = []
     fields = []
     has_ended = container.state is State.EXITED and bool(container.started_at)
     if has_ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):
-            memory = replace(memory, finished=rendered.template_hash)
-            return files.save(context, container, _finished(memory, end))
-        due = deaths.start_due(end, memory.crashes)
+            state = replace(state, finished=rendered.template_hash)
+            return files.save(context, container, _finished(state, end))
+        due = deaths.start_due(end, state.crashes)
         if waits(context.now, due, CRASH_LONGEST_SECONDS):
-            return Decision(memory, "CrashLoopBackOff", _end_text(memory), until=due)
-        why = "resumed" if deaths.is_ours(end) else f"restarted after {_end_text(memory)}"
+            return Decision(state, "CrashLoopBackOff", _end_text(state), until=due)
+        why = "resumed" if deaths.is_ours(end) else f"restarted after {_end_text(state)}"
         if not deaths.is_ours(end):
-            events.append(context.event("Ended", _end_text(memory), warning=True))
+            events.append(context.event("Ended", _end_text(state), warning=True))
             fields.append("exited")
     lasting = drift.lasting(container) or context.stale_gpus or context.lost_runtime
-    if is_start_blocked(memory.failure, context.obj.generation):
+    if is_start_blocked(state.failure, context.obj.generation):
         events.append(context.event("Recreating", _BLOCKED, warning=True))
         why = "its start is blocked by one that the engine's death cut off"
-        decision = _replace(replace(context, memory=memory), container, rendered, why)
+        decision = _replace(replace(context, state=state), container, rendered, why)
     elif (
         drift.outdated(container, rendered)
         or lasting
@@ -427,7 +427,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         or files.is_renewed(context, container, rendered)
     ):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.
-        decision = _replace(replace(context, memory=memory), container, rendered, f"{why}; rendered again")
+        decision = _replace(replace(context, state=state), container, rendered, f"{why}; rendered again")
     else:
         bound = mounts.before_start(context, rendered, container.image_id, why, container)
         actions: list[Action] = [*bound]
@@ -436,16 +436,16 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
         if context.spec is not None and context.spec.run_state == "Paused":
             actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
-        decision = Decision(replace(memory, finished=""), "Starting", why, tuple(actions))
+        decision = Decision(replace(state, finished=""), "Starting", why, tuple(actions))
     return replace(decision, events=(*decision.events, *events), drift=tuple(fields))
 
 
-def _finished(memory: InstanceState, end: Termination) -> Decision:
-    return Decision(memory, end.reason, deaths.exit_text(end.exit_code), finished=True)
+def _finished(state: InstanceState, end: Termination) -> Decision:
+    return Decision(state, end.reason, deaths.exit_text(end.exit_code), finished=True)
 
 
-def _end_text(memory: InstanceState) -> str:
-    end = memory.last_end
+def _end_text(state: InstanceState) -> str:
+    end = state.last_end
     return "" if end is None else f"{end.reason}: {deaths.exit_text(end.exit_code)}"
 
 

@@ -92,7 +92,7 @@ _AS_EXPECTED = Condition("Degraded", "False", "AsExpected")
 
 def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
     """Return the whole status as JSON. Times in it are RFC 3339."""
-    memory, container = decision.memory, context.container
+    state, container = decision.state, context.container
     prior = {condition["type"]: condition for condition in context.obj.status.get("conditions", ())}
     fields: dict[str, Any] = {
         "observedGeneration": context.obj.generation,
@@ -100,11 +100,11 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
             dated(condition, prior.get(condition.type), context.obj.generation, context.now)
             for condition in conditions(context, decision)
         ],
-        "restartCount": memory.restarts,
+        "restartCount": state.restarts,
         "host": context.host,
     }
-    if memory.launch:
-        fields |= {"launchType": memory.launch, "launchReason": memory.launch_reason}
+    if state.launch:
+        fields |= {"launchType": state.launch, "launchReason": state.launch_reason}
     if container is not None:
         fields["instanceRef"] = {"name": container.name, "containerID": container.id}
         fields["image"] = {"id": container.image_id}
@@ -120,10 +120,10 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
     elif context.blind:  # a daemon that has just started knows no container yet
         fields |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
     fields |= contexts.fields(context)
-    if memory.first_start:
-        fields["firstStartTime"] = rfc3339(memory.first_start)
-    if memory.last_end is not None:
-        fields["lastTermination"] = _termination(memory.last_end)
+    if state.first_start:
+        fields["firstStartTime"] = rfc3339(state.first_start)
+    if state.last_end is not None:
+        fields["lastTermination"] = _termination(state.last_end)
     return carried(context.obj.status, fields)
 
 
@@ -194,7 +194,7 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
 def _pending(context: ReconcileContext, decision: Decision) -> tuple[str, str]:
     """Return the reason and message why a running sandbox is not ready yet; empty ones if it is."""
     unbound = mounts.unready(context)
-    return unbound if unbound[0] else probes.unready(context, decision.memory)
+    return unbound if unbound[0] else probes.unready(context, decision.state)
 
 
 def _interrupts(decision: Decision) -> bool:
@@ -239,7 +239,7 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
         return Condition("Resized", "False", "NotReserved", f"{_UNRESERVED}: {message}") if message else _IN_FORCE
     if decision.deferred:
         return Condition("Resized", "False", "Deferred", decision.deferred)
-    failure = decision.memory.resize
+    failure = decision.state.resize
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
@@ -270,10 +270,10 @@ def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
 
 def _degraded(context: ReconcileContext, decision: Decision) -> Condition:
     """Return the Degraded condition: the failure that keeps recurring."""
-    memory = decision.memory
+    state = decision.state
     if decision.reason == "CrashLoopBackOff":
         return Condition("Degraded", "True", "CrashLoopBackOff", decision.message)
-    failure = memory.failure
+    failure = state.failure
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)

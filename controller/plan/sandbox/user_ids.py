@@ -19,10 +19,10 @@ _AGAIN_SECONDS = 30.0
 
 
 def lacks_user_id(
-    obj: StoredObject, rendered: Rendered | None, memory: InstanceState, containers: Iterable[Container]
+    obj: StoredObject, rendered: Rendered | None, state: InstanceState, containers: Iterable[Container]
 ) -> bool:
     """Return True if an object is to get an id now: it has none, and no container that stays as it is."""
-    if rendered is None or not rendered.takes_user_id or memory.user_id:
+    if rendered is None or not rendered.takes_user_id or state.user_id:
         return False
     return all(
         container.template_hash not in ("", rendered.template_hash) and container.generation != obj.generation
@@ -35,7 +35,7 @@ def required(context: ReconcileContext, decision: Decision) -> Decision:
     if not context.lacks_user_id or not any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision
     message = "every id of the setting sandbox_ids is in use; widen it, or delete sandboxes"
-    return Decision(context.memory, REASON, message, until=context.now + _AGAIN_SECONDS)
+    return Decision(context.state, REASON, message, until=context.now + _AGAIN_SECONDS)
 
 
 def user_label(container: Container) -> str:
@@ -45,5 +45,5 @@ def user_label(container: Container) -> str:
 
 def shares(context: ReconcileContext) -> bool:
     """Return True if other sandboxes may run as the same user: it is not one that only this sandbox has."""
-    container, user_id = context.container, context.memory.user_id
+    container, user_id = context.container, context.state.user_id
     return container is not None and (not user_id or own_id(container.user) != user_id)

@@ -83,7 +83,7 @@ class Claims:
         bound = {**obj.status, **self._place.binding(member.host)}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
-        message = f"claimed {member.memory.hostname}, a warm sandbox of pool {member.parent_name}"
+        message = f"claimed {member.state.hostname}, a warm sandbox of pool {member.parent_name}"
         transaction.add_event(Event(claimed.ref, "Normal", "Claimed", message, self._clock.now()))
         return claimed
 
@@ -198,6 +198,6 @@ def handed_over(member: Instance, obj: StoredObject, reserves: Limits) -> Instan
         parent_name=obj.name,
         role="sandbox",
         reserves=reserves,
-        memory=claim_candidates.claimed_state(member.memory),
+        state=claim_candidates.claimed_state(member.state),
         member_uid="",
     )

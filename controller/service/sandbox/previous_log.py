@@ -64,7 +64,7 @@ class PreviousLogs:
     def _end(self, obj: StoredObject) -> Termination | None:
         with errors.translate_store_errors():
             instance = next(iter(self._store.instances([obj.uid])), None)
-        return instance.memory.last_end if instance is not None else None
+        return instance.state.last_end if instance is not None else None
 
 
 def window(end: Termination, container: Container) -> tuple[float, float]:

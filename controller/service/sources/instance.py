@@ -72,14 +72,14 @@ def instance_object(instance: Instance, observed: Observation | None, host: str 
 
 
 def _status(instance: Instance, observed: Observation | None) -> dict[str, Any]:
-    memory = instance.memory
+    state = instance.state
     container = _container(instance, observed) if observed is not None else None
     status: dict[str, Any] = {"state": _state(container, observed)}
     if observed is None:
         status["message"] = f"only host `{instance.host}` observes it"
     elif observed.blind:
         status["message"] = f"the engine can't be observed: {observed.blind}"
-    status |= {"restartCount": memory.restarts, "crashCount": memory.crashes}
+    status |= {"restartCount": state.restarts, "crashCount": state.crashes}
     if container is not None:
         status["containerID"] = container.id
         if container.image_id:
@@ -88,17 +88,17 @@ def _status(instance: Instance, observed: Observation | None) -> dict[str, Any]:
             status["startTime"] = serialize.timestamp(container.started_at)
         if container.limits is not None:
             status["limits"] = limits_to_json(container.limits)
-    if memory.last_end is not None:
-        status["lastTermination"] = _end(memory.last_end)
-    if memory.failure is not None:
-        status["failure"] = _failure(memory.failure)
+    if state.last_end is not None:
+        status["lastTermination"] = _end(state.last_end)
+    if state.failure is not None:
+        status["failure"] = _failure(state.failure)
     return status
 
 
 def _container(instance: Instance, observed: Observation) -> Container | None:
     """Return the record's latest container: by its id, else by its name."""
     candidates = observed.containers.get(instance.uid, ())
-    recorded = [container for container in candidates if container.id == instance.memory.container]
+    recorded = [container for container in candidates if container.id == instance.state.container]
     return next(iter(recorded or [container for container in candidates if container.name == instance.name]), None)
 
 
