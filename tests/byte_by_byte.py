@@ -35,9 +35,9 @@ def stops(answer: bytes, *, complete: bool = False) -> Iterator[tuple[bytes, Sto
 
 def sent(data: bytes) -> tuple[OneByteSocket, socket.socket]:
     """Return a connection on which this came, and its other side."""
-    ours, theirs = socket.socketpair()
-    theirs.sendall(data)
-    return OneByteSocket(fileno=ours.detach()), theirs
+    ours, connection = socket.socketpair()
+    connection.sendall(data)
+    return OneByteSocket(fileno=ours.detach()), connection
 
 
 def begin(do: Callable[[], T]) -> "Future[T]":

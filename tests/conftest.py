@@ -115,9 +115,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            found = (group for path, group in _ONE_BY_ONE.items() if nodeid.startswith(path))
+            groups = (group for path, group in _ONE_BY_ONE.items() if nodeid.startswith(path))
             by_module = nodeid.partition("::")[0] if nodeid.startswith(_BY_MODULE) else nodeid
-            return next(found, by_module)
+            return next(groups, by_module)
 
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -127,15 +127,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     """Sort tests for several workers: those that wait for the engine, the longest first, among those that compute."""
-    first = sorted((each for each in items if each.nodeid.startswith(_FIRST)), key=_place)
-    modules = {path: at for at, path in enumerate(dict.fromkeys(each.path for each in first))}
-    placed = [(_LAST_BEGINS * modules[each.path] / len(modules), 0, at, each) for at, each in enumerate(first)]
-    waiting, busy = [], []
-    for each in items:
-        if each.path not in modules:
-            (waiting if each.get_closest_marker("docker") else busy).append(each)
-    placed += [(at / len(group), 1, at, each) for group in (waiting, busy) for at, each in enumerate(group)]
-    return [each for *_, each in sorted(placed, key=lambda placed: placed[:3])]
+    first = sorted((entry for entry in items if entry.nodeid.startswith(_FIRST)), key=_place)
+    modules = {path: at for at, path in enumerate(dict.fromkeys(entry.path for entry in first))}
+    placed = [(_LAST_BEGINS * modules[entry.path] / len(modules), 0, at, entry) for at, entry in enumerate(first)]
+    waiting, occupied = [], []
+    for single in items:
+        if single.path not in modules:
+            (waiting if single.get_closest_marker("docker") else occupied).append(single)
+    placed += [(at / len(group), 1, at, entry) for group in (waiting, occupied) for at, entry in enumerate(group)]
+    return [entry for *_, entry in sorted(placed, key=lambda placed: placed[:3])]
 
 
 def _place(item: pytest.Item) -> int:
@@ -144,7 +144,7 @@ def _place(item: pytest.Item) -> int:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect (never skip) what this run has no engine or server for, so that plain `pytest` is green and quick."""
-    kept, left = [], []
+    stored, remaining = [], []
     prometheus = shutil.which("promtool") and shutil.which("prometheus")
     out: tuple[str, ...] = _NOT_QUICK if os.environ.get("PADDOCK_TEST_QUICK") else ()
     if os.environ.get("PADDOCK_TEST_FOREIGN"):
@@ -154,20 +154,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         missing = any(item.get_closest_marker(mark) and not os.environ.get(need) for mark, need in _NEEDS.items())
         missing = missing or bool(item.get_closest_marker("prometheus") and not prometheus)
-        (left if missing or item.nodeid.startswith(out) else kept).append(item)
-    if left:
-        config.hook.pytest_deselected(items=left)
-    items[:] = in_order(kept) if hasattr(config, "workerinput") else kept
+        (remaining if missing or item.nodeid.startswith(out) else stored).append(item)
+    if remaining:
+        config.hook.pytest_deselected(items=remaining)
+    items[:] = in_order(stored) if hasattr(config, "workerinput") else stored
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Function) -> None:
     """Make anew what the module had made, such as a daemon, before a second run: the first left it half changed."""
     if getattr(item, "execution_count", 1) > 1:
-        for named in item._fixtureinfo.name2fixturedefs.values():
-            for each in named:
-                if each.scope == "module":
-                    each.finish(item._request)
+        for name2fixturedef in item._fixtureinfo.name2fixturedefs.values():
+            for fixture_def in name2fixturedef:
+                if fixture_def.scope == "module":
+                    fixture_def.finish(item._request)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

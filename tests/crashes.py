@@ -17,7 +17,7 @@ class Killed(BaseException):
 @contextmanager
 def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """End the block before its change of that number; after it, the list has one item if it came to its end."""
-    ended: list[bool] = []
+    end: list[bool] = []
     count = 0
 
     def counted(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,7 +34,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]
         for name in _CHANGES:
             patched.setattr(os, name, counted(getattr(os, name)))
         try:
-            yield ended
-            ended.append(True)
+            yield end
+            end.append(True)
         except Killed:
             pass

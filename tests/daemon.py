@@ -30,14 +30,14 @@ _MOST_REST_SECONDS = 0.01 if _TIMED else 0.1
 def wait_for(what: str, true: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer of `true`, asked again and again; fails with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
-    pause, rest = threading.Event(), 0.002
+    pause, number = threading.Event(), 0.002
     while True:
-        found = true()
-        if found:
-            return found
+        observed = true()
+        if observed:
+            return observed
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for: {what}"
-        pause.wait(rest)
-        rest = min(2 * rest, _MOST_REST_SECONDS)  # what takes long is not slowed down by asking
+        pause.wait(number)
+        number = min(2 * number, _MOST_REST_SECONDS)  # what takes long is not slowed down by asking
 
 
 @dataclass
@@ -93,7 +93,7 @@ class RunningDaemon:
 
     def condition(self, name: str, type_: str) -> dict[str, Any]:
         conditions = self.get(name).get("status", {}).get("conditions", [])
-        return next((each for each in conditions if each["type"] == type_), {})
+        return next((condition for condition in conditions if condition["type"] == type_), {})
 
     def served(self) -> dict[str, Any]:
         """The log line that says where it serves."""
@@ -138,8 +138,8 @@ class RunningDaemon:
 
     def start_again(self, **settings: str) -> None:
         """Start it anew once it has ended, with its settings and these."""
-        given = {key: value for key, value in self.environment.items() if key.startswith("PADDOCK_")}
-        later = start_daemon(self.folder, periods=self.periods, **given | settings)
+        sent = {key: value for key, value in self.environment.items() if key.startswith("PADDOCK_")}
+        later = start_daemon(self.folder, periods=self.periods, **sent | settings)
         self.environment |= settings
         self.process, self.log = later.process, later.log
 
@@ -218,8 +218,8 @@ def running(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
     if os.environ.get("PADDOCK_TEST_FOREIGN") and "PADDOCK_DATABASE_URL" not in settings:
         from tests.foreign import foreign
 
-        with foreign(folder, **settings) as asked:
-            yield asked
+        with foreign(folder, **settings) as requested:
+            yield requested
         return
     daemon = start_daemon(folder, **settings)
     try:
@@ -251,6 +251,6 @@ def remove_image(image: str, base_url: str = "unix:///var/run/docker.sock") -> N
 
 def remove_containers(instance_id: str) -> None:
     """Remove what one test store owns; nothing else bears its id."""
-    left = docker("ps", "-aq", "--filter", f"label=paddock.instance={instance_id}").split()
-    if left:
-        docker("rm", "-f", *left, check=False)
+    parts = docker("ps", "-aq", "--filter", f"label=paddock.instance={instance_id}").split()
+    if parts:
+        docker("rm", "-f", *parts, check=False)

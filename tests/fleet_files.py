@@ -20,9 +20,9 @@ class Authority:
         """Return the files of a host; of that folder, if the host has others."""
         place = self._folder / (folder or host)
         place.mkdir(exist_ok=True)
-        found = FleetFiles(place / "cert.pem", place / "key.pem", trusts or self.file)
-        write_pair(found, new_certificate(self.pair, host, **more))
-        return found
+        fleet_files = FleetFiles(place / "cert.pem", place / "key.pem", trusts or self.file)
+        write_pair(fleet_files, new_certificate(self.pair, host, **more))
+        return fleet_files
 
     def tls(self, host: str, **more: Any) -> FleetTls:
         return FleetTls(host, self.files(host, **more))

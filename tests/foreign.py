@@ -37,9 +37,9 @@ LEFT_OUT = {
 @contextmanager
 def foreign(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
     """Two hosts of which the asked one, `a`, has no engine. What names no host is bound to `b`, as by a scheduler."""
-    with two_hosts(folder, **settings) as (asked, other), _bound_to(other):
-        asked.elsewhere = other
-        yield asked
+    with two_hosts(folder, **settings) as (two_host, second), _bound_to(second):
+        two_host.elsewhere = second
+        yield two_host
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def _bound_to(daemon: RunningDaemon) -> Iterator[None]:
     def run() -> None:
         while not stopping.wait(_PAUSE_SECONDS):
             try:
-                if any(host_of(each, UNBOUND) == UNBOUND for kind in BOUND_KINDS for each in store.list(kind)[0]):
+                if any(host_of(stored, UNBOUND) == UNBOUND for kind in BOUND_KINDS for stored in store.list(kind)[0]):
                     _bind(store)
             except StoreError:
                 continue
@@ -68,6 +68,6 @@ def _bound_to(daemon: RunningDaemon) -> Iterator[None]:
 def _bind(store: SqlStore) -> None:
     with store.transaction() as transaction:
         for kind in BOUND_KINDS:
-            for each in transaction.list(kind):
-                if host_of(each, UNBOUND) == UNBOUND and each.deleted_at is None:
-                    transaction.put(replace(each, status={**each.status, "host": "b"}))
+            for stored in transaction.list(kind):
+                if host_of(stored, UNBOUND) == UNBOUND and stored.deleted_at is None:
+                    transaction.put(replace(stored, status={**stored.status, "host": "b"}))

@@ -27,8 +27,8 @@ def run_paddock(
     arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, stdin: str | None, seconds: float
 ) -> subprocess.CompletedProcess[str]:
     """Run `paddock ARGUMENTS` as its own process; raises TimeoutExpired after `seconds`."""
-    given = (stdin or "").encode()
-    done = run_paddock_bytes(arguments, environment=environment, cwd=cwd, stdin=given, seconds=seconds)
+    sent = (stdin or "").encode()
+    done = run_paddock_bytes(arguments, environment=environment, cwd=cwd, stdin=sent, seconds=seconds)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -36,8 +36,8 @@ def run_paddock_bytes(
     arguments: Sequence[str], *, environment: Mapping[str, str], cwd: Path, stdin: bytes, seconds: float
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `paddock ARGUMENTS` as its own process; raises TimeoutExpired after `seconds`."""
-    with tempfile.TemporaryDirectory(prefix="pdk-") as made:
-        files = [Path(made) / each for each in ("stdin", "stdout", "stderr")]
+    with tempfile.TemporaryDirectory(prefix="pdk-") as temporary_directory:
+        files = [Path(temporary_directory) / entry for entry in ("stdin", "stdout", "stderr")]
         files[0].write_bytes(stdin)
         process = FORKS.Process(target=_paddock, args=(list(arguments), dict(environment), cwd, files), daemon=True)
         process.start()
@@ -48,7 +48,7 @@ def run_paddock_bytes(
             process.join()
         code = process.exitcode
         process.close()
-        out, err = (each.read_bytes() if each.exists() else b"" for each in files[1:])
+        out, err = (file.read_bytes() if file.exists() else b"" for file in files[1:])
     if late:
         raise subprocess.TimeoutExpired(["paddock", *arguments], seconds, out, err)
     assert code is not None
@@ -95,11 +95,11 @@ class ForkedPaddock:
         `periods`: other seconds between two runs of background work, by job id (controller/loop/reconcile_loop.py).
         """
         self._lock = threading.Lock()  # its exit code can be read only once
-        ours, theirs = FORKS.Pipe(duplex=False)
-        with theirs:
+        ours, connection = FORKS.Pipe(duplex=False)
+        with connection:
             self._process = FORKS.Process(
                 target=_lasting_paddock,
-                args=(list(arguments), dict(environment), cwd, theirs, network_of, dict(periods or {})),
+                args=(list(arguments), dict(environment), cwd, connection, network_of, dict(periods or {})),
                 daemon=True,
             )
             self._process.start()

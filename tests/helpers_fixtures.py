@@ -21,11 +21,11 @@ def quiet() -> Iterator[None]:
 @pytest.fixture
 def world(tmp_path: Path, quiet: None) -> Iterator[World]:
     """Everything behind the listeners, with an empty store."""
-    made = make_world(tmp_path)
-    yield made
-    made.services.watches.close()
-    made.files.close()
-    made.store.close()
+    created = make_world(tmp_path)
+    yield created
+    created.services.watches.close()
+    created.files.close()
+    created.store.close()
 
 
 @pytest.fixture

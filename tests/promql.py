@@ -22,9 +22,9 @@ def family_of(name: str) -> Family | None:
     """The family of a series' name; a histogram has three."""
     if name in CATALOGUE:
         return CATALOGUE[name]
-    base = next((name.removesuffix(each) for each in _SERIES if name.endswith(each)), "")
-    found = CATALOGUE.get(base)
-    return found if found is not None and found.type == "histogram" else None
+    base = next((name.removesuffix(series) for series in _SERIES if name.endswith(series)), "")
+    catalogue = CATALOGUE.get(base)
+    return catalogue if catalogue is not None and catalogue.type == "histogram" else None
 
 
 def recorded(expr: str) -> Set[str]:
@@ -39,44 +39,44 @@ def names(expr: str) -> Set[str]:
 
 def mistakes(expr: str, recordings: Mapping[str, str]) -> Iterator[str]:
     """Return the errors of an expression, in words. `recordings` are the expressions of recording rules by name."""
-    known = set(TARGET)
+    target = set(TARGET)
     for name in recorded(expr):
         if name not in recordings:
             yield f"no rule records {name}"
         else:
-            known |= _labels(recordings[name])
+            target |= _labels(recordings[name])
     for name in names(expr) - {"up"}:
         if family_of(name) is None:
             yield f"{name} is not in the catalogue"
-    known |= _labels(expr)
+    target |= _labels(expr)
     plain = _STRING.sub('""', expr)
     for name, matchers in _MATCHERS.findall(plain):
-        found = family_of(name)
-        allowed = (set(found.labels) | TARGET | _le(name)) if found else known
+        family = family_of(name)
+        labels = (set(family.labels) | TARGET | _le(name)) if family else target
         for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers):
-            if label not in allowed:
+            if label not in labels:
                 yield f"{name} has no label {label}"
     for group in _GROUPS.findall(plain):
         for label in filter(None, map(str.strip, group.split(","))):
-            if label not in known:
+            if label not in target:
                 yield f"no metric of it has a label {label}"
     yield from _wrong_verbs(plain)
 
 
 def _wrong_verbs(plain: str) -> Iterator[str]:
     for name in _COUNTED.findall(plain):
-        found = family_of(name)
-        if found is not None and found.type == "gauge":
+        family = family_of(name)
+        if family is not None and family.type == "gauge":
             yield f"{name} is a gauge: no rate() of it"
     for name in _MEASURED.findall(plain):
-        found = family_of(name)
-        if found is not None and found.type != "gauge":
-            yield f"{name} is a {found.type}: rate() is for it"
+        observed = family_of(name)
+        if observed is not None and observed.type != "gauge":
+            yield f"{name} is a {observed.type}: rate() is for it"
 
 
 def _labels(expr: str) -> set[str]:
-    found = [(name, family_of(name)) for name in names(expr)]
-    return {label for name, each in found if each for label in (*each.labels, *_le(name))} | TARGET
+    observed = [(name, family_of(name)) for name in names(expr)]
+    return {label for name, family in observed if family for label in (*family.labels, *_le(name))} | TARGET
 
 
 def _le(name: str) -> set[str]:

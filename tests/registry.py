@@ -53,7 +53,7 @@ def registry(name: str) -> Iterator[Registry]:
             if self.path in ("/v2/", "/v2"):
                 return "application/json", b"{}"
             if self.path in (f"/v2/{repository}/manifests/{tag}", f"/v2/{repository}/manifests/{_digest(manifest)}"):
-                made.fetched += [self.path] if self.command == "GET" else []
+                created.fetched += [self.path] if self.command == "GET" else []
                 return _SCHEMA, manifest
             return "application/octet-stream", blobs.get(self.path.rpartition("/")[2])
 
@@ -61,10 +61,10 @@ def registry(name: str) -> Iterator[Registry]:
             """Nobody reads it."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
-    made = Registry(f"127.0.0.1:{server.server_port}/{name}")
+    created = Registry(f"127.0.0.1:{server.server_port}/{name}")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield made
+        yield created
     finally:
         server.shutdown()
         server.server_close()
@@ -82,11 +82,11 @@ def _made(name: str) -> tuple[dict[str, bytes], bytes]:
     rootfs = {"type": "layers", "diff_ids": [_digest(plain.getvalue())]}
     config = json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs}).encode()
     of_config, of_layer = (
-        {"mediaType": kind, "size": len(each), "digest": _digest(each)}
-        for kind, each in ((_CONFIG, config), (_LAYER, layer))
+        {"mediaType": kind, "size": len(content), "digest": _digest(content)}
+        for kind, content in ((_CONFIG, config), (_LAYER, layer))
     )
     manifest = {"schemaVersion": 2, "mediaType": _SCHEMA, "config": of_config, "layers": [of_layer]}
-    return {_digest(each): each for each in (layer, config)}, json.dumps(manifest).encode()
+    return {_digest(content): content for content in (layer, config)}, json.dumps(manifest).encode()
 
 
 def _digest(data: bytes) -> str:

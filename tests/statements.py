@@ -30,7 +30,7 @@ def traced() -> Iterator[list[str]]:
             connection.set_trace_callback(ran.append)
 
     def tracing(driver: Any, prepared: Any, statements: Sequence[Any]) -> None:
-        ran.extend(each.text for each in statements if not each.text.startswith(("BEGIN", "COMMIT")))
+        ran.extend(statement.text for statement in statements if not statement.text.startswith(("BEGIN", "COMMIT")))
         send(driver, prepared, statements)
 
     event.listen(Engine, "connect", trace)

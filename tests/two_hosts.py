@@ -16,26 +16,26 @@ from tests.postgres import new_database
 def two_hosts(folder: Path, **settings: str) -> Iterator[tuple[RunningDaemon, RunningDaemon]]:
     """Hosts a and b, which reach each other, with these settings."""
     authority = Authority(folder / "authority")
-    with ExitStack() as held:
-        database = held.enter_context(new_database())
+    with ExitStack() as stack:
+        database = stack.enter_context(new_database())
         # Host b starts first, and so leads: host a can only pass on what it is asked.
-        b = held.enter_context(host(folder / "b", "b", database, authority, **settings))
+        b = stack.enter_context(host(folder / "b", "b", database, authority, **settings))
         nowhere = {"PADDOCK_DOCKER_HOST": f"unix://{folder}/no.sock"}
-        a = held.enter_context(host(folder / "a", "a", database, authority, **settings | nowhere))
-        found = (a, b)
-        for daemon in found:
+        a = stack.enter_context(host(folder / "a", "a", database, authority, **settings | nowhere))
+        daemons = (a, b)
+        for daemon in daemons:
             wait_for("both know each other's address", lambda daemon=daemon: _addresses(daemon) == {"a", "b"})
         try:
-            yield found
+            yield daemons
         finally:  # both, before their containers are removed: the other would put them back
-            for daemon in found:
+            for daemon in daemons:
                 daemon.stop()
 
 
 def _addresses(daemon: RunningDaemon) -> set[str]:
     """Return the hosts whose addresses the daemon knows."""
     listed = json.loads(daemon.paddock("get", "hosts", "-o", "json").stdout)["items"]
-    return {each["metadata"]["name"] for each in listed if each["status"].get("address")}
+    return {entry["metadata"]["name"] for entry in listed if entry["status"].get("address")}
 
 
 @contextmanager

@@ -36,9 +36,9 @@ class Running:
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """Send one request over the kept connection; return its status and its JSON."""
-        given = {"content-type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
+        document = {"content-type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        self.connection.request(method, path, data, given)
+        self.connection.request(method, path, data, document)
         answer = self.connection.getresponse()
         text = answer.read()
         self.headers = answer.headers
@@ -54,9 +54,9 @@ class Running:
         meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
         params = {"_meta": meta, **(params or {})}
         fitting = {"mcp_protocol_version": MODERN, "mcp_method": method}
-        named = params.get("name", params.get("uri"))
-        if named:
-            fitting["mcp_name"] = named
+        name = params.get("name", params.get("uri"))
+        if name:
+            fitting["mcp_name"] = name
         body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
         return self.request("POST", "/mcp", body, **(fitting | headers))
 
@@ -82,7 +82,7 @@ class HandLoop:
         return self.timers[-1]
 
     def cancel(self, timer: Any) -> None:
-        self.timers = [each for each in self.timers if each is not timer]
+        self.timers = [entry for entry in self.timers if entry is not timer]
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None:
         self.watched[fd] = callback
@@ -94,10 +94,10 @@ class HandLoop:
         """Run what the kernel reports and the timers of less than two seconds, until nothing is left."""
         while True:
             ready = select.select(list(self.watched), [], [], 0)[0]
-            due = [each for each in self.timers if each[0] < 2]
+            due = [timer for timer in self.timers if timer[0] < 2]
             if not ready and not due:
                 return
-            self.timers = [each for each in self.timers if each[0] >= 2]
+            self.timers = [timer for timer in self.timers if timer[0] >= 2]
             for callback in [*(self.watched[fd] for fd in ready), *(callback for _, callback in due)]:
                 callback()
 
@@ -124,9 +124,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
             text=True,
         )
         assert process.stderr is not None
-        said = process.stderr.readline()
-        assert "listening on" in said, said
-        agent = Running(process, root, int(said.rpartition(":")[2]))
+        output = process.stderr.readline()
+        assert "listening on" in output, output
+        agent = Running(process, root, int(output.rpartition(":")[2]))
         started.append(agent)
         return agent
 
@@ -145,7 +145,7 @@ def agent(start: Start) -> Running:
 def finished(condition: Callable[[], Any], times: int = 3000) -> Any:
     """Wait for a condition; each try asks the agent or the kernel again."""
     for _ in range(times):
-        if found := condition():
-            return found
+        if observed := condition():
+            return observed
         time.sleep(0.01)
     raise AssertionError("the condition never held")

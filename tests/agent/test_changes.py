@@ -16,14 +16,14 @@ from tests.agent.conftest import MODERN, HandLoop, Running, finished
 def changes(agent: Running, **parameters: Any) -> tuple[dict[str, str], str]:
     result = agent.tool("file.changes", **parameters)["result"]
     assert result["reset"] is False
-    return {each["path"]: each["change"] for each in result["changes"]}, result["cursor"]
+    return {change["path"]: change["change"] for change in result["changes"]}, result["cursor"]
 
 
 def test_changes_since_a_cursor(agent: Running) -> None:
     for name in ("kept", "changed", "removed"):
         (agent.root / name).write_text("1")
-    found, cursor = changes(agent)
-    assert found == {}
+    change, cursor = changes(agent)
+    assert change == {}
     (agent.root / "changed").write_text("22")
     (agent.root / "removed").unlink()
     (agent.root / "src").mkdir()
@@ -31,8 +31,8 @@ def test_changes_since_a_cursor(agent: Running) -> None:
     (agent.root / ".git").mkdir()
     expected = {"changed": "modified", "removed": "removed", "src": "created", "src/new": "created"}
     assert changes(agent, since=cursor)[0] == expected
-    found, later = changes(agent, since=cursor, path="src")
-    assert found == {"src": "created", "src/new": "created"}
+    document, later = changes(agent, since=cursor, path="src")
+    assert document == {"src": "created", "src/new": "created"}
     (agent.root / "src" / "new").unlink()
     assert changes(agent, since=later)[0] == {"src/new": "removed"}
     assert "src/new" not in changes(agent, since=cursor)[0]
@@ -46,50 +46,50 @@ def test_an_unknown_cursor_starts_anew(agent: Running) -> None:
 
 def test_a_caller_may_wait(agent: Running) -> None:
     cursor = changes(agent)[1]
-    other = agent.connect()
+    connection = agent.connect()
     body = {"tool": "file.changes", "parameters": {"since": cursor, "wait_s": 60}}
-    other.request("POST", "/mcp/execute", json.dumps(body), {"content-type": "application/json"})
+    connection.request("POST", "/mcp/execute", json.dumps(body), {"content-type": "application/json"})
     assert agent.tool("exec", command="touch made")["success"]
-    answer = json.loads(other.getresponse().read())
+    answer = json.loads(connection.getresponse().read())
     assert answer["result"]["changes"] == [{"path": "made", "change": "created"}]
     assert agent.tool("file.changes", since=answer["result"]["cursor"], wait_s=0.05)["output"] == "no changes"
-    other.close()
+    connection.close()
 
 
 def waiting(root: Path) -> tuple[HandLoop, list[Any]]:
     """Wait for a change below the root; the list gets the changes once there are some."""
-    loop, found = HandLoop(), []
+    loop, observed = HandLoop(), []
     changes = Changes(loop, Workspace(str(root)))  # type: ignore[arg-type]
     cursor = changes.since("", ".")[0].render(1000)[0]["cursor"]
 
     def check() -> bool:
         reply, some = changes.since(cursor, ".")
-        found.extend(reply.render(1000)[0]["changes"])
+        observed.extend(reply.render(1000)[0]["changes"])
         return some
 
     changes.wait("me", check)
     loop.turn()
-    return loop, found
+    return loop, observed
 
 
 def test_who_waits_hears_without_polling(tmp_path: Path) -> None:
     (tmp_path / "src" / "deep").mkdir(parents=True)
-    loop, found = waiting(tmp_path)
-    assert (loop.timers, found) == ([], [])
+    loop, observed = waiting(tmp_path)
+    assert (loop.timers, observed) == ([], [])
     (tmp_path / "src" / "deep" / "x").write_text("1")
     loop.turn()
-    assert found == [{"path": "src/deep/x", "change": "created"}]
+    assert observed == [{"path": "src/deep/x", "change": "created"}]
     assert (loop.timers, loop.watched) == ([], {})
 
 
 def test_a_wait_in_a_large_tree_polls(tmp_path: Path) -> None:
     for at in range(501):
         (tmp_path / f"d{at}").mkdir()
-    loop, found = waiting(tmp_path)
+    loop, observed = waiting(tmp_path)
     assert ([due for due, _ in loop.timers], loop.watched) == ([2.0], {})
     (tmp_path / "x").write_text("1")
     loop.timers.pop()[1]()
-    assert found == [{"path": "x", "change": "created"}]
+    assert observed == [{"path": "x", "change": "created"}]
     assert loop.timers == []
 
 
@@ -101,14 +101,14 @@ def many(agent: Running, count: int) -> None:
 def test_many_changes_come_in_parts(agent: Running) -> None:
     cursor = changes(agent)[1]
     many(agent, 2500)
-    seen: set[str] = set()
+    observed: set[str] = set()
     while True:
-        found, cursor = changes(agent, since=cursor)
-        if not found:
+        change, cursor = changes(agent, since=cursor)
+        if not change:
             break
-        assert len(found) <= 1000
-        seen |= found.keys()
-    assert len(seen) == 2500
+        assert len(change) <= 1000
+        observed |= change.keys()
+    assert len(observed) == 2500
 
 
 def events(answer: HTTPResponse) -> Iterator[Any]:
@@ -119,8 +119,8 @@ def events(answer: HTTPResponse) -> Iterator[Any]:
 
 def listen(agent: Running, *paths: str) -> tuple[HTTPConnection, Iterator[Any]]:
     meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
-    wanted = {"resourceSubscriptions": [f"file://{agent.root}/{each}" for each in paths], "toolsListChanged": True}
-    params = {"_meta": meta, "notifications": wanted}
+    document = {"resourceSubscriptions": [f"file://{agent.root}/{path}" for path in paths], "toolsListChanged": True}
+    params = {"_meta": meta, "notifications": document}
     body = {"jsonrpc": "2.0", "id": "sub", "method": "subscriptions/listen", "params": params}
     connection = agent.connect()
     headers = {
@@ -137,9 +137,9 @@ def listen(agent: Running, *paths: str) -> tuple[HTTPConnection, Iterator[Any]]:
 
 def inotify(agent: Running) -> int:
     count = 0
-    for each in Path(f"/proc/{agent.process.pid}/fd").iterdir():
+    for path in Path(f"/proc/{agent.process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            count += "inotify" in os.readlink(each)
+            count += "inotify" in os.readlink(path)
     return count
 
 
@@ -151,9 +151,9 @@ def test_a_subscription_hears_of_its_files(agent: Running) -> None:
     first = next(stream)
     assert first["method"] == "notifications/subscriptions/acknowledged"
     assert first["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "sub"}
-    taken = first["params"]["notifications"]
-    assert taken["resourceSubscriptions"] == [f"file://{agent.root}/src/a", f"file://{agent.root}/later"]
-    assert "toolsListChanged" not in taken
+    notifications = first["params"]["notifications"]
+    assert notifications["resourceSubscriptions"] == [f"file://{agent.root}/src/a", f"file://{agent.root}/later"]
+    assert "toolsListChanged" not in notifications
     assert inotify(agent) == 1
     for name in ("src/a", "later", "src/a"):
         agent.tool("file.write", path=name, content=name)

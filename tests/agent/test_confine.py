@@ -25,20 +25,20 @@ targets = st.sampled_from(
 
 @pytest.fixture
 def ground() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="paddock-confine-"))
-    yield made
-    shutil.rmtree(made)
+    path = Path(tempfile.mkdtemp(prefix="paddock-confine-"))
+    yield path
+    shutil.rmtree(path)
 
 
 def outside(ground: Path) -> dict[str, bytes]:
-    found = {}
+    document = {}
     for folder, folders, names in os.walk(ground):
         if folder == str(ground) and "workspace" in folders:
             folders.remove("workspace")
         for name in names:
-            found[os.path.join(folder, name)] = Path(folder, name).read_bytes()
-        found[folder] = b""
-    return found
+            document[os.path.join(folder, name)] = Path(folder, name).read_bytes()
+        document[folder] = b""
+    return document
 
 
 def reset(ground: Path, links: dict[str, str]) -> None:

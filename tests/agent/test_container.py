@@ -72,7 +72,7 @@ def test_its_own_memory_stays_below_six_mebibytes(sandbox: str) -> None:
         assert tool(sandbox, "file.write", path="a", content="x" * 10_000)["success"]
         assert tool(sandbox, "file.read", path="a")["success"]
     lines = (line.split() for line in docker("top", sandbox, "-eo", "pid,args").splitlines())
-    agents = [words[0] for words in lines if words[1].startswith("/.paddock/")]
+    agents = [line[0] for line in lines if line[1].startswith("/.paddock/")]
     assert len(agents) == 1, "at rest it is one process"
     status = Path(f"/proc/{agents[0]}/status").read_text()
     (kibibytes,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:")]

@@ -15,12 +15,12 @@ def ran(agent: Running, command: list[str], **more: Any) -> tuple[int, dict[int,
     body = json.dumps({"command": command, **more}).encode()
     agent.connection.request("POST", "/exec", body, {"content-type": "application/json"})
     answer = agent.connection.getresponse()
-    rest, streams = answer.read(), dict[int, bytes]()
-    while answer.status == 200 and rest:
-        kind, length = struct.unpack(">BxxxL", rest[:8])
-        streams[kind] = streams.get(kind, b"") + rest[8 : 8 + length]
-        rest = rest[8 + length :]
-    return answer.status, streams if answer.status == 200 else json.loads(rest)
+    remaining, streams = answer.read(), dict[int, bytes]()
+    while answer.status == 200 and remaining:
+        kind, length = struct.unpack(">BxxxL", remaining[:8])
+        streams[kind] = streams.get(kind, b"") + remaining[8 : 8 + length]
+        remaining = remaining[8 + length :]
+    return answer.status, streams if answer.status == 200 else json.loads(remaining)
 
 
 def alive(pid: int) -> bool:
@@ -61,9 +61,9 @@ def test_answer_ends_with_the_last_holder_of_output(agent: Running) -> None:
     assert streams == {1: b"early\nlate\n", 3: b"0"}
     # What does not hold the output lives on, as after the engine's exec.
     _, streams = ran(agent, ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"])
-    left = int(streams[1])
-    os.kill(left, 0)
-    os.kill(left, 9)
+    remaining = int(streams[1])
+    os.kill(remaining, 0)
+    os.kill(remaining, 9)
 
 
 def test_disconnecting_kills_every_descendant(start: Start) -> None:
@@ -73,10 +73,10 @@ def test_disconnecting_kills_every_descendant(start: Start) -> None:
     body = json.dumps({"command": ["sh", "-c", script]}).encode()
     sock.sendall(b"POST /exec HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n")
     sock.sendall(b"content-length: %d\r\n\r\n" % len(body) + body)
-    said = b""
-    while b"\n" not in said.partition(b"\r\n\r\n")[2].partition(b"\r\n")[2][8:]:
-        said += sock.recv(4096)
-    child = int(said.partition(b"\r\n\r\n")[2].partition(b"\r\n")[2][8:].split()[0])
+    answer = b""
+    while b"\n" not in answer.partition(b"\r\n\r\n")[2].partition(b"\r\n")[2][8:]:
+        answer += sock.recv(4096)
+    child = int(answer.partition(b"\r\n\r\n")[2].partition(b"\r\n")[2][8:].split()[0])
     assert ran(agent, ["true"])[0] == 503  # the one place is taken
     sock.close()
     finished(lambda: not alive(child))
@@ -89,16 +89,16 @@ def test_kill_leaves_nobody_and_keeps_the_output(agent: Running) -> None:
     agent.connection.request("POST", "/exec", body, {"content-type": "application/json"})
     answer = agent.connection.getresponse()
     child = int(answer.read1(100)[8:])
-    other, end = agent.connect(), b""
+    connection, end = agent.connect(), b""
     for name, status in (("one", 200), ("one", 404), ("", 404)):
-        other.request("POST", "/exec/kill", json.dumps({"id": name}), {"content-type": "application/json"})
-        got = other.getresponse()
+        connection.request("POST", "/exec/kill", json.dumps({"id": name}), {"content-type": "application/json"})
+        got = connection.getresponse()
         got.read()
         assert got.status == status
         assert not alive(child)
         end = answer.read() or end
     assert end[8:] == b"137"
-    other.close()
+    connection.close()
 
 
 def frames(data: bytes) -> dict[int, bytes]:

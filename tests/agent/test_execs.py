@@ -29,8 +29,8 @@ def test_stdin_environment_and_folder(agent: Running) -> None:
 
 def test_the_environment_says_where_it_runs(start: Start) -> None:
     agent = start(project="shop", level="isolated", environment={"LANG": "C", "PADDOCK_AGENT": "{}"})
-    said = dict(line.split("=", 1) for line in agent.tool("exec", command=["env"])["output"].splitlines())
-    assert said == {
+    answer = dict(line.split("=", 1) for line in agent.tool("exec", command=["env"])["output"].splitlines())
+    assert answer == {
         "LANG": "C",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "MCP_MODE": "sandbox",
@@ -55,11 +55,11 @@ def test_a_signal_shows_as_exit_code(agent: Running) -> None:
 
 def test_signals_and_descriptors_are_as_new(agent: Running) -> None:
     # Signals 32 and 33 are glibc's own: posix_spawn leaves them ignored.
-    said = agent.tool("exec", command=["sh", "-c", "grep -E '^Sig(Ign|Blk|Cgt)' /proc/self/status; ls /proc/$$/fd"])[
+    output = agent.tool("exec", command=["sh", "-c", "grep -E '^Sig(Ign|Blk|Cgt)' /proc/self/status; ls /proc/$$/fd"])[
         "output"
     ]
-    assert [int(line.split()[1], 16) & 0x7FFFFFFF for line in said.splitlines()[:3]][:2] == [0, 0]
-    assert said.split("\n", 3)[3] == "0\n1\n2\n"
+    assert [int(line.split()[1], 16) & 0x7FFFFFFF for line in output.splitlines()[:3]][:2] == [0, 0]
+    assert output.split("\n", 3)[3] == "0\n1\n2\n"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_messages_stay_small_however_they_escape(agent: Running, byte: str) -> N
 def test_background_execs_are_asked_and_killed(agent: Running) -> None:
     name = agent.tool("exec", command="echo begun; sleep 99", background=True)["result"]["id"]
     finished(lambda: agent.tool("exec.get", id=name)["result"]["stdout"] == "begun\n")
-    assert [each["id"] for each in agent.tool("exec.list")["result"]["execs"]] == [name]
+    assert [entry["id"] for entry in agent.tool("exec.list")["result"]["execs"]] == [name]
     assert agent.tool("exec.kill", id=name)["result"]["running"] is False
     answer = agent.tool("exec.get", id=name)
     assert answer["exitCode"] == 137
@@ -129,11 +129,11 @@ def test_a_signal_reaches_the_command(agent: Running) -> None:
 
 def test_a_caller_that_leaves_ends_its_command(agent: Running) -> None:
     mark = "98.0" + str(agent.port)
-    other = agent.connect()
+    connection = agent.connect()
     body = json.dumps({"tool": "exec", "parameters": {"command": f"touch started; setsid sleep {mark}; true"}})
-    other.request("POST", "/mcp/execute", body, {"content-type": "application/json"})
+    connection.request("POST", "/mcp/execute", body, {"content-type": "application/json"})
     finished((agent.root / "started").exists)
-    other.close()
+    connection.close()
     finished(lambda: gone(agent, mark))
 
 

@@ -29,7 +29,7 @@ def test_a_tool_use_runs_its_tools_in_order(agent: Running) -> None:
     assert status == 200
     assert answer["success"] is True
     assert answer["exitCode"] == 0
-    assert [each["tool"] for each in answer["result"]] == ["file.write", "file.read", "exec.list", "exec"]
+    assert [entry["tool"] for entry in answer["result"]] == ["file.write", "file.read", "exec.list", "exec"]
     assert answer["result"][3]["result"]["stdout"] == "1"
 
 

@@ -19,11 +19,11 @@ OUTSIDE = "path is outside the workspace"
 
 
 def test_a_file_is_written_and_read(agent: Running) -> None:
-    made = agent.tool("file.write", path="a/b/c.txt", content="grüße\n")["result"]
-    assert made["created"] is True
+    tool = agent.tool("file.write", path="a/b/c.txt", content="grüße\n")["result"]
+    assert tool["created"] is True
     read = agent.tool("file.read", path=f"{agent.root}/a/b/c.txt")
     assert read["output"] == "grüße\n"
-    assert read["result"]["sha256"] == made["sha256"] == sha256("grüße\n".encode()).hexdigest()
+    assert read["result"]["sha256"] == tool["sha256"] == sha256("grüße\n".encode()).hexdigest()
     assert agent.tool("file.write", path="a/b/c.txt", content="")["result"]["created"] is False
     assert sorted(os.listdir(agent.root / "a" / "b")) == ["c.txt"]
 
@@ -76,16 +76,16 @@ def test_a_folder_is_listed_in_parts(agent: Running) -> None:
         agent.tool("file.write", path=name, content="1")
     (agent.root / "l").symlink_to("a")
     assert agent.tool("file.list")["output"] == "a\nb/\nb-c\nc\nl"
-    whole = agent.tool("file.list", recursive=True)["result"]["entries"]
-    assert [each["path"] for each in whole] == ["a", "b", "b/x", "b/y", "b-c", "c", "l"]
+    entries = agent.tool("file.list", recursive=True)["result"]["entries"]
+    assert [entry["path"] for entry in entries] == ["a", "b", "b/x", "b/y", "b-c", "c", "l"]
     parts, after = [], ""
     while True:
-        part = agent.tool("file.list", recursive=True, limit=2, after=after)["result"]
-        parts += part["entries"]
-        if not part["truncated"]:
+        tool = agent.tool("file.list", recursive=True, limit=2, after=after)["result"]
+        parts += tool["entries"]
+        if not tool["truncated"]:
             break
-        after = part["next"]
-    assert parts == whole
+        after = tool["next"]
+    assert parts == entries
 
 
 def test_files_are_moved_and_removed(agent: Running) -> None:
@@ -126,8 +126,8 @@ def test_paths_outside_are_refused(traps: Running, tmp_path: Path, path: str) ->
         traps.tool("file.remove", path=path + "/secret"),
         traps.tool("file.move", **{"from": path + "/secret", "to": "mine"}),
     ]
-    assert [each["success"] for each in calls] == [False] * len(calls)
-    assert [OUTSIDE in each["error"] for each in calls[:2]] == [True, True], calls
+    assert [document["success"] for document in calls] == [False] * len(calls)
+    assert [OUTSIDE in document["error"] for document in calls[:2]] == [True, True], calls
     assert (tmp_path / "secret").read_text() == "secret"
 
 
@@ -143,7 +143,7 @@ def test_odd_names_are_told_apart(agent: Running) -> None:
     (agent.root / "new\nline").write_text("1")
     with open(os.fsencode(agent.root) + b"/\xff", "w"):
         pass
-    assert [each["path"] for each in agent.tool("file.list")["result"]["entries"]] == ["new\nline", "\\xff"]
+    assert [entry["path"] for entry in agent.tool("file.list")["result"]["entries"]] == ["new\nline", "\\xff"]
     assert agent.tool("file.read", path="new\nline")["output"] == "1"
     assert "NUL" in agent.tool("file.read", path="a\0b")["error"]
     assert "too long" in agent.tool("file.read", path="x" * 5000)["error"]
@@ -165,7 +165,7 @@ def test_a_list_says_what_it_leaves_out(agent: Running) -> None:
     listed = agent.tool("file.list", recursive=True)
     entries = listed["result"]["entries"]
     assert len(entries) == 64
-    assert [each for each in entries[:-1] if "notListed" in each] == []
+    assert [entry for entry in entries[:-1] if "notListed" in entry] == []
     assert entries[-1]["notListed"] == "is deeper than 64 folders; list it by its path"
     assert listed["output"].endswith("d/ [not listed: is deeper than 64 folders; list it by its path]")
     assert len(agent.tool("file.list", path=entries[-1]["path"], recursive=True)["result"]["entries"]) == 2
@@ -174,18 +174,18 @@ def test_a_list_says_what_it_leaves_out(agent: Running) -> None:
 def test_long_work_leaves_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "_SLICE_SECONDS", 0)
     loop, workspace = HandLoop(), Workspace(str(tmp_path))
-    made: Any = (Settings(), loop, workspace, None, None)
+    created: Any = (Settings(), loop, workspace, None, None)
     for at in range(9):
         (tmp_path / "tree" / str(at)).mkdir(parents=True)
         (tmp_path / "tree" / str(at) / "x").touch()
     answers: list[Reply] = []
-    tools.Tools(*made).call("file.remove", {"path": "tree", "recursive": True}, answers.append)
+    tools.Tools(*created).call("file.remove", {"path": "tree", "recursive": True}, answers.append)
     assert (answers, (tmp_path / "tree").exists()) == ([], True)
     loop.turn()
     assert answers[0].render(1000)[0]["removed"] == 19
     assert not (tmp_path / "tree").exists()
     (tmp_path / "big").write_bytes(b"1" * 1_000_000)
-    call = tools.Tools(*made).call("file.stat", {"path": "big", "sha256": True}, answers.append)
+    call = tools.Tools(*created).call("file.stat", {"path": "big", "sha256": True}, answers.append)
     call.abandon()
     loop.turn()
     assert len(answers) == 1
@@ -194,8 +194,8 @@ def test_long_work_leaves_others_their_turn(tmp_path: Path, monkeypatch: pytest.
 def test_a_file_replaced_while_it_is_compared_is_kept(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"1" * 1_000_000)
     digest = sha256(b"1" * 1_000_000).hexdigest()
-    given = {"path": "big", "content": "mine", "encoding": "text", "parents": True, "if_sha256": digest}
-    work = files.write(Workspace(str(tmp_path)), given)
+    document = {"path": "big", "content": "mine", "encoding": "text", "parents": True, "if_sha256": digest}
+    work = files.write(Workspace(str(tmp_path)), document)
     next(work)
     (tmp_path / "new").write_text("theirs")
     (tmp_path / "new").rename(tmp_path / "big")

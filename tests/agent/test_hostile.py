@@ -16,8 +16,8 @@ def answer_to(agent: Running, data: bytes) -> bytes:
         client.sendall(data)
         client.shutdown(socket.SHUT_WR)
         got = b""
-        while part := client.recv(65536):
-            got += part
+        while piece := client.recv(65536):
+            got += piece
     return got
 
 
@@ -84,8 +84,8 @@ def test_pipelined_and_chunked_requests_are_answered_in_order(agent: Running) ->
     with agent.socket() as client:
         client.sendall(first + second + third)
         got = b""
-        while part := client.recv(65536):
-            got += part
+        while piece := client.recv(65536):
+            got += piece
     assert got.count(b"HTTP/1.1 200 OK") == 3
     assert got.index(b'"one\\n"') < got.index(b'"two\\n"') < got.index(b'"version"')
 
@@ -100,31 +100,34 @@ def test_a_client_that_asks_first_may_go_on(agent: Running) -> None:
 
 def test_a_thousand_connections_keep_nobody_out(agent: Running) -> None:
     crowd = [agent.socket() for _ in range(1000)]
-    for each in crowd[::2]:
-        each.setblocking(False)
+    for connection in crowd[::2]:
+        connection.setblocking(False)
         with contextlib.suppress(OSError):
-            each.send(b"POST /mcp HTTP/1.1\r\nhost: loc")
+            connection.send(b"POST /mcp HTTP/1.1\r\nhost: loc")
     fresh = agent.connect()
     fresh.request("GET", "/healthz")
     assert fresh.getresponse().status == 200
     fresh.close()
-    for each in crowd:
-        each.close()
+    for entry in crowd:
+        entry.close()
     assert agent.tool("exec", command="true")["success"]
 
 
 def test_busy_connections_are_not_pushed_out(start: Start) -> None:
     agent = start(max_connections=2)
-    busy = [agent.connect() for _ in range(2)]
+    connections = [agent.connect() for _ in range(2)]
     body = json.dumps({"tool": "exec", "parameters": {"command": "touch $$.up; until test -e go; do sleep 0.02; done"}})
-    for each in busy:
-        each.request("POST", "/mcp/execute", body, {"content-type": "application/json"})
+    for connection in connections:
+        connection.request("POST", "/mcp/execute", body, {"content-type": "application/json"})
     finished(lambda: len(list(agent.root.glob("*.up"))) == 2)
     assert agent.request("GET", "/healthz")[0] == 503
     (agent.root / "go").touch()
-    assert [json.loads(each.getresponse().read())["success"] for each in busy] == [True, True]
-    for each in busy:
-        each.close()
+    assert [json.loads(http_connection.getresponse().read())["success"] for http_connection in connections] == [
+        True,
+        True,
+    ]
+    for entry in connections:
+        entry.close()
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up(agent: Running) -> None:
@@ -137,9 +140,9 @@ def test_a_reader_that_does_not_read_holds_nobody_up(agent: Running) -> None:
             assert agent.tool("file.stat", path="large")["success"]
         got = 0
         while got < 20 * 524_288:
-            part = slow.recv(1 << 20)
-            assert part
-            got += len(part)
+            piece = slow.recv(1 << 20)
+            assert piece
+            got += len(piece)
 
 
 def memory(agent: Running) -> int:
@@ -159,6 +162,6 @@ def test_memory_stays_bounded_under_half_requests(agent: Running) -> None:
         except OSError:
             continue
     assert memory(agent) < 64 * 1024
-    for each in crowd:
-        each.close()
+    for connection in crowd:
+        connection.close()
     assert agent.tool("exec", command="true")["success"]

@@ -27,7 +27,7 @@ def requests(draw: st.DrawFn) -> tuple[bytes, bytes, dict[str, str]]:
         lines.append(b"Transfer-Encoding: chunked")
         size = draw(st.integers(1, 50))
         parts = [body[at : at + size] for at in range(0, len(body), size)]
-        payload = b"".join(b"%X\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+        payload = b"".join(b"%X\r\n%s\r\n" % (len(piece), piece) for piece in parts) + b"0\r\n\r\n"
     return b"\r\n".join(lines) + b"\r\n\r\n" + payload, body, {name.lower(): value for name, value in headers.items()}
 
 
@@ -37,20 +37,20 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def parse(parts: list[bytes]) -> list[Request]:
-    parser, found = Parser(), []
-    for part in parts:
-        parser.feed(part)
+    parser, observed = Parser(), []
+    for piece in parts:
+        parser.feed(piece)
         while (request := parser.next()) is not None:
-            found.append(request)
-    return found
+            observed.append(request)
+    return observed
 
 
 @settings(max_examples=examples(300))
 @given(st.lists(requests(), min_size=1, max_size=4), st.lists(st.integers(0, 10_000), max_size=20))
 def test_cuts_change_nothing(given_requests: list[tuple[bytes, bytes, dict[str, str]]], cuts: list[int]) -> None:
-    found = parse(pieces(b"".join(data for data, _, _ in given_requests), cuts))
-    assert [each.body for each in found] == [body for _, body, _ in given_requests]
-    for request, (_, _, headers) in zip(found, given_requests, strict=True):
+    document = parse(pieces(b"".join(data for data, _, _ in given_requests), cuts))
+    assert [entry.body for entry in document] == [body for _, body, _ in given_requests]
+    for request, (_, _, headers) in zip(document, given_requests, strict=True):
         assert (request.method, request.path, request.query) == ("POST", "/mcp", "x=1")
         assert headers.items() <= request.headers.items()
 
@@ -60,11 +60,11 @@ def test_cuts_change_nothing(given_requests: list[tuple[bytes, bytes, dict[str, 
 def test_any_bytes_are_taken_or_refused(parts: list[bytes]) -> None:
     parser = Parser()
     try:
-        for part in parts:
-            parser.feed(part)
+        for piece in parts:
+            parser.feed(piece)
             while parser.next() is not None:
                 pass
             assert parser.held <= MAX_HEAD + MAX_BODY + 100
     except HTTPError as error:
-        refused = error.status
-        assert 400 <= refused < 600
+        status = error.status
+        assert 400 <= status < 600

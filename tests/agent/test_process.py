@@ -95,5 +95,5 @@ def test_it_rests_between_calls(agent: Running, kept: bool) -> None:
     if not kept:
         agent.connection.close()
     state = Path(f"/proc/{agent.process.pid}/syscall")
-    words = finished(lambda: [each for each in [state.read_text().split()] if each[0] == EPOLL_WAIT])[0]
-    assert int(words[4], 16) & 0xFFFFFFFF == 0xFFFFFFFF  # its time-out: -1
+    message = finished(lambda: [group for group in [state.read_text().split()] if group[0] == EPOLL_WAIT])[0]
+    assert int(message[4], 16) & 0xFFFFFFFF == 0xFFFFFFFF  # its time-out: -1

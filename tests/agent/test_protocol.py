@@ -34,8 +34,8 @@ def test_tools_are_those_of_the_sandbox(agent: Running) -> None:
     tools = agent.modern("tools/list")[1]["result"]["tools"]
     project = {"build", "test", "git"}
     run = {"exec", "exec.get", "exec.kill", "exec.list"}
-    files = {f"file.{each}" for each in ("read", "write", "list", "stat", "remove", "move", "changes")}
-    assert {each["name"] for each in tools} == run | files | project
+    files = {f"file.{entry}" for entry in ("read", "write", "list", "stat", "remove", "move", "changes")}
+    assert {entry["name"] for entry in tools} == run | files | project
     for tool in tools:
         assert tool["inputSchema"]["type"] == tool["outputSchema"]["type"] == "object"
         assert tool["inputSchema"]["additionalProperties"] is False
@@ -135,16 +135,16 @@ def test_a_legacy_client_needs_no_session(agent: Running) -> None:
 def test_a_legacy_call_is_cancelled_by_notification(agent: Running) -> None:
     agent.legacy("initialize", {"protocolVersion": "2025-11-25"})
     session = agent.headers["mcp-session-id"]
-    other = agent.connect()
+    connection = agent.connect()
     body = {"jsonrpc": "2.0", "id": 9, "method": "tools/call"}
     body["params"] = {"name": "exec", "arguments": {"command": "touch started; sleep 1000"}}
     headers = {"content-type": "application/json", "mcp-session-id": session}
-    other.request("POST", "/mcp", json.dumps(body), headers)
+    connection.request("POST", "/mcp", json.dumps(body), headers)
     finished((agent.root / "started").exists)
     note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}}
     assert agent.request("POST", "/mcp", note, mcp_session_id=session)[0] == 202
     finished(lambda: not agent.tool("exec.list")["result"]["execs"])
-    other.close()
+    connection.close()
 
 
 def test_resources_are_files(agent: Running) -> None:
@@ -152,8 +152,8 @@ def test_resources_are_files(agent: Running) -> None:
     (agent.root / "binary").write_bytes(b"\xff\x00")
     (agent.root / "folder").mkdir()
     listed = agent.modern("resources/list")[1]["result"]["resources"]
-    assert [each["name"] for each in listed] == ["a file", "binary", "folder"]
-    read = [agent.modern("resources/read", {"uri": each["uri"]})[1]["result"]["contents"][0] for each in listed]
+    assert [entry["name"] for entry in listed] == ["a file", "binary", "folder"]
+    read = [agent.modern("resources/read", {"uri": entry["uri"]})[1]["result"]["contents"][0] for entry in listed]
     assert read[0]["text"] == "text\n"
     assert read[1]["blob"] == "/wA="
     assert read[2]["mimeType"] == "inode/directory"

@@ -22,14 +22,14 @@ def test_the_sdk_works_in_the_sandbox(agent: Running, mode: str) -> None:
             assert connected.protocol_version == ("2025-11-25" if mode == "legacy" else MODERN)
             assert {"exec", "file.read", "git"} <= {tool.name for tool in (await connected.list_tools()).tools}
             # The SDK checks structured content against each tool's output schema.
-            written = await connected.call_tool("file.write", {"path": "a/hello.sh", "content": "echo hello $0"})
-            assert not written.is_error, written
+            answer = await connected.call_tool("file.write", {"path": "a/hello.sh", "content": "echo hello $0"})
+            assert not answer.is_error, answer
             done = await connected.call_tool("exec", {"command": ["sh", "a/hello.sh"]})
             assert (done.structured_content or {})["stdout"] == "hello a/hello.sh\n"
-            refused = await connected.call_tool("file.read", {"path": "../x"})
-            assert refused.is_error
+            refusal = await connected.call_tool("file.read", {"path": "../x"})
+            assert refusal.is_error
             listed = (await connected.list_resources()).resources
-            assert [each.name for each in listed] == ["a"]
+            assert [resource.name for resource in listed] == ["a"]
             read: Any = (await connected.read_resource(f"file://{agent.root}/a/hello.sh")).contents[0]
             assert read.text == "echo hello $0"
             with pytest.raises(MCPError, match="no such tool"):

@@ -43,8 +43,8 @@ def opened(world: World, **rules: Any) -> Iterator[Listeners]:
 def certificate(folder: Path) -> tuple[Path, Path]:
     """Return a certificate for 127.0.0.1 in that folder, and its key. Skips the test without openssl."""
     cert, key = folder / "cert.pem", folder / "key.pem"
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=paddock -addext subjectAltName=IP:127.0.0.1"
-    done = subprocess.run([*words.split(), "-keyout", key, "-out", cert], capture_output=True, check=False)
+    message = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=paddock -addext subjectAltName=IP:127.0.0.1"
+    done = subprocess.run([*message.split(), "-keyout", key, "-out", cert], capture_output=True, check=False)
     if done.returncode:
         pytest.skip("there is no openssl to make a certificate with")
     key.chmod(0o600)
@@ -63,8 +63,8 @@ def client(world: World, text: str = "") -> Iterator[httpx.Client]:
     """Over the Unix socket; with a token where one is given, else as the user of this process."""
     headers = {"Authorization": f"Bearer {text}"} if text else {}
     transport = httpx.HTTPTransport(uds=str(world.socket), verify=False)
-    with httpx.Client(transport=transport, base_url="http://paddock", headers=headers, timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", headers=headers, timeout=60) as created:
+        yield created
 
 
 _AS_OTHER = """
@@ -85,8 +85,8 @@ client.close()
 def asked_as(world: World, uid: int, gid: int, path: str, groups: Sequence[int] = ()) -> tuple[int, Any]:
     """Return the response to another user of this host. For root only, with a world-writable socket."""
     world.folder.chmod(0o755)
-    words = [sys.executable, "-c", _AS_OTHER, str(world.folder), str(uid), str(gid), json.dumps(list(groups)), path]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    arguments = [sys.executable, "-c", _AS_OTHER, str(world.folder), str(uid), str(gid), json.dumps(list(groups)), path]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     code, body = json.loads(done.stdout)
     return code, body

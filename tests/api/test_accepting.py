@@ -25,60 +25,60 @@ BOUND = 21  # 4 for the protocol, and some more
 @pytest.fixture
 def limiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectionLimiter]:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
-    with closing(ConnectionLimiter(bind(tmp_path / "door"), share=1.0)) as made:
-        made.setblocking(False)
-        yield made
+    with closing(ConnectionLimiter(bind(tmp_path / "door"), share=1.0)) as created:
+        created.setblocking(False)
+        yield created
 
 
 def connect(limiter: ConnectionLimiter) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.settimeout(10)
-    made.connect(limiter.getsockname())
-    return made
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(10)
+    connection.connect(limiter.getsockname())
+    return connection
 
 
 def accepted(limiter: ConnectionLimiter) -> list[socket.socket]:
     """All that it lets in now."""
-    found = []
+    observed = []
     while True:
         try:
-            found.append(limiter.accept()[0])
+            observed.append(limiter.accept()[0])
         except BlockingIOError:
-            return found
+            return observed
 
 
 def test_connections_are_limited_until_one_ends(limiter: ConnectionLimiter) -> None:
-    with ExitStack() as held:
-        clients = [held.enter_context(connect(limiter)) for _ in range(BOUND + 5)]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect(limiter)) for _ in range(BOUND + 5)]
         inside = accepted(limiter)
         assert len(inside) == BOUND
-        assert [each.recv(1) for each in clients[BOUND:]] == [b""] * 5, "they are ended, not left to wait"
-        for each in inside[:3]:
-            each.close()
-            each.close()  # again is nothing
+        assert [connection.recv(1) for connection in clients[BOUND:]] == [b""] * 5, "they are ended, not left to wait"
+        for entry in inside[:3]:
+            entry.close()
+            entry.close()  # again is nothing
         for _ in range(5):
-            held.enter_context(connect(limiter))
+            stack.enter_context(connect(limiter))
         again = accepted(limiter)
         assert len(again) == 3
-        for each in (*inside, *again):
-            each.close()
+        for one_connection in (*inside, *again):
+            one_connection.close()
 
 
 def test_one_holder_has_a_share(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 100)
     monkeypatch.setattr(limiter, "_share", 0.04)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for _ in range(40):
-            held.enter_context(connect(limiter))
+            stack.enter_context(connect(limiter))
         monkeypatch.setattr(connection_limiter, "connection_holder", lambda _: "first")
         mine = accepted(limiter)
         assert len(mine) == BOUND
-        held.enter_context(connect(limiter))
+        stack.enter_context(connect(limiter))
         monkeypatch.setattr(connection_limiter, "connection_holder", lambda _: "second")
-        others = accepted(limiter)
-        assert len(others) == 1
-        for each in (*mine, *others):
-            each.close()
+        connections = accepted(limiter)
+        assert len(connections) == 1
+        for connection in (*mine, *connections):
+            connection.close()
 
 
 def test_out_of_files_raises_once_and_pauses(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,24 +112,24 @@ def test_whose_a_connection_is(address: str, holder: object) -> None:
 
 def test_connections_use_a_quarter_of_all_files(limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (24, 24))
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for _ in range(10):
-            held.enter_context(connect(limiter))
+            stack.enter_context(connect(limiter))
         inside = accepted(limiter)
         assert len(inside) == 6
-        for each in inside:
-            each.close()
+        for connection in inside:
+            connection.close()
 
 
 def test_listener_full_of_silent_clients_recovers(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 0.5)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for _ in range(3 * BOUND):
-            link = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            link = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             link.connect(str(served.socket))
-        with client(served) as made:
-            wait_for("it answers", lambda: answers(made))
+        with client(served) as created:
+            wait_for("it answers", lambda: answers(created))
 
 
 def answers(made: httpx.Client) -> bool:

@@ -38,9 +38,9 @@ def test_the_owner_of_the_daemon_goes_on_as_before(two: World) -> None:
     with opened(two), client(two) as root:
         assert root.get(f"{B}/secret-box").status_code == 200
         assert apply(root, QUICKSTART.replace("500m", "400m")).status_code == 200
-        found = root.get(f"{API}/auth/whoami").json()
-        assert found["grants"] == [{"role": "admin", "namespaces": ["*"]}]
-        assert found["source"] == f"unix pid {os.getpid()} uid {os.getuid()}"
+        document = root.get(f"{API}/auth/whoami").json()
+        assert document["grants"] == [{"role": "admin", "namespaces": ["*"]}]
+        assert document["source"] == f"unix pid {os.getpid()} uid {os.getuid()}"
 
 
 @pytest.mark.parametrize(
@@ -57,29 +57,29 @@ def test_the_owner_of_the_daemon_goes_on_as_before(two: World) -> None:
 def test_forbidden_and_unknown_are_answered_alike(two: World, method: str, path: str) -> None:
     body = {"metadata": {"name": "secret-box"}} if method in ("PUT", "PATCH") else None
     headers = {"Content-Type": "application/merge-patch+json"}
-    with opened(two), client(two, token(two, "admin", "team-a")) as other:
-        there = other.request(method, f"{B}/secret-box{path}", json=body, headers=headers)
-        absent = other.request(method, f"{B}/no-such-ox{path}", json=body, headers=headers)
-        own = other.get(f"{API}/namespaces/team-a/sandboxes/secret-box")
-    assert there.status_code == absent.status_code == own.status_code == 404
-    assert there.text.replace("secret-box", "no-such-ox") == absent.text
-    assert own.text == there.text.replace("team-b", "team-a") or method != "GET" or path
-    anew = {name: there.headers[name] for name in ("date", "x-trace-id")}
-    assert dict(there.headers) == dict(absent.headers) | anew
+    with opened(two), client(two, token(two, "admin", "team-a")) as second:
+        answer = second.request(method, f"{B}/secret-box{path}", json=body, headers=headers)
+        absent = second.request(method, f"{B}/no-such-ox{path}", json=body, headers=headers)
+        own_response = second.get(f"{API}/namespaces/team-a/sandboxes/secret-box")
+    assert answer.status_code == absent.status_code == own_response.status_code == 404
+    assert answer.text.replace("secret-box", "no-such-ox") == absent.text
+    assert own_response.text == answer.text.replace("team-b", "team-a") or method != "GET" or path
+    anew = {name: answer.headers[name] for name in ("date", "x-trace-id")}
+    assert dict(answer.headers) == dict(absent.headers) | anew
     assert two.sandbox("secret-box", "team-b").deleted_at is None
 
 
 def test_collections_elsewhere_are_refused_whether_or_not_anything_is_there(two: World) -> None:
-    with opened(two), client(two, token(two, "operator", "team-a")) as other:
+    with opened(two), client(two, token(two, "operator", "team-a")) as second:
         for query in ("", "?watch=true"):
-            there, empty = other.get(f"{B}{query}"), other.get(f"{API}/namespaces/team-c/sandboxes{query}")
-            assert there.status_code == empty.status_code == 403
-            assert there.text.replace("team-b", "team-c") == empty.text
+            response, empty = second.get(f"{B}{query}"), second.get(f"{API}/namespaces/team-c/sandboxes{query}")
+            assert response.status_code == empty.status_code == 403
+            assert response.text.replace("team-b", "team-c") == empty.text
         for path in ("sandboxes", "sandboxes?watch=1", "instances", "events"):
-            assert other.get(f"{API}/{path}").status_code == 403
-            assert other.get(f"{API}/namespaces/team-b/{path}").status_code == 403
-        assert other.get(f"{API}/namespaces/team-a/sandboxes").json()["items"] == []
-        assert other.delete(B).status_code == 403
+            assert second.get(f"{API}/{path}").status_code == 403
+            assert second.get(f"{API}/namespaces/team-b/{path}").status_code == 403
+        assert second.get(f"{API}/namespaces/team-a/sandboxes").json()["items"] == []
+        assert second.delete(B).status_code == 403
     assert two.sandbox("secret-box", "team-b").deleted_at is None
 
 
@@ -114,9 +114,9 @@ def test_pruning_reaches_no_further_than_its_caller(two: World) -> None:
     with opened(two):
         with client(two) as root:
             assert apply(root, IN_B, applySet="web").status_code == 200
-        with client(two, token(two, "admin", "team-a")) as other:
+        with client(two, token(two, "admin", "team-a")) as second:
             mine = QUICKSTART.replace("name: quickstart", "name: mine\n  namespace: team-a")
-            answer = apply(other, mine, applySet="web", prune=True)
+            answer = apply(second, mine, applySet="web", prune=True)
     assert answer.status_code == 403
     assert "secret-box" not in answer.text
     assert "team-b" not in answer.text
@@ -150,8 +150,10 @@ def test_grant_bounds_hold_on_every_endpoint(two: World) -> None:
 def exec_status(world: World, text: str, name: str, namespace: str) -> tuple[int, bytes]:
     path = f"ws://paddock{API}/namespaces/{namespace}/sandboxes/{name}/exec?command=true"
     try:
-        with unix_connect(str(world.socket), uri=path, additional_headers={"Authorization": f"Bearer {text}"}) as made:
-            list(made)
+        with unix_connect(
+            str(world.socket), uri=path, additional_headers={"Authorization": f"Bearer {text}"}
+        ) as created:
+            list(created)
             return 101, b""
     except InvalidStatus as error:
         return error.response.status_code, bytes(error.response.body or b"")
@@ -162,10 +164,10 @@ def test_exec_over_a_websocket(two: World) -> None:
     with opened(two):
         assert exec_status(two, token(two, "user", "default"), "quickstart", "default")[0] == 101
         assert exec_status(two, token(two, "viewer", "default"), "quickstart", "default")[0] == 403
-        other = token(two, "admin", "team-a")
-        there, absent = (exec_status(two, other, each, "team-b") for each in ("secret-box", "no-such-ox"))
-        assert there[0] == 404
-        assert there[1].replace(b"secret-box", b"no-such-ox") == absent[1]
+        second = token(two, "admin", "team-a")
+        present, absent = (exec_status(two, second, entry, "team-b") for entry in ("secret-box", "no-such-ox"))
+        assert present[0] == 404
+        assert present[1].replace(b"secret-box", b"no-such-ox") == absent[1]
         assert exec_status(two, "pdk_000000000000_" + "A" * 43, "quickstart", "default")[0] == 401
     assert len(two.streams.asked) == 1
 
@@ -173,18 +175,20 @@ def test_exec_over_a_websocket(two: World) -> None:
 @pytest.mark.parametrize("body", [{"command": ["true"], "tool": "exec", "method": "tools/list"}, {}, []])
 def test_work_in_sandboxes_is_refused_before_its_body(two: World, body: Any) -> None:
     two.view.show(two.sandbox(), agent="paddock-agent-1")
-    viewers, others = token(two, "viewer", "default"), token(two, "admin", "team-a")
-    with opened(two), client(two, viewers) as viewer, client(two, others) as other:
+    viewers, remaining = token(two, "viewer", "default"), token(two, "admin", "team-a")
+    with opened(two), client(two, viewers) as viewer, client(two, remaining) as second:
         for sub in ("exec", "mcp/execute", "mcp"):
-            refused = viewer.post(f"{API}/namespaces/default/sandboxes/quickstart/{sub}", json=body)
-            assert (refused.status_code, refused.json()["reason"]) == (403, "Forbidden")
+            answer = viewer.post(f"{API}/namespaces/default/sandboxes/quickstart/{sub}", json=body)
+            assert (answer.status_code, answer.json()["reason"]) == (403, "Forbidden")
             names = ("secret-box", "no-such-ox")
-            there, absent = (other.post(f"{B}/{name}/{sub}", json=body) for name in names)
-            assert there.status_code == 404
-            assert there.text.replace("secret-box", "no-such-ox") == absent.text
+            response, absent = (second.post(f"{B}/{name}/{sub}", json=body) for name in names)
+            assert response.status_code == 404
+            assert response.text.replace("secret-box", "no-such-ox") == absent.text
     assert not two.streams.asked
-    used = [each for each in two.store.audit.entries() if each.outcome == "allowed" and each.verb in ("exec", "mcp")]
-    assert used == []
+    entries = [
+        entry for entry in two.store.audit.entries() if entry.outcome == "allowed" and entry.verb in ("exec", "mcp")
+    ]
+    assert entries == []
 
 
 def test_a_bad_token_is_not_made_good_by_the_user_who_sends_it(two: World) -> None:
@@ -207,9 +211,9 @@ OPEN = {"/healthz", "/readyz", "/version", "/openapi.json", API, *_OF_CALLERS}
 
 def test_no_route_is_open_to_somebody_to_whom_nothing_here_is_granted(two: World) -> None:
     """Every route that the application describes, and those that it does not."""
-    with opened(two), client(two) as root, client(two, token(two, "admin", "elsewhere")) as other:
+    with opened(two), client(two) as root, client(two, token(two, "admin", "elsewhere")) as second:
         described = root.get("/openapi.json").json()["paths"]
-        asked = 0
+        number = 0
         for path, operations in described.items():
             if path in OPEN or path in (f"{API}/apply", f"{API}/diff", f"{API}/images/pull"):
                 continue
@@ -219,15 +223,15 @@ def test_no_route_is_open_to_somebody_to_whom_nothing_here_is_granted(two: World
             plain = plain.replace("{fingerprint}", "SHA256:x")
             assert "{" not in plain, f"a parameter of {path} is new: say here what stands for it"
             for method in operations:
-                answer = other.request(method, plain, json={})
+                answer = second.request(method, plain, json={})
                 host_read = method == "get" and "namespaces/" not in path and answer.status_code in (200, 404)
                 assert host_read or answer.status_code in (403, 404, 405, 422), (method, plain, answer.status_code)
                 if answer.status_code == 422:
                     # The body is judged before anything is looked at: it must not be the way in.
                     assert root.request(method, plain, json={}).text == answer.text
                 assert "00000000-0000-4000-8000-000000000002" not in answer.text  # the uid of what is there
-                asked += 1
-        assert asked > 40
+                number += 1
+        assert number > 40
     assert two.sandbox("secret-box", "team-b").deleted_at is None
 
 
@@ -250,11 +254,11 @@ _PARTS += ["team-a%2F..%2Fteam-b", "logs", "why", "exec", "events", "instances",
 
 def test_no_path_leads_around_it(two: World) -> None:
     chance = random.Random(20)
-    with opened(two), client(two, token(two, "operator", "team-a")) as other:
+    with opened(two), client(two, token(two, "operator", "team-a")) as second:
         for _ in range(examples(300)):
             method = chance.choice(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"])
             path = "/".join(chance.choices(_PARTS, k=chance.randrange(7)))
-            answer = other.request(method, httpx.URL(f"{API}/{path}"))
+            answer = second.request(method, httpx.URL(f"{API}/{path}"))
             assert answer.status_code < 500, (method, path)
             assert "00000000-0000-4000-8000-000000000002" not in answer.text, (method, path)  # of what is in team-b
     assert two.sandbox("secret-box", "team-b").deleted_at is None

@@ -55,8 +55,8 @@ class Front:
     def exec(self, *command: str, **more: Any) -> dict[str, Any]:
         answer = self.http.post("/exec", json={"command": command, **more})
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        document: dict[str, Any] = answer.json()
+        return document
 
     def counted(self) -> list[tuple[str, str]]:
         return [
@@ -66,17 +66,17 @@ class Front:
         ]
 
     def audited(self) -> list[AuditEntry]:
-        return [each for each in self.world.store.audit.entries() if each.verb.startswith("mcp")]
+        return [entry for entry in self.world.store.audit.entries() if entry.verb.startswith("mcp")]
 
     def events(self) -> list[str]:
-        return [each.reason for each in self.world.store.events(uid=self.world.sandbox().uid)]
+        return [event.reason for event in self.world.store.events(uid=self.world.sandbox().uid)]
 
 
 @pytest.fixture
 def front(served: World) -> Iterator[Front]:
-    made = Front(served)
-    with made.http:
-        yield made
+    created = Front(served)
+    with created.http:
+        yield created
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_tools_answer_and_are_counted_and_audited(real: Front) -> None:
     assert real.tool("file.write", path="a", content="hello").json()["success"]
     several = {"type": "tool_use", "tools": ["file.read", {"tool": "file.stat", "parameters": {"path": "a"}}]}
     done = real.http.post("/mcp/execute", json={**several, "context": {"file.read": {"path": "a"}}}).json()
-    assert [each["tool"] for each in done["result"]] == ["file.read", "file.stat"]
+    assert [entry["tool"] for entry in done["result"]] == ["file.read", "file.stat"]
     wait_for("all are counted", lambda: len(real.counted()) == 4)
     assert sorted(real.counted()) == [
         ("exec", "failed"),
@@ -144,10 +144,10 @@ def test_tools_answer_and_are_counted_and_audited(real: Front) -> None:
         ("other", "ok"),
     ]
     wait_for("all are audited", lambda: len(real.audited()) == 8)
-    details = [each.detail for each in real.audited()]
+    details = [entry.detail for entry in real.audited()]
     assert "s3cret" not in str(details)
     assert {"tool": "exec", "arguments": {"command": "array(3)", "env": "object(1)"}}.items() <= details[0].items()
-    assert any(each.get("ended") == "ok" and each["durationSeconds"] >= 0 for each in details)
+    assert any(detail.get("ended") == "ok" and detail["durationSeconds"] >= 0 for detail in details)
 
 
 def test_a_use_that_can_not_be_recorded_does_not_start(real: Front, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,14 +174,14 @@ def test_mcp_passes_through(real: Front, era: str) -> None:
         call["_meta"] = meta
     else:
         params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        begun = real.http.post("/mcp", json=message("initialize", params), headers=headers)
-        headers["mcp-session-id"] = begun.headers["mcp-session-id"]
-        assert begun.json()["result"]["protocolVersion"] == "2025-06-18"
+        response = real.http.post("/mcp", json=message("initialize", params), headers=headers)
+        headers["mcp-session-id"] = response.headers["mcp-session-id"]
+        assert response.json()["result"]["protocolVersion"] == "2025-06-18"
     answer = real.http.post("/mcp", json=message("tools/call", call), headers=headers)
     assert answer.json()["result"]["structuredContent"]["stdout"] == "hi\n"
     if era == "modern":  # what contradicts its body is the agent's to refuse, and comes through as it is
-        refused = real.http.post("/mcp", json=message("tools/call", call), headers=headers | {"mcp-name": "git"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32020)
+        refusal = real.http.post("/mcp", json=message("tools/call", call), headers=headers | {"mcp-name": "git"})
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (400, -32020)
     else:
         assert real.http.delete("/mcp", headers=headers).status_code < 300
         broken = real.http.post("/mcp", content=b'{"jsonrpc"', headers={**headers, **JSON})
@@ -201,9 +201,9 @@ def test_notices_stream_through_until_the_client_leaves(front: Front, start: Sta
         assert next(events)["method"] == "notifications/subscriptions/acknowledged"
         with httpx.Client(
             base_url=BASE, transport=httpx.HTTPTransport(uds=str(front.world.socket), verify=False), timeout=60
-        ) as other:
-            written = {"tool": "file.write", "parameters": {"path": "a", "content": "x"}}
-            assert other.post("/mcp/execute", json=written).json()["success"]
+        ) as client:
+            document = {"tool": "file.write", "parameters": {"path": "a", "content": "x"}}
+            assert client.post("/mcp/execute", json=document).json()["success"]
         assert next(events)["method"] == "notifications/resources/updated"
         assert ("mcp", "cancelled") not in front.counted()
     wait_for("its end is counted", lambda: ("mcp", "cancelled") in front.counted(), 60)
@@ -216,9 +216,9 @@ def message(method: str, params: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("path", ["/mcp/execute", "/mcp", "/exec"])
 def test_disconnecting_cancels_the_call(real: Front, tmp_path: Path, path: str) -> None:
     noted = tmp_path / "pid"
-    words = ["sh", "-c", f"echo $$ > {noted}; exec sleep 300"]
-    called = {"name": "exec", "arguments": {"command": words}}
-    bodies = {"/mcp/execute": {"tool": "exec", "parameters": {"command": words}}, "/exec": {"command": words}}
+    arguments = ["sh", "-c", f"echo $$ > {noted}; exec sleep 300"]
+    called = {"name": "exec", "arguments": {"command": arguments}}
+    bodies = {"/mcp/execute": {"tool": "exec", "parameters": {"command": arguments}}, "/exec": {"command": arguments}}
     body = json.dumps(bodies.get(path, message("tools/call", called))).encode()
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(real.world.socket))
@@ -242,7 +242,7 @@ def test_commands_take_the_agents_way_and_answer_the_same(real: Front) -> None:
     # What can't start is the engine's to explain; a record of a detached command needs it, too.
     assert real.exec("no-such-program")["stdout"] == OTHER
     assert real.http.post("/execs", json={"command": ["true"]}).status_code == 201
-    assert [each["command"] for _, each in real.world.streams.asked] == [("no-such-program",), ("true",)]
+    assert [document["command"] for _, document in real.world.streams.asked] == [("no-such-program",), ("true",)]
     assert set(real.counted()) == {("exec", "ok"), ("exec", "refused")}
 
 
@@ -269,10 +269,10 @@ def test_bad_requests_are_refused_before_the_agent(front: Front) -> None:
 
 
 def test_what_the_daemon_can_not_read_is_not_passed_on(front: Front) -> None:
-    asked: list[bytes] = []
+    requested: list[bytes] = []
 
     def note(sock: socket.socket) -> None:
-        asked.append(b"")
+        requested.append(b"")
         sock.sendall(http(b"{}"))
 
     deep = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": %s}}' % (b"[" * 990 + b"]" * 990)
@@ -280,7 +280,7 @@ def test_what_the_daemon_can_not_read_is_not_passed_on(front: Front) -> None:
         for body in (deep, b'{"jsonrpc"', b"\xff\xfe{", b"[" * 20000):
             answer = front.http.post("/mcp", content=body, headers=JSON)
             assert answer.status_code == 400, (body[:50], answer.text)
-    assert not asked
+    assert not requested
     assert not front.counted()
 
 
@@ -311,36 +311,36 @@ NONSENSE = (
 
 
 def test_nonsense_of_a_false_listener_is_a_clean_error(front: Front) -> None:
-    for said in NONSENSE:
+    for content in NONSENSE:
         # It ends its connections, and says so: one that is kept could end just as a command is sent.
-        with posing(front, saying(said.replace(b"content-type:", b"connection: close\r\ncontent-type:", 1))):
+        with posing(front, saying(content.replace(b"content-type:", b"connection: close\r\ncontent-type:", 1))):
             answer = front.tool("exec", command="true")
-            assert answer.status_code == 503, (said[:60], answer.text[:300])
+            assert answer.status_code == 503, (content[:60], answer.text[:300])
             assert "quickstart" in answer.json()["message"]
             assert front.exec("true")["stdout"] == OTHER  # commands are not led astray
     assert not any(outcome == "ok" for _, outcome in front.counted())
 
 
 def test_answers_in_memory_share_the_budget_of_bodies(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    left, most = [1 << 20], 1 << 20
+    numbers, most = [1 << 20], 1 << 20
 
     def take(_: ByteBudget, _name: str, count: int) -> bool:
-        free = count <= left[0]
-        left[0] -= count * free
+        free = count <= numbers[0]
+        numbers[0] -= count * free
         return free
 
     def give_back(_: ByteBudget, _name: str, count: int) -> None:
-        left[0] += count
+        numbers[0] += count
 
     monkeypatch.setattr(ByteBudget, "take", take)
     monkeypatch.setattr(ByteBudget, "give_back", give_back)
     with posing(front, saying(http(b"x" * (2 * most)))):
-        refused = front.http.post("/mcp", json=message("tools/list", {}))
-        assert (refused.status_code, "in flight" in refused.json()["message"]) == (503, True)
+        answer = front.http.post("/mcp", json=message("tools/list", {}))
+        assert (answer.status_code, "in flight" in answer.json()["message"]) == (503, True)
     with posing(front, saying(http(b"x" * (most // 4)))):  # it is held once as read, and once as sent
         for _ in range(2):
             assert front.http.post("/mcp", json=message("tools/list", {})).status_code == 200
-            wait_for("all is given back", lambda: left == [most])
+            wait_for("all is given back", lambda: numbers == [most])
 
 
 def test_events_say_when_an_agent_stops_and_answers_again(front: Front, start: Start) -> None:
@@ -382,10 +382,10 @@ OUTPUT = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\n\1\0\0\0\0\
 @contextlib.contextmanager
 def starting(front: Front, kill: Callable[[socket.socket], None]) -> Iterator[None]:
     """Let a listener start a command that does not end; `kill` answers each request after the first."""
-    taken = threading.Lock()
+    lock = threading.Lock()
 
     def answer(sock: socket.socket) -> None:
-        first = taken.acquire(blocking=False)
+        first = lock.acquire(blocking=False)
         sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         sock.recv(65536)
         saying(OUTPUT, hold=True)(sock) if first else kill(sock)
@@ -433,7 +433,7 @@ def test_the_hosts_kill_waits_for_no_agent(front: Front, monkeypatch: pytest.Mon
     with starting(front, kill), contextlib.closing(agents):
         limits: dict[str, Any] = {"timeout_seconds": 0.1, "escaped": escaped.append}
         stream = agents.exec(container, PORT, ["true"], env={}, **limits)
-        assert [each.stream for each in stream] == ["stdout", "timeout", "exit"]
+        assert [chunk.stream for chunk in stream] == ["stdout", "timeout", "exit"]
     assert not escaped
 
 
@@ -446,10 +446,10 @@ def test_an_agent_is_looked_for_on_ipv4_alone(front: Front, monkeypatch: pytest.
 
     monkeypatch.setattr(port_forward, "socket_in", made)
     container = front.world.view.show(front.world.sandbox())
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
         with pytest.raises(StreamError, match="nothing listens"):
-            port_forward.DockerPorts(ipv4_only=True).connect(container, held.getsockname()[1])
+            port_forward.DockerPorts(ipv4_only=True).connect(container, reserved.getsockname()[1])
     assert families == [socket.AF_INET]
 
 
@@ -457,8 +457,8 @@ def test_a_call_without_an_end_is_timed_out(front: Front, monkeypatch: pytest.Mo
     monkeypatch.setattr(agent, "_CALL_SECONDS", 0.2)
     with posing(front, saying(b"HTTP/1.1 100 Continue\r\n\r\n", hold=True)):
         answers = [front.tool("file.read", path="a"), front.http.post("/mcp", json=message("tools/list", {}))]
-    for each in answers:
-        assert (each.status_code, "quickstart" in each.json()["message"]) == (504, True)
+    for answer in answers:
+        assert (answer.status_code, "quickstart" in answer.json()["message"]) == (504, True)
     wait_for("both are counted", lambda: front.counted() == [("file.read", "timeout"), ("mcp", "timeout")])
     assert front.events() == []  # slow is not dead
 

@@ -18,8 +18,8 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 @pytest.fixture
 def client(served: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
+        yield created
 
 
 @pytest.fixture
@@ -68,15 +68,15 @@ def test_dry_run_and_namespace(client: httpx.Client, world: World) -> None:
     assert client.get(SANDBOXES).json()["items"] == []
     apply(client, namespace="team")
     assert world.sandbox(namespace="team").name == "quickstart"
-    assert [each["metadata"]["namespace"] for each in client.get(f"{API}/sandboxes").json()["items"]] == ["team"]
+    assert [entry["metadata"]["namespace"] for entry in client.get(f"{API}/sandboxes").json()["items"]] == ["team"]
 
 
 def test_one_object_and_lists(client: httpx.Client, world: World) -> None:
     apply(client)
-    shown = client.get(f"{SANDBOXES}/quickstart").json()
-    assert (shown["apiVersion"], shown["kind"]) == ("paddock/v1alpha1", "Sandbox")
+    document = client.get(f"{SANDBOXES}/quickstart").json()
+    assert (document["apiVersion"], document["kind"]) == ("paddock/v1alpha1", "Sandbox")
     listed = client.get(SANDBOXES).json()
-    assert (listed["kind"], listed["items"]) == ("SandboxList", [shown])
+    assert (listed["kind"], listed["items"]) == ("SandboxList", [document])
     assert listed["metadata"]["resourceVersion"] == str(world.store.revision())
     assert client.get(SANDBOXES, params={"labelSelector": "app=x"}).json()["items"] == []
 
@@ -86,21 +86,21 @@ def test_a_list_in_pages(client: httpx.Client) -> None:
         apply(client, QUICKSTART.replace("name: quickstart", f"name: {name}"))
     for headers, field in (({}, "items"), (TABLE, "rows")):
         first = client.get(SANDBOXES, params={"limit": 2}, headers=headers).json()
-        rest = client.get(
+        document = client.get(
             SANDBOXES, params={"limit": 2, "continue": first["metadata"]["continue"]}, headers=headers
         ).json()
-        whole = client.get(SANDBOXES, headers=headers).json()
-        assert first[field] + rest[field] == whole[field]
-        assert (len(first[field]), rest["metadata"]) == (2, whole["metadata"])
+        content = client.get(SANDBOXES, headers=headers).json()
+        assert first[field] + document[field] == content[field]
+        assert (len(first[field]), document["metadata"]) == (2, content["metadata"])
     assert client.get(SANDBOXES, params={"continue": "x"}).json()["reason"] == "BadRequest"
 
 
 def test_tables_for_those_who_ask(client: httpx.Client) -> None:
     apply(client)
     for path in (SANDBOXES, f"{SANDBOXES}/quickstart", f"{API}/sandboxes"):
-        found = client.get(path, headers=TABLE).json()
-        assert found["kind"] == "Table"
-        assert found["rows"][0]["cells"][0] == "quickstart"
+        document = client.get(path, headers=TABLE).json()
+        assert document["kind"] == "Table"
+        assert document["rows"][0]["cells"][0] == "quickstart"
 
 
 def test_delete(client: httpx.Client, world: World) -> None:
@@ -115,8 +115,8 @@ def test_delete(client: httpx.Client, world: World) -> None:
 
 
 def test_discovery_names_the_kinds_and_their_words(client: httpx.Client) -> None:
-    (found,) = [each for each in client.get(API).json()["resources"] if each["kind"] == "Sandbox"]
-    assert found == {
+    (observed,) = [resource for resource in client.get(API).json()["resources"] if resource["kind"] == "Sandbox"]
+    assert observed == {
         "name": "sandboxes",
         "singularName": "sandbox",
         "shortNames": ["sb"],
@@ -130,9 +130,9 @@ def test_discovery_names_the_kinds_and_their_words(client: httpx.Client) -> None
 def test_events_of_one_object(client: httpx.Client, world: World) -> None:
     apply(client)
     world.add_event(world.sandbox(), "Created", "container made")
-    (found,) = client.get(f"{API}/namespaces/default/events", params={"kind": "Sandbox"}).json()["items"]
-    assert found["involvedObject"]["name"] == "quickstart"
-    assert (found["reason"], found["count"], found["lastTimestamp"]) == ("Created", 1, "2023-11-14T22:13:20Z")
+    (observed,) = client.get(f"{API}/namespaces/default/events", params={"kind": "Sandbox"}).json()["items"]
+    assert observed["involvedObject"]["name"] == "quickstart"
+    assert (observed["reason"], observed["count"], observed["lastTimestamp"]) == ("Created", 1, "2023-11-14T22:13:20Z")
     assert client.get(f"{API}/events", params={"name": "other"}).json()["items"] == []
     assert client.get(f"{API}/events", headers=TABLE).json()["rows"][0]["cells"][3] == "sandbox/quickstart"
 
@@ -219,5 +219,5 @@ def test_a_list_is_read_once_between_writes(statements: list[str], client: httpx
     assert len(statements) == 1, statements  # of the revision
     assert client.get(f"{API}/sandboxes").json()["items"] == first.json()["items"]
     apply(client, QUICKSTART.replace("name: quickstart", "name: other"))
-    assert [each["metadata"]["name"] for each in client.get(SANDBOXES).json()["items"]] == ["other", "quickstart"]
+    assert [entry["metadata"]["name"] for entry in client.get(SANDBOXES).json()["items"]] == ["other", "quickstart"]
     assert client.get(f"{API}/namespaces/none/sandboxes").json()["items"] == []

@@ -42,12 +42,12 @@ class Samples:
 
     def __call__(self) -> Mapping[str, UsageSample]:
         self.read += 1
-        made = {}
+        document = {}
         for name in self.names:
             uid = self.world.sandbox(name).uid
             running = Container(id=name, name=name, uid=uid, state=State.RUNNING)
-            made[uid] = UsageSample(running, USAGE, self.world.clock.now(), 0.25, 5.0)
-        return made
+            document[uid] = UsageSample(running, USAGE, self.world.clock.now(), 0.25, 5.0)
+        return document
 
 
 @dataclass
@@ -60,19 +60,19 @@ class Hosts:
     samples: Mapping[str, Samples]
 
     def answer(self, path: str = ALL, text: str = "") -> dict[str, Any]:
-        with client(self.a.world, text) as made:
-            answer = made.get(path)
+        with client(self.a.world, text) as created:
+            answer = created.get(path)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        document: dict[str, Any] = answer.json()
+        return document
 
     def listed(self, path: str = ALL, text: str = "") -> list[tuple[str, str]]:
-        return [(each["host"], each["metadata"]["name"]) for each in self.answer(path, text)["items"]]
+        return [(entry["host"], entry["metadata"]["name"]) for entry in self.answer(path, text)["items"]]
 
     def missing(self) -> dict[str, str]:
-        found = self.answer()
-        assert [each["host"] for each in found["items"]] == ["a"], "what answers is shown"
-        return {each["host"]: each["message"] for each in found["missing"]}
+        answer = self.answer()
+        assert [entry["host"] for entry in answer["items"]] == ["a"], "what answers is shown"
+        return {entry["host"]: entry["message"] for entry in answer["missing"]}
 
 
 def place(world: World, name: str, samples: Samples, leased: Leased, tls: FleetTls) -> Place:
@@ -103,17 +103,17 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
         place(world, name, samples[name], leased, authority.tls(name)) for world, name in ((first, "a"), (second, "b"))
     ]
     try:
-        for name, each in zip("ab", places, strict=True):
-            each.listeners.start()
-            announce(first, name, each.listeners.fleet_address)
+        for name, entry in zip("ab", places, strict=True):
+            entry.listeners.start()
+            announce(first, name, entry.listeners.fleet_address)
         yield Hosts(places[0], places[1], leased, samples)
     finally:
-        for each in places:
-            each.forwarding.links.close()
-            each.listeners.stop()
-            each.world.services.recorder.flush()
-            each.world.services.watches.close()
-            each.world.files.close()
+        for one_place in places:
+            one_place.forwarding.links.close()
+            one_place.listeners.stop()
+            one_place.world.services.recorder.flush()
+            one_place.world.services.watches.close()
+            one_place.world.files.close()
         first.store.close()
 
 
@@ -127,11 +127,14 @@ def test_the_usage_of_all_hosts_is_one_list(hosts: Hosts, path: str) -> None:
 
 def test_the_client_names_hosts_and_missing_ones(hosts: Hosts) -> None:
     with Paddock(f"unix://{hosts.a.world.socket}") as paddock:
-        assert [(each.host, each.name) for each in paddock.sandboxes.metrics().items] == [("a", "one"), ("b", "two")]
+        assert [(metric.host, metric.name) for metric in paddock.sandboxes.metrics().items] == [
+            ("a", "one"),
+            ("b", "two"),
+        ]
         hosts.leased.held.remove("b")
-        found = paddock.sandboxes.metrics()
-    assert [each.name for each in found.items] == ["one"]
-    assert list(found.missing) == ["b"]
+        metrics = paddock.sandboxes.metrics()
+    assert [metric.name for metric in metrics.items] == ["one"]
+    assert list(metrics.missing) == ["b"]
 
 
 def test_one_namespace_is_asked_of_all(hosts: Hosts) -> None:
@@ -142,36 +145,36 @@ def test_an_item_names_the_host_that_answered(hosts: Hosts) -> None:
     usages = Usages(hosts.b.world.services.objects, hosts.samples["b"], "a")  # it claims another's name
     hosts.b.listeners.stop()
     hosts.b.world.services = replace(hosts.b.world.services, usages=usages)
-    found = place(hosts.b.world, "b", hosts.samples["b"], hosts.leased, hosts.b.forwarding.links.tls)  # type: ignore[arg-type]
-    found.listeners.start()
+    observed = place(hosts.b.world, "b", hosts.samples["b"], hosts.leased, hosts.b.forwarding.links.tls)  # type: ignore[arg-type]
+    observed.listeners.start()
     try:
-        announce(hosts.a.world, "b", found.listeners.fleet_address)
+        announce(hosts.a.world, "b", observed.listeners.fleet_address)
         assert hosts.listed() == [("a", "one"), ("b", "two")]
     finally:
-        found.listeners.stop()
+        observed.listeners.stop()
 
 
 def test_the_caller_s_grants_go_along(hosts: Hosts) -> None:
-    own = token(hosts.a.world, "viewer", "default")
-    assert hosts.listed(DEFAULT, own) == [("a", "one"), ("b", "two")]
-    with client(hosts.a.world, own) as made:
-        assert made.get(ALL).status_code == 403
+    own_text = token(hosts.a.world, "viewer", "default")
+    assert hosts.listed(DEFAULT, own_text) == [("a", "one"), ("b", "two")]
+    with client(hosts.a.world, own_text) as created:
+        assert created.get(ALL).status_code == 403
     assert hosts.samples["b"].read == 1
 
 
 def test_a_forwarded_request_is_answered_for_its_host_only(hosts: Hosts, authority: Authority) -> None:
-    asked = hosts.samples["a"].read
+    requested = hosts.samples["a"].read
     tls = authority.tls("a", folder="again")
     assert ask(hosts.b, tls, [identity("a", "")], ALL, "GET") == 200
-    assert hosts.samples["a"].read == asked, "nobody asks around twice"
+    assert hosts.samples["a"].read == requested, "nobody asks around twice"
     assert ask(hosts.b, tls, [identity("b", "")], ALL, "GET") == 403, "a host that claims another's name"
 
 
 def test_the_only_host_answers_as_ever(hosts: Hosts) -> None:
     with hosts.a.world.store.transaction() as transaction:
-        other = transaction.get("Host", "", "b")
-        assert other is not None
-        transaction.remove(other)
+        host = transaction.get("Host", "", "b")
+        assert host is not None
+        transaction.remove(host)
     assert "missing" not in hosts.answer()
 
 
@@ -211,18 +214,18 @@ def test_without_certificates_every_host_is_missing(hosts: Hosts) -> None:
 
 
 def test_a_refused_certificate_of_ones_own_is_said_so(hosts: Hosts, authority: Authority, tmp_path: Path) -> None:
-    other = Authority(tmp_path / "other").files("a", trusts=authority.file)
-    hosts.a.forwarding.links.tls = FleetTls("a", other)
+    files = Authority(tmp_path / "other").files("a", trusts=authority.file)
+    hosts.a.forwarding.links.tls = FleetTls("a", files)
     assert "it refuses this host's certificate" in hosts.missing()["b"]
 
 
 def test_any_host_can_be_asked_if_it_answers(hosts: Hosts, authority: Authority) -> None:
     tls, address = authority.tls("a", folder="again"), hosts.b.listeners.fleet_address
-    others = [OtherHost("b", address), OtherHost("c", address), OtherHost("d", "127.0.0.1:1")]
-    found = collect.unreachable(tls, "a", others)
-    assert set(found) == {"c", "d"}
-    assert "certificate is" in found["c"]
-    assert "set fleet_cert_file" in collect.unreachable(None, "a", others)["b"]
+    other_hosts = [OtherHost("b", address), OtherHost("c", address), OtherHost("d", "127.0.0.1:1")]
+    unreachable = collect.unreachable(tls, "a", other_hosts)
+    assert set(unreachable) == {"c", "d"}
+    assert "certificate is" in unreachable["c"]
+    assert "set fleet_cert_file" in collect.unreachable(None, "a", other_hosts)["b"]
 
 
 _ITEM = {"metadata": {"namespace": "default", "name": "x"}}
@@ -273,6 +276,6 @@ class AnsweringHost:
                 plain, _ = self._listener.accept()
             except OSError:
                 return
-            with self._tls.wrap_socket(plain, server_side=True) as made:
-                made.recv(65536)
-                made.sendall(self._answer)
+            with self._tls.wrap_socket(plain, server_side=True) as wrap_socket:
+                wrap_socket.recv(65536)
+                wrap_socket.sendall(self._answer)

@@ -16,8 +16,8 @@ OWNED = OTHER.replace("name: other", "name: other\n  ownerReferences: [{kind: Sa
 @pytest.fixture
 def client(served: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
+        yield created
 
 
 @pytest.mark.parametrize(

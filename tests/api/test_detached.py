@@ -28,8 +28,8 @@ BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
 
 @pytest.fixture
 def sandbox(box: World) -> Iterator[Sandbox]:
-    with Paddock(f"unix://{box.socket}") as made:
-        yield made.sandbox("quickstart")
+    with Paddock(f"unix://{box.socket}") as paddock:
+        yield paddock.sandbox("quickstart")
 
 
 def holds(condition: Callable[[], bool]) -> None:
@@ -41,9 +41,9 @@ def holds(condition: Callable[[], bool]) -> None:
 
 
 def kind() -> Kind:
-    found = discover().by_word("sandbox")
-    assert found is not None
-    return found
+    word = discover().by_word("sandbox")
+    assert word is not None
+    return word
 
 
 def test_command_continues_and_its_log_is_kept(sandbox: Sandbox, box: World) -> None:
@@ -56,27 +56,27 @@ def test_command_continues_and_its_log_is_kept(sandbox: Sandbox, box: World) -> 
         yield Chunk("exit", b"3")
 
     box.streams.run = speaks
-    begun = sandbox.detach(["a", "b"], env={"A": "1"}, working_dir="/tmp", timeout_seconds=5)
-    assert (begun.state, begun.command, begun.exit_code) == ("Running", ("a", "b"), None)
-    holds(lambda: sandbox.exec_log(begun.id) == b"out\n")
+    detach = sandbox.detach(["a", "b"], env={"A": "1"}, working_dir="/tmp", timeout_seconds=5)
+    assert (detach.state, detach.command, detach.exit_code) == ("Running", ("a", "b"), None)
+    holds(lambda: sandbox.exec_log(detach.id) == b"out\n")
     go_on.set()
     holds(lambda: sandbox.execs()[0].state == "Exited")
-    (ended,) = sandbox.execs()
-    assert (ended.id, ended.exit_code, ended.finished_time != "") == (begun.id, 3, True)
-    assert sandbox.exec_log(begun.id) == b"out\nerr\xff\n"
-    assert sandbox.kill_exec(begun.id).state == "Exited", "what has ended is let be"
-    _, asked = box.streams.asked[-1]
-    assert (asked["env"], asked["working_dir"], asked["timeout_seconds"]) == ({"A": "1"}, "/tmp", 5)
+    (detached_exec,) = sandbox.execs()
+    assert (detached_exec.id, detached_exec.exit_code, detached_exec.finished_time != "") == (detach.id, 3, True)
+    assert sandbox.exec_log(detach.id) == b"out\nerr\xff\n"
+    assert sandbox.kill_exec(detach.id).state == "Exited", "what has ended is let be"
+    _, requested = box.streams.asked[-1]
+    assert (requested["env"], requested["working_dir"], requested["timeout_seconds"]) == ({"A": "1"}, "/tmp", 5)
 
 
 def test_one_is_killed_and_its_log_stays(sandbox: Sandbox, box: World) -> None:
     box.streams.run = box.streams.endless
-    begun = sandbox.detach(["a"])
-    holds(lambda: sandbox.exec_log(begun.id) == b"first\n")
-    sandbox.kill_exec(begun.id)
+    detach = sandbox.detach(["a"])
+    holds(lambda: sandbox.exec_log(detach.id) == b"first\n")
+    sandbox.kill_exec(detach.id)
     assert box.streams.closed.wait(30)
     holds(lambda: sandbox.execs()[0].state == "Killed")
-    assert sandbox.exec_log(begun.id) == b"first\n"
+    assert sandbox.exec_log(detach.id) == b"first\n"
 
 
 def test_unknown_end_is_reported_as_lost(sandbox: Sandbox, box: World) -> None:
@@ -96,10 +96,10 @@ def test_unknown_end_is_reported_as_lost(sandbox: Sandbox, box: World) -> None:
         (lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124"))), "TimedOut", ""),
     ):
         box.streams.run = run
-        begun = sandbox.detach(["a"])
+        detach = sandbox.detach(["a"])
         holds(lambda: sandbox.execs()[-1].state != "Running")
-        ended = sandbox.execs()[-1]
-        assert (ended.id, ended.state, ended.message) == (begun.id, state, message)
+        detached_exec = sandbox.execs()[-1]
+        assert (detached_exec.id, detached_exec.state, detached_exec.message) == (detach.id, state, message)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_of_long_output_head_and_tail_are_kept(sandbox: Sandbox, box: World) -> 
     box.streams.run = lambda **_: iter((*(Chunk("stdout", b"x" * limit) for _ in range(3)), Chunk("exit", b"0")))
     sandbox.detach(["a"])
     holds(lambda: sandbox.execs()[0].state == "Exited")
-    (ended,) = sandbox.execs()
-    assert ended.omitted_bytes == 2 * limit
-    assert f"{2 * limit} bytes left out".encode() in sandbox.exec_log(ended.id)
+    (detached_exec,) = sandbox.execs()
+    assert detached_exec.omitted_bytes == 2 * limit
+    assert f"{2 * limit} bytes left out".encode() in sandbox.exec_log(detached_exec.id)
 
 
 def test_commands_are_limited_per_sandbox_and_host(world: World) -> None:
@@ -150,20 +150,20 @@ def test_commands_are_limited_per_sandbox_and_host(world: World) -> None:
     )
 
     def ids(name: str) -> list[str]:
-        return [each.id for each in detached.list(kind(), "default", name)]
+        return [detached_exec.id for detached_exec in detached.list(kind(), "default", name)]
 
     def start(name: str) -> str:
         return detached.start(kind(), "default", name, ["a"]).result(30).id
 
     def ended(name: str) -> bool:
-        return all(each.state == "Exited" for each in detached.list(kind(), "default", name))
+        return all(detached_exec.state == "Exited" for detached_exec in detached.list(kind(), "default", name))
 
-    made = []
+    created = []
     for name in ("one", "one", "one", "two", "two"):
-        made.append(start(name))
+        created.append(start(name))
         holds(lambda name=name: ended(name))  # type: ignore[misc]
-    assert ids("one") == made[2:3], "its oldest went for its third, another one for the host's fourth"
-    assert ids("two") == made[3:]
+    assert ids("one") == created[2:3], "its oldest went for its third, another one for the host's fourth"
+    assert ids("two") == created[3:]
     world.streams.run = world.streams.endless
     for _ in range(2):
         start("one")
@@ -195,7 +195,9 @@ def test_one_caller_has_a_share_of_the_hosts(world: World) -> None:
         start(ann, "two")
     start(ben, "two")
     world.streams.closed.set()
-    assert sorted(each.by for each in records.load()) == ["ann", "ann", "ben"], "the next daemon knows whose they are"
+    assert sorted(record.by for record in records.load()) == ["ann", "ann", "ben"], (
+        "the next daemon knows whose they are"
+    )
 
 
 SPEC = "spec: {template: {image: paddock/python:1}}"
@@ -210,11 +212,11 @@ def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World
         for _ in range(40):
             sandbox.detach(["a"])
         running = [sandbox.start(["a"]) for _ in range(40)]
-        for each in running:
-            each.wait_begun()
+        for entry in running:
+            entry.wait_begun()
         follow = client.build_request("GET", f"{BASE}/quickstart/logs?follow=true")
         logs = [client.send(follow, stream=True) for _ in range(40)]
-        assert [each.status_code for each in logs] == [200] * 40
+        assert [response.status_code for response in logs] == [200] * 40
         assert client.get(BASE).status_code == 200
         assert len(sandbox.execs()) == 40
         box.streams.run = lambda **_: iter((Chunk("stdout", b"hi"), Chunk("exit", b"0")))
@@ -224,7 +226,7 @@ def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World
         for running_, log in zip(running, logs, strict=True):
             running_.close()
             log.close()
-    holds(lambda: all(each.state == "Lost" for each in sandbox.execs()))
+    holds(lambda: all(detached_exec.state == "Lost" for detached_exec in sandbox.execs()))
 
 
 def restarted(world: World) -> tuple[Detached, Callable[[], None]]:
@@ -241,8 +243,8 @@ def restarted(world: World) -> tuple[Detached, Callable[[], None]]:
 
 
 def shown(detached: Detached) -> Any:
-    (found,) = detached.list(kind(), "default", "quickstart")
-    return found
+    (detached_exec,) = detached.list(kind(), "default", "quickstart")
+    return detached_exec
 
 
 def test_restarted_daemon_knows_ended_commands(sandbox: Sandbox, box: World) -> None:
@@ -258,8 +260,8 @@ def test_restarted_daemon_knows_ended_commands(sandbox: Sandbox, box: World) -> 
 
 def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) -> None:
     box.streams.run = box.streams.endless
-    begun = sandbox.detach(["a"], timeout_seconds=100)
-    holds(lambda: sandbox.exec_log(begun.id) == b"first\n")
+    detach = sandbox.detach(["a"], timeout_seconds=100)
+    holds(lambda: sandbox.exec_log(detach.id) == b"first\n")
     box.services.detached.close()
     assert box.streams.closed.wait(30)
     holds(lambda: box.services.sandbox_streams._exec_slots._taken == {})
@@ -275,11 +277,11 @@ def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) 
 
     box.streams.again = ends
     again, _ = restarted(box)
-    assert (shown(again).state, shown(again).id) == ("Running", begun.id)
+    assert (shown(again).state, shown(again).id) == ("Running", detach.id)
     assert len(box.services.sandbox_streams._exec_slots._taken) == 1, "it has its place"
-    (ref, asked) = box.streams.asked[-1]
-    assert (ref, asked["timeout_seconds"]) == ("exec-1", 60)
-    assert b"first\n\n[... the daemon was restarted" in again.log(kind(), "default", "quickstart", begun.id)
+    (ref, requested) = box.streams.asked[-1]
+    assert (ref, requested["timeout_seconds"]) == ("exec-1", 60)
+    assert b"first\n\n[... the daemon was restarted" in again.log(kind(), "default", "quickstart", detach.id)
     go_on.set()
     holds(lambda: shown(again).state == "Exited")
     assert (shown(again).exit_code, box.services.sandbox_streams._exec_slots._taken) == (7, {})
@@ -311,7 +313,7 @@ def test_attached_command_of_a_killed_daemon_is_adopted(box: World, tty: bool, s
 
 def test_attached_command_leaves_no_record(box: World) -> None:
     done = box.services.sandbox_streams.exec(kind(), "default", "quickstart", ["a"])()
-    assert [each.stream for each in done] == ["exit"]
+    assert [chunk.stream for chunk in done] == ["exit"]
     again, _ = restarted(box)
     assert again.list(kind(), "default", "quickstart") == []
 
@@ -323,10 +325,10 @@ def test_command_whose_stream_breaks_is_adopted(sandbox: Sandbox, box: World) ->
         raise StreamError("the engine was restarted")
 
     box.streams.run, box.streams.again = breaks, lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124")))
-    begun = sandbox.detach(["a"], timeout_seconds=100)
+    detach = sandbox.detach(["a"], timeout_seconds=100)
     holds(lambda: sandbox.execs()[0].state == "TimedOut")
     assert (box.streams.asked[-1][0], box.streams.asked[-1][1]["timeout_seconds"]) == ("exec-1", 90)
-    assert sandbox.exec_log(begun.id).startswith(b"x\n[... the daemon was restarted")
+    assert sandbox.exec_log(detach.id).startswith(b"x\n[... the daemon was restarted")
 
 
 def test_arguments_that_are_not_utf8_are_bytes(sandbox: Sandbox, box: World) -> None:
@@ -343,12 +345,12 @@ def test_arguments_that_are_not_utf8_are_bytes(sandbox: Sandbox, box: World) -> 
 def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:
     killed = threading.Event()  # its own: the first daemon may still be letting go
     box.streams.run, box.streams.again = box.streams.endless, lambda **_: Endless(killed)
-    begun = sandbox.detach(["a"], timeout_seconds=0)
+    detach = sandbox.detach(["a"], timeout_seconds=0)
     box.services.detached.close()
     assert box.streams.closed.wait(30)
     again, _ = restarted(box)
     assert box.streams.asked[-1] == ("exec-1", {"timeout_seconds": None, "escaped": ANY, "starts": False})
-    again.kill(kind(), "default", "quickstart", begun.id)
+    again.kill(kind(), "default", "quickstart", detach.id)
     assert killed.wait(30)
     holds(lambda: shown(again).state == "Killed")
 

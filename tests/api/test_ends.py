@@ -56,16 +56,16 @@ def connected(address: tuple[str, int]) -> ssl.SSLSocket:
 
 
 def asked(address: tuple[str, int], path: str) -> ssl.SSLSocket:
-    made = connected(address)
-    made.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock\r\nConnection: close\r\n\r\n".encode())
-    return made
+    ssl_socket = connected(address)
+    ssl_socket.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock\r\nConnection: close\r\n\r\n".encode())
+    return ssl_socket
 
 
 def held(address: tuple[str, int]) -> int:
     """Return the server's open connections: they have an inode and do not listen (proc(5))."""
-    lines = [each.split() for each in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
-    ours = [each for each in lines if int(each[1].partition(":")[2], 16) == address[1] and each[3] != "0A"]
-    return sum(each[9] != "0" for each in ours)
+    lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    ours = [line for line in lines if int(line[1].partition(":")[2], 16) == address[1] and line[3] != "0A"]
+    return sum(our[9] != "0" for our in ours)
 
 
 def is_over(link: socket.socket) -> bool:

@@ -67,15 +67,15 @@ def test_exec_returns_the_whole_result(http: httpx.Client, box: World) -> None:
         "stdoutOmittedBytes": 0,
         "stderrOmittedBytes": 0,
     }
-    _, asked = box.streams.asked[-1]
-    assert (asked["command"], asked["env"], asked["working_dir"]) == (("a", "b c"), {"A": "1"}, "/tmp")
-    assert (asked["timeout_seconds"], asked["stdin"], asked["tty"]) == (2.5, None, False)
+    _, requested = box.streams.asked[-1]
+    assert (requested["command"], requested["env"], requested["working_dir"]) == (("a", "b c"), {"A": "1"}, "/tmp")
+    assert (requested["timeout_seconds"], requested["stdin"], requested["tty"]) == (2.5, None, False)
 
 
 def test_default_timeout_and_zero_for_none(http: httpx.Client, box: World) -> None:
     run(http)
     run(http, timeoutSeconds=0)
-    assert [asked["timeout_seconds"] for _, asked in box.streams.asked] == [300, None]
+    assert [requested["timeout_seconds"] for _, requested in box.streams.asked] == [300, None]
 
 
 def test_timed_out_command_is_reported(http: httpx.Client, box: World) -> None:
@@ -97,16 +97,16 @@ def test_long_output_keeps_head_and_tail(http: httpx.Client, box: World) -> None
 def test_every_byte_comes_through(
     http: httpx.Client, box: World, pieces: list[tuple[str, bytes]], stdin: bytes
 ) -> None:
-    taken: list[bytes] = []
+    occupied: list[bytes] = []
 
     def talk(stdin: Any, **_: Any) -> Iterator[Chunk]:
-        taken.extend(stdin or ())
+        occupied.extend(stdin or ())
         yield from (Chunk(stream, data) for stream, data in pieces)
         yield Chunk("exit", b"0")
 
     box.streams.run = talk
     done = run(http, encoding="base64", stdin=base64.b64encode(stdin).decode())
-    assert b"".join(taken) == stdin
+    assert b"".join(occupied) == stdin
     for stream in ("stdout", "stderr"):
         assert base64.b64decode(done[stream]) == b"".join(data for name, data in pieces if name == stream)
 
@@ -148,12 +148,12 @@ def test_too_many_at_a_time_are_429(http: httpx.Client, box: World) -> None:
 
 def test_disconnect_kills_the_command(box: World) -> None:
     box.streams.run = box.streams.endless
-    asked = b'{"command": ["a"]}'
+    requested = b'{"command": ["a"]}'
     head = f"POST {BASE}/exec HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/json\r\n"
-    head += f"Content-Length: {len(asked)}\r\n"
+    head += f"Content-Length: {len(requested)}\r\n"
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(box.socket))
-        link.sendall(f"{head}\r\n".encode() + asked)
+        link.sendall(f"{head}\r\n".encode() + requested)
         wait_for("it has begun", lambda: box.streams.asked)
     assert box.streams.closed.wait(30)
 
@@ -190,7 +190,7 @@ def test_sizes_and_signals_reach_the_command(box: World) -> None:
             opened.send(frame)
         opened.send(b"\x04" + json.dumps({"Width": 80, "Height": 24}).encode())
         opened.send(b"\x05" + json.dumps({"signal": "INT"}).encode())
-        received = [bytes(each) for each in opened]
+        received = [bytes(entry) for entry in opened]
     assert command.told == [(24, 80), "INT"]
     assert b"130" in received[-1]
 

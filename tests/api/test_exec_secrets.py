@@ -20,8 +20,8 @@ ENV = {"A": "1", "TOKEN": Secret("token")}
 
 def test_secret_reaches_command_but_not_response(http: httpx.Client, box: World) -> None:
     done = run(http, env=as_json(ENV))
-    _, asked = box.streams.asked[-1]
-    assert asked["env"] == {"A": "1", "TOKEN": "s3cret"}
+    _, requested = box.streams.asked[-1]
+    assert requested["env"] == {"A": "1", "TOKEN": "s3cret"}
     assert "s3cret" not in str(done)
 
 

@@ -39,9 +39,9 @@ class Files:
         wait_for("all is freed", lambda: not self.world.services.files.slots.used_count and not self.world.files.open)
 
     def raw(self) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.connect(str(self.world.socket))
-        return made
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(str(self.world.socket))
+        return connection
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def files(tmp_path: Path, quiet: None) -> Iterator[Files]:
     world = make_world(tmp_path, transfers=limits)
     server = world.server()
     server.start()
-    made = Files(world)
+    created = Files(world)
     try:
-        yield made
+        yield created
     finally:
-        made.http.close()
+        created.http.close()
         server.stop()
         world.files.close()
         world.store.close()
@@ -76,10 +76,10 @@ def test_a_file_is_written_read_and_removed(files: Files) -> None:
 def test_folders_and_archives(files: Files) -> None:
     assert files.ask("POST", "/workspace/d/e", "/folder", parents=True).json()["type"] == "folder"
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as made:
+    with tarfile.open(fileobj=out, mode="w") as file:
         info = tarfile.TarInfo("f")
         info.size = 3
-        made.addfile(info, io.BytesIO(b"abc"))
+        file.addfile(info, io.BytesIO(b"abc"))
     done = files.ask("PUT", "/workspace/d/e", "/archive", content=out.getvalue())
     assert done.json() == {"files": 1, "bytes": 3, "leftOut": [], "leftOutCount": 0}
     back = files.ask("GET", "/workspace/d", "/archive", top="x")
@@ -116,7 +116,7 @@ def test_relative_paths_and_missing_folders(files: Files) -> None:
     assert files.ask("PUT", "a/b/file", content=b"x").status_code == 200
     assert files.ask("PUT", "none/file", content=b"x", parents=False).status_code == 404
     assert (files.root / "workspace/a/b/file").read_bytes() == b"x"
-    assert [each["name"] for each in files.http.get(f"{BASE}/list").json()["items"]] == ["a"]
+    assert [entry["name"] for entry in files.http.get(f"{BASE}/list").json()["items"]] == ["a"]
 
 
 def test_what_is_not_there_or_not_running_is_said(files: Files) -> None:
@@ -126,8 +126,8 @@ def test_what_is_not_there_or_not_running_is_said(files: Files) -> None:
     files.world.view.show(files.world.sandbox(), State.PAUSED)
     assert files.ask("GET", "/tmp", "/list").status_code == 200
     assert files.ask("PUT", "/tmp/x", content=b"").status_code == 409
-    other = BASE.replace("quickstart", "none")
-    assert files.http.get(other, params={"path": "/"}).status_code == 404
+    text = BASE.replace("quickstart", "none")
+    assert files.http.get(text, params={"path": "/"}).status_code == 404
     assert files.http.get(BASE).status_code == 400
 
 
@@ -136,13 +136,13 @@ def test_a_hundred_mebibytes_each_way_are_the_same(files: Files) -> None:
     files.ask("PUT", "/tmp/large", content=(piece for _ in range(100)))
     assert (files.root / "tmp/large").stat().st_size == 100 * MIB
     with files.http.stream("GET", BASE, params={"path": "/tmp/large"}) as answer:
-        rest = b""
+        remaining = b""
         for data in answer.iter_raw():
-            rest += data
-            while len(rest) >= MIB:
-                assert rest[:MIB] == piece
-                rest = rest[MIB:]
-    assert rest == b""
+            remaining += data
+            while len(remaining) >= MIB:
+                assert remaining[:MIB] == piece
+                remaining = remaining[MIB:]
+    assert remaining == b""
 
 
 def test_what_is_too_large_is_refused_before_and_on_the_way(files: Files) -> None:
@@ -170,11 +170,11 @@ def downloads(files: Files, held: ExitStack, count: int) -> list[socket.socket]:
 
 
 def test_transfers_are_limited_and_freed_on_disconnect(files: Files) -> None:
-    with ExitStack() as held:
-        downloads(files, held, 3)
-        refused = files.ask("GET", "/tmp", "/list")
-        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert "transfers_per_sandbox" in refused.json()["message"]
+    with ExitStack() as stack:
+        downloads(files, stack, 3)
+        answer = files.ask("GET", "/tmp", "/list")
+        assert (answer.status_code, answer.json()["reason"]) == (429, "TooManyRequests")
+        assert "transfers_per_sandbox" in answer.json()["message"]
     files.freed()
     assert files.ask("GET", "/tmp", "/list").status_code == 200
 
@@ -186,11 +186,11 @@ def test_aborted_upload_leaves_nothing(files: Files) -> None:
         leaves.sendall(head.encode())
         wait_for("both are under way", lambda: len(files.world.files.open) == 2)
         leaves.close()
-        found = b""
-        while b"transfer_stall_seconds" not in found:
+        observed = b""
+        while b"transfer_stall_seconds" not in observed:
             piece = clients.recv(2000)
-            assert piece, found
-            found += piece
+            assert piece, observed
+            observed += piece
     files.freed()
     assert not (files.root / "tmp/x").exists()
 

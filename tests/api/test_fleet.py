@@ -71,7 +71,7 @@ class Leased:
         self._store, self.held = store, list(held)
 
     def leases(self) -> list[LeaseState]:
-        return [LeaseState(f"host/{each}", 1, each, 6.0) for each in self.held]
+        return [LeaseState(f"host/{name}", 1, name, 6.0) for name in self.held]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -99,9 +99,9 @@ def bind(world: World, host: str, name: str = "quickstart") -> StoredObject:
 def announce(world: World, host: str, address: str) -> None:
     """Store a host's address, as its daemon does."""
     with world.store.transaction() as transaction:
-        found = transaction.get("Host", "", host)
-        made = found or StoredObject("Host", "", host, uid=f"uid-{host}", spec={}, created_at=0.0)
-        transaction.put(replace(made, status={"address": address}))
+        stored = transaction.get("Host", "", host)
+        created = stored or StoredObject("Host", "", host, uid=f"uid-{host}", spec={}, created_at=0.0)
+        transaction.put(replace(created, status={"address": address}))
 
 
 @pytest.fixture
@@ -118,24 +118,24 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[tuple[P
     first.apply()
     second.view.show(bind(first, "b"))
     try:
-        for each in places:
-            each.listeners.start()
+        for entry in places:
+            entry.listeners.start()
         announce(first, "b", places[1].listeners.fleet_address)
         announce(first, "a", places[0].listeners.fleet_address)
         yield places[0], places[1]
     finally:
-        for each in places:
-            each.forwarding.links.close()
-            each.listeners.stop()
-            each.world.services.recorder.flush()
-            each.world.services.watches.close()
-            each.world.files.close()
+        for one_place in places:
+            one_place.forwarding.links.close()
+            one_place.listeners.stop()
+            one_place.world.services.recorder.flush()
+            one_place.world.services.watches.close()
+            one_place.world.files.close()
         first.store.close()
 
 
 def execute(world: World, *command: str, text: str = "", **more: Any) -> httpx.Response:
-    with client(world, text) as made:
-        return made.post(f"{BASE}/exec", json={"command": command or ("true",)}, **more)
+    with client(world, text) as created:
+        return created.post(f"{BASE}/exec", json={"command": command or ("true",)}, **more)
 
 
 def websocket(world: World, path: str, *protocols: str) -> ClientConnection:
@@ -144,17 +144,17 @@ def websocket(world: World, path: str, *protocols: str) -> ClientConnection:
 
 def uses(world: World) -> list[tuple[str, str, str]]:
     """Return the recorded uses of the sandbox: caller, verb and outcome."""
-    return [(each.actor, each.verb, each.outcome) for each in world.store.audit.entries() if each.verb == "exec"]
+    return [(entry.actor, entry.verb, entry.outcome) for entry in world.store.audit.entries() if entry.verb == "exec"]
 
 
 def test_exec_runs_at_the_other_host(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     b.streams.run = lambda **_: iter((Chunk("stdout", b"there\n"), Chunk("exit", b"3")))
     for _ in range(3):
         answer = execute(a, "uname", "-a")
         assert (answer.status_code, answer.json()["stdout"], answer.json()["exitCode"]) == (200, "there\n", 3)
     assert not a.streams.asked
-    assert [asked["command"] for _, asked in b.streams.asked] == [("uname", "-a")] * 3
+    assert [requested["command"] for _, requested in b.streams.asked] == [("uname", "-a")] * 3
     assert len(uses(a)) == 3, "one entry for each, of the daemon that was asked"
     assert {actor for actor, _, _ in uses(a)} == {f"{_me()} (uid {os.getuid()})"}
 
@@ -166,62 +166,62 @@ def _me() -> str:
 
 
 def test_the_own_sandboxes_are_served_here(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     a.view.show(bind(a, "a"))
     assert execute(a).status_code == 200
     assert (len(a.streams.asked), len(b.streams.asked)) == (1, 0)
 
 
 def test_a_sandbox_without_a_host_is_waited_for(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     bind(a, "")
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(execute, a)
-        assert not wait([asked], timeout=0.3).done
+        submit = pool.submit(execute, a)
+        assert not wait([submit], timeout=0.3).done
         bind(a, "b")
-        assert asked.result().status_code == 200
+        assert submit.result().status_code == 200
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 1)
 
 
 def test_a_sandbox_that_gets_no_host_says_why(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "BOUND_SECONDS", 0.2)
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     waits = {"type": "Scheduled", "status": "False", "reason": "NoHost", "message": "name a host: spec.host"}
     a.change("quickstart", status={"host": "", "conditions": [waits]})
     answer = execute(a)
     assert answer.status_code == 409
     assert answer.json()["message"] == "sandbox `quickstart` has no host yet: name a host: spec.host"
-    with client(a) as made:
-        assert made.get(f"{BASE}/why").status_code != 409  # any daemon explains it
+    with client(a) as created:
+        assert created.get(f"{BASE}/why").status_code != 409  # any daemon explains it
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
 
 
 def ask_why(world: World) -> httpx.Response:
-    with client(world) as made:
-        return made.get(f"{BASE}/why")
+    with client(world) as created:
+        return created.get(f"{BASE}/why")
 
 
 def test_why_is_told_here_of_a_sandbox_whose_host_is_away(tmp_path: Path, authority: Authority, quiet: None) -> None:
     world = make_world(tmp_path, place=ManyHosts("a"))
     leases = Leased(world.store, "b")
-    asked = place(world, "a", authority.tls("a"))
-    asked.forwarding.locations = Locations(leases, "a", "")  # type: ignore[arg-type]
+    requested = place(world, "a", authority.tls("a"))
+    requested.forwarding.locations = Locations(leases, "a", "")  # type: ignore[arg-type]
     announce(world, "b", "127.0.0.1:1")
     world.apply()
     lost = {"type": "Ready", "status": "Unknown", "reason": "HostLost", "message": "its daemon is away"}
     lost["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     world.change("quickstart", status={"host": "b", "conditions": [lost]})
-    asked.listeners.start()
+    requested.listeners.start()
     try:
         assert ask_why(world).status_code == 503, "its daemon holds its lease: it is asked, and does not answer"
         leases.held = ["a"]
         answer = ask_why(world)
         assert answer.status_code == 200, answer.text
-        assert [answer.json()[each] for each in ("verdict", "reason")] == ["Unknown", "HostLost"]
+        assert [answer.json()[entry] for entry in ("verdict", "reason")] == ["Unknown", "HostLost"]
         assert execute(world).status_code == 503
     finally:
-        asked.forwarding.links.close()
-        asked.listeners.stop()
+        requested.forwarding.links.close()
+        requested.listeners.stop()
         world.store.close()
 
 
@@ -229,10 +229,10 @@ def test_a_daemon_without_a_host_inspects_none(hosts: tuple[Place, Place], monke
     monkeypatch.setattr(forwarding, "BOUND_SECONDS", 0.2)
     a, _ = hosts
     bind(a.world, "")
-    with client(a.world) as made:
-        assert made.get(f"{BASE}/inspect").status_code == 200
+    with client(a.world) as created:
+        assert created.get(f"{BASE}/inspect").status_code == 200
         a.forwarding.locations = Locations(a.world.store, "api/a", "", "a")
-        answer = made.get(f"{BASE}/inspect")
+        answer = created.get(f"{BASE}/inspect")
     assert (answer.status_code, "has no host yet" in answer.json()["message"]) == (409, True)
 
 
@@ -240,30 +240,30 @@ def ask_mcp(world: World, method: str, text: str = "", query: str = "", **params
     """Send a message to the MCP endpoint of a host; return its result."""
     message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     accepts = {"accept": "application/json, text/event-stream"}
-    with client(world, text) as made:
-        answer = made.post(f"/mcp{query}", json=message, headers=accepts)
+    with client(world, text) as created:
+        answer = created.post(f"/mcp{query}", json=message, headers=accepts)
     assert answer.status_code == 200, answer.text
     data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
-    found: dict[str, Any] = json.loads(data[-1] if data else answer.text)
-    assert found["id"] == 7
-    return found
+    document: dict[str, Any] = json.loads(data[-1] if data else answer.text)
+    assert document["id"] == 7
+    return document
 
 
 def execute_by_mcp(world: World, text: str = "", query: str = "", **named: str) -> dict[str, Any]:
     arguments = {"id": "quickstart", **named, "command": ["true"]}
     answer = ask_mcp(world, "tools/call", text, query, name="docker.container.exec", arguments=arguments)
-    found: dict[str, Any] = answer["result"]
-    return found
+    document: dict[str, Any] = answer["result"]
+    return document
 
 
 @pytest.mark.parametrize("named", ["quickstart", "default/quickstart", "pdk-default-quickstart", "c" * 64, "c" * 12])
 def test_a_tool_works_in_the_sandbox_of_another_host(hosts: tuple[Place, Place], named: str) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     instance = {"name": "pdk-default-quickstart", "containerID": "c" * 64}
     b.view.show(a.change("quickstart", status={"host": "b", "instanceRef": instance}))
-    found = execute_by_mcp(a, id=named)
-    assert not found.get("isError"), found
-    assert found["structuredContent"]["exitCode"] == 0
+    mcp = execute_by_mcp(a, id=named)
+    assert not mcp.get("isError"), mcp
+    assert mcp["structuredContent"]["exitCode"] == 0
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 1)
     a.services.recorder.flush()
     b.services.recorder.flush()
@@ -271,7 +271,7 @@ def test_a_tool_works_in_the_sandbox_of_another_host(hosts: tuple[Place, Place],
 
 
 def test_the_namespace_of_a_client_counts(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     assert execute_by_mcp(a, query="?namespace=other")["isError"]
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
     assert not execute_by_mcp(a, query="?namespace=other", namespace="default").get("isError")
@@ -279,14 +279,14 @@ def test_the_namespace_of_a_client_counts(hosts: tuple[Place, Place]) -> None:
 
 
 def test_a_resource_of_another_host_is_read(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     b.streams.log = lambda **_: iter((Chunk("stdout", b"from b\n"),))
-    found = ask_mcp(a, "resources/read", uri="sandbox://default/quickstart/logs")
-    assert found["result"]["contents"][0]["text"] == "from b\n"
+    mcp = ask_mcp(a, "resources/read", uri="sandbox://default/quickstart/logs")
+    assert mcp["result"]["contents"][0]["text"] == "from b\n"
 
 
 def test_what_any_daemon_answers_is_answered_here(hosts: tuple[Place, Place], caplog: pytest.LogCaptureFixture) -> None:
-    a, _ = (each.world for each in hosts)
+    a, _ = (host.world for host in hosts)
     hosts[1].listeners.stop()
     got = ask_mcp(a, "tools/call", name="sandbox.get", arguments={"name": "quickstart"})
     assert got["result"]["structuredContent"]["metadata"]["name"] == "quickstart"
@@ -295,17 +295,17 @@ def test_what_any_daemon_answers_is_answered_here(hosts: tuple[Place, Place], ca
 
 def test_an_unreachable_host_fails_the_call_of_a_tool(hosts: tuple[Place, Place]) -> None:
     announce(hosts[0].world, "b", "127.0.0.1:1")
-    found = execute_by_mcp(hosts[0].world)
-    assert found["isError"]
-    assert "its host `b` can't be reached" in found["content"][0]["text"]
+    mcp = execute_by_mcp(hosts[0].world)
+    assert mcp["isError"]
+    assert "its host `b` can't be reached" in mcp["content"][0]["text"]
 
 
 def test_a_tool_needs_its_right_at_the_other_host_too(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     elsewhere = token(a, "user", "other")
-    found = execute_by_mcp(a, elsewhere)
-    assert found["isError"]
-    assert "not found" in found["content"][0]["text"]
+    mcp = execute_by_mcp(a, elsewhere)
+    assert mcp["isError"]
+    assert "not found" in mcp["content"][0]["text"]
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
 
 
@@ -316,8 +316,8 @@ EXEC = {"name": "docker.container.exec"}
     "params", [{}, {"name": 5}, {**EXEC, "arguments": {"id": 5}}, {**EXEC, "arguments": {"id": "a/b/c"}}]
 )
 def test_messages_that_are_not_valid_are_answered_here(hosts: tuple[Place, Place], params: dict[str, Any]) -> None:
-    found = ask_mcp(hosts[0].world, "tools/call", **params)
-    assert "error" in found or found["result"]["isError"]
+    mcp = ask_mcp(hosts[0].world, "tools/call", **params)
+    assert "error" in mcp or mcp["result"]["isError"]
 
 
 def test_prometheus_finds_the_hosts(tmp_path: Path) -> None:
@@ -327,18 +327,18 @@ def test_prometheus_finds_the_hosts(tmp_path: Path) -> None:
         for name, status in (("b", {"metricsURL": url}), ("c", {})):
             host = StoredObject("Host", "", name, uid=f"uid-{name}", spec={}, status=status, created_at=0.0)
             transaction.put(host)
-    with opened(world), client(world) as made:
-        answer = made.get("/sd/hosts")
+    with opened(world), client(world) as created:
+        answer = created.get("/sd/hosts")
     assert answer.headers["content-type"] == "application/json"
     labels = {"host": "b", "__scheme__": "https", "__metrics_path__": "/metrics"}
     assert answer.json() == [{"targets": ["[fd00::2]:9464"], "labels": labels}]
 
 
 def test_a_followed_log_streams_and_ends_with_its_client(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     b.streams.log = b.streams.endless
-    with client(a) as made:
-        with made.stream("GET", f"{BASE}/logs", params={"follow": "true"}) as answer:
+    with client(a) as created:
+        with created.stream("GET", f"{BASE}/logs", params={"follow": "true"}) as answer:
             texts = answer.iter_text()  # kept: the connection ends with it
             assert next(texts) == "first\n"
             assert not b.streams.closed.is_set()
@@ -346,17 +346,17 @@ def test_a_followed_log_streams_and_ends_with_its_client(hosts: tuple[Place, Pla
 
 
 def test_exec_over_a_websocket(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     b.streams.run = lambda **_: iter((Chunk("stdout", b"out\xff"), Chunk("exit", b"0")))
     with websocket(a, "exec?command=true", "v5.channel.k8s.io") as opened:
         assert opened.subprotocol == "v5.channel.k8s.io"
-        received = [bytes(each) for each in opened]
+        received = [bytes(entry) for entry in opened]
     assert b"\x01out\xff" in received
     assert json.loads(received[-1][1:])["status"] == "Success"
 
 
 def test_a_client_that_leaves_ends_its_command_there(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     b.streams.run = b.streams.endless
     with websocket(a, "exec?command=cat", "v5.channel.k8s.io") as opened:
         opened.recv()
@@ -364,15 +364,15 @@ def test_a_client_that_leaves_ends_its_command_there(hosts: tuple[Place, Place])
 
 
 def test_refusals_of_the_other_host_arrive(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
-    with client(a) as made:
-        answer = made.get(f"{BASE}/execs/nothing")
+    a, b = (host.world for host in hosts)
+    with client(a) as created:
+        answer = created.get(f"{BASE}/execs/nothing")
     assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
     b.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
-    with pytest.raises(InvalidStatus) as refused:
+    with pytest.raises(InvalidStatus) as refusal:
         websocket(a, "exec", "v5.channel.k8s.io")
-    assert refused.value.response.status_code == 400
-    assert "command" in json.loads(refused.value.response.body or b"")["message"]
+    assert refusal.value.response.status_code == 400
+    assert "command" in json.loads(refusal.value.response.body or b"")["message"]
 
 
 @contextmanager
@@ -403,7 +403,7 @@ def echoing(world: World) -> Iterator[None]:
 
 
 def test_a_forwarded_port_carries_exact_bytes_and_half_closes(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     data = os.urandom(3 << 20)
     with echoing(b), websocket(a, "portforward?port=80", "raw.portforward.paddock", "portforward.paddock") as opened:
         assert opened.subprotocol == "portforward.paddock", "raw bytes are for a sandbox of this host"
@@ -432,10 +432,10 @@ def test_a_file_streams_both_ways(hosts: tuple[Place, Place]) -> None:
             yield data[at : at + (1 << 18)]
 
     headers = {"Content-Type": "application/octet-stream"}
-    with client(a) as made:
-        sent = made.put(f"{BASE}/files", params={"path": "/tmp/x"}, content=pieces(), headers=headers)
+    with client(a) as created:
+        sent = created.put(f"{BASE}/files", params={"path": "/tmp/x"}, content=pieces(), headers=headers)
         assert sent.status_code == 200, sent.text
-        got = made.get(f"{BASE}/files", params={"path": "/tmp/x"})
+        got = created.get(f"{BASE}/files", params={"path": "/tmp/x"})
     assert got.content == data
 
 
@@ -450,7 +450,7 @@ spec:
 
 
 def test_files_of_a_run_are_those_of_its_host(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     with access.acting(ROOT):
         a.apply(_RUN)
     run = a.store.get("WorkflowRun", "default", "r")
@@ -462,19 +462,19 @@ def test_files_of_a_run_are_those_of_its_host(hosts: tuple[Place, Place]) -> Non
     files = RunFiles(b.folder / "runs" / "files", 1 << 20)
     files.keep(RunKey("default", run.uid), "out", "out", lambda: next(pieces, b""))
     path = f"{BASE.removesuffix('/sandboxes/quickstart')}/workflowruns/r/artifacts"
-    with client(a) as made:
-        assert made.get(path).json()["items"] == [], "it has no host: nothing is done of it"
+    with client(a) as created:
+        assert created.get(path).json()["items"] == [], "it has no host: nothing is done of it"
         with a.store.transaction() as transaction:
             transaction.put(replace(run, status={**run.status, "host": "b"}))
-        assert [each["name"] for each in made.get(path).json()["items"]] == ["out"]
-        assert made.get(f"{path}/out").content == packed.getvalue()
+        assert [entry["name"] for entry in created.get(path).json()["items"]] == ["out"]
+        assert created.get(f"{path}/out").content == packed.getvalue()
         hosts[1].listeners.stop()
-        refused = made.get(path)
-        assert (refused.status_code, "workflowrun `r`: its host `b`" in refused.text) == (503, True)
+        response = created.get(path)
+        assert (response.status_code, "workflowrun `r`: its host `b`" in response.text) == (503, True)
 
 
 def test_a_token_bounds_the_forwarded_request(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
+    a, b = (host.world for host in hosts)
     assert execute(a, text=token(a, "viewer")).status_code == 403
     assert execute(a, text=token(a, "user", "team-x")).status_code == 404
     assert not b.streams.asked
@@ -496,17 +496,17 @@ def ask(
     host, _, port = b.listeners.fleet_address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as plain:
         if context is None:
-            made: Any = plain
+            created: Any = plain
         else:
             real = context if not isinstance(tls, FleetTls) else tls.current().client
-            made = real.wrap_socket(plain, server_hostname="b")
-        with made:
+            created = real.wrap_socket(plain, server_hostname="b")
+        with created:
             lines = [f"{method} {path} HTTP/1.1", "host: b", "content-type: application/json", "content-length: 20"]
             lines += [f"{name}: {value}" for name, value in headers]
-            made.sendall("\r\n".join([*lines, "", '{"command":["true"]}']).encode())
+            created.sendall("\r\n".join([*lines, "", '{"command":["true"]}']).encode())
             head = b""
             while b"\r\n\r\n" not in head:
-                piece = made.recv(65536)
+                piece = created.recv(65536)
                 if not piece:
                     raise ConnectionResetError("no answer")
                 head += piece
@@ -547,38 +547,38 @@ def test_peers_without_a_right_certificate_are_refused(
     hosts: tuple[Place, Place], authority: Authority, tmp_path: Path
 ) -> None:
     a, b = hosts
-    uid, other = a.world.sandbox().uid, Authority(tmp_path / "other")
+    uid, second = a.world.sandbox().uid, Authority(tmp_path / "other")
     bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     bare.load_verify_locations(authority.file)
     old = authority.tls("a", folder="old").current().client
     old.minimum_version = ssl.TLSVersion.TLSv1_2
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     past = datetime.now(UTC) - timedelta(days=30)
-    refused = [
+    refusal = [
         None,  # no TLS
         bare,  # no certificate
         old,
-        FleetTls("a", other.files("a", trusts=authority.file)),
+        FleetTls("a", second.files("a", trusts=authority.file)),
         FleetTls("a", authority.files("a", "expired", now=past, days=2)),
     ]
-    for each in refused:
+    for entry in refusal:
         with pytest.raises(OSError):
-            ask(b, each, [identity("a", uid)])
+            ask(b, entry, [identity("a", uid)])
     assert not b.world.streams.asked
 
 
 def test_forged_identities_are_refused_on_ordinary_listeners(hosts: tuple[Place, Place]) -> None:
     a, b = hosts
-    for each in (a, b):
-        answer = execute(each.world, headers=dict([identity("a", a.world.sandbox().uid)]))
+    for entry in (a, b):
+        answer = execute(entry.world, headers=dict([identity("a", a.world.sandbox().uid)]))
         assert (answer.status_code, HEADER in answer.json()["message"]) == (400, True)
-        with pytest.raises(InvalidStatus) as refused:
+        with pytest.raises(InvalidStatus) as refusal:
             unix_connect(
-                str(each.world.socket),
+                str(entry.world.socket),
                 uri=f"ws://paddock{BASE}/exec?command=true",
                 additional_headers=dict([identity("a", a.world.sandbox().uid)]),
             )
-        assert refused.value.response.status_code == 400
+        assert refusal.value.response.status_code == 400
     assert not b.world.streams.asked
 
 
@@ -593,16 +593,16 @@ def failure(world: World) -> str:
 
 def test_an_unreachable_host_is_said_so(hosts: tuple[Place, Place]) -> None:
     a, b = hosts
-    said = "sandbox `quickstart`: its host `b` can't be reached; "
+    output = "sandbox `quickstart`: its host `b` can't be reached; "
     b.listeners.stop()
-    assert failure(a.world).startswith(said)
+    assert failure(a.world).startswith(output)
     announce(a.world, "b", "")
-    assert failure(a.world).startswith(said)
+    assert failure(a.world).startswith(output)
     announce(a.world, "b", "nonsense")
-    assert failure(a.world).startswith(said)
-    with pytest.raises(InvalidStatus) as refused:
+    assert failure(a.world).startswith(output)
+    with pytest.raises(InvalidStatus) as refusal:
         websocket(a.world, "exec?command=true")
-    assert refused.value.response.status_code == 503
+    assert refusal.value.response.status_code == 503
 
 
 def test_a_silent_host_is_given_up(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -649,9 +649,9 @@ def test_a_refused_certificate_of_ones_own_is_said_so(
     a.forwarding.links.tls = FleetTls("a", Authority(tmp_path / "other").files("a", trusts=authority.file))
     text = failure(a.world)
     assert "it refuses this host's certificate" in text
-    with pytest.raises(InvalidStatus) as refused:
+    with pytest.raises(InvalidStatus) as refusal:
         websocket(a.world, "exec?command=true")
-    assert "refuses this host" in json.loads(refused.value.response.body or b"")["message"]
+    assert "refuses this host" in json.loads(refusal.value.response.body or b"")["message"]
     assert not b.world.streams.asked
 
 
@@ -675,16 +675,16 @@ def test_an_unknown_host_is_told_from_one_without_an_address(hosts: tuple[Place,
 def test_a_client_that_leaves_breaks_nothing_off(hosts: tuple[Place, Place], leaves: str) -> None:
     a, b = hosts
     uid = a.world.sandbox().uid
-    given: list[str] = []
+    sent: list[str] = []
 
     async def receive() -> dict[str, Any]:
-        if not given:
-            given.append("websocket.connect")
+        if not sent:
+            sent.append("websocket.connect")
             return {"type": "websocket.connect"}
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     async def send(message: Any) -> None:
-        given.append(message["type"])
+        sent.append(message["type"])
         if message["type"] == leaves:
             raise OSError  # as the server does once the client's connection has ended
 
@@ -692,19 +692,19 @@ def test_a_client_that_leaves_breaks_nothing_off(hosts: tuple[Place, Place], lea
         scope = {"type": "websocket", "raw_path": f"{BASE}/exec".encode(), "query_string": b"command=true"}
         protocols = {"headers": [(b"host", b"paddock")], "subprotocols": ["v5.channel.k8s.io"]}
         request = relay.Outgoing("b", b.listeners.fleet_address, identity("a", uid)[1].encode(), "")
-        asked = relay.Client({**scope, **protocols}, receive, send, None)
+        requested = relay.Client({**scope, **protocols}, receive, send, None)
         try:
-            assert await relay.pass_on(a.forwarding.links, request, asked)
+            assert await relay.pass_on(a.forwarding.links, request, requested)
         except Gone:
             assert leaves
         finally:
-            asked.forget()
+            requested.forget()
 
     logs = LogCapture()
     configure_plain_logs(logs)
     asyncio.run(relayed())
-    assert [each for each in logs.entries if "broke off" in each["event"]] == []
-    assert given[-1] == (leaves or "websocket.close")
+    assert [entry for entry in logs.entries if "broke off" in entry["event"]] == []
+    assert sent[-1] == (leaves or "websocket.close")
 
 
 # --- objects that changed meanwhile ---
@@ -729,13 +729,13 @@ def test_a_changed_object_is_looked_up_and_passed_on_again(hosts: tuple[Place, P
         assert execute(a.world).status_code == 200
     elif way == "stream":
         headers = {"Content-Type": "application/octet-stream"}
-        with client(a.world) as made:
-            sent = made.put(f"{BASE}/files", params={"path": "/tmp/x"}, content=iter([b"ab", b"c"]), headers=headers)
+        with client(a.world) as created:
+            sent = created.put(f"{BASE}/files", params={"path": "/tmp/x"}, content=iter([b"ab", b"c"]), headers=headers)
             assert sent.status_code == 200, sent.text
-            assert made.get(f"{BASE}/files", params={"path": "/tmp/x"}).content == b"abc"
+            assert created.get(f"{BASE}/files", params={"path": "/tmp/x"}).content == b"abc"
     else:
         with websocket(a.world, "exec?command=true", "v5.channel.k8s.io") as opened:
-            assert json.loads([bytes(each) for each in opened][-1][1:])["status"] == "Success"
+            assert json.loads([bytes(entry) for entry in opened][-1][1:])["status"] == "Success"
     assert len(b.world.streams.asked) == (way != "stream")
 
 
@@ -751,28 +751,28 @@ def test_an_object_that_is_nowhere_is_given_up(hosts: tuple[Place, Place]) -> No
 
 
 def test_a_421_of_a_program_is_not_tried_again(hosts: tuple[Place, Place]) -> None:
-    a, b = (each.world for each in hosts)
-    asked = []
+    a, b = (host.world for host in hosts)
+    requested = []
     listener = socket.create_server(("127.0.0.1", 0))
     b.ports.listen(80, listener.getsockname()[1])
 
     def serve() -> None:
         sock, _ = listener.accept()
         with sock:
-            asked.append(sock.recv(65536))
+            requested.append(sock.recv(65536))
             sock.sendall(f"HTTP/1.1 421 No\r\n{HEADER}: misdirected\r\ncontent-length: 2\r\n\r\nno".encode())
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with listener, client(a) as made:
-        answer = made.get(f"{BASE}/proxy/80/x", headers={"X-Mine": "1"})
+    with listener, client(a) as created:
+        answer = created.get(f"{BASE}/proxy/80/x", headers={"X-Mine": "1"})
         thread.join()
-    assert (answer.status_code, answer.text, len(asked)) == (421, "no", 1)
+    assert (answer.status_code, answer.text, len(requested)) == (421, "no", 1)
     assert HEADER not in answer.headers
-    assert b"x-mine: 1" in asked[0].lower()
-    assert HEADER.encode() not in asked[0].lower()
-    assert b"x-forwarded-proto: http\r\n" in asked[0].lower()
-    assert b"x-forwarded-host: paddock\r\n" in asked[0].lower()
+    assert b"x-mine: 1" in requested[0].lower()
+    assert HEADER.encode() not in requested[0].lower()
+    assert b"x-forwarded-proto: http\r\n" in requested[0].lower()
+    assert b"x-forwarded-host: paddock\r\n" in requested[0].lower()
 
 
 # --- rotation ---
@@ -809,34 +809,34 @@ def ask_servers(world: World, path: str = "/mcp/servers") -> httpx.Response:
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
     accepts = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
-    with client(world) as made:
-        return made.post(path, json=message, headers={**accepts, "mcp-method": "tools/list"})
+    with client(world) as created:
+        return created.post(path, json=message, headers={**accepts, "mcp-method": "tools/list"})
 
 
 def test_mcp_servers_are_asked_at_the_leading_host(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = hosts
     leads = {"a": True, "b": True}
-    for name, each in (("a", a), ("b", b)):
-        monkeypatch.setattr(each.world.services.mcp_servers, "are_kept", lambda name=name: leads[name])
+    for name, entry in (("a", a), ("b", b)):
+        monkeypatch.setattr(entry.world.services.mcp_servers, "are_kept", lambda name=name: leads[name])
     address = b.listeners.fleet_address
-    found: list[Location | None] = [Location("", "b", address)]
-    monkeypatch.setattr(a.forwarding.locations, "leader", lambda: found[0])
+    locations: list[Location | None] = [Location("", "b", address)]
+    monkeypatch.setattr(a.forwarding.locations, "leader", lambda: locations[0])
     passed = b.world.services.mcp_servers.list
-    asked: list[str] = []
+    requested: list[str] = []
     monkeypatch.setattr(
-        b.world.services.mcp_servers, "list", lambda namespace=None: asked.append("b") or passed(namespace)
+        b.world.services.mcp_servers, "list", lambda namespace=None: requested.append("b") or passed(namespace)
     )
     assert ask_servers(a.world).status_code == 200
-    assert not asked, "it leads itself"
+    assert not requested, "it leads itself"
     leads["a"] = False
     assert ask_servers(a.world).status_code == 200
-    assert asked
-    one = "/apis/paddock/v1alpha1/namespaces/default/mcpservers/none/mcp"
-    answer = ask_servers(a.world, one)
+    assert requested
+    text = "/apis/paddock/v1alpha1/namespaces/default/mcpservers/none/mcp"
+    answer = ask_servers(a.world, text)
     assert (answer.status_code, "`none`" in answer.json()["message"]) == (404, True), "the leading host says so"
     leads["b"] = False
     answer = ask_servers(a.world)
     assert (answer.status_code, "MCP servers: its host `b`" in answer.json()["message"]) == (503, True)
-    found[0] = None
+    locations[0] = None
     answer = ask_servers(a.world)
     assert (answer.status_code, "no host leads the others now" in answer.json()["message"]) == (503, True)

@@ -42,4 +42,4 @@ def test_an_answer_of_another_host_ends_wherever_it_stops() -> None:
         with pytest.raises(errors[stop]):
             asyncio.run(read(data, stop))
     events = asyncio.run(read(ANSWER, "close"))
-    assert b"".join(bytes(each.data) for each in events if isinstance(each, h11.Data)) == b"ok"
+    assert b"".join(bytes(event.data) for event in events if isinstance(event, h11.Data)) == b"ok"

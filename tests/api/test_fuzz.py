@@ -32,13 +32,13 @@ few = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Listeners, with one running sandbox."""
-    made = make_world(tmp_path_factory.mktemp("fuzz"))
-    made.apply()
-    made.view.show(made.sandbox())
-    with opened(made):
-        yield made
-    made.files.close()
-    made.store.close()
+    created = make_world(tmp_path_factory.mktemp("fuzz"))
+    created.apply()
+    created.view.show(created.sandbox())
+    with opened(created):
+        yield created
+    created.files.close()
+    created.store.close()
 
 
 @st.composite
@@ -52,8 +52,8 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 
 def answered(world: World) -> None:
-    with client(world) as made:
-        assert made.get(BOX).status_code == 200
+    with client(world) as created:
+        assert created.get(BOX).status_code == 200
 
 
 @few
@@ -65,20 +65,20 @@ def test_bytes_that_are_hardly_http(world: World, caplog: pytest.LogCaptureFixtu
         link.connect(str(world.socket))
         link.sendall(data)
         link.shutdown(socket.SHUT_WR)
-        told = b"".join(iter(lambda: link.recv(1 << 16), b""))
-    assert not told or told.startswith(b"HTTP/1.1 ")
-    assert b"HTTP/1.1 500" not in told
-    assert not [each for each in caplog.records if each.levelname in ("ERROR", "CRITICAL")]
+        text = b"".join(iter(lambda: link.recv(1 << 16), b""))
+    assert not text or text.startswith(b"HTTP/1.1 ")
+    assert b"HTTP/1.1 500" not in text
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
     answered(world)
 
 
 @few
 @given(st.binary(max_size=200) | st.from_regex(rb"Bearer pdk_[0-9a-f]{10,14}_[A-Za-z0-9_-]{30,50}", fullmatch=True))
 def test_whatever_is_shown_as_a_token(world: World, shown: bytes) -> None:
-    shown = bytes(each for each in shown if each not in b"\r\n\0")
-    with client(world) as made:
+    printed = bytes(number for number in shown if number not in b"\r\n\0")
+    with client(world) as created:
         try:
-            answer = made.get(BOX, headers=[(b"Authorization", shown)])
+            answer = created.get(BOX, headers=[(b"Authorization", printed)])
         except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
             return  # it is no header
     assert answer.status_code in (400, 401)
@@ -86,13 +86,13 @@ def test_whatever_is_shown_as_a_token(world: World, shown: bytes) -> None:
 
 def test_parts_of_a_token_open_nothing(world: World) -> None:
     good = token(world, "viewer", name="whole")
-    with client(world) as made:
+    with client(world) as created:
 
         def code(shown: str) -> int:
-            return made.get(BOX, headers={"Authorization": f"Bearer {shown}"}).status_code
+            return created.get(BOX, headers={"Authorization": f"Bearer {shown}"}).status_code
 
         assert code(good) == 200
-        assert made.get(BOX, headers={"Authorization": ""}).status_code == 401
+        assert created.get(BOX, headers={"Authorization": ""}).status_code == 401
         for at in range(0, len(good), 3):
             assert code(good[:at] + ("A" if good[at] != "A" else "B") + good[at + 1 :]) == 401
         assert {code(good[:at]) for at in range(1, len(good), 7)} == {401}
@@ -108,16 +108,16 @@ def test_frames_that_mean_nothing(world: World, caplog: pytest.LogCaptureFixture
     try:
         uri = f"ws://paddock{BOX}/exec?command=a&stdin=true&tty=true"
         with unix_connect(str(world.socket), uri=uri) as link:
-            for each in sent:
-                link.send(each)
+            for entry in sent:
+                link.send(entry)
             received = list(link)
     except (ConnectionClosed, InvalidStatus):
         received = []
-    for each in received:
-        assert isinstance(each, bytes)
-        if each[0] == 3:
-            assert json.loads(each[1:])["kind"] == "Status"
-    assert not [each for each in caplog.records if each.levelname in ("ERROR", "CRITICAL")]
+    for single in received:
+        assert isinstance(single, bytes)
+        if single[0] == 3:
+            assert json.loads(single[1:])["kind"] == "Status"
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
     answered(world)
 
 
@@ -125,7 +125,7 @@ def test_frames_that_mean_nothing(world: World, caplog: pytest.LogCaptureFixture
     "body", [b"", b"null", b"[]", b'"x"', b"1e999", b"NaN", b"[" * 5000, b'{"a":' * 5000, b"\xff", b'{"documents":{}}']
 )
 def test_unexpected_body_is_refused(world: World, body: bytes) -> None:
-    with client(world) as made:
-        answer = made.post(f"{API}/apply", content=body, headers={"Content-Type": "application/json"})
+    with client(world) as created:
+        answer = created.post(f"{API}/apply", content=body, headers={"Content-Type": "application/json"})
     assert 400 <= answer.status_code < 500
     assert answer.json()["kind"] == "Status"

@@ -68,20 +68,20 @@ class Hosts:
     engines: dict[str, FakeEngine]
 
     def get(self, path: str = VOLUMES, text: str = "", **more: Any) -> httpx.Response:
-        with client(self.a.world, text) as made:
-            return made.get(path, **more)
+        with client(self.a.world, text) as created:
+            return created.get(path, **more)
 
     def delete(self, name: str, text: str = "", **query: str) -> httpx.Response:
-        with client(self.a.world, text) as made:
-            return made.request("DELETE", f"{VOLUMES}/{name}", params=query, json={"kind": "DeleteOptions"})
+        with client(self.a.world, text) as created:
+            return created.request("DELETE", f"{VOLUMES}/{name}", params=query, json={"kind": "DeleteOptions"})
 
     def listed(self, path: str = VOLUMES, **query: str) -> list[str]:
-        found = self.get(path, params=query)
-        assert found.status_code == 200, found.text
-        return [f"{each['metadata']['name']}@{each['status']['host']}" for each in found.json()["items"]]
+        response = self.get(path, params=query)
+        assert response.status_code == 200, response.text
+        return [f"{entry['metadata']['name']}@{entry['status']['host']}" for entry in response.json()["items"]]
 
     def volumes(self) -> dict[str, list[str]]:
-        return {host: sorted(name for _, name in each.volumes) for host, each in self.engines.items()}
+        return {host: sorted(name for _, name in engine.volumes) for host, engine in self.engines.items()}
 
     def paddock(self, *words: str) -> Result:
         return CliRunner().invoke(cli, ["--server", f"unix://{self.a.world.socket}", *words])
@@ -102,16 +102,16 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
     leased = Leased(first.store, "ab")
     places = [place(world, name, leased, authority.tls(name)) for world, name in ((first, "a"), (second, "b"))]
     try:
-        for name, each in zip("ab", places, strict=True):
-            each.listeners.start()
-            announce(first, name, each.listeners.fleet_address)
+        for name, entry in zip("ab", places, strict=True):
+            entry.listeners.start()
+            announce(first, name, entry.listeners.fleet_address)
         yield Hosts(places[0], places[1], leased, engines)
     finally:
-        for each in places:
-            each.forwarding.links.close()
-            each.listeners.stop()
-            each.world.services.recorder.flush()
-            each.world.services.watches.close()
+        for one_place in places:
+            one_place.forwarding.links.close()
+            one_place.listeners.stop()
+            one_place.world.services.recorder.flush()
+            one_place.world.services.watches.close()
         first.store.close()
 
 
@@ -120,9 +120,13 @@ def test_volumes_of_all_hosts_are_one_list(hosts: Hosts) -> None:
     assert hosts.listed(f"{API}/volumes") == hosts.listed()
     assert hosts.get().json()["missing"] == []
     assert hosts.listed(fieldSelector="status.host=b,metadata.name!=both") == ["only-b@b"]
-    found = hosts.get(headers=TABLE).json()
-    assert [each["name"] for each in found["columnDefinitions"]][:3] == ["NAME", "HOST", "STATUS"]
-    assert [each["cells"][:2] for each in found["rows"]][1] == ["both", "b"]
+    document = hosts.get(headers=TABLE).json()
+    assert [column_definition["name"] for column_definition in document["columnDefinitions"]][:3] == [
+        "NAME",
+        "HOST",
+        "STATUS",
+    ]
+    assert [row["cells"][:2] for row in document["rows"]][1] == ["both", "b"]
 
 
 def test_a_volume_is_read_where_it_is(hosts: Hosts) -> None:
@@ -146,16 +150,18 @@ def test_a_volume_is_deleted_where_it_is(hosts: Hosts) -> None:
     assert hosts.delete("both", host="b").status_code == 200
     assert hosts.delete("both").status_code == 200, "one is left: it is clear which"
     assert hosts.volumes() == {"a": ["only-a"], "b": []}
-    told = [(each.verb, each.name, each.actor) for each in hosts.a.world.store.audit.entries() if each.kind == "Volume"]
-    assert [each[:2] for each in told if each[0] == "delete"] == [
+    messages = [
+        (entry.verb, entry.name, entry.actor) for entry in hosts.a.world.store.audit.entries() if entry.kind == "Volume"
+    ]
+    assert [message[:2] for message in messages if message[0] == "delete"] == [
         ("delete", name) for name in ("only-b", "both", "both")
     ]
-    assert len({actor for *_, actor in told}) == 1, "the caller, on either host"
+    assert len({actor for *_, actor in messages}) == 1, "the caller, on either host"
 
 
 def test_a_sandbox_uses_the_volume_of_its_own_host(hosts: Hosts) -> None:
     hosts.a.world.apply(USER)
-    phases = {each["status"]["host"]: each["status"]["phase"] for each in hosts.get().json()["items"][:2]}
+    phases = {entry["status"]["host"]: entry["status"]["phase"] for entry in hosts.get().json()["items"][:2]}
     assert phases == {"a": "Released", "b": "Bound"}
     assert hosts.delete("both", host="b").status_code == 409
     assert hosts.delete("both", host="a").status_code == 200
@@ -174,26 +180,26 @@ def test_a_host_that_gives_no_answer_is_named(hosts: Hosts) -> None:
     assert hosts.get().json()["missing"] == [{"host": "b", "message": AWAY}]
     assert hosts.get(headers=TABLE).json()["missing"] == [{"host": "b", "message": AWAY}]
     assert hosts.get(f"{VOLUMES}/only-a").status_code == 200
-    gone = hosts.get(f"{VOLUMES}/only-b")
-    assert (gone.status_code, f"b ({AWAY})" in gone.json()["message"]) == (503, True), (
+    response = hosts.get(f"{VOLUMES}/only-b")
+    assert (response.status_code, f"b ({AWAY})" in response.json()["message"]) == (503, True), (
         "nobody knows that it is not there"
     )
 
 
 def test_nothing_is_deleted_while_a_host_may_have_one_too(hosts: Hosts) -> None:
     hosts.leased.held.remove("b")
-    refused = hosts.delete("only-a")
-    assert (refused.status_code, "may be on one that gives no answer" in refused.json()["message"]) == (409, True)
+    answer = hosts.delete("only-a")
+    assert (answer.status_code, "may be on one that gives no answer" in answer.json()["message"]) == (409, True)
     assert hosts.delete("only-a", host="a").status_code == 200
 
 
 def test_the_own_host_may_be_missing(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = FakeVolumes.list
+    observed = FakeVolumes.list
 
     def list_(volumes: FakeVolumes, namespace: str | None = None) -> Sequence[HostVolume]:
         if volumes._engine is hosts.engines["a"]:
             raise VolumesUnreachable("the folder is away")
-        return found(volumes, namespace)
+        return observed(volumes, namespace)
 
     monkeypatch.setattr(FakeVolumes, "list", list_)
     assert hosts.listed() == ["both@b", "only-b@b"]
@@ -212,8 +218,8 @@ def test_a_forwarded_request_is_about_this_host_alone(hosts: Hosts, authority: A
 
 
 def test_the_command_shows_and_deletes_by_host(hosts: Hosts) -> None:
-    shown = hosts.paddock("get", "volumes", "-n", "team").stdout
-    assert [line.split()[:2] for line in shown.splitlines()] == [
+    output = hosts.paddock("get", "volumes", "-n", "team").stdout
+    assert [line.split()[:2] for line in output.splitlines()] == [
         *(["NAME", "HOST"], ["both", "a"], ["both", "b"], ["only-a", "a"], ["only-b", "b"])
     ]
     both = hosts.paddock("get", "volume", "both", "only-b", "-n", "team").stdout
@@ -221,8 +227,8 @@ def test_the_command_shows_and_deletes_by_host(hosts: Hosts) -> None:
     assert hosts.paddock("describe", "volume", "both", "-n", "team").stdout.count("host: ") == 2
     unclear = hosts.paddock("delete", "volume", "both", "-n", "team")
     assert (unclear.exit_code, "name one (`--host`, query `host`)" in unclear.stderr) == (1, True)
-    gone = hosts.paddock("delete", "volume", "both", "--host", "b", "-n", "team")
-    assert (gone.exit_code, gone.stdout) == (0, 'volume.paddock "both" deleted\n')
+    outcome = hosts.paddock("delete", "volume", "both", "--host", "b", "-n", "team")
+    assert (outcome.exit_code, outcome.stdout) == (0, 'volume.paddock "both" deleted\n')
     assert hosts.paddock("delete", "sandbox", "x", "--host", "b").exit_code == 2
     hosts.leased.held.remove("b")
     missing = hosts.paddock("get", "volumes", "-n", "team")
@@ -248,17 +254,19 @@ def running(hosts: Hosts) -> Hosts:
         obj = store.get("Sandbox", "team", f"on-{host}")
         assert obj is not None
         of = (obj.uid, obj.kind, obj.namespace, obj.name)
-        made = Instance(f"pdk-{host}", *of, role="sandbox", reserves=Limits(500, SIZE, 64), created_at=7.0, host=host)
-        store.record(Writes(instances=(made,)))
-        engine.add_foreign(made.name, {INSTANCE: host, UID: made.uid})
+        instance = Instance(
+            f"pdk-{host}", *of, role="sandbox", reserves=Limits(500, SIZE, 64), created_at=7.0, host=host
+        )
+        store.record(Writes(instances=(instance,)))
+        engine.add_foreign(instance.name, {INSTANCE: host, UID: instance.uid})
         engine.observe_now(full=True)
     return hosts
 
 
 def states(hosts: Hosts, **query: str) -> dict[str, str]:
-    found = hosts.get(INSTANCES, params=query).json()
-    assert "missing" not in found, "all are in it"
-    return {each["metadata"]["name"]: each["status"]["state"] for each in found["items"]}
+    document = hosts.get(INSTANCES, params=query).json()
+    assert "missing" not in document, "all are in it"
+    return {entry["metadata"]["name"]: entry["status"]["state"] for entry in document["items"]}
 
 
 def test_instances_have_the_state_that_their_host_sees(running: Hosts) -> None:
@@ -266,13 +274,13 @@ def test_instances_have_the_state_that_their_host_sees(running: Hosts) -> None:
     assert states(running, fieldSelector="status.state=Running") == {"pdk-a": "Running", "pdk-b": "Running"}
     assert states(running, fieldSelector="status.state!=Running") == {}
     assert states(running, fieldSelector="status.host=b") == {"pdk-b": "Running"}
-    listed = {each["metadata"]["name"]: each for each in running.get(INSTANCES).json()["items"]}
-    for name, each in listed.items():
-        assert running.get(f"{INSTANCES}/{name}").json() == each
-        assert each["metadata"]["ownerReferences"][0]["name"] == f"on-{name[-1]}"
-        assert each["status"]["containerID"]
-    shown = running.paddock("get", "instances", "-n", "team").stdout
-    assert [line.split()[:5] for line in shown.splitlines()] == [
+    listed = {entry["metadata"]["name"]: entry for entry in running.get(INSTANCES).json()["items"]}
+    for name, single in listed.items():
+        assert running.get(f"{INSTANCES}/{name}").json() == single
+        assert single["metadata"]["ownerReferences"][0]["name"] == f"on-{name[-1]}"
+        assert single["status"]["containerID"]
+    output = running.paddock("get", "instances", "-n", "team").stdout
+    assert [line.split()[:5] for line in output.splitlines()] == [
         ["NAME", "HOST", "PARENT", "ROLE", "STATE"],
         ["pdk-a", "a", "sandbox/on-a", "sandbox", "Running"],
         ["pdk-b", "b", "sandbox/on-b", "sandbox", "Running"],
@@ -283,60 +291,63 @@ def test_an_instance_of_a_host_that_gives_no_answer_is_unknown(running: Hosts) -
     running.leased.held.remove("b")
     assert states(running) == {"pdk-a": "Running", "pdk-b": "Unknown"}
     assert states(running, fieldSelector="status.state=Running") == {"pdk-a": "Running"}
-    found = running.get(f"{INSTANCES}/pdk-b").json()
-    assert (found["status"]["state"], found["status"]["message"]) == ("Unknown", f"host `b` gives no answer: {AWAY}")
-    assert running.get(INSTANCES).json()["items"][1] == found
+    document = running.get(f"{INSTANCES}/pdk-b").json()
+    assert (document["status"]["state"], document["status"]["message"]) == (
+        "Unknown",
+        f"host `b` gives no answer: {AWAY}",
+    )
+    assert running.get(INSTANCES).json()["items"][1] == document
 
 
 def test_another_daemon_is_told_of_own_instances_alone(running: Hosts, authority: Authority) -> None:
     tls = authority.tls("a", folder="again").current().client
-    with httpx.Client(verify=tls, headers=[identity("a", "")]) as made:
+    with httpx.Client(verify=tls, headers=[identity("a", "")]) as created:
         address = f"https://{running.b.listeners.fleet_address}{INSTANCES}"
-        found = made.get(address, extensions={"sni_hostname": "b"})
-    assert [each["metadata"]["name"] for each in found.json()["items"]] == ["pdk-b"]
+        response = created.get(address, extensions={"sni_hostname": "b"})
+    assert [entry["metadata"]["name"] for entry in response.json()["items"]] == ["pdk-b"]
 
 
 def images(hosts: Hosts, **more: Any) -> list[str]:
-    return [f"{each['names'][0]}@{each['host']}" for each in hosts.get(IMAGES, **more).json()["items"]]
+    return [f"{entry['names'][0]}@{entry['host']}" for entry in hosts.get(IMAGES, **more).json()["items"]]
 
 
 def test_images_of_all_hosts_are_one_list(hosts: Hosts) -> None:
     assert images(hosts) == ["both:1@a", "both:1@b", "own/a:1@a", "own/b:1@b"]
-    own = token(hosts.a.world, "user", "default", images=("own/*",))
-    assert images(hosts, text=own) == ["own/a:1@a", "own/b:1@b"]
+    own_text = token(hosts.a.world, "user", "default", images=("own/*",))
+    assert images(hosts, text=own_text) == ["own/a:1@a", "own/b:1@b"]
     hosts.engines["a"].image_store.away = True
-    found = hosts.get(IMAGES).json()
-    assert ([each["host"] for each in found["items"]], [each["host"] for each in found["missing"]]) == (
+    document = hosts.get(IMAGES).json()
+    assert ([entry["host"] for entry in document["items"]], [entry["host"] for entry in document["missing"]]) == (
         ["b"] * 2,
         ["a"],
     )
     hosts.leased.held.remove("b")
-    assert {each["host"] for each in hosts.get(IMAGES).json()["missing"]} == {"a", "b"}
+    assert {entry["host"] for entry in hosts.get(IMAGES).json()["missing"]} == {"a", "b"}
 
 
 def test_image_work_is_done_on_the_host_that_is_named(hosts: Hosts) -> None:
     for engine in hosts.engines.values():
         engine.image_store.remote[TOOL] = "sha256:" + "d" * 64
-    with client(hosts.a.world) as made:
+    with client(hosts.a.world) as created:
         for query in ({"image": TOOL}, {"image": TOOL, "host": "b"}):
-            answer = made.post(f"{IMAGES}/pull", params=query)
+            answer = created.post(f"{IMAGES}/pull", params=query)
             assert json.loads(answer.text.splitlines()[-1])["image"]["names"] == [TOOL]
             assert f"{TOOL}@{query.get('host', 'a')}" in images(hosts)
         files = pack_files({"Dockerfile": b"FROM both:1\n"})
         query = {"tag": "built:1", "host": "b"}
-        built = made.post(
+        built = created.post(
             f"{IMAGES}/build", params=query, content=files, headers={"Content-Type": "application/octet-stream"}
         )
         assert json.loads(built.text.splitlines()[-1])["image"]["names"] == ["built:1"]
-        assert [each.endswith("@b") for each in images(hosts) if each.startswith("built")] == [True]
-        assert made.post(f"{IMAGES}/pull", params={"image": TOOL, "host": "c"}).status_code == 404
+        assert [image.endswith("@b") for image in images(hosts) if image.startswith("built")] == [True]
+        assert created.post(f"{IMAGES}/pull", params={"image": TOOL, "host": "c"}).status_code == 404
 
 
 def test_the_image_command_names_hosts(hosts: Hosts) -> None:
     hosts.engines["b"].image_store.remote[TOOL] = "sha256:" + "d" * 64
     assert hosts.paddock("image", "pull", TOOL, "--host", "b").exit_code == 0
-    shown = [line.split()[:2] for line in hosts.paddock("image", "list").stdout.splitlines()]
-    assert shown[0] == ["IMAGE", "HOST"]
-    assert [TOOL, "b"] in shown
+    parts = [line.split()[:2] for line in hosts.paddock("image", "list").stdout.splitlines()]
+    assert parts[0] == ["IMAGE", "HOST"]
+    assert [TOOL, "b"] in parts
     hosts.leased.held.remove("b")
     assert "Without the images of missing hosts: b" in hosts.paddock("image", "list").stderr

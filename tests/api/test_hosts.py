@@ -15,8 +15,8 @@ TABLE = {"Accept": "application/json;as=Table"}
 @pytest.fixture
 def client(served: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
+        yield created
 
 
 def patch(client: httpx.Client, body: object, **params: str) -> httpx.Response:
@@ -35,14 +35,14 @@ def test_a_patch_is_kept_beside_the_live_status(client: httpx.Client, served: Wo
     body = {"metadata": {"labels": {"disk": "fast"}}, "spec": {"schedulable": False}}
     answer = patch(client, body)
     assert answer.status_code == 200, answer.text
-    found = client.get(HOST).json()
-    assert answer.json() == found
-    assert (found["spec"], found["metadata"]["labels"]) == (
+    document = client.get(HOST).json()
+    assert answer.json() == document
+    assert (document["spec"], document["metadata"]["labels"]) == (
         {"schedulable": False, "drained": False, "outOfService": False},
         {"disk": "fast"},
     )
-    assert (found["metadata"]["uid"], found["status"]) == (plain["metadata"]["uid"], plain["status"])
-    assert client.get("/apis/paddock/v1alpha1/hosts").json()["items"] == [found]
+    assert (document["metadata"]["uid"], document["status"]) == (plain["metadata"]["uid"], plain["status"])
+    assert client.get("/apis/paddock/v1alpha1/hosts").json()["items"] == [document]
     assert "SchedulingDisabled" in client.get(HOST, headers=TABLE).text
     (stored,) = served.store.list("Host")[0]
     assert (stored.spec, stored.status) == ({"schedulable": False, "drained": False, "outOfService": False}, {}), (
@@ -64,8 +64,8 @@ def test_a_patch_of_an_older_version_is_refused(client: httpx.Client) -> None:
 def test_wrong_fields_and_other_hosts_are_refused(client: httpx.Client, served: World) -> None:
     wrong = patch(client, {"spec": {"schedulable": "maybe", "zone": "a"}})
     assert wrong.status_code == 422
-    assert {each["field"] for each in wrong.json()["details"]["causes"]} == {"spec.schedulable", "spec.zone"}
-    other = client.patch(f"{HOST}-2", json={"spec": {}}, headers=MERGE)
-    assert (other.status_code, other.json()["reason"]) == (404, "NotFound")
+    assert {cause["field"] for cause in wrong.json()["details"]["causes"]} == {"spec.schedulable", "spec.zone"}
+    answer = client.patch(f"{HOST}-2", json={"spec": {}}, headers=MERGE)
+    assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
     assert patch(client, {"status": {"instances": 7}}).status_code == 422
     assert served.store.list("Host")[0] == []

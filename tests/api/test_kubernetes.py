@@ -43,7 +43,7 @@ def test_openapi_says_what_a_patch_takes(document: dict[str, Any]) -> None:
 def test_openapi_types_are_those_of_kubectl() -> None:
     def types(schema: Any) -> set[str]:
         inner = [*schema.get("properties", {}).values(), *filter(None, (schema.get("items"),))]
-        return {schema.get("type", ""), *(name for part in inner for name in types(part))}
+        return {schema.get("type", ""), *(name for piece in inner for name in types(piece))}
 
     for schema in openapi_v2(discover())["definitions"].values():
         assert types(schema) <= {"", "object", "array", "string", "integer", "number", "boolean"}
@@ -145,7 +145,7 @@ def test_the_log_of_a_pod_is_its_sandbox_s(http: httpx.Client, served: World) ->
     options = served.streams.asked[-1][1]
     assert (options["tail"], options["since"] is not None) == (3, True)
     assert http.get(log, params={"sinceTime": "soon"}).status_code == 400
-    words = http.post(f"{log[:-3]}exec", params={"command": "ls"}).json()["message"]
-    assert "since version 1.30" in words
+    message = http.post(f"{log[:-3]}exec", params={"command": "ls"}).json()["message"]
+    assert "since version 1.30" in message
     for sub, advice in (("attach", "paddock logs -f quickstart"), ("portforward", "paddock port-forward quickstart")):
         assert advice in http.post(f"{log[:-3]}{sub}").json()["message"]

@@ -54,8 +54,8 @@ def test_reader_is_refused_before_parsing(world: World, route: str, monkeypatch:
     with opened(world), client(world, token(world, "viewer")) as viewer:
         small = viewer.post(f"{API}/{route}", json=applied("not: [yaml"))
         assert (small.status_code, "not YAML" in small.text) == (403, False)
-        asked = {"verb": "get", "kind": "sandbox", "namespace": "default"}
-        assert viewer.post(f"{API}/auth/can-i", json=asked).json()["allowed"] is True
+        document = {"verb": "get", "kind": "sandbox", "namespace": "default"}
+        assert viewer.post(f"{API}/auth/can-i", json=document).json()["allowed"] is True
 
 
 BAD = {
@@ -87,9 +87,9 @@ def test_error_response_is_bounded(world: World, name: str) -> None:
 def test_unlisted_problems_are_counted(world: World) -> None:
     text = unknown_keys(500)
     with opened(world), client(world) as root:
-        told = root.post(f"{API}/apply", json=applied(text)).json()
-    assert len(told["details"]["causes"]) == MOST_PROBLEMS + 1
-    assert "400 more problems are not listed; fix these first" in told["message"]
+        document = root.post(f"{API}/apply", json=applied(text)).json()
+    assert len(document["details"]["causes"]) == MOST_PROBLEMS + 1
+    assert "400 more problems are not listed; fix these first" in document["message"]
 
 
 @pytest.mark.parametrize(
@@ -176,22 +176,22 @@ class Held:
 
 
 def test_large_bodies_are_read_a_few_at_a_time_and_one_of_a_caller() -> None:
-    held, shared = Held(), Parsing()
+    reserved, shared = Held(), Parsing()
 
     async def ask(name: str) -> str:
         with acting(Caller(name, "", ())):
-            return await shared.run(SMALL_BYTES + 1, held.work, name)
+            return await shared.run(SMALL_BYTES + 1, reserved.work, name)
 
     async def one_listener(names: str) -> list[str]:
         return await asyncio.gather(*map(ask, names))
 
     with ThreadPoolExecutor(2) as loops:  # each listener has an event loop of its own
-        done = [loops.submit(asyncio.run, one_listener(each)) for each in ("aabbc", "abbcc")]
+        done = [loops.submit(asyncio.run, one_listener(entry)) for entry in ("aabbc", "abbcc")]
         for _ in range(AT_ONCE):
-            assert held.begun.acquire(timeout=60)
-        held.may_end.set()
-        assert [each.result() for each in done] == [list("aabbc"), list("abbcc")]
-    assert (held.most, held.twice) == (AT_ONCE, False)
+            assert reserved.begun.acquire(timeout=60)
+        reserved.may_end.set()
+        assert [future.result() for future in done] == [list("aabbc"), list("abbcc")]
+    assert (reserved.most, reserved.twice) == (AT_ONCE, False)
 
 
 @contextmanager
@@ -209,28 +209,28 @@ def applying(world: World, held: Held, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def test_large_requests_of_one_delay_no_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.apply()
-    held, large = Held(), applied("x" * SMALL_BYTES)
+    reserved, large = Held(), applied("x" * SMALL_BYTES)
 
     def post(asked: httpx.Client) -> httpx.Response:
         return asked.post(f"{API}/apply", json=large, headers={"User-Agent": "one"})
 
     with (
-        applying(world, held, monkeypatch),
-        client(world, token(world, "user")) as one,
-        client(world) as other,
+        applying(world, reserved, monkeypatch),
+        client(world, token(world, "user")) as first,
+        client(world) as second,
         ThreadPoolExecutor(MOST_WAITING + 2) as pool,
     ):
-        asked = [pool.submit(post, one) for _ in range(MOST_WAITING + 2)]
+        submits = [pool.submit(post, first) for _ in range(MOST_WAITING + 2)]
         try:
-            assert held.begun.acquire(timeout=60)
-            (refused,) = wait(asked, timeout=60, return_when=FIRST_COMPLETED).done
-            assert refused.result().headers["Retry-After"] == "1"
-            assert other.get(f"{SANDBOXES}/quickstart").status_code == 200
-            given = {"Content-Type": MERGE}
-            patched = other.patch(f"{SANDBOXES}/quickstart", content='{"spec": {"priority": 1}}', headers=given)
+            assert reserved.begun.acquire(timeout=60)
+            (future,) = wait(submits, timeout=60, return_when=FIRST_COMPLETED).done
+            assert future.result().headers["Retry-After"] == "1"
+            assert second.get(f"{SANDBOXES}/quickstart").status_code == 200
+            document = {"Content-Type": MERGE}
+            patched = second.patch(f"{SANDBOXES}/quickstart", content='{"spec": {"priority": 1}}', headers=document)
             assert patched.status_code == 200
         finally:
-            held.may_end.set()
-        codes = [each.result().status_code for each in asked]
+            reserved.may_end.set()
+        codes = [submit.result().status_code for submit in submits]
     assert sorted(codes) == [200] * (MOST_WAITING + 1) + [429]
-    assert (held.most, held.twice) == (1, False)
+    assert (reserved.most, reserved.twice) == (1, False)

@@ -22,29 +22,35 @@ AT = 1_700_000_000.0
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    made = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    made.open()
-    yield made
-    made.close()
+    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    created.open()
+    yield created
+    created.close()
 
 
 @pytest.fixture
 def kind() -> Kind:
-    found = discover().by_name("Event")
-    assert found is not None
-    return found
+    name = discover().by_name("Event")
+    assert name is not None
+    return name
 
 
 def fill(store: SqlStore, count: int) -> list[Event]:
-    words = "Killed: exit code 137, by signal 9; “%s”"
-    made = [
-        Event(ObjectRef("Sandbox", "default", f"box-{each % 12}", f"{each:032x}"), "Normal", "Killed", words % each, AT)
-        for each in range(count)
+    message = "Killed: exit code 137, by signal 9; “%s”"
+    events = [
+        Event(
+            ObjectRef("Sandbox", "default", f"box-{index % 12}", f"{index:032x}"),
+            "Normal",
+            "Killed",
+            message % index,
+            AT,
+        )
+        for index in range(count)
     ]
     with store.transaction() as transaction:
-        for each in made:
-            transaction.add_event(each)
-    return made
+        for event in events:
+            transaction.add_event(event)
+    return events
 
 
 def objects_of(store: SqlStore) -> Objects:
@@ -59,28 +65,31 @@ def objects_of(store: SqlStore) -> Objects:
 
 @pytest.mark.parametrize("count", [0, 1, 49, 50, 51, 100, 251, 600])
 def test_nothing_is_lost_between_the_pieces(store: SqlStore, kind: Kind, count: int) -> None:
-    stored = [event_object(each) for each in fill(store, count)]
-    found = objects_of(store).list(kind)
-    read: dict[str, Any] = json.loads(list_of(kind, found).body)
-    assert read == {**serialize.list_head("Event", 0), "items": [serialize.object_json(kind, each) for each in stored]}
-    assert json.loads(table_of(kind, found, AT).body) == table.table(kind, stored, AT)
+    stored = [event_object(event) for event in fill(store, count)]
+    object_page = objects_of(store).list(kind)
+    read: dict[str, Any] = json.loads(list_of(kind, object_page).body)
+    assert read == {
+        **serialize.list_head("Event", 0),
+        "items": [serialize.object_json(kind, entry) for entry in stored],
+    }
+    assert json.loads(table_of(kind, object_page, AT).body) == table.table(kind, stored, AT)
 
 
 def test_the_newest_of_them_with_and_without_selectors(store: SqlStore, kind: Kind) -> None:
-    made = fill(store, 600)
+    events = fill(store, 600)
     objects = objects_of(store)
 
     def messages(fields: str, limit: int) -> list[str]:
-        found = objects.list(kind, fields=fields, limit=limit).objects
-        return [each.spec["message"] for each in found]
+        observed = objects.list(kind, fields=fields, limit=limit).objects
+        return [stored.spec["message"] for stored in observed]
 
-    of_one = [each.message for each in made if each.ref.name == "box-3"]
-    assert messages("", 7) == [each.message for each in made[-7:]]
+    of_one = [event.message for event in events if event.ref.name == "box-3"]
+    assert messages("", 7) == [event.message for event in events[-7:]]
     assert messages("involvedObject.name=box-3", 7) == of_one[-7:]
     assert messages("involvedObject.name=box-3,type!=Warning", 7) == of_one[-7:]
     assert messages("involvedObject.name=box-3,involvedObject.name=box-4", 7) == []
-    assert messages(f"metadata.name={event_object(made[0]).name}", 1) == [made[0].message]
-    assert messages("", 0) == [each.message for each in made]
+    assert messages(f"metadata.name={event_object(events[0]).name}", 1) == [events[0].message]
+    assert messages("", 0) == [event.message for event in events]
     assert len(objects.list(kind, labels="!app", limit=5).objects) == 5
 
 

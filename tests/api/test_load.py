@@ -49,10 +49,10 @@ def opened(world: World, load: LoadLimits, ready: Callable[[], Any] = lambda: ()
 
 
 def raw(world: World) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.settimeout(60)
-    made.connect(str(world.socket))
-    return made
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(60)
+    connection.connect(str(world.socket))
+    return connection
 
 
 def to_the_end(link: socket.socket) -> bytes:
@@ -63,10 +63,10 @@ def test_request_rate_is_limited_with_retry_after(world: World) -> None:
     world.apply()
     with opened(world, LoadLimits(per_second=0.01)), client(world, token(world, "viewer", name="ci")) as ci:
         assert ci.get(BOX).status_code == 200
-        refused = ci.get(BOX)
-        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert "token ci sends over 0.01 requests a second (requests_per_second)" in refused.json()["message"]
-        assert 95 < int(refused.headers["Retry-After"]) == refused.json()["details"]["retryAfterSeconds"] <= 100
+        response = ci.get(BOX)
+        assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
+        assert "token ci sends over 0.01 requests a second (requests_per_second)" in response.json()["message"]
+        assert 95 < int(response.headers["Retry-After"]) == response.json()["details"]["retryAfterSeconds"] <= 100
         headers = {"Authorization": ci.headers["Authorization"]}
         with pytest.raises(InvalidStatus, match="429"):
             unix_connect(str(world.socket), uri=f"ws://paddock{BOX}/exec?command=a", additional_headers=headers)
@@ -76,42 +76,42 @@ def test_request_rate_is_limited_with_retry_after(world: World) -> None:
 
 
 def test_requests_in_flight_are_limited(world: World) -> None:
-    busy, go_on = threading.Semaphore(0), threading.Event()
+    semaphore, go_on = threading.Semaphore(0), threading.Event()
 
     def ready() -> Any:
-        busy.release()
+        semaphore.release()
         assert go_on.wait(60)
         return ()
 
     def ask() -> int:
-        with client(world) as made:
-            return made.get("/readyz", timeout=60).status_code
+        with client(world) as created:
+            return created.get("/readyz", timeout=60).status_code
 
     world.apply()
-    with opened(world, LoadLimits(in_flight=2), ready), ThreadPoolExecutor(2) as pool, client(world) as made:
-        asked = [pool.submit(ask) for _ in range(2)]
-        for _ in asked:
-            assert busy.acquire(timeout=60)
-        refused = made.get(BOX)
-        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        with made.stream("GET", ALL, params={"watch": "1"}) as watch:
+    with opened(world, LoadLimits(in_flight=2), ready), ThreadPoolExecutor(2) as pool, client(world) as created_client:
+        submits = [pool.submit(ask) for _ in range(2)]
+        for _ in submits:
+            assert semaphore.acquire(timeout=60)
+        response = created_client.get(BOX)
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
+        with created_client.stream("GET", ALL, params={"watch": "1"}) as watch:
             assert watch.status_code == 200, "what lasts has bounds of its own"
         go_on.set()
-        assert [each.result() for each in asked] == [200, 200]
-        wait_for("there is room again", lambda: made.get(BOX).status_code == 200)
+        assert [submit.result() for submit in submits] == [200, 200]
+        wait_for("there is room again", lambda: created_client.get(BOX).status_code == 200)
 
 
 def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
     load = LoadLimits(share=0.5, lasting={"watches": 6, "file operations": 2})
     world.apply()
-    with opened(world, load), client(world, token(world, "user", name="ci")) as ci, ExitStack() as held:
-        monitor = held.enter_context(client(world))
+    with opened(world, load), client(world, token(world, "user", name="ci")) as ci, ExitStack() as stack:
+        monitor = stack.enter_context(client(world))
         for _ in range(3):
-            assert held.enter_context(ci.stream("GET", ALL, params={"watch": "1"})).status_code == 200
-        refused = ci.get(ALL, params={"watch": "true"})
-        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        assert "token ci has 3 watches in flight" in refused.json()["message"]
-        assert "caller_share is 0.5" in refused.json()["message"]
+            assert stack.enter_context(ci.stream("GET", ALL, params={"watch": "1"})).status_code == 200
+        response = ci.get(ALL, params={"watch": "true"})
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
+        assert "token ci has 3 watches in flight" in response.json()["message"]
+        assert "caller_share is 0.5" in response.json()["message"]
         assert ci.get(BOX).status_code == 200, "what does not last has a share of its own"
         with monitor.stream("GET", ALL, params={"watch": "1"}) as watch:
             assert watch.status_code == 200, "there is room for others"
@@ -121,49 +121,51 @@ def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
 
 
 def test_one_caller_has_a_share_of_requests(world: World) -> None:
-    busy, go_on = threading.Semaphore(0), threading.Event()
+    semaphore, go_on = threading.Semaphore(0), threading.Event()
 
     def ready() -> Any:
-        busy.release()
+        semaphore.release()
         assert go_on.wait(60)
         return ()
 
     world.apply()
-    with opened(world, LoadLimits(in_flight=8, share=0.25), ready), ThreadPoolExecutor(2) as pool, ExitStack() as held:
-        ci, root = (held.enter_context(client(world, text)) for text in (token(world, "viewer", name="ci"), ""))
-        asked = [pool.submit(ci.get, "/readyz", timeout=60) for _ in range(2)]
-        for _ in asked:
-            assert busy.acquire(timeout=60)
-        refused = ci.get(BOX)
-        assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
-        assert "token ci has 2 requests in flight" in refused.json()["message"]
+    with opened(world, LoadLimits(in_flight=8, share=0.25), ready), ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        ci, root = (stack.enter_context(client(world, text)) for text in (token(world, "viewer", name="ci"), ""))
+        submits = [pool.submit(ci.get, "/readyz", timeout=60) for _ in range(2)]
+        for _ in submits:
+            assert semaphore.acquire(timeout=60)
+        response = ci.get(BOX)
+        assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
+        assert "token ci has 2 requests in flight" in response.json()["message"]
         assert root.get(BOX).status_code == 200
         go_on.set()
-        assert [each.result().status_code for each in asked] == [200, 200]
+        assert [submit.result().status_code for submit in submits] == [200, 200]
 
 
 def test_slow_user_lookup_delays_only_that_user(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hanging user directory delays only the users it has to name."""
-    hangs, asked, go_on = threading.Event(), threading.Semaphore(0), threading.Event()
+    hangs, semaphore, go_on = threading.Event(), threading.Semaphore(0), threading.Event()
 
     def user(_uid: int) -> str:
-        asked.release()
+        semaphore.release()
         assert not hangs.is_set() or go_on.wait(60)
         return "root"
 
     monkeypatch.setattr(api_doors, "HOST_NAMES", replace(HOST_NAMES, user=user))
     world.apply()
-    with opened(world, LoadLimits()), client(world) as made:
-        assert [made.get(BOX).status_code for _ in range(3)] == [200] * 3
-    assert asked.acquire(blocking=False)
-    assert not asked.acquire(blocking=False), "it is asked once in some seconds"
+    with opened(world, LoadLimits()), client(world) as created:
+        assert [created.get(BOX).status_code for _ in range(3)] == [200] * 3
+    assert semaphore.acquire(blocking=False)
+    assert not semaphore.acquire(blocking=False), "it is asked once in some seconds"
     monkeypatch.setattr(authenticate, "_KNOWN_SECONDS", 0.0)
     hangs.set()
-    with opened(world, LoadLimits()), ThreadPoolExecutor(1) as pool, ExitStack() as held:
-        named, ci, other = (held.enter_context(client(world, text)) for text in ("", token(world, "viewer"), ""))
-        waits = pool.submit(named.get, BOX, timeout=60)
-        assert asked.acquire(timeout=60)
-        assert [ci.get(BOX).status_code, other.get("/healthz").status_code] == [200, 200]
+    with opened(world, LoadLimits()), ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        enter_context, ci, second = (
+            stack.enter_context(client(world, text)) for text in ("", token(world, "viewer"), "")
+        )
+        waits = pool.submit(enter_context.get, BOX, timeout=60)
+        assert semaphore.acquire(timeout=60)
+        assert [ci.get(BOX).status_code, second.get("/healthz").status_code] == [200, 200]
         assert not waits.done()
         go_on.set()
         assert waits.result().status_code == 200
@@ -184,9 +186,9 @@ def test_large_bodies_over_budget_get_429() -> None:
     limit = BodyLimit(_reads_all, budget=ByteBudget(100))
     for _ in range(3):
         asyncio.run(ask(limit, 60))  # each gives back what it took
-    with pytest.raises(HTTPException) as refused:
+    with pytest.raises(HTTPException) as refusal:
         asyncio.run(ask(limit, 101))
-    assert (refused.value.status_code, refused.value.headers) == (429, {"Retry-After": "1"})
+    assert (refusal.value.status_code, refusal.value.headers) == (429, {"Retry-After": "1"})
 
 
 def test_bodies_of_one_caller_fill_only_its_share() -> None:
@@ -231,9 +233,9 @@ def test_incomplete_request_gets_408(served: World, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 1.5)
     with raw(served) as link:
         link.sendall(sent.replace(b"/x", f"{API}/apply".encode()))
-        told = to_the_end(link)
-    assert b" 408 " in told
-    assert b"was not complete in time" in told
+        end = to_the_end(link)
+    assert b" 408 " in end
+    assert b"was not complete in time" in end
 
 
 def test_second_request_has_the_same_deadline(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,40 +250,40 @@ def test_second_request_has_the_same_deadline(served: World, monkeypatch: pytest
 def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 60.0)
     with raw(served) as link:
-        for each in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: paddock\r\n", b"Connection: close\r\n\r\n"):
-            link.sendall(each)
+        for entry in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: paddock\r\n", b"Connection: close\r\n\r\n"):
+            link.sendall(entry)
         assert b" 200 " in to_the_end(link)
 
 
 def test_connections_over_limit_get_429(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 3)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for _ in range(3):
-            link = held.enter_context(raw(served))
+            link = stack.enter_context(raw(served))
             link.sendall(b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n")
             assert b" 200 " in link.recv(1 << 16)
-        with client(served) as made:
-            refused = made.get("/healthz")
-            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-            assert "connections are open on this listener" in refused.json()["message"]
+        with client(served) as created:
+            healthz = created.get("/healthz")
+            assert (healthz.status_code, healthz.headers["Retry-After"]) == (429, "1")
+            assert "connections are open on this listener" in healthz.json()["message"]
         with pytest.raises(InvalidStatus, match="429"):
             unix_connect(str(served.socket), uri=f"ws://paddock{BOX}/exec?command=a")
-    with client(served) as made:
-        wait_for("there is room again", lambda: made.get("/healthz").status_code == 200)
+    with client(served) as created:
+        wait_for("there is room again", lambda: created.get("/healthz").status_code == 200)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_one_user_has_a_share_of_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
-    with opened_as_the_daemon_does(world, share=0.5), ExitStack() as held:
+    with opened_as_the_daemon_does(world, share=0.5), ExitStack() as stack:
         for _ in range(2):
-            link = held.enter_context(raw(world))
+            link = stack.enter_context(raw(world))
             link.sendall(b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n")
             assert b" 200 " in link.recv(1 << 16)
-        with client(world) as made:
-            refused = made.get("/healthz")
-        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
-        assert "caller_share" in refused.json()["message"]
+        with client(world) as created:
+            healthz = created.get("/healthz")
+        assert (healthz.status_code, healthz.headers["Retry-After"]) == (429, "1")
+        assert "caller_share" in healthz.json()["message"]
         world.socket.chmod(0o666)
         assert asked_as(world, 4243, 4243, f"{API}/auth/whoami")[0] == 403, "there is room for others"
 
@@ -308,34 +310,34 @@ def test_fifty_clients_make_two_hundred_objects_among_broken_ones(served: World)
                 link.sendall(GARBAGE[(number + count) % len(GARBAGE)])
 
     def work(number: int) -> list[int]:
-        with client(served) as made:
-            found = []
+        with client(served) as created:
+            observed = []
             for count in range(4):
                 text = QUICKSTART.replace("name: quickstart", f"name: box-{number}-{count}")
                 sent = {"documents": [{"file": "a.yaml", "text": text}]}
-                while (code := made.post(f"{API}/apply", json=sent, timeout=120).status_code) == 503:
+                while (code := created.post(f"{API}/apply", json=sent, timeout=120).status_code) == 503:
                     pass  # the store has been busy for 5 s: it says so, and that nothing was written
-                found.append(code)
-                assert made.get(f"{ALL}/box-{number}-{count}", timeout=120).status_code == 200
-            return found
+                observed.append(code)
+                assert created.get(f"{ALL}/box-{number}-{count}", timeout=120).status_code == 200
+            return observed
 
     with ThreadPoolExecutor(60) as pool:
         bad = [pool.submit(break_off, number) for number in range(10)]
-        codes = [each for found in pool.map(work, range(50)) for each in found]
-        for each in bad:
-            each.result()
+        codes = [number for observed in pool.map(work, range(50)) for number in observed]
+        for future in bad:
+            future.result()
     assert codes == [200] * 200
     assert len(served.store.list("Sandbox")[0]) == 200
     wait_for("no watch is left", lambda: served.services.watches.count == 0)
-    kept = 40 + 8 + 4 + 1  # of requests that block, who asked them, watches that open, and their hub
-    wait_for("threads have ended", lambda: threading.active_count() <= threads + kept)
-    with client(served) as made:
-        assert made.get(ALL).status_code == 200
+    stored = 40 + 8 + 4 + 1  # of requests that block, who asked them, watches that open, and their hub
+    wait_for("threads have ended", lambda: threading.active_count() <= threads + stored)
+    with client(served) as created_client:
+        assert created_client.get(ALL).status_code == 200
 
 
 def test_two_hundred_objects_at_once_are_one_commit(served: World) -> None:
     text = "---\n".join(QUICKSTART.replace("name: quickstart", f"name: box-{number}") for number in range(200))
-    with client(served) as made:
-        answer = made.post(f"{API}/apply", json={"documents": [{"file": "a.yaml", "text": text}]}, timeout=120)
-        assert [each["result"] for each in answer.json()["items"]] == ["created"] * 200
-        assert len(made.get(ALL).json()["items"]) == 200
+    with client(served) as created:
+        answer = created.post(f"{API}/apply", json={"documents": [{"file": "a.yaml", "text": text}]}, timeout=120)
+        assert [entry["result"] for entry in answer.json()["items"]] == ["created"] * 200
+        assert len(created.get(ALL).json()["items"]) == 200

@@ -45,7 +45,7 @@ CHECKS = [
 ]
 API = "/apis/paddock/v1alpha1"
 ADDRESS = "json-schema:///openapi"  # of the description, for what refers to it
-ALIKE = {f"{API}/{each}" for each in ("hosts", "instances", "doctor")}  # as events, with fewer parameters
+ALIKE = {f"{API}/{entry}" for entry in ("hosts", "instances", "doctor")}  # as events, with fewer parameters
 _EXEC = f"{API}/namespaces/{{namespace}}/sandboxes/{{name}}/execs/{{id}}"
 ALIKE |= {
     _EXEC,
@@ -57,30 +57,30 @@ ALIKE |= {
 
 @pytest.fixture
 def description(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = world.app.openapi()
-    return found
+    openapi: dict[str, Any] = world.app.openapi()
+    return openapi
 
 
 def refs(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         if isinstance(value.get("$ref"), str):
             yield value["$ref"]
-        for each in value.values():
-            yield from refs(each)
-    for each in value if isinstance(value, list) else ():
-        yield from refs(each)
+        for entry in value.values():
+            yield from refs(entry)
+    for single in value if isinstance(value, list) else ():
+        yield from refs(single)
 
 
 def test_every_reference_leads_somewhere(description: dict[str, Any]) -> None:
-    known = description["components"]["schemas"]
-    assert {each.removeprefix("#/components/schemas/") for each in refs(description)} <= set(known)
+    schemas = description["components"]["schemas"]
+    assert {ref.removeprefix("#/components/schemas/") for ref in refs(description)} <= set(schemas)
 
 
 def test_every_kind_has_typed_routes(description: dict[str, Any], world: World) -> None:
     for kind in world.services.registry:
         many = f"{API}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{API}/{kind.plural}"
         listed = description["paths"][many]["get"]["responses"]["200"]["content"]
-        shapes = [each["$ref"].rpartition("/")[2] for each in listed["application/json"]["schema"]["anyOf"]]
+        shapes = [entry["$ref"].rpartition("/")[2] for entry in listed["application/json"]["schema"]["anyOf"]]
         assert shapes == [f"{kind.name}List", "Table"]
         assert ("application/json;stream=watch" in listed) != bool(kind.read_only)
         if not kind.read_only:
@@ -95,31 +95,31 @@ def test_every_kind_has_typed_routes(description: dict[str, Any], world: World) 
 def test_every_operation_has_a_name_words_and_an_error_body(description: dict[str, Any]) -> None:
     names = []
     for path, operations in description["paths"].items():
-        for method, found in operations.items():
-            names.append(found["operationId"])
-            assert found.get("description") or found.get("summary"), (method, path)
+        for method, operation in operations.items():
+            names.append(operation["operationId"])
+            assert operation.get("description") or operation.get("summary"), (method, path)
             if path.startswith(API):
-                error = found["responses"]["default"]["content"]["application/json"]["schema"]["$ref"]
+                error = operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"]
                 assert error.endswith("/Status"), (method, path)
     assert len(names) == len(set(names))
 
 
 def test_no_two_models_share_a_name(description: dict[str, Any]) -> None:
     """Generators drop what they would name twice, and every operation that uses it."""
-    titles = Counter(each["title"] for each in description["components"]["schemas"].values() if "title" in each)
+    titles = Counter(schema["title"] for schema in description["components"]["schemas"].values() if "title" in schema)
     assert [title for title, count in titles.items() if count > 1] == []
 
 
 def test_every_parameter_says_what_it_is(description: dict[str, Any]) -> None:
     (listed,) = [
-        each["get"]
-        for path, each in description["paths"].items()
+        entry["get"]
+        for path, entry in description["paths"].items()
         if path == f"{API}/namespaces/{{namespace}}/sandboxes"
     ]
-    named = {each["name"]: each for each in listed["parameters"]}
-    wanted = {"labelSelector", "fieldSelector", "watch", "resourceVersion", "allowWatchBookmarks", "timeoutSeconds"}
-    assert wanted <= set(named)
-    assert all(named[each].get("description") for each in wanted)
+    by_name = {parameter["name"]: parameter for parameter in listed["parameters"]}
+    texts = {"labelSelector", "fieldSelector", "watch", "resourceVersion", "allowWatchBookmarks", "timeoutSeconds"}
+    assert texts <= set(by_name)
+    assert all(by_name[name].get("description") for name in texts)
 
 
 @schemathesis.serializer("application/x-tar")
@@ -151,19 +151,19 @@ class Loopback:
 @pytest.fixture
 def loopback(tmp_path: Path, quiet: None) -> Iterator[Loopback]:
     world = make_world(tmp_path, engine=FakeEngine("fuzz", clock=HandClock()))
-    with Loopback(world) as made:
-        yield made
+    with Loopback(world) as created:
+        yield created
     world.services.watches.close()
     world.store.close()
 
 
 def known_objects(_context: Any, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
     """Half of the requests are of one of few names: then objects are found, and replaced, and deleted."""
-    found = dict(parameters or {})
+    document = dict(parameters or {})
     for name, few in (("namespace", ["default", "team"]), ("name", ["box", "crate"])):
-        if len(str(found.get(name, ""))) % 2:
-            found[name] = few[len(found[name]) % len(few)]
-    return found
+        if len(str(document.get(name, ""))) % 2:
+            document[name] = few[len(document[name]) % len(few)]
+    return document
 
 
 @pytest.mark.timeout(300)
@@ -171,7 +171,7 @@ def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loo
     schema = schemathesis.openapi.from_dict(httpx.get(f"{loopback.url}/openapi.json", timeout=60).json())
     schema.config.update(base_url=loopback.url)
     schema.hook("map_path_parameters")(known_objects)
-    asked: Counter[int] = Counter()
+    counter: Counter[int] = Counter()
     bounded = partial(
         settings,
         derandomize=True,
@@ -183,8 +183,8 @@ def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loo
     modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
     enough = time.monotonic() + SECONDS
     with requests.Session() as session:
-        for found in schema.get_all_operations():
-            operation = found.ok()
+        for observed in schema.get_all_operations():
+            operation = observed.ok()
             first = operation.path.startswith(f"{API}/namespaces/{{namespace}}/sandboxes") or "{" not in operation.path
             first = first and operation.path not in ALIKE
             using = modes if first else modes[:1]
@@ -192,26 +192,28 @@ def test_a_fuzzer_finds_no_500_and_no_answer_that_is_not_described(loopback: Loo
                 continue
 
             @bounded(max_examples=EXAMPLES if first else OF_OTHERS)
-            @given(case=st.one_of(*(operation.as_strategy(generation_mode=each) for each in using)))
+            @given(
+                case=st.one_of(*(operation.as_strategy(generation_mode=generation_mode) for generation_mode in using))
+            )
             def ask(case: schemathesis.Case) -> None:
                 answer = case.call(session=session, timeout=60)
-                asked[answer.status_code] += 1
+                counter[answer.status_code] += 1
                 case.validate_response(answer, checks=CHECKS)
 
             ask()
-    print(f"\nfuzzed: {dict(sorted(asked.items()))}")
-    assert asked[200]
-    assert not [code for code in asked if code >= 500]
+    print(f"\nfuzzed: {dict(sorted(counter.items()))}")
+    assert counter[200]
+    assert not [code for code in counter if code >= 500]
 
 
 def anchored(schema: Any) -> Any:
     """Return a schema whose references lead into the description at its address."""
     if isinstance(schema, list):
-        return [anchored(each) for each in schema]
+        return [anchored(entry) for entry in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: anchored(value) for key, value in schema.items()}
-    return {**moved, "$ref": ADDRESS + schema["$ref"]} if isinstance(schema.get("$ref"), str) else moved
+    anchoreds = {key: anchored(value) for key, value in schema.items()}
+    return {**anchoreds, "$ref": ADDRESS + schema["$ref"]} if isinstance(schema.get("$ref"), str) else anchoreds
 
 
 def test_every_answer_has_a_schema_and_every_json_body_a_valid_example(description: dict[str, Any]) -> None:
@@ -226,7 +228,7 @@ def test_every_answer_has_a_schema_and_every_json_body_a_valid_example(descripti
                     assert media["schema"], (path, method, place)
                     if "json" in type_:
                         check = jsonschema_rs.Draft202012Validator(anchored(media["schema"]), registry=registry)
-                        faults = [str(each) for each in check.iter_errors(media["example"])]
+                        faults = [str(iter_error) for iter_error in check.iter_errors(media["example"])]
                         assert faults == [], (path, method, place)
                         checked += 1
     assert checked > 200
@@ -235,7 +237,7 @@ def test_every_answer_has_a_schema_and_every_json_body_a_valid_example(descripti
 def test_it_says_how_clients_are_authenticated(description: dict[str, Any]) -> None:
     assert description["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert description["security"] == [{"bearer": []}, {}]
-    assert not [each for each in description["components"]["schemas"] if each.endswith(("-Input", "-Output"))]
+    assert not [schema for schema in description["components"]["schemas"] if schema.endswith(("-Input", "-Output"))]
 
 
 def test_the_page_of_it_needs_nothing_from_elsewhere(served: World) -> None:
@@ -246,4 +248,4 @@ def test_the_page_of_it_needs_nothing_from_elsewhere(served: World) -> None:
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert 'id="createSandbox"' in answer.text
     examples = re.sub(r"https://api\.openai\.com/v1", "", answer.text)  # the text of an example, never a link
-    assert not [each for each in ("<script", "src=", "http://", "https://", "@import") if each in examples]
+    assert not [entry for entry in ("<script", "src=", "http://", "https://", "@import") if entry in examples]

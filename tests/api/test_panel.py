@@ -22,34 +22,36 @@ MOST_BYTES = 60_000
 @pytest.mark.parametrize("listener", ["unix", "tcp"])
 def test_files_need_no_token_and_reach_no_route(world: World, listener: str) -> None:
     with (
-        opened(world, host="127.0.0.1") as found,
+        opened(world, host="127.0.0.1") as observed,
         client(world) as local,
-        httpx.Client(base_url=found.url, verify=False, timeout=60) as remote,
+        httpx.Client(base_url=observed.url, verify=False, timeout=60) as remote,
     ):
-        asked = local if listener == "unix" else remote
+        requested = local if listener == "unix" else remote
         page = {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"}
-        assert asked.get("/panel").headers["location"] == "/panel/"
-        index = asked.get("/panel/", headers=page)
+        assert requested.get("/panel").headers["location"] == "/panel/"
+        index = requested.get("/panel/", headers=page)
         assert (index.status_code, index.headers["content-type"]) == (200, "text/html; charset=utf-8")
         for path in ("main.js", "app.css", "vendor/preact.mjs", "schema/sandboxes.json"):
-            assert asked.get(f"/panel/{path}", headers=page).status_code == 200
+            assert requested.get(f"/panel/{path}", headers=page).status_code == 200
         assert not world.meter.counted
         for path in ("nothing.js", "..%2fserve.py", "static/main.js", ""):
-            assert asked.post(f"/panel/{path}").status_code in (404, 405)
-            assert asked.delete(f"/panel/{path}").status_code in (404, 405)
-        assert asked.get("/panel/..%2fserve.py").status_code == 404
-        assert asked.get("/panels").status_code in (401, 404)
+            assert requested.post(f"/panel/{path}").status_code in (404, 405)
+            assert requested.delete(f"/panel/{path}").status_code in (404, 405)
+        assert requested.get("/panel/..%2fserve.py").status_code == 404
+        assert requested.get("/panels").status_code in (401, 404)
 
 
 def test_pages_are_confined(world: World) -> None:
     with opened(world), client(world) as local:
         first, second = local.get("/panel/"), local.get("/panel/")
-    nonces = [re.findall(r"'nonce-([^']+)'", each.headers["content-security-policy"]) for each in (first, second)]
+    nonces = [
+        re.findall(r"'nonce-([^']+)'", response.headers["content-security-policy"]) for response in (first, second)
+    ]
     assert nonces[0] != nonces[1]
     assert f'nonce="{nonces[0][0]}"' in first.text
     policy = first.headers["content-security-policy"]
-    for part in ("default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"):
-        assert part in policy
+    for piece in ("default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"):
+        assert piece in policy
     assert "unsafe" not in policy
     assert first.headers["cache-control"] == "no-store"
     assert first.headers["x-content-type-options"] == "nosniff"
@@ -65,8 +67,8 @@ def test_files_are_cached_by_content_and_compressed(world: World) -> None:
         plain = local.get("/panel/vendor/preact.mjs", headers={"Accept-Encoding": "identity"})
         assert "content-encoding" not in plain.headers
         version = re.findall(r'src="([0-9a-f]{16})/main.js"', local.get("/panel/").text)[0]
-        kept = local.get(f"/panel/{version}/vendor/preact.mjs")
-        assert (kept.content, "immutable" in kept.headers["cache-control"]) == (first.content, True)
+        response = local.get(f"/panel/{version}/vendor/preact.mjs")
+        assert (response.content, "immutable" in response.headers["cache-control"]) == (first.content, True)
         assert local.get(f"/panel/{version[::-1]}/main.js").status_code == 404  # of another version of the panel
         head = local.head("/panel/main.js")
         assert (head.status_code, head.content, int(head.headers["content-length"]) > 0) == (200, b"", True)
@@ -75,29 +77,29 @@ def test_files_are_cached_by_content_and_compressed(world: World) -> None:
 def test_little_is_loaded_before_the_list(world: World) -> None:
     index = (FOLDER / "index.html").read_text()
     first = {FOLDER / name for name in re.findall(r'(?:href|src)="(?:{{version}}/)?([a-z][^"]+)"', index)}
-    wanted, seen = list(first), set()
-    while wanted:
-        file = wanted.pop()
-        if file in seen:
+    desired, observed = list(first), set()
+    while desired:
+        file = desired.pop()
+        if file in observed:
             continue
-        seen.add(file)
+        observed.add(file)
         if file.suffix == ".js":
-            wanted += [file.parent / each for each in re.findall(r"from '(\.[^']+)'", file.read_text())]
-    assert not [each for each in seen if each.name.startswith(LATER)]
-    assert sum(len(gzip.compress(each.read_bytes(), 9)) for each in seen) < MOST_BYTES
+            desired += [file.parent / match for match in re.findall(r"from '(\.[^']+)'", file.read_text())]
+    assert not [entry for entry in observed if entry.name.startswith(LATER)]
+    assert sum(len(gzip.compress(entry.read_bytes(), 9)) for entry in observed) < MOST_BYTES
 
 
 def test_no_file_names_another_host() -> None:
     for file in FOLDER.rglob("*"):
         if file.is_file() and VENDOR not in file.parents:
-            found = re.findall(r"(?:https?|wss?)://[\w.-]+", file.read_text())
-            assert set(found) <= {"http://www.w3.org"}, file  # the name space of SVG
+            matches = re.findall(r"(?:https?|wss?)://[\w.-]+", file.read_text())
+            assert set(matches) <= {"http://www.w3.org"}, file  # the name space of SVG
 
 
 def test_vendored_files_are_as_their_manifest_says() -> None:
     manifest = json.loads((VENDOR / "manifest.json").read_text())
     listed = {name: hash_ for package in manifest["packages"] for name, hash_ in package["sha256"].items()}
-    files = {each.name for each in VENDOR.iterdir()} - {"manifest.json"}
+    files = {path.name for path in VENDOR.iterdir()} - {"manifest.json"}
     assert files == set(listed)
     for name, hash_ in listed.items():
         assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == hash_, name
@@ -111,8 +113,8 @@ def test_doctor_is_for_admins(world: World) -> None:
     from tests.api.listeners import token
 
     with opened(world):
-        with client(world, token(world, "operator", "default")) as other:
-            assert other.get("/apis/paddock/v1alpha1/doctor").status_code == 403
+        with client(world, token(world, "operator", "default")) as second:
+            assert second.get("/apis/paddock/v1alpha1/doctor").status_code == 403
         with client(world, token(world, "admin")) as admin:
-            found = admin.get("/apis/paddock/v1alpha1/doctor").json()
-    assert (found["kind"], found["items"]) == ("DoctorReport", [])
+            document = admin.get("/apis/paddock/v1alpha1/doctor").json()
+    assert (document["kind"], document["items"]) == ("DoctorReport", [])

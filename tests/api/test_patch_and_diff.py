@@ -91,7 +91,10 @@ def test_diff_shows_both_sides_and_writes_nothing(http: httpx.Client, world: Wor
     assert (changed["result"], created["result"], created["before"]) == ("configured", "created", None)
     assert changed["changes"] == [{"field": "spec.resources.limits.memory", "before": "512Mi", "after": "1Gi"}]
     assert "uid" not in created["after"]["metadata"]
-    assert [changed[each]["spec"]["resources"]["limits"]["memory"] for each in ("before", "after")] == ["512Mi", "1Gi"]
+    assert [changed[entry]["spec"]["resources"]["limits"]["memory"] for entry in ("before", "after")] == [
+        "512Mi",
+        "1Gi",
+    ]
     assert len(world.store.list("Sandbox")[0]) == 1
     assert world.woken == [1]
 
@@ -102,14 +105,14 @@ def test_diff_of_a_replacement_shows_removals(http: httpx.Client, world: World) 
     documents = [{"file": "panel", "text": QUICKSTART}]
     url = "/apis/paddock/v1alpha1/diff"
     assert http.post(url, json={"documents": documents}).json()["items"][0]["result"] == "unchanged"
-    [found] = http.post(url, json={"documents": documents, "replace": True}).json()["items"]
-    assert [each["field"] for each in found["changes"]] == ["spec.template.env"]
-    assert found["after"]["spec"]["template"]["env"] == []
-    whole = {"metadata": {"resourceVersion": version}, "spec": found["after"]["spec"]}
-    assert patch(http, json.dumps(whole)).json()["spec"] == found["after"]["spec"]
+    [observed] = http.post(url, json={"documents": documents, "replace": True}).json()["items"]
+    assert [change["field"] for change in observed["changes"]] == ["spec.template.env"]
+    assert observed["after"]["spec"]["template"]["env"] == []
+    document = {"metadata": {"resourceVersion": version}, "spec": observed["after"]["spec"]}
+    assert patch(http, json.dumps(document)).json()["spec"] == observed["after"]["spec"]
     stale = QUICKSTART.replace("metadata:", f'metadata:\n  resourceVersion: "{version}"')
-    refused = http.post(url, json={"documents": [{"file": "panel", "text": stale}], "replace": True})
-    assert (refused.status_code, refused.json()["reason"]) == (409, "Conflict")
+    answer = http.post(url, json={"documents": [{"file": "panel", "text": stale}], "replace": True})
+    assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
 
 
 def test_a_plan_needs_a_loop_that_has_looked(http: httpx.Client) -> None:
@@ -119,6 +122,6 @@ def test_a_plan_needs_a_loop_that_has_looked(http: httpx.Client) -> None:
 
 def test_they_are_in_the_description(http: httpx.Client) -> None:
     paths = http.get("/openapi.json").json()["paths"]
-    one = paths["/apis/paddock/v1alpha1/namespaces/{namespace}/sandboxes/{name}"]["patch"]
-    assert set(one["requestBody"]["content"]) == {MERGE, JSON}
+    first = paths["/apis/paddock/v1alpha1/namespaces/{namespace}/sandboxes/{name}"]["patch"]
+    assert set(first["requestBody"]["content"]) == {MERGE, JSON}
     assert "/apis/paddock/v1alpha1/diff" in paths

@@ -68,8 +68,8 @@ def listening(world: World, serve: Serve, port: int = 80) -> Iterator[None]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        for each in [accepting, *threads]:
-            each.join()
+        for thread in [accepting, *threads]:
+            thread.join()
 
 
 def echo(sock: socket.socket) -> None:
@@ -98,10 +98,10 @@ def test_forwarded_bytes_and_half_close(box: World) -> None:
 
 def test_a_hundred_mebibytes_each_way_are_the_same(box: World) -> None:
     piece = os.urandom(MIB)
-    wanted = hashlib.sha256(piece * 100).hexdigest()
+    hexdigest = hashlib.sha256(piece * 100).hexdigest()
 
     async def there_and_back() -> str:
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         uri = f"ws://paddock{BASE}/portforward?port=80"
         # (The library's threaded client holds one lock for both directions: both full, it waits for itself.)
         async with async_connect(str(box.socket), uri=uri, **OPTIONS) as link:
@@ -114,12 +114,12 @@ def test_a_hundred_mebibytes_each_way_are_the_same(box: World) -> None:
 
             sending = asyncio.create_task(send())
             while isinstance(data := await link.recv(), bytes):
-                found.update(data)
+                sha256.update(data)
             await sending
-        return found.hexdigest()
+        return sha256.hexdigest()
 
     with listening(box, echo):
-        assert asyncio.run(there_and_back()) == wanted
+        assert asyncio.run(there_and_back()) == hexdigest
     freed(box)
 
 
@@ -189,31 +189,31 @@ def test_stalled_client_does_not_block_others(box: World) -> None:
 
 
 def test_connections_are_limited(box: World) -> None:
-    with listening(box, echo), contextlib.ExitStack() as held:
-        links = [held.enter_context(connect(box)) for _ in range(50)]
+    with listening(box, echo), contextlib.ExitStack() as stack:
+        links = [stack.enter_context(connect(box)) for _ in range(50)]
         for number, link in enumerate(links):
             link.send(b"%d" % number)
         assert [link.recv() for link in links] == [b"%d" % number for number in range(50)]
-        with pytest.raises(InvalidStatus) as refused:
+        with pytest.raises(InvalidStatus) as refusal:
             connect(box)
-        assert refused.value.response.status_code == 429
-        assert b"port_connections_per_sandbox" in (refused.value.response.body or b"")
+        assert refusal.value.response.status_code == 429
+        assert b"port_connections_per_sandbox" in (refusal.value.response.body or b"")
     freed(box)
     assert len(box.woken) >= 100  # each one began and ended a use
 
 
 @pytest.mark.parametrize(("port", "code", "words"), [(81, 409, b"nothing listens on port 81"), (0, 400, b"65535")])
 def test_unreachable_port_is_refused(box: World, port: int, code: int, words: bytes) -> None:
-    with pytest.raises(InvalidStatus) as refused:
+    with pytest.raises(InvalidStatus) as refusal:
         connect(box, port)
-    assert refused.value.response.status_code == code
-    assert words in (refused.value.response.body or b"")
+    assert refusal.value.response.status_code == code
+    assert words in (refusal.value.response.body or b"")
     freed(box)
 
 
 def test_stopped_sandbox_is_refused(box: World) -> None:
     box.set_ready("False", "Completed")
     box.view.show(box.sandbox(), State.EXITED)
-    with pytest.raises(InvalidStatus) as refused:
+    with pytest.raises(InvalidStatus) as refusal:
         connect(box)
-    assert refused.value.response.status_code == 409
+    assert refusal.value.response.status_code == 409

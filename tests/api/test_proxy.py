@@ -43,14 +43,14 @@ class Program(http.server.BaseHTTPRequestHandler):
             self.rfile.readline()
         else:
             body = self.rfile.read(size)
-        found = {"method": self.command, "path": self.path, "body": body.decode("latin-1"), "size": len(body)}
+        document = {"method": self.command, "path": self.path, "body": body.decode("latin-1"), "size": len(body)}
         data = json.dumps(
-            {**found, "headers": [[name.lower(), value] for name, value in self.headers.items()]}
+            {**document, "headers": [[name.lower(), value] for name, value in self.headers.items()]}
         ).encode()
         if self.path == "/redirect":
             self.send_response(302)
-            for each in ("/login?next=1", "nearby", f"http://localhost:{WEB}/x", "https://elsewhere.example/"):
-                self.send_header("Location", each)
+            for entry in ("/login?next=1", "nearby", f"http://localhost:{WEB}/x", "https://elsewhere.example/"):
+                self.send_header("Location", entry)
             self.send_header("Set-Cookie", "a=1; Path=/app; Domain=example.org; HttpOnly")
             self.send_header("Set-Cookie", "b=2")
             for name in ("Strict-Transport-Security", "Clear-Site-Data", "Access-Control-Allow-Origin", "X-Own"):
@@ -100,9 +100,9 @@ def box(world: World, quiet: None) -> Iterator[World]:
     sockets = serve(socketed, "127.0.0.1", 0, subprotocols=["chat"], compression=None)  # type: ignore[list-item]
     world.ports.listen(WEB, web.server_port)
     world.ports.listen(SOCKETS, sockets.socket.getsockname()[1])
-    threads = [threading.Thread(target=each) for each in (web.serve_forever, sockets.serve_forever)]
-    for each in threads:
-        each.start()
+    threads = [threading.Thread(target=serve_forever) for serve_forever in (web.serve_forever, sockets.serve_forever)]
+    for thread in threads:
+        thread.start()
     try:
         yield world
     finally:
@@ -110,8 +110,8 @@ def box(world: World, quiet: None) -> Iterator[World]:
         web.shutdown()
         web.server_close()
         sockets.shutdown()
-        for each in threads:
-            each.join()
+        for entry in threads:
+            entry.join()
 
 
 @contextlib.contextmanager
@@ -151,17 +151,20 @@ def test_request_and_answer_pass_without_the_token(box: World) -> None:
         "X-Forwarded-For": "9.9.9.9",
         "Proxy-Authorization": "Basic xyz",
     }
-    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, verify=False, timeout=60) as remote:
+    with (
+        opened(box, host="127.0.0.1") as observed,
+        httpx.Client(base_url=observed.url, verify=False, timeout=60) as remote,
+    ):
         remote.headers["Authorization"] = f"Bearer {secret}"
         answer = remote.post(f"{PROXY}/a%2Fb/%C3%A4;c?d=e&f=%20", content=b"x=1", headers=sent)
         assert answer.status_code == 200
-        seen = answer.json()
-        given = headers(seen["headers"])
-        assert (seen["method"], seen["path"], seen["body"]) == ("POST", "/a%2Fb/%C3%A4;c?d=e&f=%20", "x=1")
-        assert (given["cookie"], given["x-own"], given["content-length"]) == ("c=1", "2", "3")
-        assert (given["host"], given["x-forwarded-prefix"]) == (f"localhost:{WEB}", PROXY)
+        document = answer.json()
+        given_headers = headers(document["headers"])
+        assert (document["method"], document["path"], document["body"]) == ("POST", "/a%2Fb/%C3%A4;c?d=e&f=%20", "x=1")
+        assert (given_headers["cookie"], given_headers["x-own"], given_headers["content-length"]) == ("c=1", "2", "3")
+        assert (given_headers["host"], given_headers["x-forwarded-prefix"]) == (f"localhost:{WEB}", PROXY)
         assert secret not in answer.text
-        assert not {"authorization", "proxy-authorization", "x-hop", "x-forwarded-for"} & set(given)
+        assert not {"authorization", "proxy-authorization", "x-hop", "x-forwarded-for"} & set(given_headers)
         assert answer.headers["content-security-policy"] == "sandbox"
         assert answer.headers["via"] == "1.1 paddock"
         for method in ("GET", "PUT", "PATCH", "DELETE", "OPTIONS"):
@@ -171,8 +174,8 @@ def test_request_and_answer_pass_without_the_token(box: World) -> None:
         assert remote.get(f"{PROXY}/teapot").status_code == 418
         assert remote.get(PROXY).json()["path"] == "/"
     freed(box)
-    used = [each for each in box.store.audit.entries() if each.verb == "proxy"]
-    assert {(each.name, each.detail["port"]) for each in used} == {("quickstart", str(WEB))}
+    entries = [entry for entry in box.store.audit.entries() if entry.verb == "proxy"]
+    assert {(entry.name, entry.detail["port"]) for entry in entries} == {("quickstart", str(WEB))}
 
 
 def test_redirects_and_cookies_keep_to_the_port(box: World) -> None:
@@ -192,23 +195,26 @@ def test_redirects_and_cookies_keep_to_the_port(box: World) -> None:
 
 def test_web_pages_are_refused_with_a_token_too(box: World) -> None:
     secret = token(box, "admin")
-    held = {"Authorization": f"Bearer {secret}"}
+    document = {"Authorization": f"Bearer {secret}"}
     with (
-        opened(box, host="127.0.0.1") as found,
-        httpx.Client(base_url=found.url, headers=held, verify=False, timeout=60) as remote,
+        opened(box, host="127.0.0.1") as observed,
+        httpx.Client(base_url=observed.url, headers=document, verify=False, timeout=60) as remote,
     ):
-        for page in ({"Origin": found.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+        for page in ({"Origin": observed.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
             answer = remote.get(f"{PROXY}/", headers=page)
             assert (answer.status_code, answer.json()["reason"]) == (403, "Forbidden"), page
-            with pytest.raises(InvalidStatus) as refused:
-                connect(f"{found.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}", additional_headers={**held, **page})
-            assert refused.value.response.status_code == 403
+            with pytest.raises(InvalidStatus) as refusal:
+                connect(
+                    f"{observed.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}",
+                    additional_headers={**document, **page},
+                )
+            assert refusal.value.response.status_code == 403
         assert remote.get(f"{PROXY}/", headers={"Authorization": ""}).status_code == 401
         for role, code in (("viewer", 403), ("user", 200)):
-            asked = {"Authorization": f"Bearer {token(box, role, 'default')}"}
-            assert remote.get(f"{PROXY}/", headers=asked).status_code == code
-        other = {"Authorization": f"Bearer {token(box, 'admin', 'elsewhere')}"}
-        assert remote.get(f"{PROXY}/", headers=other).status_code == 404
+            requested = {"Authorization": f"Bearer {token(box, role, 'default')}"}
+            assert remote.get(f"{PROXY}/", headers=requested).status_code == code
+        second = {"Authorization": f"Bearer {token(box, 'admin', 'elsewhere')}"}
+        assert remote.get(f"{PROXY}/", headers=second).status_code == 404
 
 
 def test_large_bodies_stream_both_ways(box: World) -> None:
@@ -217,8 +223,8 @@ def test_large_bodies_stream_both_ways(box: World) -> None:
             yield b"x" * MIB
 
     with opened(box), client(box) as local:
-        found = local.post(f"{PROXY}/", content=pieces(), timeout=60).json()
-    assert (found["size"], headers(found["headers"])["transfer-encoding"]) == (20 * MIB, "chunked")
+        document = local.post(f"{PROXY}/", content=pieces(), timeout=60).json()
+    assert (document["size"], headers(document["headers"])["transfer-encoding"]) == (20 * MIB, "chunked")
     freed(box)
 
 
@@ -248,17 +254,19 @@ def test_broken_answers_are_broken_for_the_client(box: World) -> None:
 
 
 def test_an_answer_ends_wherever_its_program_closes(box: World) -> None:
-    whole = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
-    head = whole.index(b"\r\n\r\n2") + 4
+    content = (
+        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    )
+    head = content.index(b"\r\n\r\n2") + 4
     with opened(box), client(box) as local:
-        for count in range(len(whole) + 1):
-            with answering(box, whole[:count]):
-                if head <= count < len(whole):
+        for count in range(len(content) + 1):
+            with answering(box, content[:count]):
+                if head <= count < len(content):
                     with pytest.raises(httpx.RemoteProtocolError):
                         local.get(f"{BOX}/proxy/{RAW}/")
                 else:
                     answer = local.get(f"{BOX}/proxy/{RAW}/")
-                    assert answer.status_code == (200 if count == len(whole) else 502), whole[:count]
+                    assert answer.status_code == (200 if count == len(content) else 502), content[:count]
     freed(box)
 
 
@@ -271,7 +279,7 @@ def test_endless_interim_answers_are_a_bad_gateway(box: World) -> None:
 
 def test_refusals_name_what_is_wrong(box: World) -> None:
     with opened(box), client(box) as local:
-        for path, code, words in (
+        for path, code, message in (
             (f"{BOX}/proxy/81/", 409, "nothing listens on port 81"),
             (f"{BOX}/proxy/0/", 400, "65535"),
             (f"{BOX}/proxy/http/", 400, "port"),
@@ -279,19 +287,19 @@ def test_refusals_name_what_is_wrong(box: World) -> None:
             (f"{API}/namespaces/default/sandboxes/nobody/proxy/80/", 404, "not found"),
         ):
             answer = local.get(path)
-            assert (answer.status_code, words in answer.json()["message"]) == (code, True), answer.text
+            assert (answer.status_code, message in answer.json()["message"]) == (code, True), answer.text
     freed(box)
 
 
 def test_websocket_messages_pass_both_ways(box: World) -> None:
-    with opened(box, host="127.0.0.1") as found:
+    with opened(box, host="127.0.0.1") as observed:
         secret = token(box, "user", "default")
-        held = {"Authorization": f"Bearer {secret}", "Cookie": "c=1"}
-        url = f"{found.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}/live?a=b"
-        with connect(url, additional_headers=held, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
-            given = headers(json.loads(link.recv(60)))
+        document = {"Authorization": f"Bearer {secret}", "Cookie": "c=1"}
+        url = f"{observed.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}/live?a=b"
+        with connect(url, additional_headers=document, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
+            sent = headers(json.loads(link.recv(60)))
             assert link.subprotocol == "chat"
-            assert (given["cookie"], "authorization" in given, given["host"]) == ("c=1", False, f"localhost:{SOCKETS}")
+            assert (sent["cookie"], "authorization" in sent, sent["host"]) == ("c=1", False, f"localhost:{SOCKETS}")
             for message in ("text", b"\x00\xff", "", b"x" * (MIB - 9)):
                 link.send(message)
                 assert link.recv(60) == message
@@ -300,7 +308,7 @@ def test_websocket_messages_pass_both_ways(box: World) -> None:
                 link.recv(60)
             assert closed.value.rcvd is not None
             assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4001, "as asked")
-        with connect(url, additional_headers=held, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
+        with connect(url, additional_headers=document, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
             link.recv(60)
             link.send("much")  # a message over the limit ends the connection
             with pytest.raises(ConnectionClosed) as closed:
@@ -312,9 +320,9 @@ def test_websocket_messages_pass_both_ways(box: World) -> None:
 
 def test_websocket_refusal_of_the_program_passes(box: World) -> None:
     with opened(box):
-        with pytest.raises(InvalidStatus) as refused:
+        with pytest.raises(InvalidStatus) as refusal:
             unix_connect(str(box.socket), f"ws://paddock{PROXY}/teapot")
-        assert refused.value.response.status_code == 418
+        assert refusal.value.response.status_code == 418
         with answering(box, b"not HTTP\r\n\r\n"), pytest.raises(InvalidStatus) as refused:
             unix_connect(str(box.socket), f"ws://paddock{BOX}/proxy/{RAW}/")
         assert refused.value.response.status_code == 502
@@ -326,9 +334,12 @@ def test_websocket_refusal_of_the_program_passes(box: World) -> None:
 
 
 def test_revoked_token_ends_what_is_open(box: World) -> None:
-    with opened(box, host="127.0.0.1") as found, httpx.Client(base_url=found.url, verify=False, timeout=60) as remote:
-        held = {"Authorization": f"Bearer {token(box, 'user', 'default', name='leaver')}"}
-        with remote.stream("GET", f"{PROXY}/endless", headers=held) as answer:
+    with (
+        opened(box, host="127.0.0.1") as observed,
+        httpx.Client(base_url=observed.url, verify=False, timeout=60) as remote,
+    ):
+        document = {"Authorization": f"Bearer {token(box, 'user', 'default', name='leaver')}"}
+        with remote.stream("GET", f"{PROXY}/endless", headers=document) as answer:
             pieces = answer.iter_raw()
             assert next(pieces).startswith(b"first")
             box.services.tokens.revoke("leaver")
@@ -345,9 +356,9 @@ def test_sdk_sends_its_token_to_the_daemon_alone(box: World, tcp: bool) -> None:
     with opened(box, host="127.0.0.1") as listeners:
         server = listeners.url if tcp else f"unix://{box.socket}"
         with Paddock(server, token=text) as paddock, paddock.sandbox("quickstart").proxy(WEB, timeout=60) as web:
-            found = web.post("/a/b", params={"q": "1"}, content=b"body").json()
-            assert (found["method"], found["path"], found["body"]) == ("POST", "/a/b?q=1", "body")
-            assert text not in json.dumps(found["headers"])
+            document = web.post("/a/b", params={"q": "1"}, content=b"body").json()
+            assert (document["method"], document["path"], document["body"]) == ("POST", "/a/b?q=1", "body")
+            assert text not in json.dumps(document["headers"])
             redirected = web.get("/redirect", follow_redirects=True)  # by the first of the program's four
             assert redirected.json()["path"].startswith("/login?next=1")
             assert web.get("/teapot").status_code == 418
@@ -355,8 +366,8 @@ def test_sdk_sends_its_token_to_the_daemon_alone(box: World, tcp: bool) -> None:
                 with pytest.raises(PaddockError, match="a client of your own"):
                     web.get(outside)
             with paddock.sandbox("quickstart").proxy(1) as nothing:
-                refused = nothing.get("/")
-                assert (refused.status_code, refused.json()["kind"]) == (409, "Status")
+                answer = nothing.get("/")
+                assert (answer.status_code, answer.json()["kind"]) == (409, "Status")
     freed(box)
 
 

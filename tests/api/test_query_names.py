@@ -18,8 +18,8 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 @pytest.fixture
 def client(box: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(box.socket), verify=False)
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
+        yield created
 
 
 @pytest.mark.parametrize(

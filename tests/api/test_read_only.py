@@ -12,14 +12,14 @@ from tests.helpers_api import World
 
 API = "/apis/paddock/v1alpha1"
 TABLE = {"Accept": "application/json;as=Table"}
-READ_ONLY = [each for each in discover() if each.read_only]
+READ_ONLY = [entry for entry in discover() if entry.read_only]
 
 
 @pytest.fixture
 def client(served: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
+        yield created
 
 
 def place(kind: Kind) -> str:
@@ -28,12 +28,12 @@ def place(kind: Kind) -> str:
 
 @pytest.fixture(params=READ_ONLY, ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+    param: Kind = request.param
+    return param
 
 
 def test_the_kinds_that_can_only_be_read() -> None:
-    assert {each.name for each in READ_ONLY} == {"Event", "Host", "Instance", "Volume"}
+    assert {entry.name for entry in READ_ONLY} == {"Event", "Host", "Instance", "Volume"}
 
 
 def test_writing_is_refused_with_what_to_do_instead(client: httpx.Client, kind: Kind) -> None:
@@ -44,9 +44,9 @@ def test_writing_is_refused_with_what_to_do_instead(client: httpx.Client, kind: 
             continue  # see tests/api/test_hosts.py
         answer = client.request(method, place(kind) + name, json={} if method != "DELETE" else None)
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET"), (method, name)
-        found = answer.json()
-        assert (found["kind"], found["reason"]) == ("Status", "MethodNotAllowed")
-        assert found["message"] == f"{kind.name} is read-only: {kind.read_only}"
+        document = answer.json()
+        assert (document["kind"], document["reason"]) == ("Status", "MethodNotAllowed")
+        assert document["message"] == f"{kind.name} is read-only: {kind.read_only}"
 
 
 def test_a_watch_is_refused(client: httpx.Client, kind: Kind) -> None:
@@ -58,20 +58,20 @@ def test_a_watch_is_refused(client: httpx.Client, kind: Kind) -> None:
 def test_only_reading_is_described(client: httpx.Client, kind: Kind) -> None:
     description: Any = client.get("/openapi.json").json()
     routes = {
-        path: set(found)
-        for path, found in description["paths"].items()
+        path: set(observed)
+        for path, observed in description["paths"].items()
         if path.startswith("/apis/") and f"/{kind.plural}" in path
     }
     assert len(routes) == (3 if kind.namespaced else 2)
-    one = {"get"} | ({"delete"} if kind.deletable else set()) | ({"patch"} if kind.patchable else set())
-    assert all(methods == (one if path.endswith("{name}") else {"get"}) for path, methods in routes.items())
+    texts = {"get"} | ({"delete"} if kind.deletable else set()) | ({"patch"} if kind.patchable else set())
+    assert all(methods == (texts if path.endswith("{name}") else {"get"}) for path, methods in routes.items())
     assert f"{kind.name}Written" not in description["components"]["schemas"]
 
 
 def test_discovery_says_so(client: httpx.Client, kind: Kind) -> None:
-    (found,) = [each for each in client.get(API).json()["resources"] if each["kind"] == kind.name]
+    (observed,) = [resource for resource in client.get(API).json()["resources"] if resource["kind"] == kind.name]
     verbs = [*(["delete"] if kind.deletable else []), "get", "list", *(["patch"] if kind.patchable else [])]
-    assert (found["verbs"], found["readOnly"]) == (verbs, kind.read_only)
+    assert (observed["verbs"], observed["readOnly"]) == (verbs, kind.read_only)
 
 
 def test_it_cannot_be_applied(client: httpx.Client, kind: Kind) -> None:
@@ -86,10 +86,10 @@ def test_lists_and_tables(client: httpx.Client, kind: Kind) -> None:
     assert (listed["kind"], listed["metadata"]) == (f"{kind.name}List", {"resourceVersion": "0"})
     rows = client.get(place(kind), headers=TABLE).json()
     assert len(rows["rows"]) == len(listed["items"])
-    for each in listed["items"]:
-        one = f"{place(kind)}/{each['metadata']['name']}"
-        assert client.get(one).json() == each
-        assert client.get(one, headers=TABLE).json()["rows"][0]["object"]["metadata"] == each["metadata"]
+    for entry in listed["items"]:
+        text = f"{place(kind)}/{entry['metadata']['name']}"
+        assert client.get(text).json() == entry
+        assert client.get(text, headers=TABLE).json()["rows"][0]["object"]["metadata"] == entry["metadata"]
     missing = client.get(f"{place(kind)}/nope")
     assert (missing.status_code, missing.json()["reason"]) == (404, "NotFound")
 
@@ -97,7 +97,7 @@ def test_lists_and_tables(client: httpx.Client, kind: Kind) -> None:
 def events(client: httpx.Client, **params: Any) -> list[str]:
     answer = client.get(f"{API}/namespaces/default/events", params=params)
     assert answer.status_code == 200, answer.text
-    return [each["reason"] for each in answer.json()["items"]]
+    return [entry["reason"] for entry in answer.json()["items"]]
 
 
 def test_events_by_fields_and_by_their_object(client: httpx.Client, world: World) -> None:

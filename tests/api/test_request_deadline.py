@@ -30,10 +30,10 @@ def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 @contextmanager
 def connected(world: World) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        made.settimeout(30)
-        made.connect(str(world.socket))
-        yield made
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as created:
+        created.settimeout(30)
+        created.connect(str(world.socket))
+        yield created
 
 
 def until_closed(made: socket.socket) -> bytes:
@@ -53,22 +53,22 @@ def until_closed(made: socket.socket) -> bytes:
     "sent", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: "], ids=["none", "a", "half"]
 )
 def test_missing_request_closes_connection(hasty: World, sent: bytes) -> None:
-    with connected(hasty) as made:
-        made.sendall(sent)
-        assert until_closed(made).startswith(b"HTTP/1.1 408 ")
+    with connected(hasty) as created:
+        created.sendall(sent)
+        assert until_closed(created).startswith(b"HTTP/1.1 408 ")
 
 
 def test_rest_of_answered_request_is_not_awaited(hasty: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 30)
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 3)  # in which a loaded machine has answered
-    with connected(hasty) as made:
-        made.sendall(
+    with connected(hasty) as created:
+        created.sendall(
             b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n1"
         )
-        data = made.recv(4096)
+        data = created.recv(4096)
         with suppress(BrokenPipeError, ConnectionResetError):  # it need not wait for more before it closes
-            made.sendall(b"2")
-        assert (data + until_closed(made)).startswith(b"HTTP/1.1 405 ")
+            created.sendall(b"2")
+        assert (data + until_closed(created)).startswith(b"HTTP/1.1 405 ")
 
 
 def test_slow_response_is_not_cut_off(hasty: World) -> None:

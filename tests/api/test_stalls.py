@@ -60,17 +60,17 @@ def box(tmp_path: Path, quiet: None) -> Iterator[World]:
 
 def ask(world: World, path: str, first: int = 100) -> socket.socket:
     """Send a request or WebSocket handshake and read only the first bytes of the response."""
-    made = socket.socket(socket.AF_UNIX)
-    made.connect(str(world.socket))
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(world.socket))
     key = base64.b64encode(os.urandom(16)).decode()
     upgrade = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
     if "as=raw" in path:
         upgrade += "Sec-WebSocket-Protocol: raw.portforward.paddock\r\n"
-    socketed = any(each in path for each in ("/exec", "/portforward"))
+    socketed = any(entry in path for entry in ("/exec", "/portforward"))
     path = path.replace("&as=raw", "")
-    made.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock\r\n{upgrade if socketed else ''}\r\n".encode())
-    assert b" 101 " in (head := made.recv(first)) or b" 200 " in head
-    return made
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock\r\n{upgrade if socketed else ''}\r\n".encode())
+    assert b" 101 " in (head := connection.recv(first)) or b" 200 " in head
+    return connection
 
 
 def pour(sock: socket.socket) -> None:
@@ -98,21 +98,21 @@ HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
 
 @pytest.mark.parametrize("what", HELD)
 def test_stalled_client_frees_its_resources(box: World, what: str) -> None:
-    path, held = HELD[what]
+    path, reserved = HELD[what]
     box.services.sandbox_streams.rules = ExecRules(pause_seconds=STALL_SECONDS)
     with listening(box, pour), ask(box, path):
         if what == "watch":
-            wait_for("it is open", lambda: held(box))
+            wait_for("it is open", lambda: reserved(box))
             for number in range(12):  # fewer than would make it fall behind
                 box.change(annotations={"big": "x" * 60_000, "number": str(number)})
-        wait_for("all is freed", lambda: not held(box))
+        wait_for("all is freed", lambda: not reserved(box))
 
 
 def test_paused_reader_of_a_command_loses_nothing(box: World) -> None:
     box.streams.run = lambda **_: iter([*(Chunk("stdout", b"x" * 65536) for _ in range(64)), Chunk("exit", b"0")])
-    path, held = HELD["logs"]
+    path, log = HELD["logs"]
     with ask(box, HELD["exec"][0]) as paused, ask(box, path):
-        wait_for("a neighbour that stalls is cut", lambda: not held(box))
+        wait_for("a neighbour that stalls is cut", lambda: not log(box))
         paused.settimeout(30)
         received = bytearray()
         while b'"status": "Success"' not in received[-4096:]:
@@ -131,7 +131,7 @@ def frame(data: bytes) -> bytes:
 def test_unread_disconnect_is_noticed(box: World, what: str) -> None:
     never = threading.Event()
     box.streams.run = box.streams.endless
-    path, held = HELD[what]
+    path, reserved = HELD[what]
     piece = struct.pack(">I", 60_000) + bytes(60_000) if what == "raw port" else frame(b"x" * 60_000)
     with (
         listening(box, lambda sock: _wait_for_the_end(sock, never)),
@@ -142,7 +142,7 @@ def test_unread_disconnect_is_noticed(box: World, what: str) -> None:
             for _ in range(10_000):
                 link.sendall(piece)
         link.close()
-        wait_for("all is freed", lambda: not held(box))
+        wait_for("all is freed", lambda: not reserved(box))
         never.set()
 
 
@@ -180,11 +180,11 @@ class Transport:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Transport, socket.socket, StalledClients, Any]]:
-    ours, theirs = socket.socketpair()
+    ours, connection = socket.socketpair()
     transport, clients = Transport(ours), StalledClients(2.0)
     clients._poll_later = lambda _loop: None  # type: ignore[method-assign] # by hand
-    with ours, theirs:
-        yield transport, theirs, clients, _watched(clients, transport)
+    with ours, connection:
+        yield transport, connection, clients, _watched(clients, transport)
 
 
 def _watched(clients: StalledClients, transport: Any) -> Any:
@@ -247,12 +247,12 @@ def test_disconnect_is_cut_only_while_not_reading(
 
 
 def test_unsent_bytes_fall_as_the_other_side_reads() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+    ours, connection = socket.socketpair()
+    with ours, connection:
         assert unsent_bytes(ours) == 0
         ours.sendall(b"x" * 5000)
         assert unsent_bytes(ours) >= 5000
-        theirs.recv(5000)
+        connection.recv(5000)
         assert unsent_bytes(ours) == 0
         ours.sendall(b"x")
     assert unsent_bytes(ours) == 0, "closed"
@@ -260,8 +260,8 @@ def test_unsent_bytes_fall_as_the_other_side_reads() -> None:
 
 def test_unsent_bytes_over_tcp_fall_as_they_are_acknowledged() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as ours:
-        theirs, _ = listener.accept()
-        with theirs:
+        connection, _ = listener.accept()
+        with connection:
             ours.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 while True:
@@ -269,4 +269,4 @@ def test_unsent_bytes_over_tcp_fall_as_they_are_acknowledged() -> None:
             full = unsent_bytes(ours)
             assert full > 0
             while unsent_bytes(ours) >= full:
-                assert theirs.recv(65536)
+                assert connection.recv(65536)

@@ -30,11 +30,11 @@ def connect(world: World, query: str) -> ClientConnection:
 def frames(world: World, query: str, *sent: bytes) -> list[bytes]:
     with connect(world, query) as opened:
         assert opened.subprotocol == "v5.channel.k8s.io"
-        for each in sent:
-            opened.send(each)
-        received = [bytes(each) for each in opened]
+        for entry in sent:
+            opened.send(entry)
+        received = [bytes(single) for single in opened]
     assert received[0] == b"\x01" or received[0][0] == 3, "it says first that it has begun, unless it could not"
-    return [each for each in received if len(each) > 1]
+    return [content for content in received if len(content) > 1]
 
 
 def ending(received: list[bytes]) -> Any:
@@ -54,9 +54,9 @@ def test_output_comes_by_channel_and_the_end_is_a_status(box: World) -> None:
     received = frames(box, "command=a&command=b%20c&env=A=1&workingDir=/tmp&timeoutSeconds=2.5")
     assert received[:2] == [b"\x01out\xff", b"\x02err"]
     assert ending(received)["status"] == "Success"
-    container, asked = box.streams.asked[-1]
-    assert (container, asked["command"], asked["env"]) == ("c-quickstart", ("a", "b c"), {"A": "1"})
-    assert (asked["working_dir"], asked["timeout_seconds"], asked["stdin"]) == ("/tmp", 2.5, None)
+    container, requested = box.streams.asked[-1]
+    assert (container, requested["command"], requested["env"]) == ("c-quickstart", ("a", "b c"), {"A": "1"})
+    assert (requested["working_dir"], requested["timeout_seconds"], requested["stdin"]) == ("/tmp", 2.5, None)
 
 
 def test_frames_are_taken_as_they_are_sent_and_not_unpacked(box: World) -> None:
@@ -67,9 +67,9 @@ def test_frames_are_taken_as_they_are_sent_and_not_unpacked(box: World) -> None:
 def test_size_and_bytes_of_a_command_are_as_sent(box: World) -> None:
     query = "command=%FFa&command=%C3%A9&tty=true&rows=33&columns=44&workingDir=/%FE"
     frames(box, query)
-    asked = box.streams.asked[-1][1]
-    assert asked["command"] == ("\udcffa", "é")
-    assert (asked["size"], asked["working_dir"]) == ((33, 44), "/\udcfe")
+    requested = box.streams.asked[-1][1]
+    assert requested["command"] == ("\udcffa", "é")
+    assert (requested["size"], requested["working_dir"]) == ((33, 44), "/\udcfe")
 
 
 def test_the_exit_code_is_in_the_status(box: World) -> None:
@@ -98,8 +98,8 @@ def test_failed_stream_ends_with_its_message(box: World) -> None:
     box.streams.run = broken
     received = frames(box, "command=a")
     assert received[0] == b"\x01a"
-    told = ending(received)
-    assert (told["message"], told["code"]) == ("the engine went away; try again", 503)
+    reported = ending(received)
+    assert (reported["message"], reported["code"]) == ("the engine went away; try again", 503)
     box.streams.run = lambda **_: iter(())
     assert "ended before the command" in ending(frames(box, "command=a"))["message"]
 
@@ -176,21 +176,21 @@ def test_early_disconnects_leak_nothing(box: World) -> None:
     box.streams.run = lambda **_: Endless(threading.Event())
     head = "GET {} HTTP/1.1\r\nHost: paddock\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{}\r\n"
     key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    asked = head.format(f"{BASE}/exec?command=a&stdin=true", key).encode()
+    requested = head.format(f"{BASE}/exec?command=a&stdin=true", key).encode()
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as link:
             link.connect(str(box.socket))
-            link.sendall(asked)
+            link.sendall(requested)
     wait_for("all have asked", lambda: len(box.streams.asked) == 20)
     wait_for("all has ended", lambda: not box.services.sandbox_streams._exec_slots._taken)
-    wait_for("every thread", lambda: "stream" not in {each.name for each in threading.enumerate()})
+    wait_for("every thread", lambda: "stream" not in {thread.name for thread in threading.enumerate()})
 
 
 def test_large_output_arrives_whole_at_slow_reader(box: World) -> None:
     pieces = [bytes([number % 251]) * 65536 for number in range(160)]
-    box.streams.run = lambda **_: iter((*(Chunk("stdout", each) for each in pieces), Chunk("exit", b"0")))
+    box.streams.run = lambda **_: iter((*(Chunk("stdout", piece) for piece in pieces), Chunk("exit", b"0")))
     received = frames(box, "command=a")
-    assert [each[1:] for each in received[:-1]] == pieces
+    assert [entry[1:] for entry in received[:-1]] == pieces
 
 
 def test_followed_logs_do_not_block_other_requests(box: World) -> None:
@@ -199,16 +199,16 @@ def test_followed_logs_do_not_block_other_requests(box: World) -> None:
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         opened = [client.send(client.build_request("GET", f"{BASE}/logs?follow=true"), stream=True) for _ in range(60)]
         assert client.get(BASE, timeout=30).status_code == 200
-        for each in opened:
-            each.close()
+        for response in opened:
+            response.close()
 
 
 def test_logs_are_both_streams_as_text(box: World) -> None:
     box.streams.log = lambda **_: iter((Chunk("stdout", b"a\n"), Chunk("stderr", b"b\n")))
     answer = logs(box, tailLines="5", sinceSeconds="60", timestamps="true")
     assert (answer.text, answer.headers["content-type"]) == ("a\nb\n", "text/plain; charset=utf-8")
-    _, asked = box.streams.asked[-1]
-    assert asked == {"follow": False, "tail": 5, "since": box.clock.now() - 60, "timestamps": True}
+    _, requested = box.streams.asked[-1]
+    assert requested == {"follow": False, "tail": 5, "since": box.clock.now() - 60, "timestamps": True}
 
 
 def test_a_log_that_is_refused_is_a_status(box: World) -> None:
@@ -234,7 +234,7 @@ def test_failed_log_is_cut_off_without_internal_error(box: World, caplog: pytest
     box.streams.log = breaking
     with pytest.raises(httpx.RemoteProtocolError):
         logs(box)
-    assert not [each for each in caplog.records if each.levelname in ("ERROR", "CRITICAL")]
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
 
 
 @pytest.mark.parametrize("later", range(4))
@@ -255,5 +255,5 @@ def test_cancelling_a_write_that_has_just_been_taken_is_not_lost(later: int) -> 
         await asyncio.wait({writing})
         return cancelled, writing.cancelled()
 
-    cancelled, ended = asyncio.run(write())
-    assert ended == cancelled
+    cancelled, has_ended = asyncio.run(write())
+    assert has_ended == cancelled

@@ -42,8 +42,8 @@ REFUSED = {
 def test_what_parsers_read_differently_is_refused(world: World, listener: str, name: str) -> None:
     sent, why = REFUSED[name]
     with listeners(world) as addresses:
-        held = b"Authorization: Bearer " + token(world, "user").encode() + b"\r\nHost: paddock\r\n"
-        answer = raw(addresses[listener], sent.replace(b"Host: paddock\r\n", held, 1) + HIDDEN)
+        reserved = b"Authorization: Bearer " + token(world, "user").encode() + b"\r\nHost: paddock\r\n"
+        answer = raw(addresses[listener], sent.replace(b"Host: paddock\r\n", reserved, 1) + HIDDEN)
     assert code(answer) == 400, answer
     assert answer.count(b"HTTP/1.1") - answer.count(b"not HTTP/1.1") == 1, "what follows is not answered"
     assert why in answer
@@ -64,21 +64,21 @@ def test_requests_that_are_right_follow_each_other(world: World) -> None:
     with listeners(world) as addresses:
         chunked = REQUEST + CHUNKED + b"\r\n" + IN_CHUNKS + b"X-Trailer: a\r\n\r\n"
         answer = raw(addresses["unix"], HIDDEN + chunked + REQUEST + LENGTH + b"\r\n" + BODY + last)
-    assert [int(each[:3]) for each in answer.split(b"HTTP/1.1 ")[1:]] == [200, 201, 409, 200]
+    assert [int(entry[:3]) for entry in answer.split(b"HTTP/1.1 ")[1:]] == [200, 201, 409, 200]
 
 
 def test_a_head_in_single_bytes_is_read(world: World) -> None:
-    with listeners(world) as addresses, socket.socket(socket.AF_UNIX) as made:
-        made.connect(addresses["unix"])
+    with listeners(world) as addresses, socket.socket(socket.AF_UNIX) as created:
+        created.connect(addresses["unix"])
         for at in range(len(HIDDEN)):
-            made.sendall(HIDDEN[at : at + 1])
-        assert made.recv(4096).startswith(b"HTTP/1.1 200 ")
+            created.sendall(HIDDEN[at : at + 1])
+        assert created.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 def test_tls_is_as_strict(world: World, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    with opened(world, host="127.0.0.1", cert=cert, key=key) as found:
-        address = urlsplit(found.url)
+    with opened(world, host="127.0.0.1", cert=cert, key=key) as observed:
+        address = urlsplit(observed.url)
         context = ssl.create_default_context(cafile=str(cert))
         with (
             socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=60) as plain,

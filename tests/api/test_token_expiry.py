@@ -65,9 +65,9 @@ def test_command_reports_reason_of_its_end(box: World, end: Any) -> None:
 @pytest.mark.parametrize("end", [revoke, expire])
 @pytest.mark.parametrize("path", [WATCH, LOG])
 def test_open_response_is_cut_off(box: World, path: str, end: Any) -> None:
-    with ExitStack() as held:
-        made = held.enter_context(client(box, token(box, "viewer", name="ci")))
-        pieces = held.enter_context(made.stream("GET", path, timeout=30)).iter_raw()
+    with ExitStack() as stack:
+        enter_context = stack.enter_context(client(box, token(box, "viewer", name="ci")))
+        pieces = stack.enter_context(enter_context.stream("GET", path, timeout=30)).iter_raw()
         assert next(pieces)
         end(box)
         with pytest.raises(httpx.RemoteProtocolError):
@@ -78,22 +78,22 @@ def test_open_response_is_cut_off(box: World, path: str, end: Any) -> None:
 
 
 def test_a_revocation_by_another_daemon_ends_what_is_open(tmp_path: Path, quiet: None) -> None:
-    here = make_world(tmp_path / "a", place=ManyHosts("a"))
-    other = make_world(tmp_path / "b", place=ManyHosts("b"), store=here.store)
-    here.apply()
-    with ExitStack() as held:
-        held.enter_context(opened(here))
-        made = held.enter_context(client(here, token(here, "viewer", name="ci")))
-        pieces = held.enter_context(made.stream("GET", WATCH, timeout=30)).iter_raw()
+    present = make_world(tmp_path / "a", place=ManyHosts("a"))
+    second = make_world(tmp_path / "b", place=ManyHosts("b"), store=present.store)
+    present.apply()
+    with ExitStack() as stack:
+        stack.enter_context(opened(present))
+        enter_context = stack.enter_context(client(present, token(present, "viewer", name="ci")))
+        pieces = stack.enter_context(enter_context.stream("GET", WATCH, timeout=30)).iter_raw()
         assert next(pieces)
-        revoke(other)
-        here.clock.advance(5)
+        revoke(second)
+        present.clock.advance(5)
         with pytest.raises(httpx.RemoteProtocolError):
             next(pieces)
-    for each in (here, other):
-        each.services.watches.close()
-        each.files.close()
-    here.store.close()
+    for entry in (present, second):
+        entry.services.watches.close()
+        entry.files.close()
+    present.store.close()
 
 
 def test_a_forwarded_port_is_closed(box: World) -> None:
@@ -142,16 +142,16 @@ def test_transfer_is_cut_off(box: World, method: str) -> None:
         revoke(box)
         wait_for("all is freed", lambda: not box.services.files.slots.used_count and not box.files.open)
         link.settimeout(30)
-        told = link.recv(100) if method == "PUT" else b"".join(iter(lambda: link.recv(1 << 20), b""))
-    assert b" 401 " in told if method == "PUT" else len(told) < 32 << 20
+        reported = link.recv(100) if method == "PUT" else b"".join(iter(lambda: link.recv(1 << 20), b""))
+    assert b" 401 " in reported if method == "PUT" else len(reported) < 32 << 20
     assert (root / "tmp/x").stat().st_size == 32 << 20
 
 
 def test_waiting_exec_is_answered_401(box: World) -> None:
     answers: list[httpx.Response] = []
-    with client(box, token(box, "user", name="ci")) as made:
+    with client(box, token(box, "user", name="ci")) as created:
         asking = threading.Thread(
-            target=lambda: answers.append(made.post(f"{BOX}/exec", json={"command": ["cat"]}, timeout=60))
+            target=lambda: answers.append(created.post(f"{BOX}/exec", json={"command": ["cat"]}, timeout=60))
         )
         asking.start()
         while not box.streams.asked:
@@ -164,12 +164,12 @@ def test_waiting_exec_is_answered_401(box: World) -> None:
 
 
 def test_other_tokens_are_unaffected(box: World) -> None:
-    with exec_(box, token(box, "user", name="other")) as open_, exec_(box, token(box, "user", name="ci")) as ended:
-        for each in (open_, ended):
-            assert each.recv(timeout=30) == b"\x01"
+    with exec_(box, token(box, "user", name="other")) as open_, exec_(box, token(box, "user", name="ci")) as output:
+        for client_connection in (open_, output):
+            assert client_connection.recv(timeout=30) == b"\x01"
         revoke(box)
         with pytest.raises(ConnectionClosed, match="1008"):
-            _ = list(ended)
+            _ = list(output)
         assert open_.recv(timeout=30) == b"\x01first\n"
         with client(box, "") as root:
             assert root.get(BOX).status_code == 200

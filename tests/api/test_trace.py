@@ -20,8 +20,8 @@ PARENT = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
 @pytest.fixture
 def client(served: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
+        yield created
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def apply(client: httpx.Client, text: str = QUICKSTART, headers: dict[str, str] 
 
 def test_a_callers_id_is_on_the_answer_and_on_the_log_lines(client: httpx.Client, lines: list[Any]) -> None:
     assert apply(client, headers=PARENT).headers["X-Trace-Id"] == TRACE
-    assert [(each["event"], each["trace_id"]) for each in lines] == [("created", TRACE)]
+    assert [(line["event"], line["trace_id"]) for line in lines] == [("created", TRACE)]
 
 
 def test_without_one_each_request_has_an_id_of_its_own(client: httpx.Client, lines: list[Any]) -> None:
     first, second = apply(client), apply(client, QUICKSTART.replace("demo", "other"))
-    told = [each.headers["X-Trace-Id"] for each in (first, second)]
-    assert [each["trace_id"] for each in lines] == told
-    assert told[0] != told[1]
+    x_trace_ids = [response.headers["X-Trace-Id"] for response in (first, second)]
+    assert [line["trace_id"] for line in lines] == x_trace_ids
+    assert x_trace_ids[0] != x_trace_ids[1]
 
 
 def test_refusals_and_what_is_not_there_name_it_too(client: httpx.Client) -> None:
@@ -65,7 +65,7 @@ def test_a_defect_of_ours_is_found_in_the_log_by_it(
     monkeypatch.setattr(served.services.objects, "get", broken)
     answer = client.get(f"{API}/namespaces/default/sandboxes/quickstart", headers=PARENT)
     assert (answer.status_code, answer.headers["X-Trace-Id"]) == (500, TRACE)
-    assert [(each["event"], each["trace_id"]) for each in lines] == [("request failed", TRACE)]
+    assert [(line["event"], line["trace_id"]) for line in lines] == [("request failed", TRACE)]
 
 
 def test_a_websocket_is_a_request_like_others(served: World) -> None:
@@ -73,11 +73,11 @@ def test_a_websocket_is_a_request_like_others(served: World) -> None:
     box = served.sandbox()
     url = "ws://paddock" + f"{API}/namespaces/default/sandboxes/%s/exec?command=true"
     with (
-        pytest.raises(InvalidStatus) as refused,
+        pytest.raises(InvalidStatus) as refusal,
         unix_connect(str(served.socket), url % "none", additional_headers=PARENT),
     ):
         pass
-    assert refused.value.response.headers["X-Trace-Id"] == TRACE
+    assert refusal.value.response.headers["X-Trace-Id"] == TRACE
     served.view.show(box)
     with unix_connect(str(served.socket), url % box.name, additional_headers=PARENT) as socket:
         assert socket.response is not None

@@ -32,10 +32,10 @@ def sandbox(box: World) -> Iterator[Sandbox]:
 
 
 def exactly(sock: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count and (data := sock.recv(count - len(found))):
-        found += data
-    return found
+    observed = b""
+    while len(observed) < count and (data := sock.recv(count - len(observed))):
+        observed += data
+    return observed
 
 
 def read_out(sock: socket.socket) -> None:
@@ -45,12 +45,12 @@ def read_out(sock: socket.socket) -> None:
 
 def handshaken(world: World) -> socket.socket:
     """A connection whose next byte is the first of what is carried."""
-    made = ask(world, RAW, 15)
+    answer = ask(world, RAW, 15)
     head = b""
     while not head.endswith(b"\r\n\r\n"):
-        head += made.recv(1)
+        head += answer.recv(1)
     assert b"\r\nsec-websocket-protocol: raw.portforward.paddock\r\n" in head.lower()
-    return made
+    return answer
 
 
 def test_tunnel_pieces_and_half_close(box: World) -> None:
@@ -64,20 +64,24 @@ def test_tunnel_pieces_and_half_close(box: World) -> None:
 
 
 def test_a_tunnel_ends_wherever_its_client_closes(box: World) -> None:
-    whole = b"\x00\x00\x00\x03abc\x00\x00\x00\x01d\x00\x00\x00\x00"
-    for count in range(len(whole) + 1):
+    content = b"\x00\x00\x00\x03abc\x00\x00\x00\x01d\x00\x00\x00\x00"
+    for count in range(len(content) + 1):
         heard: list[bytes] = []
         with listening(box, lambda sock, heard=heard: heard.extend(iter(lambda: sock.recv(100), b""))):  # type: ignore[misc]
             with handshaken(box) as link:
-                for byte in whole[:count]:
+                for byte in content[:count]:
                     link.sendall(bytes([byte]))
             freed(box)
-        assert b"abcd".startswith(b"".join(heard)), whole[:count]
+        assert b"abcd".startswith(b"".join(heard)), content[:count]
 
 
 def test_a_hundred_mebibytes_each_way_are_the_same(box: World, sandbox: Sandbox) -> None:
     piece = os.urandom(MIB)
-    with listening(box, echo), sandbox.forward(80) as here, socket.create_connection(("127.0.0.1", here.port)) as link:
+    with (
+        listening(box, echo),
+        sandbox.forward(80) as forward,
+        socket.create_connection(("127.0.0.1", forward.port)) as link,
+    ):
 
         def send() -> None:
             for _ in range(100):
@@ -86,11 +90,11 @@ def test_a_hundred_mebibytes_each_way_are_the_same(box: World, sandbox: Sandbox)
 
         sending = threading.Thread(target=send)
         sending.start()
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         while data := link.recv(MIB):
-            found.update(data)
+            sha256.update(data)
         sending.join()
-    assert found.hexdigest() == hashlib.sha256(piece * 100).hexdigest()
+    assert sha256.hexdigest() == hashlib.sha256(piece * 100).hexdigest()
     freed(box)
 
 
@@ -139,7 +143,7 @@ def test_reset_is_not_taken_for_a_clean_end(box: World, sandbox: Sandbox) -> Non
             link.send(b"x")
             with pytest.raises(ClientError, match="broke"):
                 ended_and_read(link)
-        with sandbox.forward(80) as here, socket.create_connection(("127.0.0.1", here.port)) as local:
+        with sandbox.forward(80) as forward, socket.create_connection(("127.0.0.1", forward.port)) as local:
             assert exactly(local, 4) == b"half"
             local.sendall(b"x")
             with pytest.raises(ConnectionResetError):
@@ -195,12 +199,14 @@ def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
 
     monkeypatch.setattr("paddock._client.port_forward.can_splice", lambda: raw)
     with listening(box, serve):
-        with sandbox.forward(80) as here:
-            local = socket.create_connection(("127.0.0.1", here.port))
+        with sandbox.forward(80) as forward:
+            local = socket.create_connection(("127.0.0.1", forward.port))
             assert exactly(local, 10) == b"0123456789"
             assert ready.wait(60)
-            assert here.open == 1
-        wait_for("nothing carries it", lambda: not [each for each in threading.enumerate() if each.name == CARRYING])
+            assert forward.open == 1
+        wait_for(
+            "nothing carries it", lambda: not [thread for thread in threading.enumerate() if thread.name == CARRYING]
+        )
         with local, pytest.raises(ConnectionResetError):
             read_out(local)
         freed(box)
@@ -208,19 +214,19 @@ def test_closing_a_forwarding_is_no_good_end_for_what_goes_on(
 
 @pytest.mark.parametrize("said", [b"", b"\x00\x00", b"\x00\x00\x01\x00half", b"\x00\x00\x00\x00"])
 def test_disconnect_ends_connection_in_sandbox(box: World, said: bytes) -> None:
-    left = threading.Event()
+    event = threading.Event()
 
     def serve(sock: socket.socket) -> None:
         sock.sendall(b"x")
         while sock.recv(100):
             pass
-        left.set()
+        event.set()
 
     with listening(box, serve), handshaken(box) as link:
         assert exactly(link, 5) == b"\x00\x00\x00\x01x"
         link.sendall(said)
         link.close()
-        assert left.wait(60)
+        assert event.wait(60)
         freed(box)
 
 
@@ -233,8 +239,8 @@ def test_urgent_byte_does_not_block(box: World, sandbox: Sandbox) -> None:
 
     with (
         listening(box, serve),
-        sandbox.forward(80) as here,
-        socket.create_connection(("127.0.0.1", here.port)) as link,
+        sandbox.forward(80) as forward,
+        socket.create_connection(("127.0.0.1", forward.port)) as link,
     ):
         assert exactly(link, 3) == b"box"
         link.send(b"!", socket.MSG_OOB)
@@ -244,8 +250,8 @@ def test_urgent_byte_does_not_block(box: World, sandbox: Sandbox) -> None:
 
 
 def test_connections_over_tunnel_limit_use_frames(box: World, sandbox: Sandbox) -> None:
-    with listening(box, echo), ExitStack() as held:
-        links: list[PortConnection] = [held.enter_context(sandbox.connect(80)) for _ in range(40)]
+    with listening(box, echo), ExitStack() as stack:
+        links: list[PortConnection] = [stack.enter_context(sandbox.connect(80)) for _ in range(40)]
         for number, link in enumerate(links):
             link.send(b"%d" % number)
         assert [link.receive() for link in links] == [b"%d" % number for number in range(40)]

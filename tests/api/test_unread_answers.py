@@ -72,9 +72,9 @@ def typical_seconds(asking: httpx.Client) -> float:
     """Return the median time of a small request."""
 
     def once() -> float:
-        began = time.monotonic()
+        start = time.monotonic()
         assert asking.get(f"{ALL}/quickstart").status_code == 200
-        return time.monotonic() - began
+        return time.monotonic() - start
 
     return statistics.median(once() for _ in range(25))
 
@@ -91,10 +91,10 @@ def test_list_with_a_limit_is_cut_by_size(crowded: World) -> None:
             answer = viewer.get(ALL, params=query)
             assert len(answer.content) < ANSWER_BYTES + (4 << 20)
             page = answer.json()
-            names += [each["metadata"]["name"] for each in page["items"]]
-            if not (rest := page["metadata"].get("continue")):
+            names += [entry["metadata"]["name"] for entry in page["items"]]
+            if not (remaining := page["metadata"].get("continue")):
                 break
-            query["continue"] = rest
+            query["continue"] = remaining
         rows = viewer.get(ALL, params={"limit": "500"}, headers={"Accept": "application/json;as=Table"}).json()
     assert names == [*(f"large-{number:03}" for number in range(COUNT)), "quickstart"]
     assert 0 < len(rows["rows"]) < COUNT
@@ -107,10 +107,10 @@ def test_list_without_a_limit_is_whole(crowded: World) -> None:
         rows = viewer.get(ALL, headers={"Accept": "application/json;as=Table"}).json()["rows"]
         chosen = viewer.get(ALL, params={"fieldSelector": "metadata.name!=quickstart"}).json()
     assert "content-length" not in answer.headers
-    whole = answer.json()
-    assert len(whole["items"]) == len(rows) == COUNT + 1 == len(chosen["items"]) + 1
-    assert "continue" not in whole["metadata"]
-    assert int(whole["metadata"]["resourceVersion"]) == crowded.store.revision()
+    document = answer.json()
+    assert len(document["items"]) == len(rows) == COUNT + 1 == len(chosen["items"]) + 1
+    assert "continue" not in document["metadata"]
+    assert int(document["metadata"]["resourceVersion"]) == crowded.store.revision()
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_healthy_watcher_beside_unread_ones_loses_nothing(crowded: World) -> Non
         for number in range(150):
             crowded.change(annotations={"number": str(number)})
         changes = [next(events)["object"]["metadata"]["annotations"]["number"] for _ in range(150)]
-    versions = [int(each["object"]["metadata"]["resourceVersion"]) for each in first]
+    versions = [int(entry["object"]["metadata"]["resourceVersion"]) for entry in first]
     assert versions == sorted(versions)
-    assert {each["type"] for each in first} == {"ADDED"}
+    assert {entry["type"] for entry in first} == {"ADDED"}
     assert changes == [str(number) for number in range(150)]
 
 
@@ -159,16 +159,16 @@ def test_object_that_changes_before_it_is_sent_is_added_once(crowded: World) -> 
         with crowded.store.transaction() as transaction:
             transaction.remove(crowded.sandbox("large-118"))
         crowded.apply(QUICKSTART.replace("name: quickstart", "name: last"))
-        seen: dict[str, list[str]] = {}
+        document: dict[str, list[str]] = {}
         for line in lines.iter_lines():
             event = json.loads(line)
             name = event["object"]["metadata"]["name"]
-            seen.setdefault(name, []).append(event["type"])
+            document.setdefault(name, []).append(event["type"])
             if name == "last":
                 break
-    assert seen["large-119"] in (["ADDED"], ["ADDED", "MODIFIED"])
-    assert seen.get("large-118", []) in ([], ["ADDED", "DELETED"])
-    assert all(types[0] == "ADDED" for types in seen.values())
+    assert document["large-119"] in (["ADDED"], ["ADDED", "MODIFIED"])
+    assert document.get("large-118", []) in ([], ["ADDED", "DELETED"])
+    assert all(types[0] == "ADDED" for types in document.values())
 
 
 def test_watch_that_lags_by_bytes_ends_with_expired(crowded: World) -> None:
@@ -224,18 +224,18 @@ def test_unread_answers_of_one_caller_refuse_only_its_own() -> None:
     async def run() -> None:
         clients, may_read, reads = Clients(size, 4 * size, 0.5, 0.2), asyncio.Event(), asyncio.Event()
         reads.set()
-        held = [asyncio.create_task(clients.ask("attacker", may_read)) for _ in range(2)]
+        tasks = [asyncio.create_task(clients.ask("attacker", may_read)) for _ in range(2)]
         await asyncio.sleep(0.05)
-        refused = await clients.ask("attacker", reads)
-        assert refused[0]["status"] == 429
-        assert json.loads(refused[1]["body"])["reason"] == "TooManyRequests"
+        answer = await clients.ask("attacker", reads)
+        assert answer[0]["status"] == 429
+        assert json.loads(answer[1]["body"])["reason"] == "TooManyRequests"
         served = await clients.ask("neighbour", reads)
         assert served[0]["status"] == 200
-        assert b"".join(each["body"] for each in served[1:]) == b"x" * size
-        assert max(len(each["body"]) for each in served[1:]) == PIECE_BYTES
+        assert b"".join(document["body"] for document in served[1:]) == b"x" * size
+        assert max(len(document["body"]) for document in served[1:]) == PIECE_BYTES
         may_read.set()
-        for task in held:
-            assert sum(len(each["body"]) for each in (await task)[1:]) == size
+        for task in tasks:
+            assert sum(len(document["body"]) for document in (await task)[1:]) == size
         assert (await clients.ask("attacker", reads))[0]["status"] == 200
 
     asyncio.run(run())
@@ -248,7 +248,7 @@ def test_an_answer_over_its_callers_share_is_whole() -> None:
         clients, reads = Clients(size, size, 0.5, 0.2), asyncio.Event()
         reads.set()
         answer = await clients.ask("a", reads)
-        assert sum(len(each["body"]) for each in answer[1:]) == size
+        assert sum(len(document["body"]) for document in answer[1:]) == size
 
     asyncio.run(run())
 
@@ -257,14 +257,14 @@ def test_small_answers_are_never_refused() -> None:
     async def run() -> None:
         clients, reads = Clients(PIECE_BYTES, 1, 1.0, 0.0), asyncio.Event()
         reads.set()
-        assert [each.get("status") for each in await clients.ask("a", reads)] == [200, None]
+        assert [document.get("status") for document in await clients.ask("a", reads)] == [200, None]
 
     asyncio.run(run())
 
 
 def test_a_slow_reader_of_a_log_gets_all_of_it(crowded: World) -> None:
     pieces = [f"{number:06}\n".encode() * 1000 for number in range(200)]
-    crowded.streams.log = lambda **_: iter([Chunk("stdout", each) for each in pieces])
+    crowded.streams.log = lambda **_: iter([Chunk("stdout", entry) for entry in pieces])
     with client(crowded) as viewer, viewer.stream("GET", f"{ALL}/quickstart/logs") as answer:
         data = b""
         for piece in answer.iter_raw(1 << 16):

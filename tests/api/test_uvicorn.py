@@ -69,17 +69,19 @@ def test_overridden_internals_are_unchanged(internal: Any, ours: type, read: str
 
 @pytest.mark.parametrize("ours", [RequestDeadlineProtocol, PeerProtocol, _Server, WebSocketProtocol])
 def test_every_override_is_named(ours: type) -> None:
-    theirs = [each for each in ours.__mro__ if each.__module__.startswith("uvicorn.")]
-    overridden = {name for name in vars(ours) if any(inspect.isfunction(vars(each).get(name)) for each in theirs)}
-    named = {internal.__name__ for internal, _, _ in INTERNALS}
-    assert overridden <= named
+    kind_classes = [entry for entry in ours.__mro__ if entry.__module__.startswith("uvicorn.")]
+    overridden = {
+        name for name in vars(ours) if any(inspect.isfunction(vars(class_).get(name)) for class_ in kind_classes)
+    }
+    names = {internal.__name__ for internal, _, _ in INTERNALS}
+    assert overridden <= names
 
 
 def test_log_messages_filtered_by_text_still_exist() -> None:
     """Only their text identifies them: uvicorn gives them no name."""
-    for module, words in (
+    for module, message in (
         (inspect.getmodule(WebSocketsSansIOProtocol), "ASGI callable returned without completing handshake."),
         (inspect.getmodule(H11Protocol), "ASGI callable returned without completing response."),
     ):
-        assert words in inspect.getsource(module)
-        assert not _not_the_denial(logging.LogRecord("uvicorn.error", 40, "", 0, words, (), None))
+        assert message in inspect.getsource(module)
+        assert not _not_the_denial(logging.LogRecord("uvicorn.error", 40, "", 0, message, (), None))

@@ -28,28 +28,28 @@ def world(tmp_path: Path, quiet: None) -> Iterator[World]:
     engine = FakeEngine("volumes", clock=HandClock())
     engine.volumes = {("team-a", "kept"): 8 << 20, ("team-a", "used"): 8 << 20, ("team-b", "theirs"): 8 << 20}
     engine.claims = {("team-a", "kept"): "gone"}
-    made = make_world(tmp_path, engine=engine)
-    made.apply(USER)
-    yield made
-    made.store.close()
+    created = make_world(tmp_path, engine=engine)
+    created.apply(USER)
+    yield created
+    created.store.close()
 
 
 def test_reading_and_deleting(world: World) -> None:
     with opened(world), client(world) as root:
-        names = [each["metadata"]["name"] for each in root.get(f"{API}/volumes").json()["items"]]
+        names = [entry["metadata"]["name"] for entry in root.get(f"{API}/volumes").json()["items"]]
         assert names == ["kept", "used", "theirs"]
-        found = root.get(f"{A}/kept").json()
-        assert found["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "gone"}
-        assert found["status"] == {"phase": "Released", "mounted": False}
+        document = root.get(f"{A}/kept").json()
+        assert document["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "gone"}
+        assert document["status"] == {"phase": "Released", "mounted": False}
         in_use = root.delete(f"{A}/used")
         assert (in_use.status_code, in_use.json()["reason"]) == (409, "Conflict")
         assert in_use.json()["message"] == "volume `used` is used by sandbox app; delete or change those first"
         body = {"kind": "DeleteOptions", "propagationPolicy": "Foreground"}
-        assert root.request("DELETE", f"{A}/kept", json=body).json()["metadata"]["uid"] == found["metadata"]["uid"]
+        assert root.request("DELETE", f"{A}/kept", json=body).json()["metadata"]["uid"] == document["metadata"]["uid"]
         assert root.delete(f"{A}/kept").status_code == 404
         assert root.get(f"{A}/kept").status_code == 404
         by_selector = root.get(f"{API}/volumes", params={"fieldSelector": "status.phase=Bound"}).json()["items"]
-        assert [each["metadata"]["name"] for each in by_selector] == ["used"]
+        assert [entry["metadata"]["name"] for entry in by_selector] == ["used"]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_make_prune_removes_what_it_lists(world: World, arguments: str, answer: 
     env = {**os.environ, "PADDOCK_VENV": sys.prefix, "PADDOCK_SERVER": f"unix://{world.socket}"}
     line = ["make", "--no-print-directory", "-C", str(ROOT), "prune", f"ARGS={arguments}"]
     with opened(world), client(world) as root:
-        more = {"PADDOCK_NAMESPACE": "team-a"} if arguments == "kept" else {}
+        document = {"PADDOCK_NAMESPACE": "team-a"} if arguments == "kept" else {}
         done = subprocess.run(
-            line, env=env | more, input=answer, capture_output=True, text=True, timeout=60, check=True
+            line, env=env | document, input=answer, capture_output=True, text=True, timeout=60, check=True
         )
-        assert [each["metadata"]["name"] for each in root.get(f"{API}/volumes").json()["items"]] == kept
+        assert [entry["metadata"]["name"] for entry in root.get(f"{API}/volumes").json()["items"]] == kept
     if arguments != "kept":
         assert "  team-a kept 8Mi\n  team-b theirs 8Mi\n" in done.stdout
         assert "used" not in done.stdout.replace("nothing uses", "")
@@ -81,15 +81,15 @@ def test_make_prune_removes_what_it_lists(world: World, arguments: str, answer: 
     [("operator", "team-a", 200), ("user", "team-a", 403), ("viewer", "team-a", 403), ("admin", "team-b", 404)],
 )
 def test_deleting_takes_an_operator_of_the_namespace(world: World, role: str, namespace: str, code: int) -> None:
-    with opened(world), client(world, token(world, role, namespace)) as made:
-        assert made.delete(f"{A}/kept").status_code == code
-    told = [each for each in world.store.audit.entries() if each.kind == "Volume"]
-    assert [each.outcome for each in told] == ["allowed" if code == 200 else "refused"]
+    with opened(world), client(world, token(world, role, namespace)) as created:
+        assert created.delete(f"{A}/kept").status_code == code
+    entries = [entry for entry in world.store.audit.entries() if entry.kind == "Volume"]
+    assert [entry.outcome for entry in entries] == ["allowed" if code == 200 else "refused"]
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "k*", "[k]ept", "kept.img", "..%2fteam-b%2ftheirs"])
 def test_a_name_is_no_path_and_no_pattern(world: World, name: str) -> None:
-    with opened(world), client(world, token(world, "operator", "team-a")) as made:
-        assert made.delete(f"{A}/{name}").status_code in (404, 405)
-        assert made.delete(f"{API}/namespaces/%2a/volumes/theirs").status_code in (403, 404, 405)
+    with opened(world), client(world, token(world, "operator", "team-a")) as created:
+        assert created.delete(f"{A}/{name}").status_code in (404, 405)
+        assert created.delete(f"{API}/namespaces/%2a/volumes/theirs").status_code in (403, 404, 405)
     assert len(world.services.objects.list(world.services.registry.by_word("vol"), None).objects) == 3  # type: ignore[arg-type]

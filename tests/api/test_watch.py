@@ -21,8 +21,8 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 @pytest.fixture
 def client(served: World) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False, limits=httpx.Limits(max_connections=None))
-    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as made:
-        yield made
+    with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
+        yield created
 
 
 @contextmanager
@@ -69,14 +69,14 @@ def test_without_a_revision_it_begins_with_what_is_there_and_a_bookmark(client: 
 def test_it_ends_when_its_time_is_over_and_says_how_far_it_was(client: httpx.Client, served: World) -> None:
     served.apply()
     with watching(client, timeoutSeconds="1", resourceVersion="1", allowWatchBookmarks="1") as events:
-        assert [told(each) for each in events] == [("BOOKMARK", "", "1")]
+        assert [told(event) for event in events] == [("BOOKMARK", "", "1")]
 
 
 def test_everywhere_by_label_by_name_and_as_rows(client: httpx.Client, served: World) -> None:
     served.apply(f"{named('one')}---\n{named('two').replace('demo', 'web')}", namespace="team")
     everywhere = "/apis/paddock/v1alpha1/sandboxes"
     with watching(client, everywhere, labelSelector="app=web", timeoutSeconds="1") as events:
-        assert [each["object"]["metadata"]["name"] for each in events] == ["two"]
+        assert [event["object"]["metadata"]["name"] for event in events] == ["two"]
     query = {"watch": "1", "fieldSelector": "metadata.name=one", "timeoutSeconds": "1"}
     (row,) = [json.loads(line) for line in client.get(everywhere, params=query, headers=TABLE).text.splitlines()]
     assert row["object"]["kind"] == "Table"
@@ -94,13 +94,13 @@ def test_each_watcher_gets_rows_as_it_asked(client: httpx.Client, served: World)
         watching(client, resourceVersion="1") as objects,
     ):
         served.change("quickstart", labels={"app": "web"})
-        found = [next(each) for each in (kubectl, ours, by_label, objects)]
-    assert [each["type"] for each in found] == ["MODIFIED", "MODIFIED", "ADDED", "MODIFIED"]
-    versions = [each["object"]["apiVersion"] for each in found]
+        observed = [next(group) for group in (kubectl, ours, by_label, objects)]
+    assert [document["type"] for document in observed] == ["MODIFIED", "MODIFIED", "ADDED", "MODIFIED"]
+    versions = [document["object"]["apiVersion"] for document in observed]
     assert versions == ["meta.k8s.io/v1", "paddock/v1alpha1", "paddock/v1alpha1", "paddock/v1alpha1"]
-    assert found[1]["object"] == found[2]["object"]
-    assert found[1]["object"]["rows"][0]["cells"] == found[0]["object"]["rows"][0]["cells"]
-    assert found[3]["object"]["metadata"]["labels"] == {"app": "web"}
+    assert observed[1]["object"] == observed[2]["object"]
+    assert observed[1]["object"]["rows"][0]["cells"] == observed[0]["object"]["rows"][0]["cells"]
+    assert observed[3]["object"]["metadata"]["labels"] == {"app": "web"}
 
 
 @pytest.mark.parametrize(
@@ -143,11 +143,11 @@ def test_too_many_are_refused_and_do_not_hinder_other_requests(client: httpx.Cli
     served.apply()
     query = {"watch": "1"}
     opened = [client.send(client.build_request("GET", SANDBOXES, params=query), stream=True) for _ in range(60)]
-    refused = client.get(SANDBOXES, params=query)
-    assert (refused.status_code, refused.json()["reason"]) == (429, "TooManyRequests")
+    response = client.get(SANDBOXES, params=query)
+    assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
     assert client.get(SANDBOXES, timeout=30).status_code == 200
-    for each in opened:
-        each.close()
+    for entry in opened:
+        entry.close()
     wait_for("all are freed", lambda: hub.count == 0)
     with watching(client) as events:
         assert told(next(events))[1] == "quickstart"

@@ -25,19 +25,19 @@ BEARER = "base64url.bearer.authorization.k8s.io."
 @contextmanager
 def listeners(world: World) -> Iterator[dict[str, str]]:
     """Both listeners; gives their addresses."""
-    with opened(world, host="127.0.0.1") as found:
-        yield {"unix": str(world.socket), "tcp": urlsplit(found.url).netloc}
+    with opened(world, host="127.0.0.1") as observed:
+        yield {"unix": str(world.socket), "tcp": urlsplit(observed.url).netloc}
 
 
 def raw(address: str, sent: bytes) -> bytes:
     """Everything that comes back for these bytes, until the listener closes the connection."""
     host, _, port = address.rpartition(":")
     family = socket.AF_INET if host else socket.AF_UNIX
-    with socket.socket(family, socket.SOCK_STREAM) as made:
-        made.settimeout(60)
-        made.connect((host, int(port)) if host else address)
-        made.sendall(sent)
-        return b"".join(iter(lambda: made.recv(65536), b""))
+    with socket.socket(family, socket.SOCK_STREAM) as created:
+        created.settimeout(60)
+        created.connect((host, int(port)) if host else address)
+        created.sendall(sent)
+        return b"".join(iter(lambda: created.recv(65536), b""))
 
 
 def request(method: str, path: str, body: str = "", **headers: str) -> bytes:
@@ -60,8 +60,8 @@ def test_a_pages_request_needs_a_token(world: World, listener: str, header: dict
         read = raw(addresses[listener], request("GET", SANDBOXES, **header))
         assert (code(read), b"token" in read) == (401, True)
         assert not world.store.list("Sandbox")[0]
-        held = {"Authorization": f"Bearer {token(world, 'user')}", "Content_Type": "application/yaml"}
-        assert code(raw(addresses[listener], request("POST", SANDBOXES, QUICKSTART, **held, **header))) == 201
+        document = {"Authorization": f"Bearer {token(world, 'user')}", "Content_Type": "application/yaml"}
+        assert code(raw(addresses[listener], request("POST", SANDBOXES, QUICKSTART, **document, **header))) == 201
 
 
 def test_the_local_user_needs_none_without_a_page(world: World) -> None:
@@ -82,7 +82,7 @@ def test_the_local_user_needs_none_without_a_page(world: World) -> None:
     ],
 )
 def test_bodies_that_forms_send_are_refused(world: World, type_: str) -> None:
-    given = {"Content_Type": type_} if type_ else {}
+    document = {"Content_Type": type_} if type_ else {}
     sent = json.dumps({"documents": [{"text": QUICKSTART}]})
     with listeners(world) as addresses:
         for method, path, body in (
@@ -91,7 +91,7 @@ def test_bodies_that_forms_send_are_refused(world: World, type_: str) -> None:
             ("PATCH", f"{SANDBOXES}/quickstart", "{}"),
             ("POST", f"{API}/apply", sent),
         ):
-            answer = raw(addresses["unix"], request(method, path, body, **given))
+            answer = raw(addresses["unix"], request(method, path, body, **document))
             assert (code(answer), b"Content-Type: application/json" in answer) == (415, True), answer
     assert not world.store.list("Sandbox")[0]
 
@@ -112,8 +112,8 @@ def test_files_are_of_any_type_but_a_forms(world: World) -> None:
         for type_ in ("text/plain", "application/x-www-form-urlencoded"):
             answer = raw(addresses["unix"], request("PUT", path, "data", Content_Type=type_))
             assert (code(answer), b"application/octet-stream" in answer) == (415, True), answer
-        for given in ({"Content_Type": "image/png"}, {}):
-            assert code(raw(addresses["unix"], request("PUT", path, "data", **given))) == 200
+        for document in ({"Content_Type": "image/png"}, {}):
+            assert code(raw(addresses["unix"], request("PUT", path, "data", **document))) == 200
 
 
 def as_subprotocol(text: str) -> Subprotocol:
@@ -129,14 +129,14 @@ def test_a_websocket_takes_its_token_as_a_subprotocol(world: World, caplog: pyte
         text = token(world, "user", "default")
         offered = [as_subprotocol(text), Subprotocol(SPOKEN)]
         uri = f"ws://paddock{EXEC}"
-        with unix_connect(str(world.socket), uri=uri, subprotocols=offered, additional_headers=page) as made:
-            assert made.subprotocol == SPOKEN
-            assert made.response is not None
-            assert BEARER not in str(made.response.headers)
-        for refused in ([Subprotocol(SPOKEN)], [as_subprotocol(text + "x"), Subprotocol(SPOKEN)]):
+        with unix_connect(str(world.socket), uri=uri, subprotocols=offered, additional_headers=page) as created:
+            assert created.subprotocol == SPOKEN
+            assert created.response is not None
+            assert BEARER not in str(created.response.headers)
+        for subprotocol in ([Subprotocol(SPOKEN)], [as_subprotocol(text + "x"), Subprotocol(SPOKEN)]):
             with (
                 pytest.raises(InvalidStatus) as error,
-                unix_connect(str(world.socket), uri=uri, subprotocols=refused, additional_headers=page),
+                unix_connect(str(world.socket), uri=uri, subprotocols=subprotocol, additional_headers=page),
             ):
                 pass
             assert error.value.response.status_code == 401
@@ -170,11 +170,11 @@ def test_two_tokens_are_not_chosen_between(world: World) -> None:
     with opened(world), client(world) as local:
         assert local.get(SANDBOXES).status_code == 200
         text = token(world, "user", "default")
-        held, uri = {"Authorization": f"Bearer {text}"}, f"ws://paddock{EXEC}"
+        document, uri = {"Authorization": f"Bearer {text}"}, f"ws://paddock{EXEC}"
         offered = [as_subprotocol(text), Subprotocol(SPOKEN)]
         with (
             pytest.raises(InvalidStatus) as error,
-            unix_connect(str(world.socket), uri=uri, subprotocols=offered, additional_headers=held),
+            unix_connect(str(world.socket), uri=uri, subprotocols=offered, additional_headers=document),
         ):
             pass
         assert error.value.response.status_code == 400
@@ -185,16 +185,16 @@ def test_two_tokens_are_not_chosen_between(world: World) -> None:
 )
 def test_socket_refuses_a_foreign_host_header(world: World, host: str) -> None:
     """A page's own name may lead to a forwarded socket: then the browser sends no sign of a page but this name."""
-    asked = request("POST", SANDBOXES, QUICKSTART, Content_Type="application/json")
-    given = "\r\n".join(["GET /readyz HTTP/1.1", f"Host: {host}", "Connection: close"]) + "\r\n\r\n"
+    answer = request("POST", SANDBOXES, QUICKSTART, Content_Type="application/json")
+    text = "\r\n".join(["GET /readyz HTTP/1.1", f"Host: {host}", "Connection: close"]) + "\r\n\r\n"
     with listeners(world) as addresses:
-        written = raw(addresses["unix"], asked.replace(b"Host: paddock", f"Host: {host}".encode()))
-        assert (code(written), b"send `Host: paddock`" in written) == (401, True), written
-        assert code(raw(addresses["unix"], given.encode())) == 401
+        content = raw(addresses["unix"], answer.replace(b"Host: paddock", f"Host: {host}".encode()))
+        assert (code(content), b"send `Host: paddock`" in content) == (401, True), content
+        assert code(raw(addresses["unix"], text.encode())) == 401
         bearer = f"Bearer {token(world, 'viewer')}"
-        known = request("GET", SANDBOXES, Authorization=bearer).replace(b"Host: paddock", f"Host: {host}".encode())
-        assert code(raw(addresses["unix"], known)) == 200
-        assert code(raw(addresses["tcp"], known)) == 200
+        expected = request("GET", SANDBOXES, Authorization=bearer).replace(b"Host: paddock", f"Host: {host}".encode())
+        assert code(raw(addresses["unix"], expected)) == 200
+        assert code(raw(addresses["tcp"], expected)) == 200
     assert world.store.get("Sandbox", "default", "quickstart") is None
 
 

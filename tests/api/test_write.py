@@ -16,16 +16,16 @@ Client = httpx.Client
 
 
 def body(name: str = "box", **parts: Any) -> dict[str, Any]:
-    made = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name, "labels": {"app": "a"}}}
-    return {**made, "spec": {"template": {"image": "paddock/python:1"}}, **parts}
+    document = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name, "labels": {"app": "a"}}}
+    return {**document, "spec": {"template": {"image": "paddock/python:1"}}, **parts}
 
 
 @pytest.fixture
 def client(served: World) -> Iterator[Client]:
     with Client(
         transport=httpx.HTTPTransport(uds=str(served.socket), verify=False), base_url="http://paddock", timeout=60
-    ) as made:
-        yield made
+    ) as created:
+        yield created
 
 
 def test_create(client: Client, served: World) -> None:
@@ -55,8 +55,8 @@ def test_replace(client: Client, served: World) -> None:
     stored = served.sandbox("box")
     assert (stored.spec["runState"], stored.labels, stored.generation) == ("Suspended", {}, 2)
     assert stored.status == {"restartCount": 2}
-    same = client.put(BOX, json=answer.json()).json()
-    assert same["metadata"]["resourceVersion"] == answer.json()["metadata"]["resourceVersion"]
+    document = client.put(BOX, json=answer.json()).json()
+    assert document["metadata"]["resourceVersion"] == answer.json()["metadata"]["resourceVersion"]
 
 
 def test_replace_what_was_changed_since(client: Client, served: World) -> None:
@@ -72,8 +72,8 @@ def test_replace_what_was_changed_since(client: Client, served: World) -> None:
 
 def test_of_two_writers_that_read_the_same_one_wins(client: Client) -> None:
     read = client.post(SANDBOXES, json=body()).json()
-    codes = [client.put(BOX, json={**read, "spec": body()["spec"] | {"runState": each}}).status_code
-             for each in ("Suspended", "Paused")]  # fmt: skip
+    codes = [client.put(BOX, json={**read, "spec": body()["spec"] | {"runState": entry}}).status_code
+             for entry in ("Suspended", "Paused")]  # fmt: skip
     assert codes == [200, 409]
 
 
@@ -103,8 +103,8 @@ def test_no_way_in_leads_to_what_is_no_namespace(client: Client, served: World, 
     answer = client.post(SANDBOXES.replace("default", namespace), json=body())
     assert answer.status_code == 422
     for door in ("apply", "diff"):
-        asked = {"documents": [{"text": json.dumps(body())}], "namespace": f"{namespace}/../a"}
-        answer = client.post(f"/apis/paddock/v1alpha1/{door}", json=asked)
+        document = {"documents": [{"text": json.dumps(body())}], "namespace": f"{namespace}/../a"}
+        answer = client.post(f"/apis/paddock/v1alpha1/{door}", json=document)
         assert (answer.status_code, len(answer.text) < 2000) == (422, True)
     assert not served.store.list("Sandbox")[0]
 
@@ -127,8 +127,8 @@ def test_what_policy_refuses_and_what_is_being_deleted(client: Client, served: W
     answer = client.put(BOX, json=read)
     assert (answer.status_code, answer.json()["details"]["causes"][0]["field"]) == (422, "spec.template.user")
     served.refusals.clear()
-    going = client.delete(BOX).json()
-    answer = client.put(BOX, json=going)
+    document = client.delete(BOX).json()
+    answer = client.put(BOX, json=document)
     assert (answer.status_code, "is being deleted" in answer.json()["message"]) == (409, True)
 
 
@@ -150,9 +150,9 @@ def test_documents_of_the_sdk_have_no_positions(served: World) -> None:
     wrong = {"kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"priority": "high"}}
     text = "kind: Sandbox\napiVersion: paddock/v1alpha1\nmetadata: {name: box}\nspec: {priority: high}\n"
     with Paddock(f"unix://{served.socket}") as paddock:
-        with pytest.raises(Invalid, match=r"changed\nspec\.priority: ") as refused:
+        with pytest.raises(Invalid, match=r"changed\nspec\.priority: ") as refusal:
             paddock.apply([wrong])
-        assert "request" not in str(refused.value)
+        assert "request" not in str(refusal.value)
         with pytest.raises(Invalid, match=r"request:4:18: spec\.priority: "):
             paddock.apply(text)
         with pytest.raises(Invalid, match=r"Sandbox `box` is already defined$"):

@@ -11,10 +11,10 @@ from controller.app.crash_handler import end_with_endless_threads
 @pytest.fixture
 def ended() -> Iterator[list[bool]]:
     """A list that each call adds to; the test's own hook is put back."""
-    found: list[bool] = []
+    observed: list[bool] = []
     before = threading.excepthook
-    end_with_endless_threads(lambda: found.append(True))
-    yield found
+    end_with_endless_threads(lambda: observed.append(True))
+    yield observed
     threading.excepthook = before
 
 
@@ -29,6 +29,6 @@ def test_one_that_should_go_on_for_ever_takes_the_daemon_with_it(
     thread.start()
     thread.join()
     assert ended == [True] * fatal
-    told = capsys.readouterr()
-    assert name in told.out + told.err
-    assert "Too many open files" in told.out + told.err
+    readouterr = capsys.readouterr()
+    assert name in readouterr.out + readouterr.err
+    assert "Too many open files" in readouterr.out + readouterr.err

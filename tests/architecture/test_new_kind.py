@@ -57,4 +57,4 @@ def test_a_file_in_policy_is_its_admission() -> None:
     assert kind is not None
     spec: Any = kind.spec
     assert admit(kind, spec(colour="green"), Policy()) == ()
-    assert [each.field for each in admit(kind, spec(colour="red"), Policy())] == ["spec.colour"]
+    assert [refusal.field for refusal in admit(kind, spec(colour="red"), Policy())] == ["spec.colour"]

@@ -55,13 +55,13 @@ def modules(*below: str) -> Iterator[tuple[str, ast.Module]]:
 
 def functions(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function in there, by its qualified name."""
-    for each in ast.iter_child_nodes(node):
+    for iter_child_node in ast.iter_child_nodes(node):
         name = inside
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = f"{inside}.{each.name}".lstrip(".")
-            if not isinstance(each, ast.ClassDef):
-                yield name, each
-        yield from functions(each, name)
+        if isinstance(iter_child_node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{inside}.{iter_child_node.name}".lstrip(".")
+            if not isinstance(iter_child_node, ast.ClassDef):
+                yield name, iter_child_node
+        yield from functions(iter_child_node, name)
 
 
 def names(tree: ast.AST) -> Iterator[str]:
@@ -76,14 +76,14 @@ def names(tree: ast.AST) -> Iterator[str]:
 
 
 def test_deciding_is_pure() -> None:
-    found = []
-    for path, tree in modules(*(f"controller/{each}/" for each in PURE)):
+    observed = []
+    for path, tree in modules(*(f"controller/{name}/" for name in PURE)):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 if called in IMPURE_CALLS:
-                    found.append(f"{path}:{node.lineno} calls {called}")
-    assert not found
+                    observed.append(f"{path}:{node.lineno} calls {called}")
+    assert not observed
 
 
 def imported_modules(path: str, tree: ast.Module) -> Iterator[str]:
@@ -174,7 +174,7 @@ def test_packages_have_at_most_26_modules() -> None:
 
 
 def test_every_package_has_a_docstring_and_tests() -> None:
-    for package in (each.parent for each in (ROOT / "controller").glob("*/__init__.py")):
+    for package in (path.parent for path in (ROOT / "controller").glob("*/__init__.py")):
         assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), package
         tests = ROOT / "tests" / ("contract" if package.name == "ports" else package.name)
         assert tests.is_dir(), f"{tests} mirrors {package}"

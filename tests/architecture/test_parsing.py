@@ -10,7 +10,7 @@ _MODULES = ("controller.documents.document", "controller.documents.yaml_tree", "
 
 def _reads_documents(tree: ast.Module) -> bool:
     return any(
-        isinstance(node, ast.ImportFrom) and node.module in _MODULES and _READERS & {each.name for each in node.names}
+        isinstance(node, ast.ImportFrom) and node.module in _MODULES and _READERS & {name.name for name in node.names}
         for node in ast.walk(tree)
     )
 

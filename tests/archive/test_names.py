@@ -75,20 +75,20 @@ def test_no_set_of_allowed_links_leads_out(
     with tempfile.TemporaryDirectory() as outer:
         top = Path(outer) / "x" / "y" / "top"
         top.mkdir(parents=True)
-        made = []
+        created = []
         for way, steps in links:
             name, target = b"/".join(way), b"/".join(steps)
-            here = top / os.fsdecode(name)
-            if leads_out(parts_of(name), target) or any(each.is_symlink() for each in (here, *here.parents)):
+            path = top / os.fsdecode(name)
+            if leads_out(parts_of(name), target) or any(entry.is_symlink() for entry in (path, *path.parents)):
                 continue  # nothing is ever made through a link
             try:
-                here.parent.mkdir(parents=True, exist_ok=True)
-                here.symlink_to(os.fsdecode(target))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.symlink_to(os.fsdecode(target))
             except OSError:
                 continue
-            made.append(here)
-        for each in made:
-            assert Path(os.path.realpath(each)).is_relative_to(top), (each, os.readlink(each))
+            created.append(path)
+        for one_path in created:
+            assert Path(os.path.realpath(one_path)).is_relative_to(top), (one_path, os.readlink(one_path))
 
 
 def test_shown_names_have_no_control_characters() -> None:

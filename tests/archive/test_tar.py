@@ -32,40 +32,46 @@ def pieces_of(data: bytes, size: int) -> Reader:
 
 
 def everything(reader: Reader) -> list[tuple[Entry, bytes]]:
-    return [(each, b"".join(reader.pieces())) for each in reader]
+    return [(entry, b"".join(reader.pieces())) for entry in reader]
 
 
 def written(entries: Iterable[tuple[bytes, bytes, int, int]]) -> bytes:
-    found = b"".join(
+    text = b"".join(
         header(Entry(name, "file", len(data), mode, mtime)) + data + padding(len(data))
         for name, data, mode, mtime in entries
     )
-    return found + END
+    return text + END
 
 
 @given(entries=ENTRIES, size=st.integers(1, 2000))
 def test_written_entries_are_read_back(entries: list[tuple[bytes, bytes, int, int]], size: int) -> None:
     read = everything(pieces_of(written(entries), size))
-    found = [(each.name, data, each.mode, each.mtime) for each, data in read]
-    assert found == [(name, data, mode & 0o777, mtime) for name, data, mode, mtime in entries]
+    observed = [(entry.name, data, entry.mode, entry.mtime) for entry, data in read]
+    assert observed == [(name, data, mode & 0o777, mtime) for name, data, mode, mtime in entries]
 
 
 @given(entries=ENTRIES)
 def test_other_readers_read_our_archives(entries: list[tuple[bytes, bytes, int, int]]) -> None:
-    with tarfile.open(fileobj=io.BytesIO(written(entries)), mode="r|") as others:
-        for (name, data, mode, mtime), each in zip(entries, others, strict=True):
-            opened = others.extractfile(each)
+    with tarfile.open(fileobj=io.BytesIO(written(entries)), mode="r|") as file:
+        for (name, data, mode, mtime), member in zip(entries, file, strict=True):
+            opened = file.extractfile(member)
             assert opened is not None
-            assert (each.name.encode("utf-8", "surrogateescape"), opened.read()) == (name, data)
-            assert (each.mode, each.uid, each.gid, each.uname, each.gname) == (mode & 0o777, 65534, 65534, "", "")
-            assert int(each.mtime) == mtime
+            assert (member.name.encode("utf-8", "surrogateescape"), opened.read()) == (name, data)
+            assert (member.mode, member.uid, member.gid, member.uname, member.gname) == (
+                mode & 0o777,
+                65534,
+                65534,
+                "",
+                "",
+            )
+            assert int(member.mtime) == mtime
 
 
 @pytest.mark.parametrize("format_", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_archives_of_others_are_read(tmp_path: Path, format_: int) -> None:
     deep = "d" * 60 + "/" + "e" * 60 + "/f" if format_ == tarfile.USTAR_FORMAT else "d" * 180 + "/f" * 60
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=format_) as others:
+    with tarfile.open(fileobj=out, mode="w", format=format_) as file:
         for name, type_, data, link in (
             ("folder", tarfile.DIRTYPE, b"", ""),
             (deep, tarfile.REGTYPE, b"x" * 700, ""),
@@ -73,12 +79,12 @@ def test_archives_of_others_are_read(tmp_path: Path, format_: int) -> None:
             ("hard", tarfile.LNKTYPE, b"", "folder"),
             ("fifo", tarfile.FIFOTYPE, b"", ""),
         ):
-            made = tarfile.TarInfo(name)
-            made.type, made.size, made.linkname = type_, len(data), link
-            others.addfile(made, io.BytesIO(data))
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = type_, len(data), link
+            file.addfile(member, io.BytesIO(data))
     read = everything(pieces_of(out.getvalue(), 1000))
-    assert [each.name.rstrip(b"/").decode() for each, _ in read] == ["folder", deep, "link", "hard", "fifo"]
-    assert [each.type for each, _ in read] == ["folder", "file", "link", "hardlink", "special"]
+    assert [entry.name.rstrip(b"/").decode() for entry, _ in read] == ["folder", deep, "link", "hard", "fifo"]
+    assert [entry.type for entry, _ in read] == ["folder", "file", "link", "hardlink", "special"]
     assert read[1][1] == b"x" * 700
     assert read[2][0].target == b"some/where"
 
@@ -87,8 +93,8 @@ def test_archives_of_gnu_tar_are_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / ("n" * 200)).write_bytes(b"long")
     (tmp_path / "in" / "to").symlink_to("x" * 150)
-    made = subprocess.run(["tar", "-cf", "-", "-C", tmp_path, "in"], capture_output=True, check=True).stdout
-    read = {each.name: (each, data) for each, data in everything(pieces_of(made, 10_000))}
+    output = subprocess.run(["tar", "-cf", "-", "-C", tmp_path, "in"], capture_output=True, check=True).stdout
+    read = {entry.name: (entry, data) for entry, data in everything(pieces_of(output, 10_000))}
     assert read[b"in/" + b"n" * 200][1] == b"long"
     assert read[b"in/to"][0].target == b"x" * 150
 
@@ -105,9 +111,9 @@ def test_numbers_too_large_for_octal_digits() -> None:
 
 @given(cut=st.integers(0, 3 * BLOCK - 1))
 def test_a_truncated_stream_is_an_error(cut: int) -> None:
-    whole = written([(b"name", b"x" * 600, 0o644, 0)])
+    content = written([(b"name", b"x" * 600, 0o644, 0)])
     with pytest.raises(TarError, match=r"ends|truncated"):
-        everything(pieces_of(whole[:cut], 100))
+        everything(pieces_of(content[:cut], 100))
 
 
 @given(data=st.binary(max_size=2000))
@@ -117,10 +123,10 @@ def test_noise_is_refused(data: bytes) -> None:
 
 
 def extended(data: bytes, flag: bytes = b"x", size: int | None = None) -> bytes:
-    made = bytearray(header(Entry(b"pax", size=len(data) if size is None else size))[-BLOCK:])
-    made[156:157] = flag
-    made[148:156] = b"%06o\0 " % (sum(made[:148]) + 256 + sum(made[156:512]))
-    return bytes(made) + data + padding(len(data))
+    created = bytearray(header(Entry(b"pax", size=len(data) if size is None else size))[-BLOCK:])
+    created[156:157] = flag
+    created[148:156] = b"%06o\0 " % (sum(created[:148]) + 256 + sum(created[156:512]))
+    return bytes(created) + data + padding(len(data))
 
 
 @pytest.mark.parametrize(
@@ -138,16 +144,16 @@ def extended(data: bytes, flag: bytes = b"x", size: int | None = None) -> bytes:
     ],
 )
 def test_a_hostile_header_is_refused_within_bounds(hostile: bytes) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
     source = io.BytesIO(hostile)
 
     def read(count: int) -> bytes:
-        asked.append(count)
+        requested.append(count)
         return source.read(count)
 
     with pytest.raises(TarError):
         everything(Reader(read))
-    assert max(asked) <= 1 << 18
+    assert max(requested) <= 1 << 18
 
 
 def test_other_readers_skip_notes() -> None:
@@ -155,5 +161,5 @@ def test_other_readers_skip_notes() -> None:
     first, second = everything(pieces_of(stream, 64))
     assert (first[0].type, first[0].name, first[0].target) == ("note", FAILED, b"it went wrong")
     assert second[1] == b"1"
-    with tarfile.open(fileobj=io.BytesIO(stream), mode="r|") as others:
-        assert [each.name for each in others] == ["a"]
+    with tarfile.open(fileobj=io.BytesIO(stream), mode="r|") as file:
+        assert [member.name for member in file] == ["a"]

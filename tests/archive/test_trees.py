@@ -57,7 +57,7 @@ def make(path: Path, tree: Tree) -> None:
 
 def observe_now(path: Path) -> Tree:
     if path.is_dir():
-        return {each.name: observe_now(each) for each in path.iterdir()}
+        return {entry.name: observe_now(entry) for entry in path.iterdir()}
     return path.read_bytes()
 
 
@@ -114,13 +114,13 @@ def test_a_shrinking_file_is_reported(tmp_path: Path) -> None:
 def archive(*members: tuple[str, bytes, str | bytes]) -> bytes:
     """Members as (name, type, data or link)."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as made:
+    with tarfile.open(fileobj=out, mode="w") as file:
         for name, type_, what in members:
             info = tarfile.TarInfo(name)
             info.type, info.mode = type_, 0o755
             data = what if isinstance(what, bytes) else b""
             info.size, info.linkname = len(data), "" if isinstance(what, bytes) else what
-            made.addfile(info, io.BytesIO(data))
+            file.addfile(info, io.BytesIO(data))
     return out.getvalue()
 
 
@@ -147,11 +147,11 @@ def test_a_hostile_archive_writes_nothing_outside(tmp_path: Path, data: bytes, w
     if below == 1:  # none of their links stays in what is copied: in place of one, a folder is made
         with suppress(Unsafe):
             unpacked(data, into, Rules(below))
-        assert [each.name for each in tmp_path.iterdir()] == ["into"]
+        assert [path.name for path in tmp_path.iterdir()] == ["into"]
         return
     with pytest.raises(Unsafe, match=words):
         unpacked(data, into, Rules(links_below=below))
-    assert [each.name for each in tmp_path.iterdir()] == ["into"]
+    assert [path.name for path in tmp_path.iterdir()] == ["into"]
 
 
 def test_hard_links_below_the_folder_are_made(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_hard_links_below_the_folder_are_made(tmp_path: Path) -> None:
     data = archive(("d/a", FILE, b"one"), ("d/b", HARD, "d/a"), ("c", HARD, "./d/b"), ("c", HARD, "d/a"))
     done = unpacked(data, into, Rules(hard_links=True))
     assert (done.files, done.bytes, os.stat(into / "d/a").st_nlink) == (4, 3, 3)
-    assert sorted(each.name for each in into.rglob("*")) == ["a", "b", "c", "d"]
+    assert sorted(path.name for path in into.rglob("*")) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "link", "d", "."])
@@ -184,7 +184,7 @@ def test_links_that_lead_out_are_skipped(tmp_path: Path, target: str) -> None:
     assert (into / "l" / "x").read_bytes() == b"x"  # the name was free: a folder of its own
     assert (into / "after").read_bytes() == b"y"
     assert done.left_out_count == 1
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["into"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["into"]
 
 
 def test_an_existing_link_is_replaced_and_never_entered(tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def test_holes_count_nothing_and_stay_holes(tmp_path: Path) -> None:
     assert (done.bytes, 0 < done.written <= 8192) == (64 << 20, True)
     assert (tmp_path / "out").stat().st_size == 64 << 20
     assert (tmp_path / "out").stat().st_blocks * 512 < 1 << 20
-    with source.open("rb") as one, (tmp_path / "out").open("rb") as other:
-        assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
+    with source.open("rb") as first, (tmp_path / "out").open("rb") as second:
+        assert hashlib.file_digest(first, "sha256").digest() == hashlib.file_digest(second, "sha256").digest()
 
 
 EXTENTS = st.lists(st.tuples(st.integers(0, 20_000), st.binary(max_size=9000)), max_size=6)
@@ -295,10 +295,10 @@ def test_a_shrinking_sparse_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_tree_too_deep_is_skipped(tmp_path: Path) -> None:
-    here = tmp_path / "in"
+    path = tmp_path / "in"
     for _ in range(140):
-        here = here / "d"
-    here.mkdir(parents=True)
+        path = path / "d"
+    path.mkdir(parents=True)
     done = unpacked(packed(tmp_path / "in", b"out"), tmp_path)
     assert "deeper than 128" in done.left_out[0]
 

@@ -12,23 +12,23 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 def engine_cpu_seconds() -> float:
     """Used since they began, in steps of 10 ms."""
-    return sum(_cpu_seconds(each) for each in _processes())
+    return sum(_cpu_seconds(process) for process in _processes())
 
 
 def _processes() -> Iterator[int]:
     dockerd = listener()
     yield dockerd
-    containerds = {int(each.parent.name) for each in Path("/proc").glob("[0-9]*/comm") if _text(each) == "containerd\n"}
-    own = [each for each in containerds if _stat(each)[1] == str(dockerd)]
-    yield from own or containerds  # one that the system runs for every engine
+    containerds = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _text(path) == "containerd\n"}
+    own_numbers = [containerd for containerd in containerds if _stat(containerd)[1] == str(dockerd)]
+    yield from own_numbers or containerds  # one that the system runs for every engine
 
 
 def listener() -> int:
     """The process that listens on the engine's socket."""
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.connect(_SOCKET)
+    with socket.socket(socket.AF_UNIX) as requested:
+        requested.connect(_SOCKET)
         size = struct.calcsize("3i")
-        return int(struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[0])
+        return int(struct.unpack("3i", requested.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[0])
 
 
 def with_children_seconds(pid: int) -> float:

@@ -51,11 +51,11 @@ def client(daemon: RunningDaemon) -> httpx.Client:
 
 def call(http: httpx.Client, sandbox: str, tool: str, **parameters: object) -> float:
     """Call a tool; return the seconds that it took."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     answer = http.post(f"/sandboxes/{sandbox}/mcp/execute", json={"tool": tool, "parameters": parameters})
     assert answer.status_code == 200, answer.text
     assert answer.json()["success"], answer.text
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def test_calls_of_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,14 +76,14 @@ def test_calls_of_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
                 lambda: timed(lambda: files.read("/workspace/file")),
                 lambda: timed(lambda: container.exec_run(["true"], demux=True)),
             )
-            for what, seconds, allowed in (
+            for what, seconds, permitted in (
                 ("exec of true by mcp/execute", ours, 10),
                 ("exec of true by exec", plain, 10),
                 ("file.read of 1 KiB", read, 4),
                 ("a file of 1 KiB by the client, which uses no agent", file, 10),
             ):
                 lines.append(f"{what}: {shown(seconds)}; {median(seconds) / median(bare):.2f} of docker-py's exec; ")
-                lines[-1] += f"allowed: p50 {allowed} ms, 0.2"
+                lines[-1] += f"allowed: p50 {permitted} ms, 0.2"
             lines.append(f"docker-py's exec of true: {shown(bare)}")
             lines.append(at_rest(str(container.name)))
             lines.append(cold_starts(daemon))
@@ -99,13 +99,13 @@ def test_calls_of_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def at_rest(container: str) -> str:
     """Say what the agent takes of memory, and how often it wakes, once nobody calls it."""
     lines = (line.split() for line in docker("top", container, "-eo", "pid,args").splitlines())
-    (pid,) = [words[0] for words in lines if words[1].startswith("/.paddock/")]
+    (pid,) = [line[0] for line in lines if line[1].startswith("/.paddock/")]
     status = Path(f"/proc/{pid}/status")
     wait_for("its idle connections are closed", lambda: "2134" not in connected(pid), 120)
     before = numbers(status.read_text())
     threading.Event().wait(REST_SECONDS)
     after = numbers(status.read_text())
-    woken = sum(after[each] - before[each] for each in after if each.endswith("ctxt_switches"))
+    woken = sum(after[name] - before[name] for name in after if name.endswith("ctxt_switches"))
     mebibytes = after["RssAnon"] / 1024
     return f"agent at rest: {mebibytes:.1f} MiB (allowed 6), {woken} wake-ups in {REST_SECONDS} s (allowed 0)"
 
@@ -130,14 +130,14 @@ def cold_starts(daemon: RunningDaemon) -> str:
         for with_agent in (True, False):
             name = f"cold-{number}-{'agent' if with_agent else 'bare'}"
             text = SANDBOX % (name, "Never")
-            begun = time.perf_counter()
+            start = time.perf_counter()
             daemon.apply(text if with_agent else text.replace("{name: agent}", "{name: bare}"))
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
-            took[with_agent].append(time.perf_counter() - begun)
+            took[with_agent].append(time.perf_counter() - start)
             daemon.paddock("delete", f"sandbox/{name}", "--timeout=60s")
-    more = (median(took[True]) - median(took[False])) * 1000
+    further = (median(took[True]) - median(took[False])) * 1000
     both = f"{shown(took[True])}; without an agent {shown(took[False])}"
-    return f"cold start until Ready: {both}; {more:+.0f} ms (allowed +150)"
+    return f"cold start until Ready: {both}; {further:+.0f} ms (allowed +150)"
 
 
 def claims(daemon: RunningDaemon, paddock: Paddock, http: httpx.Client) -> list[float]:
@@ -150,10 +150,10 @@ def claims(daemon: RunningDaemon, paddock: Paddock, http: httpx.Client) -> list[
         name = f"claim-{number}"
         spec = {"templateRef": {"name": "agent"}, "poolPolicy": "Require"}
         body = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name}, "spec": spec}
-        begun = time.perf_counter()
+        start = time.perf_counter()
         http.post("/sandboxes", json=body).raise_for_status()
         call(http, name, "exec", command=["true"])
-        took.append(time.perf_counter() - begun)
+        took.append(time.perf_counter() - start)
         http.delete(f"/sandboxes/{name}").raise_for_status()
     return took
 
@@ -167,16 +167,16 @@ def crowd(daemon: RunningDaemon) -> list[float]:
 
     def one(number: int) -> list[float]:
         with client(daemon) as http:
-            return [call(http, names[(number + each) % SANDBOXES], "exec", command=["true"]) for each in range(CALLS)]
+            return [call(http, names[(number + index) % SANDBOXES], "exec", command=["true"]) for index in range(CALLS)]
 
     with ThreadPoolExecutor(CLIENTS) as threads:
-        return [seconds for found in threads.map(one, range(CLIENTS)) for seconds in found]
+        return [seconds for observed in threads.map(one, range(CLIENTS)) for seconds in observed]
 
 
 def timed(do: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     do()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def alternately(*runs: Callable[[], float]) -> list[list[float]]:

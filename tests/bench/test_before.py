@@ -66,9 +66,9 @@ class Side:
         self.eyes.fill("warm", IN_A_BURST + 1)
 
     def timed(self, what: str, work: Callable[[], object]) -> None:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         work()
-        self.times[what].append(time.perf_counter() - begun)
+        self.times[what].append(time.perf_counter() - start)
 
 
 @contextmanager
@@ -78,9 +78,9 @@ def side(folder: Path, tree: Path, times: Times) -> Iterator[Side]:
     (folder / "empty").touch()  # else it is given a store of this checkout
     prefix, path = ("env", "-C", str(tree)), f"{tree}:{tree / 'controller/client/src'}"
     start_daemon(folder, prefix=prefix, PYTHONPATH=path).stop()  # makes its store
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with running(folder, prefix=prefix, PYTHONPATH=path) as daemon:
-        times["start"].append(time.perf_counter() - begun)
+        times["start"].append(time.perf_counter() - start)
         with Paddock(f"unix://{daemon.socket}") as client, eyes_on(daemon) as eyes:
             make_pool(eyes, "warm", IN_A_BURST + 1)
             eyes.apply(TEMPLATE % {"name": "cold", "warm": 0, "command": SLEEP, "limits": LIMITS, "more": ""})
@@ -89,22 +89,23 @@ def side(folder: Path, tree: Path, times: Times) -> Iterator[Side]:
 
 
 def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found: dict[str, Times] = {"before": defaultdict(list), "after": defaultdict(list)}
+    document: dict[str, Times] = {"before": defaultdict(list), "after": defaultdict(list)}
     trees = {"before": Path(BEFORE).resolve(), "after": ROOT}
     for start in range(STARTS):
         order = list(trees) if start % 2 else list(reversed(trees))
         with ExitStack() as stack:
             sides = [
-                stack.enter_context(side(tmp_path / f"{which}-{start}", trees[which], found[which])) for which in order
+                stack.enter_context(side(tmp_path / f"{which}-{start}", trees[which], document[which]))
+                for which in order
             ]
             for _ in range(ROUNDS):
-                for each in sides:
-                    each.round()
+                for entry in sides:
+                    entry.round()
                 sides.reverse()
         with capsys.disabled():
             print(f"\n{start + 1} of {STARTS} starts, {trees['before']} and this checkout:")
-            for what, before in found["before"].items():
-                print(f"  {what:18}{compared(what, before, found['after'][what])}")
+            for what, before in document["before"].items():
+                print(f"  {what:18}{compared(what, before, document['after'][what])}")
 
 
 def compared(what: str, before: list[float], after: list[float]) -> str:
@@ -114,5 +115,5 @@ def compared(what: str, before: list[float], after: list[float]) -> str:
         return f"{old:.0f} and {new:.0f} MiB: {new / old:.3f}"
     means = [1000 * statistics.mean(before), 1000 * statistics.mean(after)]
     pairs = {"mean": means} | {f"p{share}": [at(share / 100, before), at(share / 100, after)] for share in (50, 99)}
-    shown = list(pairs.items())[: None if len(before) > 50 else 1]
-    return "; ".join(f"{name} {old:.1f} and {new:.1f} ms: {new / old:.3f}" for name, (old, new) in shown)
+    printed = list(pairs.items())[: None if len(before) > 50 else 1]
+    return "; ".join(f"{name} {old:.1f} and {new:.1f} ms: {new / old:.3f}" for name, (old, new) in printed)

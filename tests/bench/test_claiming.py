@@ -23,14 +23,14 @@ SECONDS = float(os.environ.get("PADDOCK_BENCH_CLAIM_SECONDS", "60"))
 def test_twenty_clients_claim_and_delete(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Warm where the pool has one, else cold: from applying each sandbox until it is seen Ready."""
     ready: list[float] = []
-    begun: list[float] = []
-    together = threading.Barrier(CLIENTS, action=lambda: begun.append(time.perf_counter()))
+    started: list[float] = []
+    together = threading.Barrier(CLIENTS, action=lambda: started.append(time.perf_counter()))
 
     def client(number: int) -> None:
         with Paddock(f"unix://{daemon.socket}") as paddock:
             together.wait()
             count = 0
-            while time.perf_counter() < begun[0] + SECONDS:
+            while time.perf_counter() < started[0] + SECONDS:
                 name = f"claim-{number}-{count}"
                 count += 1
                 ready.append(eyes.start(name, "pool"))
@@ -44,7 +44,7 @@ def test_twenty_clients_claim_and_delete(backend: str, tmp_path: Path, capsys: p
     ):
         make_pool(eyes, "pool", WARM)
         list(pool.map(client, range(CLIENTS)))  # an error of any client fails the test
-        warm = sum(each == "Warm" for each in eyes.launches.values())
+        warm = sum(launch == "Warm" for launch in eyes.launches.values())
     with capsys.disabled():
         print(
             f"\n{backend}: {len(ready)} sandboxes by {CLIENTS} clients in {SECONDS:.0f} s,"

@@ -42,16 +42,16 @@ def bare(client: docker_py.DockerClient) -> float:
             oom_score_adj=500,
             ipc_mode="private",
         )
-        made = client.api.create_container(
+        container = client.api.create_container(
             IMAGE, command=["sleep", "1000000"], user="20000:20000", host_config=host, labels={"paddock.bench": "bare"}
         )
-        client.api.start(made["Id"])
-        return str(made["Id"])
+        client.api.start(container["Id"])
+        return str(container["Id"])
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with ThreadPoolExecutor(THREADS) as pool:
         ids = list(pool.map(one, range(COUNT)))
-    spent = time.perf_counter() - begun
+    spent = time.perf_counter() - start
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda each: client.api.remove_container(each, force=True), ids))
     return spent
@@ -60,11 +60,11 @@ def bare(client: docker_py.DockerClient) -> float:
 def kept(daemon: RunningDaemon) -> float:
     """Seconds from the start of `paddock apply` until the store says that all are Ready."""
     text = "---".join(BOX % index for index in range(COUNT))
-    begun = time.perf_counter()
+    start = time.perf_counter()
     daemon.apply(text)
     names = [f"sandbox/cold-{index}" for index in range(COUNT)]
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=120s", *names)
-    spent = time.perf_counter() - begun
+    spent = time.perf_counter() - start
     daemon.paddock("delete", "sandboxes", "--all", "--timeout=120s")
     return spent
 
@@ -76,9 +76,9 @@ def test_cold_start_of_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         with running(tmp_path) as daemon, capsys.disabled():
             print(f"\n{COUNT} cold sandboxes until Ready   paddock s   bare docker-py s   ratio")
             for _ in range(ROUNDS):
-                ours, theirs = kept(daemon), bare(client)
-                ratios.append(ours / theirs)
-                print(f"{'':32}{ours:11.2f} {theirs:18.2f} {ratios[-1]:7.2f}")
+                ours, second = kept(daemon), bare(client)
+                ratios.append(ours / second)
+                print(f"{'':32}{ours:11.2f} {second:18.2f} {ratios[-1]:7.2f}")
             print(f"median ratio {sorted(ratios)[ROUNDS // 2]:.2f} (wanted: at most 1.15)")
             wait_for("nothing is left", lambda: "cold-" not in daemon.paddock("get", "sandboxes").stdout)
     finally:

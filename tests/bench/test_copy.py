@@ -66,10 +66,10 @@ spec:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        made.apply(BOX)
-        made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/copy")
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        created.apply(BOX)
+        created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/copy")
+        yield created
 
 
 @pytest.fixture
@@ -88,27 +88,29 @@ def test_cp_of_a_gibibyte(daemon: RunningDaemon, container: str, tmp_path: Path)
     with source.open("wb") as file:
         for _ in range(SIZE // MIB):
             file.write(b"0123456789abcdef" * (MIB // 16))
-    for words, ours, theirs in (
+    for message, ours, second in (
         ("in", (source, "copy:/workspace/large"), (source, f"{container}:/large")),
         ("out", ("copy:/workspace/large", target), (f"{container}:/large", target)),
     ):
-        used: tuple[list[float], list[float]] = ([], [])
+        usage: tuple[list[float], list[float]] = ([], [])
         ratio, took, bare = by_turns(
-            counted(lambda pair=ours: daemon.paddock("cp", *map(str, pair)), daemon.process.pid, used[0]),  # type: ignore[misc]
-            counted(lambda pair=theirs: docker("cp", *map(str, pair)), listener(), used[1]),  # type: ignore[misc]
+            counted(lambda pair=ours: daemon.paddock("cp", *map(str, pair)), daemon.process.pid, usage[0]),  # type: ignore[misc]
+            counted(lambda pair=second: docker("cp", *map(str, pair)), listener(), usage[1]),  # type: ignore[misc]
         )
-        print(f"\ncp of 1 GiB {words}: {took:.2f} s by Paddock, {bare:.2f} s by docker cp: {ratio:.2f} of its speed")
-        of_ours, of_theirs = map(min, used)
+        print(f"\ncp of 1 GiB {message}: {took:.2f} s by Paddock, {bare:.2f} s by docker cp: {ratio:.2f} of its speed")
+        of_ours, of_theirs = map(min, usage)
         print(f"of processors, the daemon's among them: {of_ours:.2f} s, {of_theirs:.2f} s by docker cp and its engine")
-        assert target.stat().st_size == SIZE if words == "out" else True
+        assert target.stat().st_size == SIZE if message == "out" else True
 
 
 def test_a_forwarded_port(daemon: RunningDaemon) -> None:
     with forwarded(daemon) as port, relayed() as relay:
         wait_for("the server listens", lambda: drained(port, 1))
-        for words, run in (("out of", drained), ("into", filled)):
+        for message, run in (("out of", drained), ("into", filled)):
             ratio, took, bare = by_turns(lambda do=run: do(port), lambda do=run: do(relay))  # type: ignore[misc]
-            print(f"\n1 GiB {words} a box by its port: {took:.2f} s, by a plain relay {bare:.2f} s: {ratio:.2f} of it")
+            print(
+                f"\n1 GiB {message} a box by its port: {took:.2f} s, by a plain relay {bare:.2f} s: {ratio:.2f} of it"
+            )
 
 
 def counted(run: Callable[[], object], daemon: int, used: list[float]) -> Callable[[], None]:
@@ -131,11 +133,11 @@ def by_turns(ours: Callable[[], object], bare: Callable[[], object]) -> tuple[fl
     took: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for times, run in zip(took, (ours, bare), strict=True):
-            began = time.perf_counter()
+            start = time.perf_counter()
             run()
-            times.append(time.perf_counter() - began)
-    mine, theirs = map(min, took)
-    return theirs / mine, mine, theirs
+            times.append(time.perf_counter() - start)
+    mine, second = map(min, took)
+    return second / mine, mine, second
 
 
 def drained(port: int, most: int = SIZE) -> bool:
@@ -162,16 +164,16 @@ def filled(port: int) -> None:
 @contextmanager
 def relayed() -> Iterator[int]:
     """The port of a plain relay to the same server, outside of any box."""
-    with ExitStack() as held:
-        server = held.enter_context(process("-c", SERVER, "0"))
-        yield int(held.enter_context(process("-c", RELAY, server)))
+    with ExitStack() as stack:
+        server = stack.enter_context(process("-c", SERVER, "0"))
+        yield int(stack.enter_context(process("-c", RELAY, server)))
 
 
 @contextmanager
 def forwarded(daemon: RunningDaemon) -> Iterator[int]:
     """The port on this machine of `paddock port-forward`."""
-    with process("-m", "controller", "port-forward", "copy", ":8500", env=daemon.environment) as said:
-        yield int(said.split(" ->")[0].rpartition(":")[2])
+    with process("-m", "controller", "port-forward", "copy", ":8500", env=daemon.environment) as answer:
+        yield int(answer.split(" ->")[0].rpartition(":")[2])
 
 
 @contextmanager

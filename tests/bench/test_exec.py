@@ -49,7 +49,7 @@ def alternately(*runs: Callable[[], int | None]) -> list[float]:
     took: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):
         for times, run in zip(took, runs, strict=True):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             assert run() == 0
-            times.append(time.perf_counter() - begun)
-    return [statistics.median(each) for each in took]
+            times.append(time.perf_counter() - start)
+    return [statistics.median(group) for group in took]

@@ -27,38 +27,38 @@ def test_exporting_200_sandboxes(tmp_path: Path) -> None:
     """CPU of this process, which is the client as well: a little more than a daemon's."""
     host = Host(tmp_path, v1=tuple(V1), v2=False)
     boxes = [sandbox(f"box-{number:04d}") for number in range(COUNT)]
-    made: list[Container] = []
-    for number, each in enumerate(boxes):
+    containers: list[Container] = []
+    for number, entry in enumerate(boxes):
         id_, pid = f"{number:064x}", 10_000 + number
         fill(host, id_, pid)
-        made.append(container(each.obj, id=id_, pid=pid))
-    usage, seen = CgroupUsage(host.cgroups), snapshot(*boxes, containers=made)
+        containers.append(container(entry.obj, id=id_, pid=pid))
+    usage, observed = CgroupUsage(host.cgroups), snapshot(*boxes, containers=containers)
     registry: Registry = new_registry("0.1.0")
     PrometheusMeter(registry)
-    collect(registry, lambda: seen, usage, layers=lambda: layers(seen), detail=False, labels=())
+    collect(registry, lambda: observed, usage, layers=lambda: layers(observed), detail=False, labels=())
     server = MetricsServer(registry, port=0)
     server.start()
     try:
         _scrape(server.port)  # it opens the folders
-        began = time.process_time()
+        start = time.process_time()
         sizes = [_scrape(server.port) for _ in range(ROUNDS)]
-        each = (time.process_time() - began) / ROUNDS
+        cost = (time.process_time() - start) / ROUNDS
     finally:
         server.stop()
         usage.close()
-    share = each / INTERVAL_SECONDS
+    share = cost / INTERVAL_SECONDS
     print(
-        f"\nexporting {COUNT} sandboxes: {each * 1000:.0f} ms of CPU a scrape ({max(sizes) / 1024:.0f} KiB gzipped),"
+        f"\nexporting {COUNT} sandboxes: {cost * 1000:.0f} ms of CPU a scrape ({max(sizes) / 1024:.0f} KiB gzipped),"
         f" every {INTERVAL_SECONDS} s {share:.2%} of a core, at most {LIMIT:.1%}: ratio {share / LIMIT:.2f}"
     )
     assert share <= LIMIT
 
 
 def _scrape(port: int) -> int:
-    asked = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    asked.request("GET", "/metrics", headers=ASKED)
-    answer = asked.getresponse()
+    http_connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    http_connection.request("GET", "/metrics", headers=ASKED)
+    answer = http_connection.getresponse()
     body = answer.read()
-    asked.close()
+    http_connection.close()
     assert answer.status == 200
     return len(body)

@@ -36,9 +36,9 @@ def _alternately(rounds: int, **runs: Callable[[], object]) -> dict[str, list[fl
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            began = time.perf_counter()
+            start = time.perf_counter()
             run()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(time.perf_counter() - start)
     return {name: sorted(values) for name, values in seconds.items()}
 
 

@@ -26,14 +26,14 @@ _BODY = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "x
 
 def one(connection: http.client.HTTPConnection, body: str) -> tuple[float, float]:
     """Return the seconds to the first byte of the answer's body, and to its end."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     connection.request("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {KEY}"})
     answer = connection.getresponse()
     first = answer.read(1)
-    at = time.perf_counter() - began
+    at = time.perf_counter() - start
     answer.read()
     assert first
-    return at, time.perf_counter() - began
+    return at, time.perf_counter() - start
 
 
 def processor_seconds(pid: int) -> float:
@@ -51,18 +51,18 @@ def streams(world: World) -> list[float]:
     took: list[float] = []
 
     def follow() -> None:
-        began = time.monotonic()
+        start = time.monotonic()
         stream = world.stream("box", "ticking")
-        body, ended = stream.rest()
+        body, has_ended = stream.rest()
         stream.close()
-        assert (body.count(b'"tick"'), ended) == (250, True), (stream.answer.status, body[-400:])
-        took.append(time.monotonic() - began)
+        assert (body.count(b'"tick"'), has_ended) == (250, True), (stream.answer.status, body[-400:])
+        took.append(time.monotonic() - start)
 
     threads = [threading.Thread(target=follow) for _ in range(_STREAMS)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for entry in threads:
+        entry.join()
     return took
 
 
@@ -79,8 +79,8 @@ def test_gateway(capsys: pytest.CaptureFixture[str]) -> None:
         finally:
             assert world.child is not None
             world.child.stop()
-            for each in world.sockets.values():
-                each.close()
+            for connection in world.sockets.values():
+                connection.close()
             provider.kill()
     with capsys.disabled():
         print("\n" + "\n".join(lines))
@@ -92,30 +92,30 @@ def _figures(world: World) -> list[str]:
     through = world.connection("box")
     lines = []
     for name, body in (("request", _BODY), ("stream", json.dumps({**json.loads(_BODY), "stream": True}))):
-        found = [(one(direct, body), one(through, body)) for _ in range(_ROUNDS)]
+        observed = [(one(direct, body), one(through, body)) for _ in range(_ROUNDS)]
         for at, what in ((0, "first byte"), (1, "whole")):
-            before = [each[0][at] * 1000 for each in found]
-            after = [each[1][at] * 1000 for each in found]
-            added = statistics.median(after) - statistics.median(before)
+            before = [group[0][at] * 1000 for group in observed]
+            after = [group[1][at] * 1000 for group in observed]
+            median = statistics.median(after) - statistics.median(before)
             lines.append(
                 f"{name}, {what}: direct p50 {statistics.median(before):.2f} ms, through the gateway "
-                f"{statistics.median(after):.2f} ms, added {added:.2f} ms"
+                f"{statistics.median(after):.2f} ms, added {median:.2f} ms"
             )
-    for each in (direct, through):
-        each.close()
-    began, used = time.monotonic(), processor_seconds(world.child.pid)
+    for http_connection in (direct, through):
+        http_connection.close()
+    start, usage = time.monotonic(), processor_seconds(world.child.pid)
     took = streams(world)
-    cores = (processor_seconds(world.child.pid) - used) / (time.monotonic() - began)
+    cores = (processor_seconds(world.child.pid) - usage) / (time.monotonic() - start)
     lines.append(f"{_STREAMS} streams of 50 parts/s: {cores:.2f} of a core, the longest took {max(took):.2f} s of 5")
     lines.append(f"memory of the process: {resident_mib(world.child.pid):.0f} MiB")
     waiting = world.connection("box")
-    began = time.monotonic()
+    started_at = time.monotonic()
     os.kill(world.child.pid, signal.SIGKILL)
     world.child.stop()
     world.start()
     waiting.request("GET", "/v1/models")
     assert waiting.getresponse().status == 200
-    lines.append(f"killed, and answering again: {time.monotonic() - began:.2f} s")
+    lines.append(f"killed, and answering again: {time.monotonic() - started_at:.2f} s")
     waiting.close()
     return lines
 
@@ -154,7 +154,7 @@ def test_reconcile_pass_under_streams(capsys: pytest.CaptureFixture[str], tmp_pa
     with capsys.disabled():
         print(
             f"\nreconcile pass at rest {statistics.median(rests) * 1000:.2f} ms; with {_STREAMS} streams "
-            f"{statistics.median(ratios):.2f} times that ({', '.join(f'{each:.2f}' for each in ratios)})"
+            f"{statistics.median(ratios):.2f} times that ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
         )
 
 
@@ -170,8 +170,8 @@ def follow_all(port: int, headers: dict[str, str]) -> list[threading.Thread]:
         connection.close()
 
     threads = [threading.Thread(target=follow) for _ in range(_STREAMS)]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     return threads
 
 
@@ -180,8 +180,8 @@ def mean_pass(daemon: RunningDaemon, load: Callable[[], list[threading.Thread]])
     threads, before = load(), pass_figures(daemon)
     wait_for("some passes", lambda: pass_figures(daemon)[1] >= before[1] + _PASSES, 60)
     after = pass_figures(daemon)
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.join()
     return (after[0] - before[0]) / (after[1] - before[1])
 
 
@@ -191,7 +191,7 @@ def pass_figures(daemon: RunningDaemon) -> tuple[float, float]:
         lines = answer.read().decode().splitlines()
     total = {
         end: sum(
-            float(each.split()[-1]) for each in lines if each.startswith(f"paddock_reconcile_duration_seconds_{end}")
+            float(line.split()[-1]) for line in lines if line.startswith(f"paddock_reconcile_duration_seconds_{end}")
         )
         for end in ("sum", "count")
     }

@@ -33,33 +33,33 @@ ALLOWED_PAGE_MS, ALLOWED_START_MS = 40, 1500
 
 
 def fill(store: SqlStore, count: int) -> None:
-    made = [
+    sandboxes = [
         box(f"b-{number:05}", f"team-{number % 10}", spec=SPEC, last_applied=SPEC, status=status(1))
         for number in range(count)
     ]
     for begin in range(0, count, 1000):
         with store.transaction() as transaction:
-            for each in made[begin : begin + 1000]:
-                transaction.put(each)
+            for sandbox in sandboxes[begin : begin + 1000]:
+                transaction.put(sandbox)
         with store.transaction() as transaction:
-            for number, each in enumerate(made[begin : begin + 1000]):
+            for number, stored in enumerate(sandboxes[begin : begin + 1000]):
                 pool = "pool" if number < 50 and not begin else f"pool-{number % 20}"
-                transaction.put_instance(instance(each, state=InstanceState(pool=pool)))
+                transaction.put_instance(instance(stored, state=InstanceState(pool=pool)))
 
 
 def sandbox_kind() -> Kind:
-    found = discover().by_name("Sandbox")
-    assert found is not None
-    return found
+    name = discover().by_name("Sandbox")
+    assert name is not None
+    return name
 
 
 def best_ms(action: Callable[[], object], rounds: int = 15, before: Callable[[], object] = lambda: None) -> float:
     spent = []
     for _ in range(rounds):
         before()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         action()
-        spent.append(time.perf_counter() - begun)
+        spent.append(time.perf_counter() - start)
     return min(spent) * 1000
 
 
@@ -67,22 +67,22 @@ def best_by_turns_ms(actions: Sequence[Callable[[], object]], rounds: int = 30) 
     """Return the best time of each. By turns, so that what else the machine does slows them alike."""
     spent: list[list[float]] = [[] for _ in actions]
     for _ in range(rounds):
-        for action, own in zip(actions, spent, strict=True):
-            own.append(best_ms(action, 1))
-    return [min(own) for own in spent]
+        for action, own_numbers in zip(actions, spent, strict=True):
+            own_numbers.append(best_ms(action, 1))
+    return [min(its_own) for its_own in spent]
 
 
 def claim(store: SqlStore) -> None:
     """Ask the store what a claim does: the template, its pool's quota, the namespace's and the host's, and its rows."""
 
     def within(transaction: Transaction) -> None:
-        found = transaction.get("Sandbox", "team-7", "b-00007")
-        assert found is not None
+        sandbox = transaction.get("Sandbox", "team-7", "b-00007")
+        assert sandbox is not None
         transaction.reservations(pool_scope("pool"))
         transaction.reservations("team-7", "")
         transaction.count("team-7")
-        transaction.instances_of([found.uid])
-        transaction.add_event(event(found, "claimed"))
+        transaction.instances_of([sandbox.uid])
+        transaction.add_event(event(sandbox, "claimed"))
 
     with store.transaction() as transaction:
         within(transaction)
@@ -97,14 +97,14 @@ def first_pass(house: LoopHarness) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_costs_stay_flat(backend: str, tmp_path: Path) -> None:
     sandbox = sandbox_kind()
-    asked: dict[str, list[Callable[[], object]]] = {}
+    document: dict[str, list[Callable[[], object]]] = {}
     with ExitStack() as worlds:
         for count in (SMALL, LARGE):
             (tmp_path / str(count)).mkdir()
             store = worlds.enter_context(make_world(backend, tmp_path / str(count))).store()
             fill(store, count)
             objects = Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
-            [uid] = [each.uid for each in store.instances(["uid-team-7-b-00007"])]
+            [uid] = [entry.uid for entry in store.instances(["uid-team-7-b-00007"])]
             measured: dict[str, Callable[[], object]] = {
                 "claim": lambda store=store: claim(store),
                 "get": lambda store=store: store.get("Sandbox", "team-7", "b-00007"),
@@ -112,8 +112,8 @@ def test_costs_stay_flat(backend: str, tmp_path: Path) -> None:
                 "page of 50": lambda objects=objects: objects.page(sandbox, limit=50),
             }
             for name, action in measured.items():
-                asked.setdefault(name, []).append(action)
-        rows = {name: best_by_turns_ms(actions) for name, actions in asked.items()}
+                document.setdefault(name, []).append(action)
+        rows = {name: best_by_turns_ms(actions) for name, actions in document.items()}
         texts = ObjectTexts()
 
         def first() -> object:
@@ -137,7 +137,7 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
 
     With a quota and a pool with a member, which every start has to do with.
     """
-    found: dict[str, list[float]] = {}
+    document: dict[str, list[float]] = {}
     for count in (SMALL, LARGE):
         store = SqlStore(f"sqlite:///{tmp_path / str(count)}.db")
         store.open()
@@ -157,9 +157,9 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
 
         def change(store: SqlStore = store, numbers: Iterator[int] = numbers) -> None:
             with store.transaction() as transaction:
-                one = transaction.get("Sandbox", "team-1", "b-00001")
-                assert one is not None
-                transaction.put(replace(one, labels={"n": str(next(numbers))}))
+                sandbox = transaction.get("Sandbox", "team-1", "b-00001")
+                assert sandbox is not None
+                transaction.put(replace(sandbox, labels={"n": str(next(numbers))}))
 
         def pause(house: LoopHarness = house) -> None:
             house.settle()
@@ -178,23 +178,23 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
             house.refer(f"warm-{next(numbers)}", "t", lifecycle={"shutdownGracePeriodSeconds": 0})
 
         services = house.services
-        asked: dict[str, Callable[[], object]] = {
+        requested: dict[str, Callable[[], object]] = {
             "exec": lambda services=services: list(
                 services.sandbox_streams.exec(sandbox_kind(), "default", "a", ["true"])()
             ),
             "inspect": lambda services=services: services.inspections.inspect(sandbox_kind(), "default", "a"),
         }
-        for name, action in asked.items():
-            found.setdefault(name, []).append(best_ms(action))
-        found.setdefault("a warm claim", []).append(best_ms(claim_one, before=claimable))
-        claimed = [each for each in store.instances() if each.state.launch == "Warm"]
+        for name, action in requested.items():
+            document.setdefault(name, []).append(best_ms(action))
+        document.setdefault("a warm claim", []).append(best_ms(claim_one, before=claimable))
+        claimed = [entry for entry in store.instances() if entry.state.launch == "Warm"]
         assert len(claimed) == 15, "some were started cold"
         measured = {"no change": lambda: None, "one change": change, "one event": pause, "one creation": create}
         for name, before in measured.items():
-            found.setdefault(name, []).append(best_ms(house.run_pass, before=before))
-        found.setdefault("start", []).append(best_ms(lambda house=house: first_pass(house), 3, before=house.daemon))
+            document.setdefault(name, []).append(best_ms(house.run_pass, before=before))
+        document.setdefault("start", []).append(best_ms(lambda house=house: first_pass(house), 3, before=house.daemon))
         gc.unfreeze()
         house.close()
     print(f"\n{'call or pass':20} {SMALL:>8} ms {LARGE:>8} ms    (allowed ratio: 1.3; start {ALLOWED_START_MS} ms)")
-    for name, (small, large) in found.items():
+    for name, (small, large) in document.items():
         print(f"{name:20} {small:8.2f} ms {large:8.2f} ms, ratio {large / small:.1f}")

@@ -32,8 +32,8 @@ def memory_mib(daemon: RunningDaemon) -> float:
 
 
 def ready(paddock: Paddock) -> int:
-    found = paddock.list("sandboxes")
-    conditions = [it for each in found for it in each.get("status", {}).get("conditions", ())]
+    text = paddock.list("sandboxes")
+    conditions = [it for document in text for it in document.get("status", {}).get("conditions", ())]
     return sum(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
 
 
@@ -45,17 +45,17 @@ def test_two_hundred_by_fifty_clients(tmp_path: Path) -> None:
         with Paddock(f"unix://{daemon.socket}") as paddock:
             start.wait()
             for count in range(EACH):
-                begun = time.perf_counter()
+                started_at = time.perf_counter()
                 paddock.apply(BOX % (number, count))
-                seconds.append(time.perf_counter() - begun)
+                seconds.append(time.perf_counter() - started_at)
 
     with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock:
-        before, begun = memory_mib(daemon), time.perf_counter()
+        before, started = memory_mib(daemon), time.perf_counter()
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(client, range(CLIENTS)))
-        applied = time.perf_counter() - begun
+        applied = time.perf_counter() - started
         wait_for("all are Ready", lambda: ready(paddock) == CLIENTS * EACH, 600)
-        took, after = time.perf_counter() - begun, memory_mib(daemon)
+        took, after = time.perf_counter() - started, memory_mib(daemon)
     engine = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
     alone = bare(engine) / COUNT * CLIENTS * EACH
     engine.close()

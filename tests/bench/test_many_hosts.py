@@ -40,41 +40,41 @@ def fill(store: SqlStore, hosts: int) -> None:
     for host in range(hosts):
         name = f"host-{host:03}"
         bound = {**status(1), "host": name, "binding": 1}
-        made = [box(f"b-{name}-{at:04}", f"team-{at % 10}", spec=SPEC, status=bound) for at in range(OF_EACH)]
+        sandboxes = [box(f"b-{name}-{at:04}", f"team-{at % 10}", spec=SPEC, status=bound) for at in range(OF_EACH)]
         for begin in range(0, OF_EACH, LOT):
             with store.transaction() as transaction:
-                for each in made[begin : begin + LOT]:
-                    stored = transaction.put(each)
+                for sandbox in sandboxes[begin : begin + LOT]:
+                    stored = transaction.put(sandbox)
                     transaction.put_instance(instance(stored, host=name))
 
 
 @pytest.fixture(scope="module")
 def databases() -> Iterator[tuple[str, str]]:
     """The URLs of two databases."""
-    with new_database() as one, new_database() as many:
-        yield one, many
+    with new_database() as database, new_database() as many:
+        yield database, many
 
 
 @pytest.fixture(scope="module")
 def stores(databases: tuple[str, str]) -> Iterator[tuple[SqlStore, SqlStore]]:
     """A store of one host, and one of many."""
-    made = []
+    created = []
     for hosts, url in zip((1, HOSTS), databases, strict=True):
-        made.append(SqlStore(url, wait_seconds=60))
-        made[-1].open()
-        began = time.perf_counter()
-        fill(made[-1], hosts)
+        created.append(SqlStore(url, wait_seconds=60))
+        created[-1].open()
+        start = time.perf_counter()
+        fill(created[-1], hosts)
         with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
             connection.execute("ANALYZE")  # as the server does by itself soon after
-        print(f"{hosts * OF_EACH} sandboxes stored in {time.perf_counter() - began:.0f} s")
-    yield made[0], made[1]
-    for each in made:
-        each.close()
+        print(f"{hosts * OF_EACH} sandboxes stored in {time.perf_counter() - start:.0f} s")
+    yield created[0], created[1]
+    for store in created:
+        store.close()
 
 
 def both(stores: tuple[SqlStore, SqlStore], what: str, action: Callable[[SqlStore], object], rounds: int = 7) -> None:
-    one, many = (best_ms(lambda store=each: action(store), rounds) for each in stores)  # type: ignore[misc]
-    print(f"{what}: {many:.1f} ms of {HOSTS} hosts, {one:.1f} ms of one: {many / max(one, 0.001):.2f}")
+    best_mse, many = (best_ms(lambda store=entry: action(store), rounds) for entry in stores)  # type: ignore[misc]
+    print(f"{what}: {many:.1f} ms of {HOSTS} hosts, {best_mse:.1f} ms of one: {many / max(best_mse, 0.001):.2f}")
 
 
 def test_what_a_host_reads(stores: tuple[SqlStore, SqlStore]) -> None:
@@ -93,10 +93,10 @@ def test_what_a_host_reads(stores: tuple[SqlStore, SqlStore]) -> None:
 def test_a_host_starts_and_follows(stores: tuple[SqlStore, SqlStore]) -> None:
     for store, hosts in zip(stores, (1, HOSTS), strict=True):
         desired = Desired(store, GarbageCollector(store, discover()), "host-000", "")
-        began = time.perf_counter()
-        found = desired.refresh()
-        seconds = time.perf_counter() - began
-        assert len(found) == OF_EACH
+        start = time.perf_counter()
+        refresh = desired.refresh()
+        seconds = time.perf_counter() - start
+        assert len(refresh) == OF_EACH
         settled = best_ms(desired.refresh)
         print(f"a host's start {hosts} in all: {seconds:.2f} s (5 s); a refresh without news {settled:.2f} ms (5 ms)")
     print(f"memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
@@ -106,21 +106,21 @@ def test_a_settled_round_of_the_leader(stores: tuple[SqlStore, SqlStore]) -> Non
     policy = Policy(scheduler="swarm")
     for store, hosts in zip(stores, (1, HOSTS), strict=True):
         desired = Desired(store, GarbageCollector(store, discover()), "host-000", "", everywhere=True)
-        began = time.perf_counter()
+        start = time.perf_counter()
         boxes: list[Sandbox] = list(desired.refresh().values())
-        read = time.perf_counter() - began
-        asked = [each.placement for each in placements(boxes, policy, {}).steps if isinstance(each, Place)]
+        read = time.perf_counter() - start
+        requested = [step.placement for step in placements(boxes, policy, {}).steps if isinstance(step, Place)]
         settled: Settled = {}
 
         # The scheduler returns the same objects as long as nothing changes there.
-        records = {each.uid: PlacedRecord(replace(each), Placed(each.host)) for each in asked}
+        records = {placement.uid: PlacedRecord(replace(placement), Placed(placement.host)) for placement in requested}
 
         def decide(
             boxes: list[Sandbox] = boxes, records: dict[str, PlacedRecord] = records, settled: Settled = settled
         ) -> float:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             assert placements(boxes, policy, records, settled=settled).steps == ()
-            return (time.perf_counter() - began) * 1000
+            return (time.perf_counter() - started_at) * 1000
 
         decide()
         best = min(decide() for _ in range(5))
@@ -140,21 +140,21 @@ def test_a_daemon_without_a_host(stores: tuple[SqlStore, SqlStore], databases: t
         "PADDOCK_FLEET_KEY_FILE": str(files.key),
         "PADDOCK_FLEET_CA_FILE": str(files.authority),
     }
-    began = time.perf_counter()
+    start = time.perf_counter()
     daemon = start_daemon(tmp_path / "front", prefix=(), **settings)
     try:
-        started = time.perf_counter() - began
+        started = time.perf_counter() - start
         transport = httpx.HTTPTransport(uds=str(daemon.socket))
         with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
             wait_for("its first pass is done", lambda: client.get("/readyz").status_code == 200)
             after, took, count = "", [], 0
             while True:
-                began = time.perf_counter()
+                started_at = time.perf_counter()
                 query = {"limit": str(PAGE)} | ({"continue": after} if after else {})
-                found = client.get("/apis/paddock/v1alpha1/sandboxes", params=query).json()
-                took.append((time.perf_counter() - began) * 1000)
-                count += len(found["items"])
-                after = found["metadata"].get("continue", "")
+                document = client.get("/apis/paddock/v1alpha1/sandboxes", params=query).json()
+                took.append((time.perf_counter() - started_at) * 1000)
+                count += len(document["items"])
+                after = document["metadata"].get("continue", "")
                 if not after:
                     break
         assert count == HOSTS * OF_EACH
@@ -180,22 +180,22 @@ def live_some(url: str, first: int, count: int) -> None:
             transaction.put_instance(instance(stored, host="host-001"))
         for step in range(4):
             with store.transaction() as transaction:
-                found = transaction.get("Sandbox", "lives", stored.name)
-                assert found is not None
-                transaction.put(replace(found, status={**status(1), "step": step}))
+                sandbox = transaction.get("Sandbox", "lives", stored.name)
+                assert sandbox is not None
+                transaction.put(replace(sandbox, status={**status(1), "step": step}))
         with store.transaction() as transaction:
-            found = transaction.get("Sandbox", "lives", stored.name)
-            assert found is not None
-            transaction.remove(found)
+            observed = transaction.get("Sandbox", "lives", stored.name)
+            assert observed is not None
+            transaction.remove(observed)
     store.close()
 
 
 def test_lives_of_all_hosts(stores: tuple[SqlStore, SqlStore], databases: tuple[str, str]) -> None:
     """The store's part of lives on four hosts at once: each has a process of its own, as its daemon is one."""
     assert stores
-    hosts, each = 4, 200
+    hosts, number = 4, 200
     with ProcessPoolExecutor(hosts, mp_context=get_context("spawn")) as processes:
         list(processes.map(live_some, [databases[1]] * hosts, range(0, -hosts, -1), [1] * hosts))  # they are started
-        began = time.perf_counter()
-        list(processes.map(live_some, [databases[1]] * hosts, range(0, hosts * each, each), [each] * hosts))
-        print(f"lives on one store: {hosts * each / (time.perf_counter() - began):.0f}/s (goal: 200)")
+        start = time.perf_counter()
+        list(processes.map(live_some, [databases[1]] * hosts, range(0, hosts * number, number), [number] * hosts))
+        print(f"lives on one store: {hosts * number / (time.perf_counter() - start):.0f}/s (goal: 200)")

@@ -64,8 +64,8 @@ class Caller:
 
     def exec(self, sandbox: str = "exec") -> int:
         called = {**EXEC, "arguments": {"id": sandbox, "command": ["true"]}}
-        found: int = self.request("tools/call", **called)["structuredContent"]["exitCode"]
-        return found
+        exit_code: int = self.request("tools/call", **called)["structuredContent"]["exitCode"]
+        return exit_code
 
 
 def resident_mib(daemon: RunningDaemon) -> float:
@@ -83,9 +83,9 @@ def test_mcp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             box = paddock.sandbox("exec")
             assert box.exec(["true"]).exit_code == 0
             idle = resident_mib(daemon)
-            caller, begun = Caller(daemon.socket), time.perf_counter()
+            caller, start = Caller(daemon.socket), time.perf_counter()
             assert caller.request("tools/list")["tools"]
-            first, loaded = time.perf_counter() - begun, resident_mib(daemon)
+            first, loaded = time.perf_counter() - start, resident_mib(daemon)
             lines.append(f"first request: {first:.2f} s (allowed 0.8)")
             lines.append(f"memory: {idle:.0f} MiB before, {loaded - idle:+.0f} MiB after it (allowed 25)")
             container = engine.containers.get(daemon.get("exec")["status"]["instanceRef"]["name"])
@@ -120,9 +120,9 @@ def test_mcp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def _median(caller: Caller) -> float:
     times = []
     for _ in range(100):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         caller.request("tools/call", name="sandbox.get", arguments={"name": "exec"})
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - start)
     return sorted(times)[50]
 
 
@@ -130,18 +130,18 @@ async def _many(daemon: RunningDaemon) -> tuple[float, list[str]]:
     errors: list[str] = []
 
     async def one(era: str) -> None:
-        async with client(daemon.socket, era) as made:
+        async with client(daemon.socket, era) as created:
             for _ in range(CALLS):
-                result = await made.call_tool(EXEC["name"], EXEC["arguments"])  # type: ignore[arg-type]
+                result = await created.call_tool(EXEC["name"], EXEC["arguments"])  # type: ignore[arg-type]
                 errors.extend([str(result.content)] * result.is_error)
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     await asyncio.gather(*(one(("2026-07-28", "legacy")[number % 2]) for number in range(CLIENTS)))
-    return time.perf_counter() - begun, errors
+    return time.perf_counter() - start, errors
 
 
 def _bridge(daemon: RunningDaemon) -> float:
-    begun = time.perf_counter()
-    words = [sys.executable, "-m", "controller", "mcp"]
-    subprocess.run(words, cwd=ROOT, env=daemon.environment, input=b"", capture_output=True, check=True)
-    return time.perf_counter() - begun
+    start = time.perf_counter()
+    arguments = [sys.executable, "-m", "controller", "mcp"]
+    subprocess.run(arguments, cwd=ROOT, env=daemon.environment, input=b"", capture_output=True, check=True)
+    return time.perf_counter() - start

@@ -49,10 +49,10 @@ class Connection:
         assert self._held.getresponse().status == 200
 
     def _connected(self, daemon: RunningDaemon) -> http.client.HTTPConnection:
-        made = http.client.HTTPConnection("localhost")
-        made.sock = socket.socket(socket.AF_UNIX)
-        made.sock.connect(str(daemon.socket))
-        return made
+        http_connection = http.client.HTTPConnection("localhost")
+        http_connection.sock = socket.socket(socket.AF_UNIX)
+        http_connection.sock.connect(str(daemon.socket))
+        return http_connection
 
     def call(self) -> float:
         """Call a tool; return the seconds that it took."""
@@ -66,18 +66,18 @@ class Connection:
             "Mcp-Name": "echo",
             "Paddock-Connection": self._name,
         }
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self._http.request("POST", self._path, body, headers)
         answer = self._http.getresponse().read()
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - start
         result = json.loads(answer)["result"]
         assert not result.get("isError"), result
         return took
 
     def close(self) -> None:
-        for each in (self._held, self._http):
-            each.sock.shutdown(socket.SHUT_RDWR)
-            each.close()
+        for http_connection in (self._held, self._http):
+            http_connection.sock.shutdown(socket.SHUT_RDWR)
+            http_connection.close()
 
 
 def test_mcp_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,12 +88,14 @@ def test_mcp_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             daemon.apply(document("warm", warmReplicas=2))
 
             def containers() -> list[str]:
-                found = engine.api.containers(all=True, filters={"label": f"paddock.instance={daemon.instance_id()}"})
-                return [each["Id"] for each in found]
+                observed = engine.api.containers(
+                    all=True, filters={"label": f"paddock.instance={daemon.instance_id()}"}
+                )
+                return [entry["Id"] for entry in observed]
 
             def members() -> int:
-                found = json.loads(daemon.paddock("get", "sandboxpools", "-o", "json").stdout)["items"]
-                return int(found[0].get("status", {}).get("readyReplicas", 0)) if found else 0
+                observed = json.loads(daemon.paddock("get", "sandboxpools", "-o", "json").stdout)["items"]
+                return int(observed[0].get("status", {}).get("readyReplicas", 0)) if observed else 0
 
             wait_for("the pool is full", lambda: members() == 2, 60)
             first = Connection(daemon, "warm", "first")
@@ -114,8 +116,8 @@ def _calls(daemon: RunningDaemon, connection: Connection) -> str:
     times = sorted(connection.call() for _ in range(CALLS))
     cpu = (_cpu_seconds(daemon) - before) / CALLS * 1000
     p50, p99 = times[CALLS // 2] * 1000, times[CALLS * 99 // 100] * 1000
-    words = f"tool call through the gateway: p50 {p50:.1f} ms (allowed 5), p99 {p99:.1f} ms"
-    return f"{words}; {cpu:.1f} ms of the daemon's CPU each"
+    message = f"tool call through the gateway: p50 {p50:.1f} ms (allowed 5), p99 {p99:.1f} ms"
+    return f"{message}; {cpu:.1f} ms of the daemon's CPU each"
 
 
 def _cpu_seconds(daemon: RunningDaemon) -> float:
@@ -129,7 +131,7 @@ def _starts(
     members: Callable[[], int],
     containers: Callable[[], list[str]],
 ) -> list[str]:
-    firsts, own, gone = [], [], []
+    firsts, its_own, removed = [], [], []
     for number in range(STARTS):
         wait_for("the pool is full", lambda: members() == 2, 60)
         before = containers()
@@ -137,16 +139,16 @@ def _starts(
         firsts.append(connection.call())
         wait_for("its session", lambda: _sessions(daemon) == 1, 60)
         box = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"][0]
-        used = engine.containers.get(box["status"]["instanceRef"]["containerID"])
-        assert used.id in before, "it was started cold"
-        output = used.exec_run(["python3", "-c", OWN_START, SCRIPT, "none"]).output
-        own.append(float(output))
-        begun = time.perf_counter()
+        container = engine.containers.get(box["status"]["instanceRef"]["containerID"])
+        assert container.id in before, "it was started cold"
+        output = container.exec_run(["python3", "-c", OWN_START, SCRIPT, "none"]).output
+        its_own.append(float(output))
+        started_at = time.perf_counter()
         connection.close()
-        while used.id in containers():
+        while container.id in containers():
             time.sleep(0.01)
-        gone.append(time.perf_counter() - begun)
-    first, start, end = (statistics.median(each) * 1000 for each in (firsts, own, gone))
+        removed.append(time.perf_counter() - started_at)
+    first, start, end = (statistics.median(group) * 1000 for group in (firsts, its_own, removed))
     return [
         f"warm sandbox to first tool: {first:.0f} ms, of which the server's own start {start:.0f} ms"
         f" (allowed {250 + start:.0f})",
@@ -162,16 +164,16 @@ def _memory(daemon: RunningDaemon, containers: Callable[[], list[str]]) -> str:
     daemon.apply(document("many", limits={"memory": "128Mi", "cpu": "100m"}))
     daemon.paddock("delete", "mcpserver", "warm")
     wait_for("no container is left", lambda: not containers(), 60)
-    before, held = resident_mib(daemon), []
+    before, reserved = resident_mib(daemon), []
     try:
         for number in range(SESSIONS):
-            held.append(Connection(daemon, "many", f"many-{number}"))
-            held[-1].call()
-        each = (resident_mib(daemon) - before) / SESSIONS
-        return f"{SESSIONS} sessions of 128Mi: {each:.2f} MiB of the daemon each (allowed 1)"
+            reserved.append(Connection(daemon, "many", f"many-{number}"))
+            reserved[-1].call()
+        entry = (resident_mib(daemon) - before) / SESSIONS
+        return f"{SESSIONS} sessions of 128Mi: {entry:.2f} MiB of the daemon each (allowed 1)"
     finally:
-        begun = time.perf_counter()
-        for connection in held:
+        start = time.perf_counter()
+        for connection in reserved:
             connection.close()
         wait_for("no container is left", lambda: not containers(), 120)
-        print(f"{SESSIONS} sessions gone {time.perf_counter() - begun:.1f} s after their disconnect")
+        print(f"{SESSIONS} sessions gone {time.perf_counter() - start:.1f} s after their disconnect")

@@ -25,31 +25,33 @@ def by_turns(daemon: RunningDaemon, eyes: Eyes, *, warm: int, more: str = "") ->
     for number in range(ROUNDS):
         for name in kinds if number % 2 else reversed(kinds):
             if warm:
-                for each in kinds:
-                    eyes.fill(each, warm)
+                for kind in kinds:
+                    eyes.fill(kind, warm)
             took[name].append(eyes.start(f"{name}-{number}", name, "Require" if warm else "Never"))
-            found = json.loads(daemon.paddock("get", f"sandbox/{name}-{number}", "-o", "json").stdout)["status"]
-            assert ("userShared" in found, found["launchType"]) == (
+            status = json.loads(daemon.paddock("get", f"sandbox/{name}-{number}", "-o", "json").stdout)["status"]
+            assert ("userShared" in status, status["launchType"]) == (
                 name.startswith("shared"),
                 "Warm" if warm else "Cold",
             )
             daemon.paddock("delete", f"sandbox/{name}-{number}", "--timeout=60s")
-    own, shared = took.values()
+    own_numbers, shared = took.values()
     daemon.paddock("delete", "sandboxpools", "--all", "--timeout=60s")
-    return own, shared
+    return own_numbers, shared
 
 
 def test_own_ids_cost_next_to_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = []
     with running(tmp_path) as daemon, eyes_on(daemon) as eyes:
-        for kind, warm, more in (("cold", 0, ""), ("cold, writable root", 0, OPEN), ("warm", WARM, "")):
-            own, shared = by_turns(daemon, eyes, warm=warm, more=more)
+        for kind, warm, further in (("cold", 0, ""), ("cold, writable root", 0, OPEN), ("warm", WARM, "")):
+            own_numbers, shared = by_turns(daemon, eyes, warm=warm, more=further)
             # The median of the pairs' differences: each pair met the same load.
-            more_seconds = statistics.median(one - other for one, other in zip(own, shared, strict=True))
-            ratio = statistics.median(own) / statistics.median(shared)
+            more_seconds = statistics.median(
+                own_number - second for own_number, second in zip(own_numbers, shared, strict=True)
+            )
+            ratio = statistics.median(own_numbers) / statistics.median(shared)
             paired = 1 + more_seconds / statistics.median(shared)
             lines.append(
-                f"{kind}: own id p50 {statistics.median(own) * 1000:.1f} ms, shared user p50 "
+                f"{kind}: own id p50 {statistics.median(own_numbers) * 1000:.1f} ms, shared user p50 "
                 f"{statistics.median(shared) * 1000:.1f} ms; ratio {ratio:.3f}, of pairs {paired:.3f} (wanted 1.03)"
             )
     with capsys.disabled():

@@ -29,7 +29,7 @@ def settled_host(count: int) -> tuple[Snapshot, Memo]:
                 uid: replace(box, obj=replace(box.obj, status=statuses[uid])) if uid in statuses else box
                 for uid, box in host.sandboxes.items()
             },
-            instances={**host.instances, **{each.parent_uid: each for each in planned.writes.instances}},
+            instances={**host.instances, **{instance.parent_uid: instance for instance in planned.writes.instances}},
         )
     return host, memo
 
@@ -38,9 +38,9 @@ def best_of(runs: int, work: object) -> float:
     """Milliseconds of the quickest of some runs."""
     times = []
     for _ in range(runs):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         work()  # type: ignore[operator]
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - start)
     return min(times) * 1000
 
 

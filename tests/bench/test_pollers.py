@@ -66,16 +66,16 @@ print(json.dumps({"took": took, "refused": len(refused)}))
 @contextmanager
 def polling(daemon: RunningDaemon, clients: int) -> Iterator[dict[str, float]]:
     """So many clients poll meanwhile. Filled at the end: answers, refusals, and milliseconds of an answer."""
-    found: dict[str, float] = {}
+    document: dict[str, float] = {}
     if not clients:
-        yield found
+        yield document
         return
     command = [sys.executable, "-c", POLLERS, str(daemon.socket), str(clients), str(EVERY_SECONDS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        yield found
-        said = json.loads(process.communicate(timeout=60)[0])
-    found |= {"answers": len(said["took"]), "refused": said["refused"]}
-    found["p50"] = statistics.median(said["took"]) * 1000
+        yield document
+        answer = json.loads(process.communicate(timeout=60)[0])
+    document |= {"answers": len(answer["took"]), "refused": answer["refused"]}
+    document["p50"] = statistics.median(answer["took"]) * 1000
 
 
 def passes(daemon: RunningDaemon) -> tuple[float, float]:
@@ -85,8 +85,8 @@ def passes(daemon: RunningDaemon) -> tuple[float, float]:
 
     def figure(part: str) -> float:
         pattern = rf'^paddock_reconcile_duration_seconds_{part}{{controller="sandbox"}} (\S+)$'
-        found = re.search(pattern, text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        match = re.search(pattern, text, re.MULTILINE)
+        return float(match[1]) if match else 0.0
 
     return figure("sum"), figure("count")
 
@@ -107,22 +107,22 @@ def test_cold_starts_beside_ten_pollers(backend: str, tmp_path: Path, capsys: py
                     before = passes(daemon)
                     with polling(daemon, clients) as polled:
                         ours = kept(daemon)
-                    seconds, count = (now - then for now, then in zip(passes(daemon), before, strict=True))
+                    seconds, count = (now - later for now, later in zip(passes(daemon), before, strict=True))
                     with capsys.disabled():
-                        said = ", ".join(f"{name} {value:.0f}" for name, value in polled.items())
+                        output = ", ".join(f"{name} {value:.0f}" for name, value in polled.items())
                         print(
                             f"\n{backend}, {clients} pollers: {ours:.2f} s (bare {baselines[alone]:.2f} s, beside as"
                             f" many pollers {baselines[beside]:.2f} s); a pass {seconds / max(count, 1) * 1000:.1f} ms"
-                            f" on average, {count:.0f} of them; {said}"
+                            f" on average, {count:.0f} of them; {output}"
                         )
-                    for (number, name), found in ratios.items():
+                    for (number, name), ratio in ratios.items():
                         if number == clients:
-                            found.append(ours / baselines[name])
+                            ratio.append(ours / baselines[name])
     finally:
         client.close()
     with capsys.disabled():
-        for (clients, name), found in ratios.items():
+        for (clients, name), observed in ratios.items():
             print(
-                f"{backend}, {clients} pollers: median ratio to {name} {statistics.median(found):.2f}"
+                f"{backend}, {clients} pollers: median ratio to {name} {statistics.median(observed):.2f}"
                 f" (wanted: at most {WANTED})"
             )

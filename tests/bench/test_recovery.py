@@ -62,9 +62,9 @@ def ours(engine: PrivateEngine) -> float:
     with talking(engine) as client:
         since = time.time()
         restart(engine)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         until_all_run(client, since)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
 
 def bare(engine: PrivateEngine) -> float:
@@ -72,16 +72,16 @@ def bare(engine: PrivateEngine) -> float:
     with talking(engine) as client:
         since = time.time()
         restart(engine)
-        begun = time.perf_counter()
-        ids = [each["Id"] for each in client.containers(all=True)]
+        start = time.perf_counter()
+        ids = [container["Id"] for container in client.containers(all=True)]
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(client.start, ids))
         until_all_run(client, since)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
 
 def test_recovery_of_50_after_a_restart_of_the_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept, alone = [], []
+    stored, alone = [], []
     with private_engine() as engine:
         settings = {"PADDOCK_DOCKER_HOST": engine.base_url}
         daemon = start_daemon(tmp_path, **settings)
@@ -89,15 +89,15 @@ def test_recovery_of_50_after_a_restart_of_the_engine(tmp_path: Path, capsys: py
             daemon.apply("---".join(BOX % index for index in range(COUNT)))
             wait_for("all run", lambda: running(engine) == COUNT, 600)
             for _ in range(ROUNDS):
-                kept.append(ours(engine))
+                stored.append(ours(engine))
                 daemon.stop()
                 alone.append(bare(engine))
                 daemon = start_daemon(tmp_path, **settings)
         finally:
             daemon.kill()
-    base, taken = statistics.median(alone), statistics.median(kept)
+    base, median = statistics.median(alone), statistics.median(stored)
     with capsys.disabled():
         print(
-            f"\n{COUNT} sandboxes after a restart of the engine: {taken:.1f} s; bare docker-py starting them again: "
-            f"{base:.1f} s; ratio {taken / base:.2f} (medians of {ROUNDS})"
+            f"\n{COUNT} sandboxes after a restart of the engine: {median:.1f} s; bare docker-py starting them again: "
+            f"{base:.1f} s; ratio {median / base:.2f} (medians of {ROUNDS})"
         )

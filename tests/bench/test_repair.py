@@ -26,35 +26,35 @@ spec:
 def bare(client: docker_py.DockerClient) -> float:
     """Seconds to create and start one container without network, by docker-py."""
     host = client.api.create_host_config(network_mode="none", mem_limit=64 << 20, init=True)
-    begun = time.perf_counter()
-    made = client.api.create_container("paddock/test-tiny:1", command=["sleep", "1000000"], host_config=host)
-    client.api.start(made["Id"])
-    spent = time.perf_counter() - begun
-    client.api.remove_container(made["Id"], force=True)
+    start = time.perf_counter()
+    container = client.api.create_container("paddock/test-tiny:1", command=["sleep", "1000000"], host_config=host)
+    client.api.start(container["Id"])
+    spent = time.perf_counter() - start
+    client.api.remove_container(container["Id"], force=True)
     return spent
 
 
 def until(true: Callable[[], bool], seconds: float = 60.0) -> float:
     """Seconds until it is so."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     while not true():
-        assert time.perf_counter() - begun < seconds
-    return time.perf_counter() - begun
+        assert time.perf_counter() - start < seconds
+    return time.perf_counter() - start
 
 
 def test_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
-    killed, removed, made = [], [], []
+    killed, removed, created = [], [], []
 
     def held(name: str) -> list[dict[str, str]]:
-        return list(client.api.containers(filters={"label": [f"paddock.name={name}", own]}))
+        return list(client.api.containers(filters={"label": [f"paddock.name={name}", own_text]}))
 
     def back(name: str, other_than: str = "") -> bool:
-        return any(each["Id"] != other_than for each in held(name))
+        return any(document["Id"] != other_than for document in held(name))
 
     try:
         with running(tmp_path) as daemon:
-            own = f"paddock.instance={daemon.instance_id()}"
+            own_text = f"paddock.instance={daemon.instance_id()}"
             for index in range(ROUNDS):
                 name = f"repaired-{index}"
                 apply_and_wait(daemon, index)
@@ -64,10 +64,10 @@ def test_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
                 until(lambda name=name: back(name))
                 client.api.remove_container(first["Id"], force=True)
                 removed.append(until(lambda name=name, first=first: back(name, first["Id"])))
-                made.append(bare(client))
+                created.append(bare(client))
     finally:
         client.close()
-    base = statistics.median(made)
+    base = statistics.median(created)
     with capsys.disabled():
         for what, times in (("killed", killed), ("removed", removed)):
             median, worst = statistics.median(times), max(times)

@@ -30,8 +30,8 @@ def requests(daemon: RunningDaemon) -> dict[str, float]:
     """Calls to the engine so far, by operation, as the daemon's own metrics count them."""
     with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
         text = answer.read().decode()
-    found = re.findall(r'^paddock_docker_requests_total\{operation="([^"]+)"\} (\S+)$', text, re.MULTILINE)
-    return {operation: float(count) for operation, count in found if float(count)}
+    matches = re.findall(r'^paddock_docker_requests_total\{operation="([^"]+)"\} (\S+)$', text, re.MULTILINE)
+    return {operation: float(count) for operation, count in matches if float(count)}
 
 
 @pytest.mark.docker
@@ -66,11 +66,11 @@ def test_500_sandboxes_at_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=1000s", *names, seconds=1200)
         listed = requests(daemon)["containers.list"]
         wait_for("one resync has passed", lambda: requests(daemon)["containers.list"] > listed, 90)
-        before, begun = cpu_seconds(daemon), time.perf_counter()
+        before, start = cpu_seconds(daemon), time.perf_counter()
         threading.Event().wait(2 * 30)  # nothing is waited for but time itself: two resyncs fall into it
-        used, spent = cpu_seconds(daemon) - before, time.perf_counter() - begun
+        usage, spent = cpu_seconds(daemon) - before, time.perf_counter() - start
     with capsys.disabled():
-        print(f"\n{count} sandboxes at rest: {100 * used / spent:.2f} % of a core ({used:.2f} s in {spent:.0f} s)")
+        print(f"\n{count} sandboxes at rest: {100 * usage / spent:.2f} % of a core ({usage:.2f} s in {spent:.0f} s)")
 
 
 def cpu_seconds(daemon: RunningDaemon) -> float:
@@ -104,9 +104,9 @@ def test_the_daemon_with_1000_stored_objects(tmp_path: Path, capsys: pytest.Capt
 
 def resident_mib(daemon: RunningDaemon) -> float:
     status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
-    assert found
-    return int(found[1]) / 1024
+    match = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+    assert match
+    return int(match[1]) / 1024
 
 
 def test_the_start_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,9 +115,9 @@ def test_the_start_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     def seconds(*command: str) -> float:
         times = []
         for _ in range(10):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - start)
         return sorted(times)[len(times) // 2]
 
     base = seconds(sys.executable, "-c", "pass")

@@ -27,13 +27,13 @@ def test_scrape_of_500_sandboxes(detail: bool) -> None:
     gzipped = _best(lambda: whole_answer(registry))
     bare_registry = _bare(lines)
     bare = _best(lambda: library_open_metrics(bare_registry), times=3)
-    each = gzipped * 1000 / COUNT
+    number = gzipped * 1000 / COUNT
     print(
         f"\nscrape of {COUNT} sandboxes, {lines / COUNT:.0f} series each: {ours * 1000:.0f} ms of CPU,"
-        f" {ours * 1000 / COUNT:.3f} each, with gzip {each:.3f} (wanted {LIMIT_MS}); {lines} bare Gauges:"
+        f" {ours * 1000 / COUNT:.3f} each, with gzip {number:.3f} (wanted {LIMIT_MS}); {lines} bare Gauges:"
         f" {bare * 1000:.0f} ms; ratio {ours / bare:.2f}"
     )
-    assert each <= LIMIT_MS * (1 + detail)
+    assert number <= LIMIT_MS * (1 + detail)
 
 
 def _ours(detail: bool) -> Registry:
@@ -62,8 +62,8 @@ def _bare(samples: int) -> CollectorRegistry:
             ("namespace", "sandbox", "container"),
             registry=registry,
         )
-        for each in range(per_family):
-            gauge.labels("default", f"box-{each:04d}", f"pdk-box-{each:04d}-0123abcd").set(each * 4096)
+        for index in range(per_family):
+            gauge.labels("default", f"box-{index:04d}", f"pdk-box-{index:04d}-0123abcd").set(index * 4096)
     return registry
 
 
@@ -71,7 +71,7 @@ def _best(work: Callable[[], object], times: int = 7) -> float:
     """Seconds of CPU of the quickest run: one thread that never waits, so on a quiet machine that is what passes."""
     took = []
     for _ in range(times):
-        began = time.process_time()
+        start = time.process_time()
         work()
-        took.append(time.process_time() - began)
+        took.append(time.process_time() - start)
     return min(took)

@@ -44,14 +44,14 @@ def test_scrape_of_500_sandboxes_with_files_of_their_own(tmp_path: Path, version
     ids = [f"{number:064x}" for number in range(COUNT)]
     for number, id_ in enumerate(ids):
         fill(host, id_, 10_000 + number)
-    made = [container(each.obj, id=ids[number], pid=10_000 + number) for number, each in enumerate(boxes)]
-    few, (each, reading) = _costs(host, boxes[:FEW], made[:FEW]), _costs(host, boxes, made)
+    containers = [container(entry.obj, id=ids[number], pid=10_000 + number) for number, entry in enumerate(boxes)]
+    few, (total, reading) = _costs(host, boxes[:FEW], containers[:FEW]), _costs(host, boxes, containers)
     print(
-        f"\nscrape of {COUNT} made-up cgroups v{version}: {each:.3f} ms of CPU a sandbox (wanted {LIMIT_MS}),"
-        f" {reading:.3f} of it for reading files; of {FEW}: {few[0]:.3f}; ratio {each / few[0]:.2f} (wanted {FLAT})"
+        f"\nscrape of {COUNT} made-up cgroups v{version}: {total:.3f} ms of CPU a sandbox (wanted {LIMIT_MS}),"
+        f" {reading:.3f} of it for reading files; of {FEW}: {few[0]:.3f}; ratio {total / few[0]:.2f} (wanted {FLAT})"
     )
-    assert each <= LIMIT_MS
-    assert each <= few[0] * FLAT
+    assert total <= LIMIT_MS
+    assert total <= few[0] * FLAT
 
 
 def _costs(host: Host, boxes: Sequence[Any], made: Sequence[Container]) -> tuple[float, float]:
@@ -61,11 +61,11 @@ def _costs(host: Host, boxes: Sequence[Any], made: Sequence[Container]) -> tuple
     try:
         count = open_metrics(registry).count(b"paddock_container_memory_working_set_bytes{")  # it opens the files
         assert count == len(boxes)
-        whole = min(_took(lambda: whole_answer(registry)) for _ in range(15))
+        took = min(_took(lambda: whole_answer(registry)) for _ in range(15))
         only = min(_took(lambda: usage.read(made)) for _ in range(15))
     finally:
         usage.close()
-    return whole * 1000 / count, only * 1000 / count
+    return took * 1000 / count, only * 1000 / count
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def names() -> Iterator[list[str]]:
     """Real containers that run."""
     names = [f"paddock-bench-scrape-{number}" for number in range(REAL)]
     try:
-        for each in names:
+        for name in names:
             limits = ("--memory", "64m", "--cpus", "0.5")
-            docker("run", "-d", "--name", each, *limits, "paddock/test-tiny:1", "sleep", "1000000")
+            docker("run", "-d", "--name", name, *limits, "paddock/test-tiny:1", "sleep", "1000000")
         yield names
     finally:
         docker("rm", "-f", *names, check=False)
@@ -88,22 +88,22 @@ def test_a_scrape_beside_one_shot_stats_of_the_same_containers(names: list[str])
     api = docker_py.APIClient(version="auto")
     usage = CgroupUsage()
     try:
-        boxes = [sandbox(each) for each in names]
-        seen = [container_of(api.inspect_container(each), swap_limit=True)[0] for each in names]
-        made = [replace(one, uid=box.obj.uid) for one, box in zip(seen, boxes, strict=True)]
-        registry = _registry(boxes, made, usage)
+        boxes = [sandbox(name) for name in names]
+        containers = [container_of(api.inspect_container(name), swap_limit=True)[0] for name in names]
+        created = [replace(first, uid=box.obj.uid) for first, box in zip(containers, boxes, strict=True)]
+        registry = _registry(boxes, created, usage)
         assert open_metrics(registry).count(b"paddock_container_memory_working_set_bytes{") == REAL
-        theirs = _spent(lambda: _stats(api, made), ROUNDS)
+        spent = _spent(lambda: _stats(api, created), ROUNDS)
         ours = _spent(lambda: open_metrics(registry), SCRAPES)
     finally:
         usage.close()
         api.close()
     print(
         f"\nscrape of {REAL} real containers, CPU each: {ours.own:.3f} ms and {ours.engine:.3f} of the engine; one-shot"
-        f" stats {theirs.own:.3f} and {theirs.engine:.3f}; ratio {ours.cpu / theirs.cpu:.3f}, that is"
-        f" {theirs.cpu / ours.cpu:.0f} times cheaper; in time {ours.passed:.3f} and {theirs.passed:.1f} ms each"
+        f" stats {spent.own:.3f} and {spent.engine:.3f}; ratio {ours.cpu / spent.cpu:.3f}, that is"
+        f" {spent.cpu / ours.cpu:.0f} times cheaper; in time {ours.passed:.3f} and {spent.passed:.1f} ms each"
     )
-    assert ours.cpu * TIMES_CHEAPER <= theirs.cpu
+    assert ours.cpu * TIMES_CHEAPER <= spent.cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,10 @@ class Spent:
 
 def _spent(work: Callable[[], object], rounds: int) -> Spent:
     clocks = (time.process_time, engine_cpu_seconds, time.perf_counter)
-    began = [each() for each in clocks]
+    started = [clock() for clock in clocks]
     for _ in range(rounds):
         work()
-    return Spent(*((each() - at) * 1000 / REAL / rounds for each, at in zip(clocks, began, strict=True)))
+    return Spent(*((clock() - at) * 1000 / REAL / rounds for clock, at in zip(clocks, started, strict=True)))
 
 
 def _stats(api: Any, made: Sequence[Container]) -> None:
@@ -138,10 +138,10 @@ def _stats(api: Any, made: Sequence[Container]) -> None:
 
 
 def _registry(boxes: Sequence[Any], made: Sequence[Container], usage: CgroupUsage) -> Registry:
-    seen = snapshot(*boxes, containers=made)
+    observed = snapshot(*boxes, containers=made)
     registry = Registry()
-    registry.register(ContainerCollector(lambda: seen, usage))
-    registry.register(ObjectCollector(lambda: seen))
+    registry.register(ContainerCollector(lambda: observed, usage))
+    registry.register(ObjectCollector(lambda: observed))
     return registry
 
 
@@ -157,6 +157,6 @@ def fill(host: Host, id_: str, pid: int) -> None:
 
 
 def _took(work: Callable[[], object]) -> float:
-    began = time.process_time()
+    start = time.process_time()
     work()
-    return time.process_time() - began
+    return time.process_time() - start

@@ -27,8 +27,8 @@ SPEC = {
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 def many(prefix: str) -> list[StoredObject]:
@@ -36,8 +36,8 @@ def many(prefix: str) -> list[StoredObject]:
 
 
 def status(round_: int) -> dict[str, object]:
-    words = ("Ready", "Accepted", "Scheduled", "Provisioned", "Resized", "Secured")
-    conditions = [{"type": word, "status": "True", "reason": "AsAsked", "message": "m" * 40} for word in words]
+    arguments = ("Ready", "Accepted", "Scheduled", "Provisioned", "Resized", "Secured")
+    conditions = [{"type": word, "status": "True", "reason": "AsAsked", "message": "m" * 40} for word in arguments]
     return {"observedGeneration": round_, "conditions": conditions}
 
 
@@ -45,9 +45,9 @@ def best(action: Callable[[int], object]) -> float:
     """Seconds of the quickest of some rounds."""
     spent = []
     for round_ in range(ROUNDS):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         action(round_)
-        spent.append(time.perf_counter() - begun)
+        spent.append(time.perf_counter() - start)
     return min(spent)
 
 
@@ -92,12 +92,12 @@ def test_apply_a_thousand(world: World) -> None:
     def apply(round_: int) -> None:
         with store.transaction() as transaction:
             transaction.list("Sandbox", f"ours{round_}")
-            for each in many("ours"):
-                transaction.put(replace(each, namespace=f"ours{round_}", uid=f"{each.uid}-{round_}"))
+            for stored in many("ours"):
+                transaction.put(replace(stored, namespace=f"ours{round_}", uid=f"{stored.uid}-{round_}"))
 
     ours = best(apply)
     with world.database() as database:
-        bare = best(lambda round_: bare_insert(database, [rows.object_row(each) for each in many(f"bare{round_}")]))
+        bare = best(lambda round_: bare_insert(database, [rows.object_row(stored) for stored in many(f"bare{round_}")]))
     show(world, f"apply {COUNT} new objects", ours, bare)
     assert ours / bare < 3
 
@@ -106,11 +106,11 @@ def test_record_a_thousand_statuses(world: World) -> None:
     store = world.store()
     stored = put(store, *many("box"))
     ours = best(
-        lambda round_: store.record(Writes(statuses=tuple(StatusWrite(each.ref, status(round_)) for each in stored)))
+        lambda round_: store.record(Writes(statuses=tuple(StatusWrite(entry.ref, status(round_)) for entry in stored)))
     )
-    same = Writes(statuses=tuple(StatusWrite(each.ref, status(ROUNDS - 1)) for each in stored))
-    unchanged = best(lambda _: store.record(same))
-    values = [rows.object_row(each) for each in stored]
+    writes = Writes(statuses=tuple(StatusWrite(entry.ref, status(ROUNDS - 1)) for entry in stored))
+    unchanged = best(lambda _: store.record(writes))
+    values = [rows.object_row(entry) for entry in stored]
     with world.database() as database:
         bare = best(lambda round_: bare_update(database, values, round_ + ROUNDS))
     show(world, f"record {COUNT} statuses", ours, bare)
@@ -120,10 +120,10 @@ def test_record_a_thousand_statuses(world: World) -> None:
 
 def test_record_a_thousand_instances(world: World) -> None:
     store = world.store()
-    held = {each.uid: instance(each) for each in put(store, *many("box"))}
+    instances = {stored.uid: instance(stored) for stored in put(store, *many("box"))}
 
     def again(_: int) -> None:
-        held.update(store.record(Writes(instances=tuple(held.values()))))
+        instances.update(store.record(Writes(instances=tuple(instances.values()))))
 
     print(f"\n{world.url.split(':')[0]}: record {COUNT} instances: {best(again) * 1000:.1f} ms")
 
@@ -165,6 +165,6 @@ def gets(store: SqlStore, count: int) -> None:
 def test_following(world: World) -> None:
     store = world.store()
     put(store, *many("box"))
-    seen = best(lambda _: store.changes(0))
+    observed = best(lambda _: store.changes(0))
     idle = best(lambda _: store.changes(1))
-    print(f"\n{world.url.split(':')[0]}: follow {COUNT} changes {seen * 1000:.1f} ms, none {idle * 1000:.2f} ms")
+    print(f"\n{world.url.split(':')[0]}: follow {COUNT} changes {observed * 1000:.1f} ms, none {idle * 1000:.2f} ms")

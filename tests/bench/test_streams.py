@@ -77,7 +77,7 @@ spec:
 
 def test_a_hundred_open_streams(tmp_path: Path) -> None:
     with (
-        closing(docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)) as held,
+        closing(docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)) as reserved,
         running(tmp_path, PADDOCK_EXEC_PER_SANDBOX="64") as daemon,
         Paddock(f"unix://{daemon.socket}") as paddock,
     ):
@@ -85,18 +85,18 @@ def test_a_hundred_open_streams(tmp_path: Path) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/streams", "sandbox/other")
         wait_for("it listens", lambda: listens(paddock))
         box = paddock.sandbox("other")
-        container = held.containers.get(daemon.get("other")["status"]["instanceRef"]["name"])
-        asked: dict[str, Callable[[], object]] = {
+        container = reserved.containers.get(daemon.get("other")["status"]["instanceRef"]["name"])
+        document: dict[str, Callable[[], object]] = {
             "list": lambda: paddock.list("sandboxes"),
             "exec of true": lambda: box.exec(["true"]),
             "exec of true by docker-py": lambda: container.exec_run(["true"], demux=True),
         }
-        took: dict[tuple[str, bool], list[float]] = {(word, full): [] for word in asked for full in (False, True)}
+        took: dict[tuple[str, bool], list[float]] = {(word, full): [] for word in document for full in (False, True)}
         for _ in range(ROUNDS):
-            measure(asked, took, full=False)
+            measure(document, took, full=False)
             with streams(daemon) as open_:
-                measure(asked, took, full=True)
-    for word in asked:
+                measure(document, took, full=True)
+    for word in document:
         alone, among = (statistics.median(took[word, full]) * 1000 for full in (False, True))
         print(f"\n{word}, p50: {alone:.1f} ms alone, {among:.1f} ms beside {open_} open streams: {among / alone:.2f}")
 
@@ -112,9 +112,9 @@ def listens(paddock: Paddock) -> bool:
 def measure(asked: dict[str, Callable[[], object]], took: dict[tuple[str, bool], list[float]], *, full: bool) -> None:
     for _ in range(EACH):
         for word, ask in asked.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             ask()
-            took[word, full].append(time.perf_counter() - begun)
+            took[word, full].append(time.perf_counter() - start)
 
 
 @contextmanager

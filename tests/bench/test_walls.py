@@ -46,8 +46,8 @@ HOSTS = ", network: {allowedHosts: [git.example.org]}"
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Lab]:
-    with lab(TINY, EGRESS) as made:
-        yield made
+    with lab(TINY, EGRESS) as created:
+        yield created
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def bare(engine: docker_py.DockerClient, network: str) -> float:
         init=True,
         tmpfs={"/tmp": "size=64m", "/workspace": "size=64m"},
     )
-    begun = time.perf_counter()
-    made = engine.api.create_container(TINY, command=["sleep", "1000000"], user="20000:20000", host_config=host)
-    engine.api.start(made["Id"])
-    took = time.perf_counter() - begun
-    engine.api.remove_container(made["Id"], force=True)
+    start = time.perf_counter()
+    container = engine.api.create_container(TINY, command=["sleep", "1000000"], user="20000:20000", host_config=host)
+    engine.api.start(container["Id"])
+    took = time.perf_counter() - start
+    engine.api.remove_container(container["Id"], force=True)
     return took
 
 
@@ -87,18 +87,18 @@ def test_a_cold_start_behind_each_wall(
     try:
         daemon.apply("---\n".join(TEMPLATE % (name, level) for name, (level, *_) in levels.items()))
         with eyes_on(daemon) as eyes, capsys.disabled():
-            for name, (level, network, allowed) in levels.items():
-                more = HOSTS if name == "sealed" else ""
-                _start(eyes, name, "first", more)  # the guard is tried, and the bridge of all proxies is made
-                ours, theirs = [], []
+            for name, (level, network, permitted) in levels.items():
+                hosts = HOSTS if name == "sealed" else ""
+                _start(eyes, name, "first", hosts)  # the guard is tried, and the bridge of all proxies is made
+                ours, second = [], []
                 for turn in range(ROUNDS):
-                    ours.append(_start(eyes, name, str(turn), more))
-                    theirs.append(bare(engine, network))
-                one, other = statistics.median(ours), statistics.median(theirs)
+                    ours.append(_start(eyes, name, str(turn), hosts))
+                    second.append(bare(engine, network))
+                median, number = statistics.median(ours), statistics.median(second)
                 print(
-                    f"\n{level}, apply to Ready, p50 of {ROUNDS}: {one * 1000:.0f} ms; bare docker-py ({network}): "
-                    f"{other * 1000:.0f} ms; {(one - other) * 1000:+.0f} ms (wanted: {allowed * 1000:+.0f} ms), "
-                    f"ratio {one / other:.2f}"
+                    f"\n{level}, apply to Ready, p50 of {ROUNDS}: {median * 1000:.0f} ms; bare docker-py ({network}): "
+                    f"{number * 1000:.0f} ms; {(median - number) * 1000:+.0f} ms (wanted: {permitted * 1000:+.0f} ms), "
+                    f"ratio {median / number:.2f}"
                 )
     finally:
         daemon.stop()
@@ -116,48 +116,48 @@ def test_attestation(engine: docker_py.DockerClient, capsys: pytest.CaptureFixtu
     pid = int(engine.api.inspect_container(box)["State"]["Pid"])
     wait_for("it is the box's own process", lambda: not read_inside(pid, box).unread)
     ours = _median(lambda: facts(config, read_inside(pid, box)))
-    theirs = _median(lambda: engine.api.inspect_container(box))
+    median = _median(lambda: engine.api.inspect_container(box))
     engine.api.remove_container(box, force=True)
     with capsys.disabled():
         print(
             f"\nattestation, p50 of {READ_OPERATIONS}: {ours * 1000:.2f} ms (wanted: at most 15 ms); one inspect: "
-            f"{theirs * 1000:.2f} ms; ratio {ours / theirs:.2f}"
+            f"{median * 1000:.2f} ms; ratio {ours / median:.2f}"
         )
 
 
 def _median(run: Callable[[], object]) -> float:
     took = []
     for _ in range(READ_OPERATIONS):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         run()
-        took.append(time.perf_counter() - begun)
+        took.append(time.perf_counter() - start)
     return statistics.median(took)
 
 
 def _run(engine: docker_py.DockerClient, name: str, body: dict[str, object]) -> str:
     answer = engine.api.post(engine.api._url("/containers/create"), json=body, params={"name": name})  # type: ignore[attr-defined]
     assert answer.status_code == 201, answer.text
-    made = str(answer.json()["Id"])
-    engine.api.start(made)
-    return made
+    text = str(answer.json()["Id"])
+    engine.api.start(text)
+    return text
 
 
 def test_the_memory_of_proxies(engine: docker_py.DockerClient, capsys: pytest.CaptureFixture[str]) -> None:
     config = replace(sealed("abcdef01", ["git.example.org"]).egress, network_mode="bridge")
     body = create_body(config, {}, EGRESS, profile(config.seccomp))
     running = [_run(engine, f"proxy-{number}", body) for number in range(PROXIES)]
-    for each in running:
-        wait_for("it listens", lambda each=each: b"Accepting" in engine.api.logs(each, stdout=False), 120)
-    held = [_cgroup_bytes(engine, each) for each in running]
-    shims = [_shim_bytes(each) for each in running]
-    for each in running:
-        engine.api.remove_container(each, force=True)
-    mib, whole = 1 << 20, sum(held) + sum(shims)
-    allowed, reserved = PROXIES * _ALLOWED_BYTES, PROXIES * config.limits.memory_bytes
+    for name in running:
+        wait_for("it listens", lambda each=name: b"Accepting" in engine.api.logs(each, stdout=False), 120)
+    charged = [_cgroup_bytes(engine, entry) for entry in running]
+    shims = [_shim_bytes(entry) for entry in running]
+    for text in running:
+        engine.api.remove_container(text, force=True)
+    mib, total = 1 << 20, sum(charged) + sum(shims)
+    proxies, reserved = PROXIES * _ALLOWED_BYTES, PROXIES * config.limits.memory_bytes
     with capsys.disabled():
         print(
-            f"\n{PROXIES} egress containers: {sum(held) / mib:.0f} MiB, their shims {sum(shims) / mib:.0f} MiB, "
-            f"together {whole / mib:.0f} MiB (wanted: at most {allowed / mib:.0f} MiB), ratio {whole / allowed:.2f}; "
+            f"\n{PROXIES} egress containers: {sum(charged) / mib:.0f} MiB, their shims {sum(shims) / mib:.0f} MiB, "
+            f"together {total / mib:.0f} MiB (wanted: at most {proxies / mib:.0f} MiB), ratio {total / proxies:.2f}; "
             f"reserved by quota: {reserved / mib:.0f} MiB"
         )
 
@@ -171,13 +171,13 @@ def _cgroup_bytes(engine: docker_py.DockerClient, box: str) -> int:
 
 def _shim_bytes(box: str) -> int:
     """Its shim's memory; what shims share is divided among them."""
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = each.read_bytes().decode(errors="replace").split("\0")
-            if "containerd-shim" in words[0] and box in words:
-                found = re.search(r"^Pss:\s+(\d+) kB", (each.parent / "smaps_rollup").read_text(), re.MULTILINE)
-                assert found is not None
-                return int(found[1]) << 10
+            parts = path.read_bytes().decode(errors="replace").split("\0")
+            if "containerd-shim" in parts[0] and box in parts:
+                match = re.search(r"^Pss:\s+(\d+) kB", (path.parent / "smaps_rollup").read_text(), re.MULTILINE)
+                assert match is not None
+                return int(match[1]) << 10
         except OSError:
             continue
     raise AssertionError(f"no shim of {box}")

@@ -26,56 +26,56 @@ SANDBOXES = f"{API}/namespaces/default/sandboxes"
 
 @pytest.fixture
 def world(tmp_path: Path, quiet: None) -> Iterator[World]:
-    made = make_world(tmp_path)
-    server = made.server()
+    created = make_world(tmp_path)
+    server = created.server()
     server.start()
-    yield made
-    made.services.watches.close()
+    yield created
+    created.services.watches.close()
     server.stop()
-    made.store.close()
+    created.store.close()
 
 
 @pytest.fixture
 def client(world: World) -> Iterator[httpx.Client]:
     with httpx.Client(
         transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
-    ) as made:
-        yield made
+    ) as created:
+        yield created
 
 
 def documents(prefix: str) -> str:
-    return "---\n".join(QUICKSTART.replace("name: quickstart", f"name: {prefix}-{each:04}") for each in range(COUNT))
+    return "---\n".join(QUICKSTART.replace("name: quickstart", f"name: {prefix}-{index:04}") for index in range(COUNT))
 
 
 def best(action: Callable[[int], object]) -> float:
     """Seconds of the quickest of some rounds."""
     spent = []
     for round_ in range(ROUNDS):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         action(round_)
-        spent.append(time.perf_counter() - begun)
+        spent.append(time.perf_counter() - start)
     return min(spent)
 
 
 def test_from_a_commit_to_the_line_at_the_client(world: World, client: httpx.Client) -> None:
     """From before the write is asked for: an upper bound of the time since its commit, which is amid it."""
     world.apply()
-    asked, told, written = [], [], []
+    requested, reported, content = [], [], []
     with client.stream("GET", SANDBOXES, params={"watch": "1", "resourceVersion": "1"}) as answer:
         lines = answer.iter_lines()
         for number in range(200):
             changed = QUICKSTART.replace("demo", f"demo-{number}")
-            begun = time.perf_counter()
+            start = time.perf_counter()
             world.apply(changed)
             applied = time.perf_counter()
             next(lines)
-            told.append(time.perf_counter() - begun)
-            written.append(applied - begun)
-            begun = time.perf_counter()
+            reported.append(time.perf_counter() - start)
+            content.append(applied - start)
+            started_at = time.perf_counter()
             client.get(f"{SANDBOXES}/quickstart")
-            asked.append(time.perf_counter() - begun)
-    ours, write, bare = statistics.median(told), statistics.median(written), statistics.median(asked)
-    worst = sorted(told)[int(len(told) * 0.99)]
+            requested.append(time.perf_counter() - started_at)
+    ours, write, bare = statistics.median(reported), statistics.median(content), statistics.median(requested)
+    worst = sorted(reported)[int(len(reported) * 0.99)]
     print(
         f"\ncommit to line, the commit's own {write * 1000:.1f} ms included: median {ours * 1000:.1f} ms, "
         f"99 % {worst * 1000:.1f} ms; one GET: {bare * 1000:.1f} ms; ratio {ours / bare:.2f}"
@@ -95,7 +95,7 @@ def test_list_a_thousand(world: World, client: httpx.Client) -> None:
 
 
 def test_apply_a_thousand_documents_of_one_file(world: World, client: httpx.Client, tmp_path: Path) -> None:
-    texts = [documents(f"ours{each}") for each in range(ROUNDS)]
+    texts = [documents(f"ours{index}") for index in range(ROUNDS)]
 
     def apply(round_: int) -> None:
         answer = client.post(f"{API}/apply", json={"documents": [{"file": "app.yaml", "text": texts[round_]}]})
@@ -107,8 +107,8 @@ def test_apply_a_thousand_documents_of_one_file(world: World, client: httpx.Clie
     spec = world.store.list("Sandbox")[0][0].spec
 
     def bare_round(round_: int) -> None:
-        made = (box(f"bare{round_}-{each}", spec=spec, last_applied=spec) for each in range(COUNT))
-        bare_insert(database, [rows.object_row(each) for each in made])
+        sandboxes = (box(f"bare{round_}-{index}", spec=spec, last_applied=spec) for index in range(COUNT))
+        bare_insert(database, [rows.object_row(sandbox) for sandbox in sandboxes])
 
     bare = best(bare_round)
     database.close()

@@ -56,17 +56,17 @@ SCRIPT = (
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("bench")) as made:
-        made.apply(OBJECTS)
-        made.paddock("wait", "--for=condition=Ready", "--timeout=120s", "sandbox/bridge", "sandboxpool/warm")
-        yield made
+    with running(tmp_path_factory.mktemp("bench")) as created:
+        created.apply(OBJECTS)
+        created.paddock("wait", "--for=condition=Ready", "--timeout=120s", "sandbox/bridge", "sandboxpool/warm")
+        yield created
 
 
 @pytest.fixture
 def api(daemon: RunningDaemon) -> Iterator[Connection]:
-    made = connect(f"unix://{daemon.socket}")
-    yield made
-    made.close()
+    connection = connect(f"unix://{daemon.socket}")
+    yield connection
+    connection.close()
 
 
 def median(rounds: int, *each: Callable[[], object]) -> list[float]:
@@ -74,9 +74,9 @@ def median(rounds: int, *each: Callable[[], object]) -> list[float]:
     took: list[list[float]] = [[] for _ in each]
     for _ in range(rounds):
         for times, do in zip(took, each, strict=True):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             do()
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - start)
     return [statistics.median(times) for times in took]
 
 
@@ -104,9 +104,9 @@ def test_bridge_beside_exec(api: Connection, capsys: pytest.CaptureFixture[str])
         lambda: api.request("POST", f"{path}/run", json={"command": ["true"]}),
         lambda: api.request("POST", f"{path}/exec", json={"command": ["true"]}),
     )
-    more = (bridge - plain) * 1000
+    further = (bridge - plain) * 1000
     with capsys.disabled():
-        print(f"\nbridge: {bridge * 1000:.0f} ms, exec: {plain * 1000:.0f} ms; {more:.0f} ms more; allowed: 40 ms")
+        print(f"\nbridge: {bridge * 1000:.0f} ms, exec: {plain * 1000:.0f} ms; {further:.0f} ms more; allowed: 40 ms")
 
 
 def test_plugin_of_ten_objects(api: Connection, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,8 +114,8 @@ def test_plugin_of_ten_objects(api: Connection, capsys: pytest.CaptureFixture[st
     took = []
     for number in range(ROUNDS):
         objects = [
-            {"kind": "SandboxTemplate", "metadata": {"name": f"p{number}-{each}"}, "spec": template}
-            for each in range(10)
+            {"kind": "SandboxTemplate", "metadata": {"name": f"p{number}-{index}"}, "spec": template}
+            for index in range(10)
         ]
         spec = {"version": "1.0", "type": "Tool", "objects": objects}
         document = {
@@ -124,19 +124,19 @@ def test_plugin_of_ten_objects(api: Connection, capsys: pytest.CaptureFixture[st
             "metadata": {"name": f"p{number}"},
             "spec": spec,
         }
-        begun = time.perf_counter()
+        start = time.perf_counter()
         documents = [{"file": "p", "text": json.dumps(document)}]
         api.request("POST", "apply", json={"documents": documents, "namespace": "default"})
         while not _is_ready(api.get(f"namespaces/default/plugins/p{number}")):
             time.sleep(0.01)
-        took.append(time.perf_counter() - begun)
+        took.append(time.perf_counter() - start)
     with capsys.disabled():
         print(f"\na plugin of 10 objects is Ready after {statistics.median(took):.2f} s; allowed: 1 s")
 
 
 def _is_ready(obj: Any) -> bool:
-    found = obj.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in found)
+    conditions = obj.get("status", {}).get("conditions", ())
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def test_many_runs_at_once(api: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,18 +151,18 @@ def test_many_runs_at_once(api: Connection, tmp_path: Path, capsys: pytest.Captu
         finally:
             box.remove(force=True)
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(AT_ONCE)))
-    bare = time.perf_counter() - begun
+    bare = time.perf_counter() - start
     client.close()
     runs = WorkflowRuns(api, "default")
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     for number in range(AT_ONCE):
         runs.create(f"many-{number}", {"workflowRef": {"name": "three"}})
     for number in range(AT_ONCE):  # one at a time: asking for all of them over and over would be a load of its own
         while runs.get(f"many-{number}")["status"].get("phase") != "Succeeded":
             time.sleep(0.05)
-    ours = time.perf_counter() - begun
+    ours = time.perf_counter() - started_at
     with capsys.disabled():
         print(f"\n{AT_ONCE} runs: {ours:.1f} s, docker-py: {bare:.1f} s; ratio {ours / bare:.2f}; allowed: 1.3")

@@ -66,22 +66,22 @@ def test_the_namespace_of_the_command_is_for_documents_without_one(paddock: Run,
     assert paddock("apply", "-f", spec(), "-n", "team").exit_code == 0
     assert served.sandbox(namespace="team").name == "quickstart"
     text = QUICKSTART.replace("  name: quickstart", "  name: quickstart\n  namespace: own")
-    refused = paddock("apply", "-f", spec(text), "-n", "team")
-    assert (refused.exit_code, "metadata.namespace: is `own`" in refused.stderr) == (1, True)
+    output = paddock("apply", "-f", spec(text), "-n", "team")
+    assert (output.exit_code, "metadata.namespace: is `own`" in output.stderr) == (1, True)
     assert paddock("apply", "-f", spec(text)).exit_code == 0
 
 
 def test_unreadable_files_are_named(paddock: Run, tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"kind: \x00\x01")
     (tmp_path / "empty").mkdir()
-    for name, words in (
+    for name, message in (
         ("missing.yaml", "No such file"),
         ("binary.yaml", "the file is binary"),
         ("empty", "no .yaml, .yml, .json file in this folder"),
     ):
         done = paddock("apply", "-f", str(tmp_path / name))
         assert done.exit_code == 1
-        assert words in done.stderr
+        assert message in done.stderr
         assert name in done.stderr
 
 
@@ -93,8 +93,8 @@ def test_without_a_file_it_is_a_usage_error(paddock: Run) -> None:
 
 def test_yaml_from_get_applies_again(paddock: Run, spec: Spec) -> None:
     paddock("apply", "-f", spec(f"{QUICKSTART}---\n{OTHER}"))
-    one = paddock("get", "sb/quickstart", "-o", "yaml").stdout
-    assert paddock("apply", "-f", "-", stdin=one).stdout == "sandbox.paddock/quickstart unchanged\n"
+    output = paddock("get", "sb/quickstart", "-o", "yaml").stdout
+    assert paddock("apply", "-f", "-", stdin=output).stdout == "sandbox.paddock/quickstart unchanged\n"
     many = paddock("get", "sb", "-o", "json").stdout
     assert paddock("apply", "-f", "-", stdin=many).stdout == (
         "sandbox.paddock/other unchanged\nsandbox.paddock/quickstart unchanged\n"
@@ -117,6 +117,6 @@ def test_a_foreign_block_is_answered_by_its_command(
 ) -> None:
     done = paddock("apply", "-f", spec(block + "\n"))
     assert done.exit_code == 1
-    [line] = [each for each in done.stderr.splitlines() if "app.yaml" in each]
+    [line] = [name for name in done.stderr.splitlines() if "app.yaml" in name]
     assert "not a document; " in line
     assert f"`{command}" in line

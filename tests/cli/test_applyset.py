@@ -45,8 +45,8 @@ def test_conflicting_options_are_a_usage_error(
 def test_an_empty_file_prunes_only_with_allow_empty(paddock: Run, spec: Spec, served: World) -> None:
     paddock("apply", "-f", spec(), "--applyset", "web")
     prune = ("apply", "-f", "-", "--applyset", "web", "--prune")
-    refused = paddock(*prune, stdin="# nothing\n")
-    assert (refused.exit_code, "add --allow-empty" in refused.stderr) == (1, True)
+    output = paddock(*prune, stdin="# nothing\n")
+    assert (output.exit_code, "add --allow-empty" in output.stderr) == (1, True)
     assert served.sandbox().deleted_at is None
     assert paddock(*prune, "--allow-empty", stdin="# nothing\n").stdout == "sandbox.paddock/quickstart pruned\n"
 

@@ -15,15 +15,15 @@ def test_a_full_output_is_reported(words: str) -> None:
 
 
 def test_a_full_output_of_objects_is_reported(served: World) -> None:
-    served.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: a{each}") for each in range(20)))
+    served.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: a{index}") for index in range(20)))
     done = shell("paddock get sb -o yaml >/dev/full", served.socket)
     assert (done.returncode, done.stderr) == (1, FULL)
 
 
 def test_a_closed_output_is_refused_before_anything_is_done(served: World) -> None:
     served.apply()
-    for words in ("get sb", "delete sb quickstart --no-wait"):
-        done = shell(f"paddock {words} >&-", served.socket)
+    for message in ("get sb", "delete sb quickstart --no-wait"):
+        done = shell(f"paddock {message} >&-", served.socket)
         assert done.returncode == 1
         assert done.stderr == "error: stdout is closed; open it, or add `>/dev/null` to drop the output\n"
     assert served.sandbox().deleted_at is None
@@ -35,6 +35,6 @@ def test_other_streams_may_be_closed(served: World) -> None:
 
 
 def test_who_has_read_enough_ends_it(served: World) -> None:
-    served.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: a{each}") for each in range(200)))
+    served.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: a{index}") for index in range(200)))
     done = shell("paddock get sb -o yaml | head -1; echo ${PIPESTATUS[0]}", served.socket)
     assert (done.stdout, done.stderr) == ("apiVersion: paddock/v1alpha1\n0\n", "")

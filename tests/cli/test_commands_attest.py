@@ -23,18 +23,22 @@ class Looking(View):
     """A view that can be refreshed and records its calls."""
 
     def observe_container(self, container_id: str) -> str:
-        return "" if any(each.id == container_id for held in self.seen.containers.values() for each in held) else "gone"
+        return (
+            ""
+            if any(entry.id == container_id for container in self.seen.containers.values() for entry in container)
+            else "gone"
+        )
 
 
 @pytest.fixture
 def box(world: World) -> Box:
     """Factory of a running sandbox, rendered but for the given changes. Request it before `paddock`."""
-    view, known = Looking(), dict[str, Sandbox]()
+    view, expected = Looking(), dict[str, Sandbox]()
     attest = Attest(
         objects=world.services.objects,
         engine=view,
         clock=world.clock,
-        snapshot=lambda: Snapshot(world.clock.now(), "i-1", known, view.seen),
+        snapshot=lambda: Snapshot(world.clock.now(), "i-1", expected, view.seen),
     )
     world.services = replace(world.services, attest=attest)
 
@@ -45,9 +49,9 @@ def box(world: World) -> Box:
         assert spec.template is not None
         config = render(spec, spec.template, name=obj.name, uid=obj.uid, policy=Policy()).config
         inside: InsideState = replace(inside_of(config, ("none",), {}), **changes)
-        shown = replace(view.show(obj), networks=("none",), config_hash=config.hash(), inside=inside)
-        view.seen = replace(view.seen, containers={obj.uid: (shown,)}, revision=1)
-        known[obj.uid] = Sandbox(obj, spec, spec.template)
+        container = replace(view.show(obj), networks=("none",), config_hash=config.hash(), inside=inside)
+        view.seen = replace(view.seen, containers={obj.uid: (container,)}, revision=1)
+        expected[obj.uid] = Sandbox(obj, spec, spec.template)
 
     return make
 
@@ -65,14 +69,15 @@ def test_report_lists_confinement(box: Box, paddock: Run) -> None:
     box()
     done = paddock("attest", "quickstart", "--report")
     assert done.exit_code == 0, done.output
-    found = {
-        name.strip(): words.strip() for name, _, words in (each.partition("  ") for each in done.output.splitlines())
+    messages = {
+        name.strip(): message.strip()
+        for name, _, message in (line.partition("  ") for line in done.output.splitlines())
     }
-    assert found["user"] == "20000:20000 groups 20000"
-    assert found["seccomp"] == "filter, profile minimal"
-    assert ", bpf, " in found["calls refused"]
-    assert found["capabilities bounding"] == "none"
-    assert found["mount /tmp"] == "tmpfs 64Mi read-write nosuid nodev noexec"
+    assert messages["user"] == "20000:20000 groups 20000"
+    assert messages["seccomp"] == "filter, profile minimal"
+    assert ", bpf, " in messages["calls refused"]
+    assert messages["capabilities bounding"] == "none"
+    assert messages["mount /tmp"] == "tmpfs 64Mi read-write nosuid nodev noexec"
 
 
 def test_an_unsecured_sandbox(box: Box, paddock: Run) -> None:
@@ -93,14 +98,14 @@ def test_an_unreadable_sandbox(box: Box, paddock: Run) -> None:
 def test_json_output(box: Box, paddock: Run) -> None:
     box(seccomp=0)
     done = paddock("attest", "quickstart", "-o", "json")
-    found = json.loads(done.stdout)
-    assert (done.exit_code, found["kind"], found["secured"], found["reason"]) == (
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["kind"], document["secured"], document["reason"]) == (
         1,
         "Attestation",
         "False",
         "NotSecured",
     )
-    wrong = [each for each in found["facts"] if not each["holds"]]
+    wrong = [fact for fact in document["facts"] if not fact["holds"]]
     assert wrong == [{"name": "seccomp", "found": "none", "wanted": "filter", "holds": False}]
 
 

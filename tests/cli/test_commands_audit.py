@@ -17,8 +17,8 @@ Run = Callable[..., Result]
 def test_audit_lists_requests(paddock: Run, served: World) -> None:
     assert paddock("audit").stderr == "No entries found.\n"
     served.apply()
-    refused = AuditEntry(served.clock.now(), "eve", "tcp 192.0.2.7", "exec", outcome="refused", detail={"a": [1, 2]})
-    served.store.audit.append([refused])
+    entry = AuditEntry(served.clock.now(), "eve", "tcp 192.0.2.7", "exec", outcome="refused", detail={"a": [1, 2]})
+    served.store.audit.append([entry])
     lines = paddock("audit").output.splitlines()
     assert lines[0].split() == ["TIME", "ACTOR", "FROM", "VERB", "OBJECT", "DECISION", "DETAIL"]
     assert lines[1].split()[1:] == ["paddock", "-", "create", "sandbox/default/quickstart", "allowed", "generation=1"]
@@ -32,10 +32,10 @@ def test_audit_lists_requests(paddock: Run, served: World) -> None:
 def of_another_host(served: World, *numbers: int) -> None:
     """Entries of the daemon of host b, as it would append them."""
     at = served.clock.now()
-    made = [AuditEntry(at + each, "eve", "", "exec", "Sandbox", "default", f"box-{each}") for each in numbers]
+    entries = [AuditEntry(at + number, "eve", "", "exec", "Sandbox", "default", f"box-{number}") for number in numbers]
     store = SqlStore(f"sqlite:///{served.folder / 'paddock.db'}", writer="b")
     store.open()
-    store.audit.append(made)
+    store.audit.append(entries)
     store.close()
 
 
@@ -43,10 +43,10 @@ def test_writers_are_shown_where_there_are_several(paddock: Run, served: World) 
     served.apply()
     assert paddock("audit", "-o", "wide").output.splitlines()[0].split()[:2] == ["TIME", "WRITER"]
     of_another_host(served, 5, 6)
-    lines = [each.split() for each in paddock("audit").output.splitlines()]
-    assert [each[1:3] for each in lines] == [["WRITER", "ACTOR"], ["host", "paddock"], ["b", "eve"], ["b", "eve"]]
-    found = json.loads(paddock("audit", "-o", "json").output)["items"]
-    assert [(each["writer"], each["id"]) for each in found] == [("host", 1), ("b", 1), ("b", 2)]
+    lines = [line.split() for line in paddock("audit").output.splitlines()]
+    assert [line[1:3] for line in lines] == [["WRITER", "ACTOR"], ["host", "paddock"], ["b", "eve"], ["b", "eve"]]
+    document = json.loads(paddock("audit", "-o", "json").output)["items"]
+    assert [(entry["writer"], entry["id"]) for entry in document] == [("host", 1), ("b", 1), ("b", 2)]
     of_b = paddock("audit", "--writer", "b", "--limit", "1").output.splitlines()
     assert (of_b[0].split()[1], len(of_b)) == ("ACTOR", 2)
     assert "box-6" in of_b[1]
@@ -73,9 +73,9 @@ def test_verify_names_the_broken_chain_of_several(paddock: Run, served: World) -
     of_another_host(served, 1, 2, 3)
     first, *marks = paddock("audit", "verify").output.splitlines()
     assert first == "4 entries in 2 chains are unchanged"
-    assert [each.rpartition(":")[0] for each in marks] == ["b:3", "host:1"]
+    assert [mark.rpartition(":")[0] for mark in marks] == ["b:3", "host:1"]
     of_another_host(served, 4)
-    expected = [word for each in marks for word in ("--expect", each)]
+    expected = [word for mark in marks for word in ("--expect", mark)]
     assert paddock("audit", "verify", *expected).exit_code == 0
     change(served, "DELETE FROM audit_entries WHERE writer = 'b' AND id = 4")
     assert "chain of b: the log ends at entry 3, and 4 were written" in paddock("audit", "verify").output

@@ -17,8 +17,8 @@ Run = Callable[..., Result]
 @pytest.fixture
 def listeners(world: World) -> Iterator[World]:
     world.apply()
-    with opened(world, host="127.0.0.1") as made:
-        world.tcp = made.url  # type: ignore[attr-defined]
+    with opened(world, host="127.0.0.1") as created:
+        world.tcp = created.url  # type: ignore[attr-defined]
         yield world
 
 
@@ -49,9 +49,9 @@ def test_can_i(paddock: Run, listeners: World) -> None:
     text = token(listeners, "user", "team-a")
     assert paddock("auth", "can-i", "create", "sb", "-n", "team-a", PADDOCK_TOKEN=text).output == "yes\n"
     assert paddock("auth", "can-i", "exec", "sandbox/x", "-n", "team-a", PADDOCK_TOKEN=text).exit_code == 0
-    refused = paddock("auth", "can-i", "update", "quota", "-n", "team-a", PADDOCK_TOKEN=text)
-    assert refused.exit_code == 1
-    assert refused.output.startswith("no\ntoken t0 may not update Quota; it needs the role admin")
+    output = paddock("auth", "can-i", "update", "quota", "-n", "team-a", PADDOCK_TOKEN=text)
+    assert output.exit_code == 1
+    assert output.output.startswith("no\ntoken t0 may not update Quota; it needs the role admin")
     assert paddock("auth", "can-i", "list", "sandboxes", "-A", "-q", PADDOCK_TOKEN=text).exit_code == 1
     assert "there is no kind `boxes`" in paddock("auth", "can-i", "list", "boxes").output
     assert "`eat` is not a verb" in paddock("auth", "can-i", "eat", "sandboxes").output
@@ -59,8 +59,10 @@ def test_can_i(paddock: Run, listeners: World) -> None:
 
 def test_a_token_is_created_listed_and_revoked(paddock: Run, tmp_path: Path) -> None:
     file = tmp_path / "ci.token"
-    made = paddock("token", "create", "ci", "--role", "viewer", "-n", "default", "--expires", "1h", "--out", str(file))
-    assert (made.exit_code, made.stdout) == (0, "")
+    output = paddock(
+        "token", "create", "ci", "--role", "viewer", "-n", "default", "--expires", "1h", "--out", str(file)
+    )
+    assert (output.exit_code, output.stdout) == (0, "")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text().startswith("pdk_")
     mine = {"tcp": True, "PADDOCK_TOKEN_FILE": str(file)}
@@ -95,19 +97,19 @@ def test_wrong_bounds_name_their_option(paddock: Run, words: list[str], said: st
 
 
 def test_token_without_out_is_alone_on_stdout(paddock: Run) -> None:
-    made = paddock(
+    output = paddock(
         "token", "create", "ci", "--role", "user", "-n", "team-*", "--max-memory", "1Gi", "--expires", "never"
     )
-    assert made.exit_code == 0, made.output
-    (line,) = made.stdout.splitlines()
+    assert output.exit_code == 0, output.output
+    (line,) = output.stdout.splitlines()
     assert line.startswith("pdk_")
     assert "memory<=1Gi" in paddock("token", "list").output
 
 
 @pytest.mark.parametrize("words", [("-n", "team*"), ("-n", "a", "--image", "a*")])
 def test_an_invalid_grant_is_refused_by_the_daemon(paddock: Run, words: tuple[str, ...]) -> None:
-    made = paddock("token", "create", "ci", "--role", "user", *words)
-    assert made.exit_code == 1
+    output = paddock("token", "create", "ci", "--role", "user", *words)
+    assert output.exit_code == 1
     assert paddock("token", "list").stdout == ""
 
 

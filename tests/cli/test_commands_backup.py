@@ -22,22 +22,22 @@ def test_a_backup_holds_the_store(paddock: Run, served: World, tmp_path: Path) -
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     copy = SqlStore(f"sqlite:///{file}")
     copy.open()
-    assert [each.name for each in copy.list("Sandbox")[0]] == ["quickstart"]
+    assert [stored.name for stored in copy.list("Sandbox")[0]] == ["quickstart"]
     assert copy.audit.entries()[-1].verb == "backup"
     copy.close()
     assert "file exists" in paddock("backup", str(file)).output
 
 
 def test_a_planted_file_receives_no_backup(paddock: Run, served: World, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_text("mine")
-    (tmp_path / ".a.db.part").symlink_to(other)
+    path = tmp_path / "other"
+    path.write_text("mine")
+    (tmp_path / ".a.db.part").symlink_to(path)
     (tmp_path / ".b.db.part").touch(mode=0o666)
     for name in ("a.db", "b.db"):
         assert paddock("backup", str(tmp_path / name)).exit_code == 0
         assert not (tmp_path / name).is_symlink()
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
-    assert other.read_text() == "mine"
+    assert path.read_text() == "mine"
 
 
 def test_a_failed_backup_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_failed_backup_leaves_no_file(paddock: Run, served: World, tmp_path: P
     assert paddock("backup", str(tmp_path / "copy.db")).exit_code == 1
     assert paddock("backup", str(tmp_path / "none" / "copy.db")).exit_code == 1
     served.store.open()
-    assert not [each for each in tmp_path.iterdir() if "copy" in each.name]
+    assert not [path for path in tmp_path.iterdir() if "copy" in path.name]
 
 
 def test_backup_needs_an_admin_of_all_namespaces(world: World, tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_backup_needs_an_admin_of_all_namespaces(world: World, tmp_path: Path) -
     from controller.cli.main import cli
 
     with opened(world):
-        words = ["--server", f"unix://{world.socket}", "backup", str(tmp_path / "copy.db")]
+        arguments = ["--server", f"unix://{world.socket}", "backup", str(tmp_path / "copy.db")]
         environment = {"PADDOCK_TOKEN": token(world, "admin", "default")}
-        done = CliRunner().invoke(cli, words, env=environment)
+        done = CliRunner().invoke(cli, arguments, env=environment)
     assert done.exit_code == 1
     assert "it needs the role admin in every namespace" in done.output

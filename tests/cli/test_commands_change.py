@@ -30,10 +30,10 @@ def test_patch(paddock: Run, two: World, tmp_path: Path) -> None:
     again = paddock("patch", "sb/quickstart", "-p", '{"spec": {"runState": "Suspended"}}')
     assert again.stdout == "sandbox.paddock/quickstart patched (no change)\n"
     (tmp_path / "p.yaml").write_text("- {op: remove, path: /spec/resources/limits/cpu}")
-    words = ("patch", "sb/quickstart", "--type", "json", "--patch-file", str(tmp_path / "p.yaml"))
-    assert paddock(*words, "--dry-run=server").stdout == "sandbox.paddock/quickstart patched (server dry run)\n"
+    arguments = ("patch", "sb/quickstart", "--type", "json", "--patch-file", str(tmp_path / "p.yaml"))
+    assert paddock(*arguments, "--dry-run=server").stdout == "sandbox.paddock/quickstart patched (server dry run)\n"
     assert two.sandbox().spec["resources"]["limits"]["cpu"] == "500m"
-    assert json.loads(paddock(*words, "-o", "json").stdout)["spec"]["resources"]["limits"] == {"memory": "512Mi"}
+    assert json.loads(paddock(*arguments, "-o", "json").stdout)["spec"]["resources"]["limits"] == {"memory": "512Mi"}
     assert two.sandbox().spec["runState"] == "Suspended"
 
 
@@ -41,9 +41,9 @@ def test_label_and_annotate(paddock: Run, two: World) -> None:
     done = paddock("label", "sb", "quickstart", "other", "tier=db", "example.org/x=")
     assert done.stdout == "sandbox.paddock/quickstart labeled\nsandbox.paddock/other labeled\n"
     assert two.sandbox().labels == {"app": "demo", "tier": "db", "example.org/x": ""}
-    refused = paddock("label", "sb", "--all", "tier=db", "app=demo")
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == (
+    output = paddock("label", "sb", "--all", "tier=db", "app=demo")
+    assert (output.exit_code, output.stdout) == (1, "")
+    assert output.stderr == (
         "error: nothing was changed\nsandbox.paddock/other: `app` is `web` already; add --overwrite to make it `demo`\n"
     )
     assert paddock("label", "sb", "-l", "app=web", "app=demo", "--overwrite").stdout.count("labeled") == 1
@@ -62,8 +62,8 @@ def test_set(paddock: Run, two: World) -> None:
     assert paddock("set", "image", "sb/quickstart", "sb/other", "other:2").stdout == (
         "sandbox.paddock/quickstart image updated\nsandbox.paddock/other image updated\n"
     )
-    words = ("set", "resources", "sb/quickstart", "--limits=cpu=1,memory=1Gi,pids=64", "--cpu-shares", "512")
-    assert paddock(*words).stdout == "sandbox.paddock/quickstart resource requirements updated\n"
+    arguments = ("set", "resources", "sb/quickstart", "--limits=cpu=1,memory=1Gi,pids=64", "--cpu-shares", "512")
+    assert paddock(*arguments).stdout == "sandbox.paddock/quickstart resource requirements updated\n"
     assert two.sandbox().spec["resources"] == {
         "limits": {"cpu": "1", "memory": "1Gi", "pids": 64},
         "cpuShares": 512,
@@ -121,9 +121,9 @@ WRONG_WORDS: list[tuple[list[str], int, str]] = [
 
 
 def test_wrong_arguments_are_reported(paddock: Run, two: World) -> None:
-    for words, code, said in WRONG_WORDS:
-        done = paddock(*words)
-        assert (done.exit_code, said in done.stderr) == (code, True), (words, done.stderr)
+    for arguments, code, output in WRONG_WORDS:
+        done = paddock(*arguments)
+        assert (done.exit_code, output in done.stderr) == (code, True), (arguments, done.stderr)
 
 
 @pytest.fixture
@@ -131,30 +131,30 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
     """Editor that runs one shell line on each call, and records its input."""
 
     def make(*lines: str) -> Path:
-        script, shown = tmp_path / "editor", tmp_path / "shown"
-        shown.mkdir()
+        script, path = tmp_path / "editor", tmp_path / "shown"
+        path.mkdir()
         cases = "\n".join(f"{at}) {line} ;;" for at, line in enumerate(lines))
-        script.write_text(f'#!/bin/sh\nn=$(ls "{shown}" | wc -l)\ncp "$1" "{shown}/$n"\ncase $n in\n{cases}\nesac\n')
+        script.write_text(f'#!/bin/sh\nn=$(ls "{path}" | wc -l)\ncp "$1" "{path}/$n"\ncase $n in\n{cases}\nesac\n')
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         monkeypatch.setenv("VISUAL", str(script))
-        return shown
+        return path
 
     return make
 
 
 def left_behind(folder: Path) -> list[str]:
-    return [each for each in os.listdir(folder) if each.startswith("paddock-edit-")]
+    return [name for name in os.listdir(folder) if name.startswith("paddock-edit-")]
 
 
 def test_edit(paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path) -> None:
-    shown = editor("sed -i 's/512Mi/1Gi/; s/app: demo/app: new/' \"$1\"")
+    path = editor("sed -i 's/512Mi/1Gi/; s/app: demo/app: new/' \"$1\"")
     done = paddock("edit", "sb/quickstart")
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n")
     stored = two.sandbox()
     assert (stored.spec["resources"]["limits"]["memory"], stored.labels) == ("1Gi", {"app": "new"})
-    assert "status" not in (shown / "0").read_text()
+    assert "status" not in (path / "0").read_text()
     assert left_behind(tmp_path) == []
 
 
@@ -170,16 +170,16 @@ def test_edit_is_cancelled(
 
 
 def test_edit_reopens_with_the_error(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
-    shown = editor(
+    path = editor(
         "sed -i 's/memory: 512Mi/memroy: 512Mi/' \"$1\"",
         "sed -i 's/memroy: 512Mi/memory: 1Mi/' \"$1\"",
         "sed -i 's/memory: 1Mi/memory: 1Gi/' \"$1\"",
     )
     done = paddock("edit", "sb/quickstart")
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n")
-    assert "spec.resources.limits.memroy: unknown field; did you mean `memory`?" in (shown / "1").read_text()
-    assert "# quickstart.yaml:" in (shown / "1").read_text()
-    assert "must be at least 6Mi" in (shown / "2").read_text()
+    assert "spec.resources.limits.memroy: unknown field; did you mean `memory`?" in (path / "1").read_text()
+    assert "# quickstart.yaml:" in (path / "1").read_text()
+    assert "must be at least 6Mi" in (path / "2").read_text()
     assert two.sandbox().spec["resources"]["limits"]["memory"] == "1Gi"
 
 
@@ -196,10 +196,10 @@ def test_cancelled_edit_after_an_error_keeps_a_copy(
 
 def test_edit_merges_after_a_conflict(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
     command = f"{sys.executable} -m controller --server unix://{two.socket} label sb/quickstart by=them"
-    shown = editor(f"sed -i 's/512Mi/1Gi/' \"$1\"; {command} >&2", "echo '# mine' >> \"$1\"")
+    path = editor(f"sed -i 's/512Mi/1Gi/' \"$1\"; {command} >&2", "echo '# mine' >> \"$1\"")
     done = paddock("edit", "sb/quickstart")
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n"), done.stderr
-    assert "The object was changed by others meanwhile" in (shown / "1").read_text()
+    assert "The object was changed by others meanwhile" in (path / "1").read_text()
     stored = two.sandbox()
     assert (stored.spec["resources"]["limits"]["memory"], stored.labels) == ("1Gi", {"app": "demo", "by": "them"})
 
@@ -225,34 +225,34 @@ def test_scale(paddock: Run, served: World) -> None:
     assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled\n"
     assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled (no change)\n"
     assert served.services.objects.list(_pool_kind(), "default").objects[0].spec["warmReplicas"] == 5
-    refused = paddock("scale", "sbp/python", "--replicas", "1", "--current-replicas", "2")
-    assert (refused.exit_code, "has 5 replicas, not 2" in refused.stderr) == (1, True)
-    refused = paddock("scale", "sb/quickstart", "--replicas", "1")
-    assert (refused.exit_code, "has no replicas; name one of sandboxpools" in refused.stderr) == (1, True)
+    output = paddock("scale", "sbp/python", "--replicas", "1", "--current-replicas", "2")
+    assert (output.exit_code, "has 5 replicas, not 2" in output.stderr) == (1, True)
+    outcome = paddock("scale", "sb/quickstart", "--replicas", "1")
+    assert (outcome.exit_code, "has no replicas; name one of sandboxpools" in outcome.stderr) == (1, True)
     served.apply(POOL.replace(", warmReplicas: 2", ""))
-    kept = served.services.objects.list(_pool_kind(), "default").objects[0].spec
-    assert kept.get("warmReplicas", 1) == 1, "the file gave the field up"
+    spec = served.services.objects.list(_pool_kind(), "default").objects[0].spec
+    assert spec.get("warmReplicas", 1) == 1, "the file gave the field up"
 
 
 def _pool_kind() -> Kind:
-    found = discover().by_word("sbp")
-    assert found is not None
-    return found
+    word = discover().by_word("sbp")
+    assert word is not None
+    return word
 
 
 def test_set_heeds_changes_of_the_spec_alone(paddock: Run, two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     read, once = ObjectRef.read, [lambda: two.set_ready("False", "Starting", "x")]
 
     def raced(ref: ObjectRef, client: Any) -> dict[str, Any]:
-        found = read(ref, client)
+        document = read(ref, client)
         if once:
             once.pop()()
-        return found
+        return document
 
     monkeypatch.setattr(ObjectRef, "read", raced)
     stopped = paddock("sandbox", "stop", "quickstart")
     assert (stopped.exit_code, two.sandbox().spec["runState"]) == (0, "Suspended"), stopped.stderr
     once.append(lambda: two.apply(QUICKSTART.replace("500m", "600m")) and None)
-    refused = paddock("sandbox", "start", "quickstart")
-    assert (refused.exit_code, two.sandbox().spec["runState"]) == (1, "Suspended")
-    assert "was changed since" in refused.stderr
+    output = paddock("sandbox", "start", "quickstart")
+    assert (output.exit_code, two.sandbox().spec["runState"]) == (1, "Suspended")
+    assert "was changed since" in output.stderr

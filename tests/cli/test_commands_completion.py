@@ -79,7 +79,7 @@ def in_bash(folder: Path, peopled: World) -> Complete:
             check=True,
         )
         assert done.stderr == ""
-        return [each for each in done.stdout.splitlines() if each]
+        return [line for line in done.stdout.splitlines() if line]
 
     return run
 
@@ -118,14 +118,14 @@ def test_kinds_and_object_names(complete: Complete) -> None:
 
 def test_names_are_those_of_the_commands_kind(complete: Complete, served: World) -> None:
     served.apply(WORKFLOW)
-    for words in (["exec"], ["sandbox", "logs", "quarry"], ["sandbox", "get"], ["project", "open"]):
-        assert complete(*words, "qu") == ["quarry", "quickstart"], words
+    for arguments in (["exec"], ["sandbox", "logs", "quarry"], ["sandbox", "get"], ["project", "open"]):
+        assert complete(*arguments, "qu") == ["quarry", "quickstart"], arguments
     assert complete("host", "cordon", "") == ["host"]
     assert complete("workflow", "run", "") == ["tests"]
-    for words in (["token", "revoke"], ["config", "use-context"], ["mcp", "call"], ["secret", "delete"]):
-        assert complete(*words, "") == [], words
-    for words in (["workflow", "cancel"], ["mcp", "enable"], ["plugin", "remove"], ["exec", "quarry"]):
-        assert complete(*words, "") == [], words
+    for message in (["token", "revoke"], ["config", "use-context"], ["mcp", "call"], ["secret", "delete"]):
+        assert complete(*message, "") == [], message
+    for texts in (["workflow", "cancel"], ["mcp", "enable"], ["plugin", "remove"], ["exec", "quarry"]):
+        assert complete(*texts, "") == [], texts
 
 
 def test_fields_and_shells(complete: Complete) -> None:

@@ -25,9 +25,9 @@ SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000
 def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    made = LoopHarness(store)
-    yield made
-    made.close()
+    harness = LoopHarness(store)
+    yield harness
+    harness.close()
     store.close()
 
 
@@ -60,7 +60,7 @@ def test_a_difference_is_exit_code_1_and_a_unified_diff(paddock: Run, spec: Call
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
     assert lines[:2] == ["--- live/sandbox.paddock.default.quickstart", "+++ merged/sandbox.paddock.default.quickstart"]
-    assert [each for each in lines[2:] if each[0] in "+-"] == [
+    assert [line for line in lines[2:] if line[0] in "+-"] == [
         "-  generation: 1",
         "+  generation: 2",
         "-      memory: 512Mi",
@@ -68,8 +68,8 @@ def test_a_difference_is_exit_code_1_and_a_unified_diff(paddock: Run, spec: Call
     ]
     new = paddock("diff", "-f", spec(QUICKSTART.replace("name: quickstart", "name: other")))
     assert (new.exit_code, "+  name: other\n" in new.stdout) == (1, True)
-    gone = paddock("diff", "--delete", "-f", spec())
-    assert (gone.exit_code, "-  name: quickstart\n" in gone.stdout) == (1, True)
+    output = paddock("diff", "--delete", "-f", spec())
+    assert (output.exit_code, "-  name: quickstart\n" in output.stdout) == (1, True)
 
 
 def test_errors_have_exit_codes_above_1(paddock: Run, spec: Callable[..., str]) -> None:
@@ -123,10 +123,10 @@ hostquota host: cpu 500m/64, memory 512Mi/16Gi -> 128Mi/16Gi
     both = live("diff", "--plan", "-f", "-", stdin=changed)
     assert (both.exit_code, both.stdout.endswith(expected)) == (1, True)
     assert len(house.engine.calls) == calls
-    same = live("diff", "--plan", "-f", "-", stdin=SPEC)
-    assert (same.exit_code, same.stdout) == (0, "sandbox.paddock/quickstart unchanged\n  engine calls: none\n")
-    gone = live("diff", "--plan", "--delete", "-f", "-", stdin=SPEC)
-    assert gone.stdout.endswith(
+    outcome = live("diff", "--plan", "-f", "-", stdin=SPEC)
+    assert (outcome.exit_code, outcome.stdout) == (0, "sandbox.paddock/quickstart unchanged\n  engine calls: none\n")
+    removed = live("diff", "--plan", "--delete", "-f", "-", stdin=SPEC)
+    assert removed.stdout.endswith(
         f"    remove {name}  # deleted\n  then deleted\n"
         "hostquota host: cpu 500m/64 -> 0/64, memory 512Mi/16Gi -> 0/16Gi\n"
     )

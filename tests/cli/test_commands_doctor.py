@@ -32,11 +32,11 @@ def test_without_an_engine_exit_code_is_1(tmp_path: Path) -> None:
     assert "  to do: " in done.stdout
     assert "1 problem(s)" in done.stderr
     assert not (tmp_path / "state").exists()
-    found = {each["check"]: each for each in json.loads(doctor(tmp_path, "unix:///none", "-o", "json").stdout)}
-    assert found["engine"]["grade"] == "problem"
-    assert found["daemon"]["grade"] == "warning"
-    assert found["daemon"]["action"]
-    assert set(found["store"]) == {"check", "grade", "found", "meaning", "action"}
+    document = {entry["check"]: entry for entry in json.loads(doctor(tmp_path, "unix:///none", "-o", "json").stdout)}
+    assert document["engine"]["grade"] == "problem"
+    assert document["daemon"]["grade"] == "warning"
+    assert document["daemon"]["action"]
+    assert set(document["store"]) == {"check", "grade", "found", "meaning", "action"}
 
 
 def test_invalid_settings_are_a_usage_error(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_a_silent_socket_does_not_keep_it_from_its_work(tmp_path: Path) -> None:
 @pytest.mark.docker
 def test_on_the_real_engine(tmp_path: Path) -> None:
     done = doctor(tmp_path, "unix:///var/run/docker.sock", "-o", "json")
-    found = {each["check"]: each for each in json.loads(done.stdout)}
-    assert found["engine"]["grade"] == "ok"
-    assert found["seccomp"]["grade"] == "ok"
-    assert found["store"]["grade"] == "ok"
-    assert done.returncode == int(any(each["grade"] == "problem" for each in found.values()))
+    document = {entry["check"]: entry for entry in json.loads(done.stdout)}
+    assert document["engine"]["grade"] == "ok"
+    assert document["seccomp"]["grade"] == "ok"
+    assert document["store"]["grade"] == "ok"
+    assert done.returncode == int(any(entry["grade"] == "problem" for entry in document.values()))

@@ -16,26 +16,26 @@ def explain(*words: str) -> Result:
 
 
 def test_a_field() -> None:
-    shown = explain("sandbox.spec.template.tmpfs").stdout
-    assert shown.startswith(
+    output = explain("sandbox.spec.template.tmpfs").stdout
+    assert output.startswith(
         "KIND:       Sandbox\nVERSION:    paddock/v1alpha1\n\nFIELD: tmpfs <[]Object>\n\nDESCRIPTION:\n"
     )
-    assert "  mountPath\t<string> -required-\n    Mount point in the sandbox. (an absolute path" in shown
-    assert "    a change takes effect: recreate\n" in shown
+    assert "  mountPath\t<string> -required-\n    Mount point in the sandbox. (an absolute path" in output
+    assert "    a change takes effect: recreate\n" in output
 
 
 def test_limits_show_bounds_and_effect() -> None:
-    shown = explain("sb.spec.resources.limits").stdout
-    assert "  memory\t<Quantity>\n    Memory, including tmpfs contents. (bytes, with Ki Mi" in shown
-    assert "from 6Mi to 64Ti" in " ".join(shown.split())
-    assert "bounds: at least 1, at most 4194304\n    a change takes effect: live\n" in shown
+    output = explain("sb.spec.resources.limits").stdout
+    assert "  memory\t<Quantity>\n    Memory, including tmpfs contents. (bytes, with Ki Mi" in output
+    assert "from 6Mi to 64Ti" in " ".join(output.split())
+    assert "bounds: at least 1, at most 4194304\n    a change takes effect: live\n" in output
 
 
 def test_choices_and_defaults() -> None:
-    shown = explain("sandbox.spec").stdout
+    output = explain("sandbox.spec").stdout
     assert (
         "    one of: Running, Suspended, Paused, Hibernated\n    default: Running\n    a change takes effect: live\n"
-        in shown
+        in output
     )
     assert explain("sandboxtemplate.spec.image").stdout.endswith("    a change takes effect: at next start\n")
 
@@ -49,8 +49,8 @@ def test_recursive_shows_the_tree() -> None:
 
 
 def test_json_and_the_whole_schema() -> None:
-    found = json.loads(explain("sandbox.spec.restartPolicy", "-o", "json").stdout)
-    assert (found["enum"], found["default"]) == (["Always", "OnFailure", "Never"], "Always")
+    document = json.loads(explain("sandbox.spec.restartPolicy", "-o", "json").stdout)
+    assert (document["enum"], document["default"]) == (["Always", "OnFailure", "Never"], "Always")
     assert explain("--schema").stdout == (ROOT / "specs/schema/paddock.schema.json").read_text()
 
 

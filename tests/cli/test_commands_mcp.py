@@ -48,7 +48,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     (tmp_path / "home").mkdir()
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
-    for name in [each for each in os.environ if each.startswith("PADDOCK_")]:
+    for name in [entry for entry in os.environ if entry.startswith("PADDOCK_")]:
         monkeypatch.delenv(name)
 
     def run(*words: str, **environment: str) -> Result:
@@ -67,14 +67,14 @@ def config(command: Run) -> Run:
 def test_tools_are_listed(paddock: Run) -> None:
     lines = paddock("tools").output.splitlines()
     assert re.split(r"\s{3,}", lines[0]) == ["NAME", "CHANGES", "DESCRIPTION"]
-    found = {line.split()[0]: line.split()[1] for line in lines[1:]}
-    assert found["docker.container.exec"] == "yes"
-    assert found["docker.file.read"] == "no"
+    parts = {line.split()[0]: line.split()[1] for line in lines[1:]}
+    assert parts["docker.container.exec"] == "yes"
+    assert parts["docker.file.read"] == "no"
     assert "docker.container.exec" not in paddock("--read-only", "tools").output
     basic = {line.split()[0] for line in paddock("tools", "--toolset", "basic").output.splitlines()[1:]}
-    assert {"docker.container.exec", "docker.file.read"} < basic < set(found)
-    shown = json.loads(paddock("tools", "--names", "underscore", "-o", "json").output)["tools"]
-    assert "docker_container_exec" in {each["name"] for each in shown}
+    assert {"docker.container.exec", "docker.file.read"} < basic < set(parts)
+    tools = json.loads(paddock("tools", "--names", "underscore", "-o", "json").output)["tools"]
+    assert "docker_container_exec" in {tool["name"] for tool in tools}
 
 
 def test_a_tool_is_called_with_values_or_json(paddock: Run, world: World) -> None:
@@ -105,12 +105,12 @@ def test_wrong_calls_say_what_is_wrong(paddock: Run, words: tuple[str, ...], cod
 
 
 def test_a_token_is_created_for_tools(paddock: Run, world: World) -> None:
-    words = ["--server", f"unix://{world.socket}", "token", "create", "ci", "--role", "user", "-n", "default"]
-    made = CliRunner().invoke(cli, [*words, "--tool", "docker.file.*", "--tool", "sandbox.get"])
-    text = made.stdout.strip().splitlines()[-1]
+    arguments = ["--server", f"unix://{world.socket}", "token", "create", "ci", "--role", "user", "-n", "default"]
+    outcome = CliRunner().invoke(cli, [*arguments, "--tool", "docker.file.*", "--tool", "sandbox.get"])
+    text = outcome.stdout.strip().splitlines()[-1]
     names = {line.split()[0] for line in paddock("tools", PADDOCK_TOKEN=text).output.splitlines()[1:]}
     assert names == {"docker.file.read", "docker.file.write", "docker.file.list", "sandbox.get"}
-    listed = CliRunner().invoke(cli, [*words[:2], "token", "list"]).output
+    listed = CliRunner().invoke(cli, [*arguments[:2], "token", "list"]).output
     assert "tools=docker.file.*,sandbox.get" in listed
 
 
@@ -118,11 +118,11 @@ def test_a_token_is_created_for_tools(paddock: Run, world: World) -> None:
 def test_config_prints_what_to_paste(config: Run, client: str, tmp_path: Path) -> None:
     done = config(client)
     read: Any = tomllib.loads if client == "codex" else json.loads
-    found = read(done.stdout)
+    observed = read(done.stdout)
     key = {"vscode": "servers", "codex": "mcp_servers"}.get(client, "mcpServers")
-    made = found[key]["paddock"]
-    assert made["command"] == COMMAND
-    assert made["args"] == (BASIC if client == "claude" else UNDERSCORE)
+    created = observed[key]["paddock"]
+    assert created["command"] == COMMAND
+    assert created["args"] == (BASIC if client == "claude" else UNDERSCORE)
     assert "--write merges it" in done.stderr
     assert not list((tmp_path / "home").iterdir())
 
@@ -141,9 +141,9 @@ def test_config_without_a_client_is_for_most_of_them(config: Run, tmp_path: Path
 def test_config_carries_the_address_and_never_a_token(config: Run) -> None:
     environment = {"PADDOCK_SERVER": "https://host:9465", "PADDOCK_TOKEN_FILE": "/t", "PADDOCK_TOKEN": "pdk_secret"}
     done = config("claude", "--namespace", "team-a", "--read-only", **environment)
-    made = json.loads(done.stdout)["mcpServers"]["paddock"]
-    assert made["env"] == {"PADDOCK_SERVER": "https://host:9465", "PADDOCK_TOKEN_FILE": "/t"}
-    assert made["args"] == ["mcp", "--namespace", "team-a", "--toolset", "basic", "--read-only"]
+    created = json.loads(done.stdout)["mcpServers"]["paddock"]
+    assert created["env"] == {"PADDOCK_SERVER": "https://host:9465", "PADDOCK_TOKEN_FILE": "/t"}
+    assert created["args"] == ["mcp", "--namespace", "team-a", "--toolset", "basic", "--read-only"]
     assert "pdk_secret" not in done.output
     agent = json.loads(config("cursor", "--sandbox", "my-app").stdout)["mcpServers"]["paddock"]
     assert agent["args"] == ["mcp", "--sandbox", "my-app", "--namespace", "default"]
@@ -154,22 +154,22 @@ def test_write_merges_and_keeps_everything_else(config: Run, tmp_path: Path) -> 
     assert config("claude", "--write").exit_code == 0
     assert json.loads(file.read_text()) == {"mcpServers": {"paddock": OWN}}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    others = {"b": 1, "mcpServers": {"other": {"command": "é"}, "paddock": {"command": "old"}}, "a": [1.5, None]}
-    file.write_text(json.dumps(others, indent="\t", ensure_ascii=False))
+    document = {"b": 1, "mcpServers": {"other": {"command": "é"}, "paddock": {"command": "old"}}, "a": [1.5, None]}
+    file.write_text(json.dumps(document, indent="\t", ensure_ascii=False))
     file.chmod(0o640)
     assert "configured" in config("claude", "--write").stdout
-    others["mcpServers"]["paddock"] = OWN  # type: ignore[index]
-    assert file.read_text() == json.dumps(others, indent="\t", ensure_ascii=False) + "\n"
+    document["mcpServers"]["paddock"] = OWN  # type: ignore[index]
+    assert file.read_text() == json.dumps(document, indent="\t", ensure_ascii=False) + "\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert "unchanged" in config("claude", "--write").stdout
-    assert sorted(each.name for each in file.parent.iterdir()) == [".mcp.json"]
+    assert sorted(path.name for path in file.parent.iterdir()) == [".mcp.json"]
 
 
 def test_config_names_the_command_by_its_path(config: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "argv", ["bin/paddock", "mcp", "config"])
-    made = json.loads(config("claude", PADDOCK_NAMESPACE="team-b").stdout)["mcpServers"]["paddock"]
-    assert made["command"] == str(tmp_path / "project/bin/paddock")
-    assert made["args"][:3] == ["mcp", "--namespace", "team-b"]
+    created = json.loads(config("claude", PADDOCK_NAMESPACE="team-b").stdout)["mcpServers"]["paddock"]
+    assert created["command"] == str(tmp_path / "project/bin/paddock")
+    assert created["args"][:3] == ["mcp", "--namespace", "team-b"]
 
 
 def test_write_follows_links_and_takes_a_byte_order_mark(config: Run, tmp_path: Path) -> None:
@@ -211,9 +211,9 @@ def test_toml_is_edited_without_touching_the_rest(config: Run, tmp_path: Path) -
     assert "configured" in config("codex", "--write").stdout
     text = file.read_text()
     assert text.startswith(before)
-    found = tomllib.loads(text)
-    assert found["mcp_servers"]["paddock"] == {"command": COMMAND, "args": UNDERSCORE}
-    assert found["tail"] == {"z": 1}
+    document = tomllib.loads(text)
+    assert document["mcp_servers"]["paddock"] == {"command": COMMAND, "args": UNDERSCORE}
+    assert document["tail"] == {"z": 1}
     assert "unchanged" in config("codex", "--write").stdout
     file.write_text('mcp_servers = {paddock = {command = "inline"}}\n')
     done = config("codex", "--write")
@@ -229,10 +229,10 @@ def test_enabling_configures_the_clients_in_use(command: Run, tmp_path: Path) ->
     everything = {"command": COMMAND, "args": [*PLAIN, "--toolset", "all"]}
     assert json.loads((project / ".mcp.json").read_text()) == {"mcpServers": {"paddock": everything}}
     (home / ".cursor").mkdir()
-    said = command("-n", "team-a", "config", "mcp", "enable").stdout
-    assert said.splitlines() == [f"{project}/.mcp.json configured", f"{home}/.cursor/mcp.json configured"]
-    made = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["paddock"]
-    assert made["args"] == ["mcp", "--namespace", "team-a", "--names", "underscore", "--toolset", "basic"]
+    output = command("-n", "team-a", "config", "mcp", "enable").stdout
+    assert output.splitlines() == [f"{project}/.mcp.json configured", f"{home}/.cursor/mcp.json configured"]
+    created = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["paddock"]
+    assert created["args"] == ["mcp", "--namespace", "team-a", "--names", "underscore", "--toolset", "basic"]
     assert not (home / ".codex").exists()
     assert command("config", "mcp", "enable", "codex").exit_code == 0
     assert (home / ".codex/config.toml").exists()

@@ -40,9 +40,9 @@ def paddock(world: World) -> Iterator[Run]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    made = tmp_path / "claude_desktop_config.json"
-    made.write_text(json.dumps(CONFIG))
-    return made
+    path = tmp_path / "claude_desktop_config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
 
 
 def stored(world: World, name: str) -> Any:
@@ -94,12 +94,12 @@ def test_a_server_with_a_secret_argument_is_left_out(
 ) -> None:
     bad = {"command": "python3", "args": args}
     file.write_text(json.dumps({"mcpServers": {"bad": bad, "good": {"command": "python3", "args": ["-y", "/key/a"]}}}))
-    for words in (("--dry-run",), ()):
-        done = paddock("import", str(file), *words)
+    for message in (("--dry-run",), ()):
+        done = paddock("import", str(file), *message)
         assert done.exit_code == 0, done.output
         assert f"bad: left out, {which} looks secret" in done.output
         assert "hunter2" not in done.output
-    assert [each.obj.name for each in world.services.mcp_servers.list()] == ["good"]
+    assert [server.obj.name for server in world.services.mcp_servers.list()] == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_values_are_kept_as_they_are_written(paddock: Run, world: World, file: P
     done = paddock("import", str(file))
     spec = stored(world, "a").spec
     assert spec["args"] == ["--on", "true", "null", "8080", "1.50", "1e3", ""]
-    assert [(each["name"], each["value"]) for each in spec["env"]] == [("A", "true"), ("B", "1.50")]
+    assert [(entry["name"], entry["value"]) for entry in spec["env"]] == [("A", "true"), ("B", "1.50")]
     assert "a: C: null leaves it unset, as it is in a sandbox" in done.output
 
 
@@ -160,7 +160,7 @@ def test_the_folder_of_a_server_is_kept_or_named(paddock: Run, world: World, fil
     file.write_text(json.dumps({"servers": servers}))
     done = paddock("import", str(file))
     assert done.exit_code == 0, done.output
-    folders = [stored(world, each).spec.get("workingDir") for each in servers]
+    folders = [stored(world, server).spec.get("workingDir") for server in servers]
     assert folders == ["/home/ann/project", None, "/in/it"]
     assert "kept: it starts in `/home/ann/project` of its sandbox, which has none of this host's files" in done.output
     assert "kept: its `envFile` is not read" in done.output
@@ -182,15 +182,15 @@ def test_a_variable_with_a_login_becomes_a_secret(paddock: Run, world: World, fi
 
 def test_disabled_entries_become_disabled_servers(paddock: Run, world: World, file: Path) -> None:
     entries = {"a": {"disabled": True}, "b": {"enabled": False}, "c": {"disabled": False, "enabled": True}}
-    file.write_text(json.dumps({"servers": {key: {"command": "python3", **each} for key, each in entries.items()}}))
+    file.write_text(json.dumps({"servers": {key: {"command": "python3", **entry} for key, entry in entries.items()}}))
     assert paddock("import", str(file)).exit_code == 0
-    assert [stored(world, each).spec["enabled"] for each in "abc"] == [False, False, True]
+    assert [stored(world, name).spec["enabled"] for name in "abc"] == [False, False, True]
 
 
 def test_a_dry_run_of_an_import_exits_as_the_import(paddock: Run, world: World, file: Path) -> None:
     file.write_text(json.dumps({"servers": {"bad": {"command": "npx", "args": ["a\0b"]}}}))
-    for words in (("--dry-run",), ()):
-        done = paddock("import", str(file), *words)
+    for message in (("--dry-run",), ()):
+        done = paddock("import", str(file), *message)
         assert done.exit_code == 1
         assert "spec.args[0]" in done.output
     assert paddock("import", str(file), "--dry-run").output.startswith("apiVersion")
@@ -254,8 +254,8 @@ def test_a_command_line_becomes_a_server(paddock: Run, world: World) -> None:
     assert (spec["command"], spec["args"][-2:]) == ("npx", ["/workspace", "--verbose"])
     assert "already exists" in paddock("enable", "npx", "@scope/server-files@1.2.4").output
     assert "mcpserver/newer created" in paddock("enable", "--name", "newer", "npx", "@scope/server-files@1.2.4").output
-    refused = paddock("enable", "uvx", "mcp-time")
-    assert (refused.exit_code, "names no version: write `mcp-time==1.2.3`" in refused.output) == (1, True)
+    output = paddock("enable", "uvx", "mcp-time")
+    assert (output.exit_code, "names no version: write `mcp-time==1.2.3`" in output.output) == (1, True)
     assert "is for a command line" in paddock("enable", "-y", "newer").output
     assert "--image is for a command line" in paddock("enable", "--image", "x:1", "newer").output
 
@@ -268,8 +268,8 @@ def test_a_command_line_is_installed_on_an_image(paddock: Run, world: World) -> 
     assert (spec["image"], spec["args"]) == ("paddock/toolchain:1", ["--repository", "/r"])
     two = paddock("enable", "--image", "x:1", "--", "uvx", "--with", "foo==1", "bar==2")
     assert "--image is for a command line with one package" in two.output
-    named = paddock("enable", "--image", "x:1", "--", "docker", "run", "-i", "--rm", "example.org/server:1")
-    assert "names an image already" in named.output
+    output = paddock("enable", "--image", "x:1", "--", "docker", "run", "-i", "--rm", "example.org/server:1")
+    assert "names an image already" in output.output
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,10 @@ def test_docker_run_becomes_an_image(
     done = paddock("import", str(file))
     assert done.exit_code == 0, done.output
     assert "hunter2" not in done.output
-    found = stored(world, "time").spec
-    assert {name: found[name] for name in ("image", "command", "args", "env", "secrets") if found.get(name)} == spec
+    observed = stored(world, "time").spec
+    assert {
+        name: observed[name] for name in ("image", "command", "args", "env", "secrets") if observed.get(name)
+    } == spec
 
 
 @pytest.mark.parametrize(
@@ -340,9 +342,9 @@ def test_docker_run_that_asks_for_more_is_left_out(paddock: Run, file: Path, arg
     assert done.exit_code == 1
     assert f"time: left out, {says}" in done.output
     assert "hunter2" not in done.output
-    made = paddock("enable", "--", "docker", *args)
-    assert made.exit_code == 1
-    assert says in made.output
+    output = paddock("enable", "--", "docker", *args)
+    assert output.exit_code == 1
+    assert says in output.output
 
 
 def test_what_docker_run_had_besides_is_said(paddock: Run, world: World) -> None:

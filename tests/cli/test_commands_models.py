@@ -43,7 +43,7 @@ def test_a_secret_is_set_listed_and_deleted(secrets: Path) -> None:
     assert (done.exit_code, done.output) == (0, "secret anthropic-key of namespace default set, for providers\n")
     file = secrets / "default.models" / "anthropic-key"
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (f"{KEY}\n", 0o600)
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (secrets, file.parent)] == [0o700, 0o700]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (secrets, file.parent)] == [0o700, 0o700]
     assert "changed" in secret("set", "anthropic-key", "--from-file", "-", stdin="other").output
     (secrets.parent / "token").write_text("npm\n")
     token = str(secrets.parent / "token")
@@ -111,16 +111,16 @@ def test_keys_of_before_are_bound_to_their_providers(secrets: Path, tmp_path: Pa
     folder = SecretFolder(secrets)
     folder.write("default.models", "key", KEY.encode())
     spec = {"type": "OpenAI", "url": "https://api.example.org/v1", "secretRef": {"name": "key"}}
-    used = StoredObject("Provider", "default", "used", "u", spec)
+    stored = StoredObject("Provider", "default", "used", "u", spec)
     stolen = StoredObject("Provider", "default", "stolen", "s", {**spec, "url": "https://evil.example.org"})
     bindings = Bindings(bindings_file(tmp_path / "state"))
     assert bindings.hosts("default", "key") == ()
-    bindings.bind_used([used])
-    bindings.bind_used([used, stolen])
+    bindings.bind_used([stored])
+    bindings.bind_used([stored, stolen])
     again = Bindings(bindings_file(tmp_path / "state"))
     again.bind_used([stolen])
-    for each in (bindings, again):
-        assert provider_key(folder, each.hosts, "default", "key").hosts == ("api.example.org:443",)
+    for group in (bindings, again):
+        assert provider_key(folder, group.hosts, "default", "key").hosts == ("api.example.org:443",)
     assert "api.example.org:443" in secret("list").output
 
 
@@ -144,10 +144,10 @@ def test_a_used_up_day_is_named(paddock: Run, served: World) -> None:
     obj = served.store.get("Provider", "default", "limited")
     assert obj is not None
     day = int(served.clock.now() // 86_400)
-    for tokens, shown in ((999, "Unknown Pending"), (1000, "False BudgetUsed its 1000 tokens of this day (UTC)")):
+    for tokens, output in ((999, "Unknown Pending"), (1000, "False BudgetUsed its 1000 tokens of this day (UTC)")):
         served.services.model_use.budgets = lambda tokens=tokens: {obj.uid: {"day": day, "tokens": tokens}}  # type: ignore[misc]
         [_, row] = paddock("models").output.splitlines()
-        assert " ".join(row.split()[2:]).startswith(shown)
+        assert " ".join(row.split()[2:]).startswith(output)
 
 
 def test_providers_are_added_and_listed(paddock: Run, tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_providers_are_added_and_listed(paddock: Run, tmp_path: Path) -> None:
     assert row.split()[:3] == ["gpt-*", "provider/openai", "Unknown"]
     assert "https://api.openai.com/v1" in paddock("get", "providers").output
     authority = tmp_path / "authority.pem"
-    own = ("config", "provider", "add", "own", "--type", "openai", "--endpoint", "https://llm.example.org/v1")
+    own_texts = ("config", "provider", "add", "own", "--type", "openai", "--endpoint", "https://llm.example.org/v1")
     authority.write_bytes(Authority(tmp_path).certificate())
-    assert paddock(*own, "--ca-file", str(authority)).output == "provider.paddock/own created\n"
+    assert paddock(*own_texts, "--ca-file", str(authority)).output == "provider.paddock/own created\n"
     assert "BEGIN CERTIFICATE" in paddock("get", "provider", "own", "-o", "yaml").output
     assert paddock("config", "provider", "remove", "own").exit_code == 0
     assert paddock("config", "provider", "remove", "openai").exit_code == 0
@@ -171,21 +171,21 @@ def test_providers_are_added_and_listed(paddock: Run, tmp_path: Path) -> None:
 
 
 def test_the_type_docker_is_the_gateway_itself(paddock: Run) -> None:
-    words = ("config", "provider", "add", "docker-llm", "--type", "docker", "--endpoint")
-    nothing = paddock(*words, "http://localhost:8090")
+    arguments = ("config", "provider", "add", "docker-llm", "--type", "docker", "--endpoint")
+    nothing = paddock(*arguments, "http://localhost:8090")
     assert nothing.exit_code == 0
     assert "docker-llm: serves no model yet; namespace default has no ModelServer" in nothing.output
     assert "http://127.0.0.1:8090/default/v1" in nothing.output
-    other = paddock(*words, "http://localhost:9999")
-    assert (other.exit_code, "own gateway" in other.output) == (1, True)
+    output = paddock(*arguments, "http://localhost:9999")
+    assert (output.exit_code, "own gateway" in output.output) == (1, True)
 
 
 def test_the_type_docker_says_what_is_served(paddock: Run, served: World) -> None:
-    words = ("config", "provider", "add", "docker-llm", "--type", "docker")
+    arguments = ("config", "provider", "add", "docker-llm", "--type", "docker")
     spec = {"template": {"image": "x"}, "port": 8080}
     for name, status, reason in (("llama", "True", "Ready"), ("loading", "False", "SandboxNotReady")):
         ready = {"conditions": [{"type": "Ready", "status": status, "reason": reason, "message": ""}]}
         with served.store.transaction() as transaction:
             transaction.put(StoredObject("ModelServer", "default", name, f"uid-{name}", spec, status=ready))
-    done = paddock(*words)
+    done = paddock(*arguments)
     assert "docker-llm: serves llama; not ready: loading (SandboxNotReady); see `paddock models`" in done.output

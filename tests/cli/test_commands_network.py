@@ -22,16 +22,16 @@ spec: {template: {image: "tiny:1"}}
 
 def test_a_request_is_judged_by_its_rule(paddock: Run) -> None:
     assert paddock("apply", "-f", "-", stdin=SANDBOXES).exit_code == 0
-    allowed = paddock("network", "check", "crawler", "https://git.example.org/x")
-    assert (allowed.exit_code, allowed.stdout.splitlines()[:2]) == (
+    output = paddock("network", "check", "crawler", "https://git.example.org/x")
+    assert (output.exit_code, output.stdout.splitlines()[:2]) == (
         0,
         [
             "sandbox/crawler: git.example.org:443 would be allowed",
             "  rule: spec.network.allowedHosts: `git.example.org`",
         ],
     )
-    refused = paddock("network", "check", "crawler", "other.example.org", "-o", "json")
-    assert (refused.exit_code, json.loads(refused.stdout)["rule"]) == (1, "spec.network.allowedHosts")
+    outcome = paddock("network", "check", "crawler", "other.example.org", "-o", "json")
+    assert (outcome.exit_code, json.loads(outcome.stdout)["rule"]) == (1, "spec.network.allowedHosts")
     closed = paddock("network", "check", "closed", "git.example.org")
     assert (closed.exit_code, "level full-isolation: no network" in closed.stdout) == (1, True)
     assert "git.example.org:80 would" in paddock("network", "check", "crawler", "http://Git.example.org./").stdout

@@ -31,13 +31,13 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Samples:
         def now(self) -> Mapping[str, UsageSample]:
-            found = {}
+            document = {}
             for name, cores, memory in (("quickstart", 0.25, 80), ("second", 1.5, 40)):
                 obj = world.sandbox(name)
                 box = Container(f"c-{name}", name, obj.uid, State.RUNNING, limits=Limits(0, 0, 0), started_at=100.0)
                 usage = USAGE._replace(memory_working_set_bytes=memory * MIB, network=None)
-                found[obj.uid] = UsageSample(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
-            return found
+                document[obj.uid] = UsageSample(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
+            return document
 
     world.services = replace(world.services, usages=Usages(world.services.objects, Samples().now))
 
@@ -46,10 +46,10 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_running_sandboxes_as_a_table(paddock: Run) -> None:
     done = paddock("top")
     assert done.exit_code == 0, done.output
-    lines = [each.split() for each in done.stdout.splitlines()]
+    lines = [line.split() for line in done.stdout.splitlines()]
     assert " ".join(lines[0]) == "NAME CPU% MEMORY LIMIT NET RX NET TX READ WRITTEN PIDS UPTIME"
     assert lines[1] == ["quickstart", "25.0", "80Mi", "256Mi", "-", "-", "4Ki", "8Ki", "7", "2h"]
-    assert [each[0] for each in lines[2:]] == ["second"]
+    assert [line[0] for line in lines[2:]] == ["second"]
 
 
 @pytest.mark.usefixtures("measured")
@@ -61,9 +61,13 @@ def test_sort_by_puts_the_largest_first(paddock: Run, by: str, first: str) -> No
 
 @pytest.mark.usefixtures("measured")
 def test_json_has_the_nine_figures(paddock: Run) -> None:
-    found = json.loads(paddock("top", "quickstart", "-o", "json").stdout)
-    assert (found["kind"], found["metadata"]["name"], found["windowSeconds"]) == ("SandboxMetrics", "quickstart", 15)
-    assert found["usage"] == {
+    document = json.loads(paddock("top", "quickstart", "-o", "json").stdout)
+    assert (document["kind"], document["metadata"]["name"], document["windowSeconds"]) == (
+        "SandboxMetrics",
+        "quickstart",
+        15,
+    )
+    assert document["usage"] == {
         "cpuPercent": 25.0,
         "cpuLimitPercent": 50.0,
         "memoryUsageBytes": 80 * MIB,
@@ -95,23 +99,25 @@ def test_conflicting_options(paddock: Run) -> None:
 @pytest.mark.usefixtures("measured")
 def test_watch_on_a_terminal_shows_bars_against_limits(served: World) -> None:
     with on_terminal(served, "top", "-w", "--sort-by", "cpu") as screen:
-        seen = screen.until("2h", times=2)
+        observed = screen.until("2h", times=2)
         screen.interrupt()
         assert screen.ended() == 130
-    seen = seen[seen.index("NAME") :]
-    assert seen.index("second") < seen.index("quickstart"), "the busiest first"
-    for shown in ("25%/50%", "150%/50%", "80Mi/256Mi", "7/128", "\u2588" * 6 + "\u2591" * 6):
-        assert shown in seen, shown
+    text = observed[observed.index("NAME") :]
+    assert text.index("second") < text.index("quickstart"), "the busiest first"
+    for output in ("25%/50%", "150%/50%", "80Mi/256Mi", "7/128", "\u2588" * 6 + "\u2591" * 6):
+        assert output in text, output
 
 
 @pytest.mark.usefixtures("measured")
 def test_watch_refreshes_until_interrupted(served: World) -> None:
-    words = ["--server", f"unix://{served.socket}", "top", "-w", "--interval", "100ms", "--no-headers"]
-    with subprocess.Popen([sys.executable, "-m", "controller", *words], stdout=subprocess.PIPE, text=True) as shown:
-        assert shown.stdout is not None
-        lines = [shown.stdout.readline().split()[0] for _ in range(6)]
-        shown.send_signal(signal.SIGINT)
-        assert shown.wait(30) != 0
+    arguments = ["--server", f"unix://{served.socket}", "top", "-w", "--interval", "100ms", "--no-headers"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "controller", *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().split()[0] for _ in range(6)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0
     assert lines == ["quickstart", "second"] * 3
 
 
@@ -122,12 +128,19 @@ def fleet(measured: None, world: World, monkeypatch: pytest.MonkeyPatch) -> None
     every = world.services.usages.of_all
 
     def own(*words: object, **options: object) -> UsageList:
-        found = every(*words, **options)  # type: ignore[arg-type]
-        return UsageList(found.at, [replace(each, host="a") for each in found.usages if each.obj.name == "quickstart"])
+        usage_list = every(*words, **options)  # type: ignore[arg-type]
+        return UsageList(
+            usage_list.at,
+            [
+                replace(sandbox_usage, host="a")
+                for sandbox_usage in usage_list.usages
+                if sandbox_usage.obj.name == "quickstart"
+            ],
+        )
 
-    found = every(SANDBOX, None)
-    there = [each for each in found.items if each["metadata"]["name"] == "second"]
-    answers = Collected({"b": {"kind": "SandboxMetricsList", "items": there}}, [Missing("c", "[::1]:7: gone")])
+    observed = every(SANDBOX, None)
+    present = [document for document in observed.items if document["metadata"]["name"] == "second"]
+    answers = Collected({"b": {"kind": "SandboxMetricsList", "items": present}}, [Missing("c", "[::1]:7: gone")])
     monkeypatch.setattr(world.services.usages, "of_all", own)
     monkeypatch.setattr(usage, "collect", lambda _request: answers)
 
@@ -135,19 +148,19 @@ def fleet(measured: None, world: World, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.usefixtures("fleet")
 def test_sandboxes_of_many_hosts_name_theirs(paddock: Run) -> None:
     done = paddock("top", "-A")
-    lines = [each.split() for each in done.stdout.splitlines()]
+    lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0][:4] == ["NAMESPACE", "NAME", "HOST", "CPU%"]
-    assert [each[:3] for each in lines[1:]] == [["default", "quickstart", "a"], ["default", "second", "b"]]
+    assert [line[:3] for line in lines[1:]] == [["default", "quickstart", "a"], ["default", "second", "b"]]
     assert "Without the sandboxes of missing hosts: c ([::1]:7: gone)." in done.stderr
-    found = json.loads(paddock("top", "-o", "json").stdout)
-    assert [each["host"] for each in found["items"]] == ["a", "b"]
-    assert found["missing"] == [{"host": "c", "message": "[::1]:7: gone"}]
+    document = json.loads(paddock("top", "-o", "json").stdout)
+    assert [entry["host"] for entry in document["items"]] == ["a", "b"]
+    assert document["missing"] == [{"host": "c", "message": "[::1]:7: gone"}]
 
 
 @pytest.mark.usefixtures("fleet")
 def test_watch_on_a_terminal_names_hosts(served: World) -> None:
     with on_terminal(served, "top", "-w") as screen:
-        seen = screen.until("[::1]:7: gone")
+        observed = screen.until("[::1]:7: gone")
         screen.interrupt()
         assert screen.ended() == 130
-    assert "HOST" in seen
+    assert "HOST" in observed

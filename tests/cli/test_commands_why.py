@@ -40,9 +40,9 @@ def test_the_reasons_as_text(words: list[str], paddock: Run) -> None:
 
 @pytest.mark.usefixtures("seen")
 def test_the_reasons_as_json(paddock: Run) -> None:
-    found = json.loads(paddock("why", "quickstart", "-o", "json").stdout)
-    assert (found["kind"], found["verdict"], found["reason"]) == ("Why", "Acting", "Creating")
-    assert [each["call"].split()[0] for each in found["calls"]] == ["create", "start"]
+    document = json.loads(paddock("why", "quickstart", "-o", "json").stdout)
+    assert (document["kind"], document["verdict"], document["reason"]) == ("Why", "Acting", "Creating")
+    assert [entry["call"].split()[0] for entry in document["calls"]] == ["create", "start"]
     assert paddock("why", "quickstart", "-o", "yaml").stdout.startswith("apiVersion: paddock/v1alpha1\nkind: Why\n")
 
 

@@ -80,8 +80,8 @@ def test_links_choose_no_other_folder(paddock: Run, project: Path) -> None:
     file = write(project, SERVICE + "    environment: [KEY]\n")
     write(project.parent, "KEY=letmein\n", "keys")
     (project / ".env").symlink_to("../keys")
-    refused = paddock("compose", "-f", file, "config")
-    assert (refused.exit_code, f"{project}/.env: " in refused.stderr) == (1, True), refused.output
+    output = paddock("compose", "-f", file, "config")
+    assert (output.exit_code, f"{project}/.env: " in output.stderr) == (1, True), output.output
     assert "letmein" in paddock("compose", "--allow-outside", "-f", file, "config").stdout
     (project / ".env").unlink()
     write(project.parent, SERVICE, "other.yaml")
@@ -99,8 +99,8 @@ def test_a_build_outside_is_refused(paddock: Run, served: World, project: Path, 
     write(beside, "FROM paddock/base:1\n", "Dockerfile")
     context = context.replace("ABSOLUTE", str(beside))
     file = write(project, f"name: shop\nservices:\n  web: {{build: '{context}'}}\n")
-    for words in (("up", "-d"), ("build",)):
-        done = paddock("compose", "-f", file, *words)
+    for message in (("up", "-d"), ("build",)):
+        done = paddock("compose", "-f", file, *message)
         assert done.exit_code == 1
         assert f"service web: `build:` would send {beside}, outside of" in done.stderr
     assert served.store.list("Sandbox")[0] == []

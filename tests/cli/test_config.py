@@ -20,7 +20,7 @@ Config = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [each for each in os.environ if each.startswith("PADDOCK_")]:
+    for name in [entry for entry in os.environ if entry.startswith("PADDOCK_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     return tmp_path / "home/paddock"
@@ -37,8 +37,8 @@ def run() -> Config:
 def test_contexts_are_created_chosen_and_deleted(run: Config, home: Path) -> None:
     assert run("config", "get-contexts").stderr.startswith("No contexts in ")
     assert "no context is current" in run("config", "current-context").stderr
-    made = run("config", "set-context", "work", "--server", "https://h:1", "--token-stdin", "--use", stdin="pdk_x\n")
-    assert made.stdout == "context work created\n"
+    output = run("config", "set-context", "work", "--server", "https://h:1", "--token-stdin", "--use", stdin="pdk_x\n")
+    assert output.stdout == "context work created\n"
     token = home / "work.token"
     assert (token.read_text(), stat.S_IMODE(token.stat().st_mode)) == ("pdk_x\n", 0o600)
     assert run("config", "set-context", "work", "-n", "team").stdout == "context work changed\n"
@@ -62,8 +62,8 @@ def test_the_order_is_flag_variable_current_socket(run: Config, monkeypatch: pyt
     run("config", "set-context", "two", "--server", "https://two", "-n", "second")
 
     def chosen(server: str | None = None, context: str | None = None) -> tuple[str, str]:
-        found = chosen_server(server, context=context, namespace=None, token="", ca_file="")
-        return str(found.server), found.namespace
+        observed = chosen_server(server, context=context, namespace=None, token="", ca_file="")
+        return str(observed.server), observed.namespace
 
     assert chosen() == ("https://one", "first")
     monkeypatch.setenv("PADDOCK_CONTEXT", "two")
@@ -96,11 +96,11 @@ def test_every_fault_of_the_file_is_told(run: Config, home: Path) -> None:
     home.mkdir(parents=True)
     text = 'current = "gone"\nmore = 1\n[[contexts]]\nname = "a"\nservr = "x"\n[[contexts]]\nserver = 5\n'
     (home / "config.toml").write_text(text)
-    said = run("get", "sandboxes").stderr
+    output = run("get", "sandboxes").stderr
     for fault in ("unknown field `more`", "context a: unknown field `servr`", "context 2: `server` must be a string"):
-        assert fault in said
-    assert "context 2: `name` is missing" in said
-    assert "the current context gone is not defined" in said
+        assert fault in output
+    assert "context 2: `name` is missing" in output
+    assert "the current context gone is not defined" in output
     (home / "config.toml").write_text("current =")
     assert "not valid TOML" in run("get", "sandboxes").stderr
 
@@ -113,4 +113,4 @@ def test_commands_use_the_context(run: Config, served: World) -> None:
     assert run("--context", "team", "-n", "default", "get", "sb", "-n", "team", "-o", "name").stdout != ""
     assert "context nope: not found" in run("--context", "nope", "get", "sb").stderr
     with Paddock(context="team") as paddock:
-        assert [each.name for each in paddock.sandboxes.list()] == ["far"]
+        assert [sandbox.name for sandbox in paddock.sandboxes.list()] == ["far"]

@@ -120,8 +120,8 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 @pytest.fixture
 def tls_port(tmp_path: Path) -> Iterator[int]:
     """Port of a server with TLS, whose authority nobody knows."""
-    made = new_certificate(new_authority(), "localhost")
-    (tmp_path / "both.pem").write_bytes(made.cert + made.key)
+    certificate = new_certificate(new_authority(), "localhost")
+    (tmp_path / "both.pem").write_bytes(certificate.cert + certificate.key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "both.pem")
 

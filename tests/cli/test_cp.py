@@ -28,8 +28,8 @@ def root(served: World) -> Path:
 @pytest.fixture
 def cp(served: World) -> Cp:
     def run(*arguments: object, stdin: bytes = b"", command: str = "cp") -> "subprocess.CompletedProcess[bytes]":
-        words = ["--server", f"unix://{served.socket}", command, *map(str, arguments)]
-        return run_paddock_bytes(words, environment=os.environ, cwd=ROOT, stdin=stdin, seconds=60)
+        message = ["--server", f"unix://{served.socket}", command, *map(str, arguments)]
+        return run_paddock_bytes(message, environment=os.environ, cwd=ROOT, stdin=stdin, seconds=60)
 
     return run
 
@@ -37,14 +37,14 @@ def cp(served: World) -> Cp:
 def packed(*names: bytes, mode: str = "w") -> bytes:
     """An archive of a file `x`, and of hard links to it by these names."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode, encoding="utf-8", errors="surrogateescape") as made:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=out, mode=mode, encoding="utf-8", errors="surrogateescape") as file:  # type: ignore[call-overload]
         first = tarfile.TarInfo("x")
         first.size = 100_000
-        made.addfile(first, io.BytesIO(b"x" * 100_000))
+        file.addfile(first, io.BytesIO(b"x" * 100_000))
         for name in names:
             link = tarfile.TarInfo(os.fsdecode(name))
             link.type, link.linkname = tarfile.LNKTYPE, "x"
-            made.addfile(link)
+            file.addfile(link)
     return out.getvalue()
 
 
@@ -80,10 +80,10 @@ def test_copy_both_ways_without_a_bar_in_pipes(cp: Cp, root: Path, tmp_path: Pat
 
 def test_archives_on_stdin_and_stdout(cp: Cp, root: Path) -> None:
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as made:
+    with tarfile.open(fileobj=out, mode="w") as file:
         info = tarfile.TarInfo("d/f")
         info.size = 2
-        made.addfile(info, io.BytesIO(b"hi"))
+        file.addfile(info, io.BytesIO(b"hi"))
     assert cp("-", "quickstart:/workspace", stdin=out.getvalue()).returncode == 0
     assert (root / "workspace/d/f").read_text() == "hi"
     back = cp("quickstart:/workspace/d", "-").stdout
@@ -109,8 +109,8 @@ def test_a_pull_is_bounded(cp: Cp, root: Path, tmp_path: Path) -> None:
 
 
 def test_no_archive_on_a_terminal(served: World, root: Path) -> None:
-    words = ["-m", "controller", "--server", f"unix://{served.socket}", "cp", "quickstart:/workspace", "-"]
-    terminal = pexpect.spawn(sys.executable, words, cwd=str(ROOT), timeout=60)
+    arguments = ["-m", "controller", "--server", f"unix://{served.socket}", "cp", "quickstart:/workspace", "-"]
+    terminal = pexpect.spawn(sys.executable, arguments, cwd=str(ROOT), timeout=60)
     terminal.expect("stdout is a terminal")
     terminal.expect(pexpect.EOF)
     terminal.wait()
@@ -118,15 +118,15 @@ def test_no_archive_on_a_terminal(served: World, root: Path) -> None:
 
 
 def test_mistakes_are_reported(cp: Cp, root: Path, tmp_path: Path) -> None:
-    for words, said in (
+    for message, answer in (
         (("a", "b"), b"NAME:PATH"),
         (("quickstart:/a", "quickstart:/b"), b"NAME:PATH"),
         (("quickstart:", "b"), b"has no path"),
         (("quickstart:/none", tmp_path), b"no such file or folder"),
         (("none:/x", tmp_path), b"none"),
     ):
-        done = cp(*words)
+        done = cp(*message)
         assert done.returncode in (1, 2)
-        assert said in done.stderr, done.stderr
-    for words in (("quickstart", "x:y"), ("quickstart", "0"), ("none", "80")):
-        assert cp(*words, command="port-forward").returncode in (1, 2)
+        assert answer in done.stderr, done.stderr
+    for reported in (("quickstart", "x:y"), ("quickstart", "0"), ("none", "80")):
+        assert cp(*reported, command="port-forward").returncode in (1, 2)

@@ -61,15 +61,15 @@ class Daemon:
 @pytest.fixture
 def daemon(world: World) -> Iterator[Daemon]:
     world.apply()
-    made = Daemon(world)
-    yield made
-    made.stop()
-    made.results.clear()
+    created = Daemon(world)
+    yield created
+    created.stop()
+    created.results.clear()
     gc.collect()
 
 
 def test_get_watch_goes_on(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    with daemon.running("get", "sb", "-w", "-o", "jsonpath=restarts:{.status.restartCount}") as ended:
+    with daemon.running("get", "sb", "-w", "-o", "jsonpath=restarts:{.status.restartCount}") as running:
         daemon.restart(meanwhile=daemon.world.set_ready)
         wait_for("it watches again", lambda: daemon.world.services.watches.count == 1 or daemon.results)
         daemon.world.change(status={"restartCount": 7, "conditions": []})
@@ -77,41 +77,41 @@ def test_get_watch_goes_on(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> N
         wait_for("all is handed on", lambda: daemon.results or hub._at == daemon.world.store.revision())
         monkeypatch.setattr(RESTART, 0)
         hub.close()
-        done = ended()
+        done = running()
     assert done.stdout.split() == ["restarts:", "restarts:2", "restarts:7"]
     assert done.stderr.count("waiting for the daemon") == 2, done.stderr
 
 
 def test_wait_goes_on(daemon: Daemon) -> None:
-    with daemon.running("wait", "--for=condition=Ready", "sb/quickstart", "--timeout", "60s") as ended:
+    with daemon.running("wait", "--for=condition=Ready", "sb/quickstart", "--timeout", "60s") as running:
         daemon.restart(meanwhile=daemon.world.set_ready)
-        done = ended()
+        done = running()
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart condition met\n")
     assert "waiting for the daemon" in done.stderr
 
 
 def test_wait_keeps_its_own_deadline(daemon: Daemon) -> None:
-    with daemon.running("wait", "--for=condition=Ready", "sb/quickstart", "--timeout", "2s") as ended:
+    with daemon.running("wait", "--for=condition=Ready", "sb/quickstart", "--timeout", "2s") as running:
         daemon.stop()
-        done = ended()
+        done = running()
     assert done.exit_code == 1
     assert "no Paddock daemon answers" in done.stderr
 
 
 def test_watch_gives_up_on_a_daemon_that_stays_away(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RESTART, 0.3)
-    with daemon.running("get", "sb", "--watch-only") as ended:
+    with daemon.running("get", "sb", "--watch-only") as running:
         daemon.stop()
-        done = ended()
+        done = running()
     assert done.exit_code == 1
     assert "no Paddock daemon answers" in done.stderr
 
 
 def test_restart_of_one_that_can_not_be_stopped_says_so(daemon: Daemon) -> None:
     problem = {"type": "FilesKept", "status": "False", "reason": "TooLarge", "message": "its files are too large"}
-    with daemon.running("restart", "quickstart", "--timeout", "60s") as ended:
+    with daemon.running("restart", "quickstart", "--timeout", "60s") as running:
         daemon.world.change(status={"conditions": [{**problem, "observedGeneration": 2}]})
-        done = ended()
+        done = running()
     assert (done.exit_code, "quickstart is not restarted: its files are too large" in done.stderr) == (1, True)
     stored = daemon.world.store.get("Sandbox", "default", "quickstart")
     assert stored is not None

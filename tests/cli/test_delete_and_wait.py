@@ -89,8 +89,8 @@ def test_pool_is_deleted_before_its_template(paddock: Run, one: World, spec: Spe
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == 'sandboxpool.paddock "warm" deleted\nsandboxtemplate.paddock "tiny" deleted\n'
     late = paddock("delete", "sbt", "tiny", "--timeout", "0")
-    told = "not deleted yet: sandboxtemplate.paddock/tiny (is being deleted; finalizers: paddock/in-use);"
-    assert (late.exit_code, told in late.stderr) == (1, True)
+    message = "not deleted yet: sandboxtemplate.paddock/tiny (is being deleted; finalizers: paddock/in-use);"
+    assert (late.exit_code, message in late.stderr) == (1, True)
 
 
 def test_refused_object_does_not_stop_the_others(paddock: Run, one: World, spec: Spec) -> None:
@@ -173,8 +173,8 @@ def test_wait_prints_reasons_off_a_terminal(paddock: Run, one: World, monkeypatc
 def test_wait_for_a_value_reports_readiness(paddock: Run, one: World) -> None:
     one.set_ready("False", "QuotaExceeded", "0 of 1 cores are left")
     late = paddock("wait", "--for=jsonpath={.status.launchType}=Warm", "sb/quickstart", "--timeout=0")
-    told = "{.status.launchType} is not set; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
-    assert late.stderr.endswith(told)
+    message = "{.status.launchType} is not set; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
+    assert late.stderr.endswith(message)
 
 
 def test_wait_for_deletion(paddock: Run, one: World) -> None:

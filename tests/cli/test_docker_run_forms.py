@@ -81,7 +81,7 @@ def test_variables_come_as_docker_reads_them(served: World, tmp_path: Path, monk
     file = tmp_path / "env"
     file.write_text("# a comment\nA=of the file\n  B=2\n\nMINE\nNOT_SET_ANYWHERE\n")
     spec, _ = created(served, "-d", "--env-file", str(file), "-e", "A=given", "-eC=3", "busybox")
-    env = {each["name"]: each["value"] for each in spec["template"]["env"]}
+    env = {entry["name"]: entry["value"] for entry in spec["template"]["env"]}
     assert env == {"A": "given", "B": "2", "MINE": "own", "C": "3"}
     file.write_text("A=1\nnot one\n")
     assert f"--env-file {file}:2: not a variable" in run(served, "--env-file", str(file), "busybox", "ls").stderr

@@ -30,9 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    made = FakeEngine("i-1", clock=HandClock())
-    made.open(lambda: None)
-    return made
+    fake_engine = FakeEngine("i-1", clock=HandClock())
+    fake_engine.open(lambda: None)
+    return fake_engine
 
 
 @pytest.fixture
@@ -100,9 +100,9 @@ def test_logs(paddock: Run) -> None:
 
 
 def test_the_egress_log(paddock: Run, boxed: World, engine: FakeEngine) -> None:
-    refused = paddock("logs", "quickstart", "--egress")
-    assert refused.exit_code == 1
-    assert "has no proxy now" in refused.stderr
+    output = paddock("logs", "quickstart", "--egress")
+    assert output.exit_code == 1
+    assert "has no proxy now" in output.stderr
     assert paddock("logs", "quickstart", "--egress", "-f").exit_code == 2
     obj = boxed.sandbox()
     uid, name = egress_uid(obj.uid), egress_name(obj.uid)
@@ -132,9 +132,9 @@ def test_the_egress_log(paddock: Run, boxed: World, engine: FakeEngine) -> None:
 
 
 def test_previous_log_of_a_replaced_container_is_its_tail(paddock: Run, boxed: World) -> None:
-    refused = paddock("logs", "quickstart", "-p")
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "has no previous run" in refused.stderr
+    output = paddock("logs", "quickstart", "-p")
+    assert (output.exit_code, output.stdout) == (1, "")
+    assert "has no previous run" in output.stderr
     obj = boxed.sandbox()
     end = Termination("another", 1, "Error", 1.0, 2.0, tail=Tail(("one", "two")))
     parent = (obj.uid, "Sandbox", obj.namespace, obj.name)
@@ -193,13 +193,13 @@ def test_wrong_arguments(paddock: Run, words: list[str], code: int, said: str) -
 
 def test_a_detached_command_is_listed(paddock: Run) -> None:
     assert "No detached commands" in paddock("execs", "quickstart").stderr
-    begun = paddock("exec", "-d", "quickstart", "--", "sh", "-c", "echo out; exit 3")
-    id_ = begun.stdout.strip()
-    assert (begun.exit_code, len(id_)) == (0, 12)
+    output = paddock("exec", "-d", "quickstart", "--", "sh", "-c", "echo out; exit 3")
+    id_ = output.stdout.strip()
+    assert (output.exit_code, len(id_)) == (0, 12)
     deadline = time.monotonic() + 60
-    while "Exited" not in (shown := paddock("execs", "quickstart").stdout):
-        assert time.monotonic() < deadline, shown
-    assert shown.splitlines()[1].split()[:3] == [id_, "Exited", "3"]
+    while "Exited" not in (printed := paddock("execs", "quickstart").stdout):
+        assert time.monotonic() < deadline, printed
+    assert printed.splitlines()[1].split()[:3] == [id_, "Exited", "3"]
     assert paddock("logs", "quickstart", "--exec", id_).stdout == "out\n"
     assert f"{id_} has already ended (Exited)" in paddock("execs", "quickstart", "--kill", id_).stderr
     assert f'"id": "{id_}"' in paddock("execs", "quickstart", "-o", "json").stdout
@@ -215,10 +215,10 @@ def test_inspect_hides_variable_values(paddock: Run, boxed: World) -> None:
     for form in ("yaml", "json"):
         done = paddock("inspect", "quickstart", "-o", form)
         assert done.exit_code == 0, done.stderr
-        found = yaml.safe_load(done.stdout)
-        assert found["container"]["Config"]["Env"] == ["TOKEN=(hidden)"]
-        assert found["container"]["State"]["Running"] is True
-        assert found["instance"] is None, "nothing is recorded in this world"
+        document = yaml.safe_load(done.stdout)
+        assert document["container"]["Config"]["Env"] == ["TOKEN=(hidden)"]
+        assert document["container"]["State"]["Running"] is True
+        assert document["instance"] is None, "nothing is recorded in this world"
         assert "s3cret" not in done.stdout
     boxed.apply(QUICKSTART.replace("name: quickstart", "name: other"))
     assert yaml.safe_load(paddock("inspect", "other").stdout)["container"] is None
@@ -235,16 +235,16 @@ AT_TERMINAL: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("what", AT_TERMINAL)
 def test_a_terminal_gets_no_hostile_escape_sequence(boxed: World, engine: FakeEngine, what: str) -> None:
     engine.say(container_name("quickstart", boxed.sandbox().uid), f"{HOSTILE}\x1b[31mred\x1b[2Jend\n")
-    words = ["-m", "controller", "--server", f"unix://{boxed.socket}", *AT_TERMINAL[what]]
+    arguments = ["-m", "controller", "--server", f"unix://{boxed.socket}", *AT_TERMINAL[what]]
 
     def shown(*more: str) -> bytes:
-        terminal = pexpect.spawn(sys.executable, [*words[:5], *more, *words[5:]], cwd=str(ROOT), timeout=60)
+        terminal = pexpect.spawn(sys.executable, [*arguments[:5], *more, *arguments[5:]], cwd=str(ROOT), timeout=60)
         terminal.expect("end\r?\n")
-        said: bytes = terminal.before + terminal.match[0]
-        said += terminal.read()
+        before: bytes = terminal.before + terminal.match[0]
+        before += terminal.read()
         terminal.wait()
         assert terminal.exitstatus == 0
-        return said[said.index(b"\x1b") :].replace(b"\r", b"")
+        return before[before.index(b"\x1b") :].replace(b"\r", b"")
 
     on_screen = b"\x1b[2J" if what == "exec -t" else b""
     assert shown() == b"\x1b[31mred" + on_screen + b"end\n\x1b[m"
@@ -263,6 +263,6 @@ def test_an_output_that_takes_no_more(boxed: World) -> None:
     assert (
         full.stderr == "error: the output can't be written: No space left on device; make room, or write it elsewhere\n"
     )
-    for words in ("logs quickstart", "logs -f --prefix quickstart", "sandbox logs quickstart"):
-        done = shell(f"paddock {words} | true; echo ${{PIPESTATUS[0]}}", boxed.socket)
+    for message in ("logs quickstart", "logs -f --prefix quickstart", "sandbox logs quickstart"):
+        done = shell(f"paddock {message} | true; echo ${{PIPESTATUS[0]}}", boxed.socket)
         assert (done.stdout, done.stderr) == ("0\n", "")

@@ -66,14 +66,14 @@ def test_one_object_and_many(paddock: Run, three: World) -> None:
 
 def test_custom_columns(paddock: Run, three: World) -> None:
     columns = "custom-columns=NAME:.metadata.name,COUNT:{.status.restartCount}"
-    shown = paddock("get", "sb", "-o", columns, "--sort-by", ".status.restartCount").stdout
-    assert shown == "NAME   COUNT\nc      <none>\nb      9\na      10\n"
+    output = paddock("get", "sb", "-o", columns, "--sort-by", ".status.restartCount").stdout
+    assert output == "NAME   COUNT\nc      <none>\nb      9\na      10\n"
     assert paddock("get", "sb", "c", "-o", columns, "--no-headers").stdout == "c   <none>\n"
 
 
 def test_tables_are_sorted_too(paddock: Run, three: World) -> None:
-    shown = paddock("get", "sb", "--sort-by={.status.restartCount}", "--no-headers").stdout
-    assert [line.split()[0] for line in shown.splitlines()] == ["c", "b", "a"]
+    output = paddock("get", "sb", "--sort-by={.status.restartCount}", "--no-headers").stdout
+    assert [line.split()[0] for line in output.splitlines()] == ["c", "b", "a"]
 
 
 def test_several_names(paddock: Run, three: World) -> None:

@@ -41,8 +41,8 @@ def watch(paddock: Run, served: World, monkeypatch: pytest.MonkeyPatch) -> Calla
 def test_rows_follow_the_table_aligned(watch: Callable[..., Result], served: World) -> None:
     served.apply()
     served.clock.advance(300)
-    shown = watch("sb", "-w", change=served.set_ready, lines=3).stdout
-    assert shown == (
+    output = watch("sb", "-w", change=served.set_ready, lines=3).stdout
+    assert output == (
         "NAME         READY     STATUS    RESTARTS   CPU   MEMORY   PIDS   AGE\n"
         "quickstart   Unknown   Pending   0          -     -        -      5m\n"
         "quickstart   True      Running   2          -     -        -      5m\n"
@@ -57,8 +57,8 @@ def test_titles_come_with_the_first_row_when_nothing_is_there(watch: Callable[..
 
 def test_watch_only_selectors_names_and_forms(watch: Callable[..., Result], served: World) -> None:
     served.apply()
-    shown = watch("sb", "-l", "app=web", "--watch-only", "-o", "name", change=lambda: served.apply(OTHER), lines=1)
-    assert shown.stdout == "sandbox.paddock/other\n"
+    outcome = watch("sb", "-l", "app=web", "--watch-only", "-o", "name", change=lambda: served.apply(OTHER), lines=1)
+    assert outcome.stdout == "sandbox.paddock/other\n"
 
 
 def test_line_separators_in_values_end_no_event(watch: Callable[..., Result], served: World) -> None:
@@ -75,15 +75,15 @@ def test_several_names_as_json(watch: Callable[..., Result], served: World) -> N
         served.change("other", labels={"a": "b"})
 
     form = "jsonpath={.metadata.name} {.metadata.labels}"
-    shown = watch("sb", "quickstart", "other", "--watch-only", "-o", form, change=change, lines=1).stdout
-    name, labels = shown.split()
+    output = watch("sb", "quickstart", "other", "--watch-only", "-o", form, change=change, lines=1).stdout
+    name, labels = output.split()
     assert (name, json.loads(labels)) == ("other", {"a": "b"})
 
 
 def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
-    others = [each.plural for each in served.services.registry if each.name != "Sandbox"]
-    if others:
-        done = paddock("get", f"sb,{others[0]}", "-w")
+    plurals = [kind.plural for kind in served.services.registry if kind.name != "Sandbox"]
+    if plurals:
+        done = paddock("get", f"sb,{plurals[0]}", "-w")
         assert (done.exit_code, "several kinds can't be watched" in done.stderr) == (2, True)
 
 

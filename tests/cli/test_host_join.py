@@ -31,7 +31,7 @@ def test_a_signed_host_can_start(tmp_path: Path) -> None:
     database = "postgresql+psycopg://u:s3c%3Aret@db/paddock"
     done = join("b", "--address", "10.0.0.2:9466", "--folder", str(place), "--database-url", database, *signing)
     assert done.exit_code == 0, done.output
-    assert {each.stat().st_mode & 0o777 for each in (*place.iterdir(), key)} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (*place.iterdir(), key)} == {0o600}
     settings = load_settings(str(place / "paddock.toml"))
     assert (settings.host_name, settings.scheduler, settings.fleet_address) == ("b", "manual", "10.0.0.2:9466")
     assert settings.database_url == f"postgresql+psycopg://u@db/paddock?passfile={place}/pgpass"
@@ -83,5 +83,5 @@ def test_every_bad_argument_is_said_at_once(tmp_path: Path) -> None:
     )
     assert done.exit_code == 1
     assert "`sqlite` is no store for several hosts; write postgresql+psycopg://..." in done.output
-    for each in ("NAME:", "--address:", "--folder:", "--ca-cert:", "--database-url:"):
-        assert each in done.output
+    for entry in ("NAME:", "--address:", "--folder:", "--ca-cert:", "--database-url:"):
+        assert entry in done.output

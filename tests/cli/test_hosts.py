@@ -31,15 +31,15 @@ AWAY = {
 @pytest.fixture
 def fleet(tmp_path: Path, quiet: None) -> Iterator[World]:
     """The API of host a; host b's daemon is away."""
-    made = make_world(tmp_path, place=ManyHosts("a"))
-    made.view.seen = replace(made.view.seen, facts=FACTS, revision=1)
-    with made.store.transaction() as transaction:
+    created = make_world(tmp_path, place=ManyHosts("a"))
+    created.view.seen = replace(created.view.seen, facts=FACTS, revision=1)
+    with created.store.transaction() as transaction:
         transaction.put(StoredObject("Host", "", "b", "uid-b", {}, generation=0, status=AWAY))
-    server = made.server()
+    server = created.server()
     server.start()
-    yield made
+    yield created
     server.stop()
-    made.store.close()
+    created.store.close()
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def paddock(fleet: World) -> Run:
 
 
 def test_all_hosts_are_listed(paddock: Run) -> None:
-    titles, own, away = paddock("host", "list").stdout.splitlines()
+    titles, own_text, away = paddock("host", "list").stdout.splitlines()
     assert titles.split("   ")[0] == "NAME"
-    assert own.split() == [
+    assert own_text.split() == [
         "a",
         "Ready",
         "0",
@@ -64,7 +64,7 @@ def test_all_hosts_are_listed(paddock: Run) -> None:
         "-",
         "0s",
     ]
-    words = [
+    arguments = [
         "b",
         "Unknown",
         "(daemon",
@@ -77,7 +77,7 @@ def test_all_hosts_are_listed(paddock: Run) -> None:
         "b.example:8443",
         "-",
     ]
-    assert away.split() == words
+    assert away.split() == arguments
     assert "DaemonReachable" in paddock("describe", "host/b").stdout
     several = paddock("run", "--gpus", "all", "-c", "1")
     assert "there are several hosts" in several.stderr
@@ -101,10 +101,10 @@ def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: World) -> None
     assert paddock("host", "drain", "b").stdout == "host.paddock/b drained\n"
     assert paddock("host", "drain", "b", "--wait").stdout == "host.paddock/b drained (no change)\n"
     limits, memory = Limits(500, 512 << 20, 64), InstanceState(restarts=0)
-    one = Instance("pdk-web", "uid-web", "Sandbox", "default", "web", "sandbox", limits, 0.0, memory, host="a")
+    instance = Instance("pdk-web", "uid-web", "Sandbox", "default", "web", "sandbox", limits, 0.0, memory, host="a")
     with fleet.store.transaction() as transaction:
         transaction.put(StoredObject("Sandbox", "default", "web", "uid-web", {"host": "a"}))
-    fleet.store.record(Writes(instances=(one,)))
+    fleet.store.record(Writes(instances=(instance,)))
     late = paddock("host", "drain", "a", "--wait", "--timeout", "1ms")
     assert (late.exit_code, late.stdout) == (1, "host.paddock/a draining; 1 sandbox left\n")
     assert "host a: draining; 1 sandbox left, after 0.001 s; stop or delete them" in late.stderr
@@ -113,19 +113,22 @@ def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: World) -> None
 
 
 def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: World) -> None:
-    own = paddock("host", "remove", "a")
-    assert (own.exit_code, "host `a`: it is the host of the daemon that you ask" in own.stderr) == (1, True)
+    own_outcome = paddock("host", "remove", "a")
+    assert (own_outcome.exit_code, "host `a`: it is the host of the daemon that you ask" in own_outcome.stderr) == (
+        1,
+        True,
+    )
     bound = StoredObject("Sandbox", "default", "web", "uid-web", {"host": "b"})
     with fleet.store.transaction() as transaction:
         transaction.put(bound)
-    refused = paddock("host", "remove", "b")
+    output = paddock("host", "remove", "b")
     assert (
-        refused.exit_code,
-        "sandbox/default/web is bound to it; start its daemon again, or delete it first" in refused.stderr,
+        output.exit_code,
+        "sandbox/default/web is bound to it; start its daemon again, or delete it first" in output.stderr,
     ) == (1, True)
     with fleet.store.transaction() as transaction:
         transaction.remove(bound)
     assert paddock("host", "remove", "b").stdout == "host.paddock/b removed\n"
     assert fleet.store.get("Host", "", "b") is None
-    assert [each.verb for each in fleet.services.audit.entries() if each.kind == "Host"] == ["delete"]
+    assert [entry.verb for entry in fleet.services.audit.entries() if entry.kind == "Host"] == ["delete"]
     assert "hosts `b` not found" in paddock("host", "remove", "b").stderr

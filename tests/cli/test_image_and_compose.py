@@ -20,26 +20,26 @@ def compose_file(folder: Path, text: str = FILE) -> str:
 
 
 def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_path: Path) -> None:
-    words = ("--compose", compose_file(tmp_path), "--var", "TAG=2")
-    done = paddock("apply", *words, "--dry-run=client")
+    arguments = ("--compose", compose_file(tmp_path), "--var", "TAG=2")
+    done = paddock("apply", *arguments, "--dry-run=client")
     assert done.stdout.splitlines() == [
-        f"sandbox.paddock/my-shop-{each} valid (client dry run)" for each in ("web", "db")
+        f"sandbox.paddock/my-shop-{entry} valid (client dry run)" for entry in ("web", "db")
     ]
     assert "services.web.ports: `paddock compose up` opens them at 127.0.0.1" in done.stderr
-    shown = paddock("apply", *words, "--dry-run=server")
-    assert shown.stdout.splitlines()[0] == "sandbox.paddock/my-shop-web created (server dry run)", shown.output
-    assert paddock("apply", *words, "-n", "team").stdout.count("created") == 2
-    assert paddock("diff", *words).exit_code == 1
-    assert paddock("apply", *words).stdout.count("created") == 2
-    assert paddock("diff", *words).exit_code == 0
+    output = paddock("apply", *arguments, "--dry-run=server")
+    assert output.stdout.splitlines()[0] == "sandbox.paddock/my-shop-web created (server dry run)", output.output
+    assert paddock("apply", *arguments, "-n", "team").stdout.count("created") == 2
+    assert paddock("diff", *arguments).exit_code == 1
+    assert paddock("apply", *arguments).stdout.count("created") == 2
+    assert paddock("diff", *arguments).exit_code == 0
     assert served.sandbox("my-shop-web").spec["template"]["image"] == "tiny:2"
     compose_file(tmp_path, FILE.replace("  db: {image: 'tiny:1'}\n", ""))
-    assert paddock("apply", *words, "--prune").stdout.splitlines() == [
+    assert paddock("apply", *arguments, "--prune").stdout.splitlines() == [
         "sandbox.paddock/my-shop-web configured",
         "sandbox.paddock/my-shop-db pruned",
     ]
-    gone = paddock("delete", *words, "--no-wait")
-    assert gone.stdout.splitlines() == [f'sandbox.paddock "my-shop-{each}" deleted' for each in ("db", "web")]
+    outcome = paddock("delete", *arguments, "--no-wait")
+    assert outcome.stdout.splitlines() == [f'sandbox.paddock "my-shop-{entry}" deleted' for entry in ("db", "web")]
     assert served.sandbox("my-shop-web").deleted_at is not None
     assert served.sandbox("my-shop-web", "team").deleted_at is None
 
@@ -57,9 +57,9 @@ def test_a_wrong_name_is_not_replaced_by_the_folders(paddock: Run, served: World
 
 def test_a_folder_is_sent_only_to_a_daemon_of_this_host(paddock: Run, tmp_path: Path) -> None:
     path = compose_file(tmp_path, "services:\n  web:\n    image: tiny:1\n    volumes: ['./data:/data']\n")
-    words = ("apply", "--compose", path, "--dry-run=client")
-    assert paddock(*words).stdout == "sandbox.paddock/my-shop-web valid (client dry run)\n"
-    done = CliRunner().invoke(cli, ["--server", "https://other.example", *words])
+    arguments = ("apply", "--compose", path, "--dry-run=client")
+    assert paddock(*arguments).stdout == "sandbox.paddock/my-shop-web valid (client dry run)\n"
+    done = CliRunner().invoke(cli, ["--server", "https://other.example", *arguments])
     assert done.exit_code == 1
     assert f"{path}:4:15: services.web.volumes[0]: the folder of this file is not known here" in done.stderr
 
@@ -71,12 +71,12 @@ def test_compose_problems_have_positions(paddock: Run, served: World, tmp_path: 
     assert f"{path}:2:16: services.web.image: `TAG` is not set" in done.stderr
     assert f"{path}:3:18: services.db.privileged: a sandbox is never privileged; remove it" in done.stderr
     assert served.store.list("Sandbox")[0] == []
-    for words in (
+    for message in (
         ("--project", "x", "-f", path),
         ("--compose", path, "--applyset", "x"),
         ("--compose", path, "-f", path),
     ):
-        assert paddock("apply", *words).exit_code == 2
+        assert paddock("apply", *message).exit_code == 2
     assert paddock("apply", "--compose", path, "--var", "TAG").exit_code == 2
     assert paddock("diff", "--compose", path).exit_code == 2
     assert paddock("delete", "--compose", path, "--all").exit_code == 2
@@ -88,7 +88,7 @@ def test_images_are_listed_pulled_built_and_pushed(paddock: Run, served: World, 
     assert (done.exit_code, done.stderr) == (0, "1: Pulling\n")
     assert done.stdout == f"{TOOL} pulled (registry.example/team/tool@sha256:{'d' * 64})\n"
     rows = paddock("image", "list").stdout.splitlines()
-    assert [each.split()[0] for each in rows] == ["IMAGE", "paddock/base:1", TOOL]
+    assert [row.split()[0] for row in rows] == ["IMAGE", "paddock/base:1", TOOL]
     (tmp_path / "Dockerfile").write_text("FROM paddock/base:1\nCOPY a /a\n")
     (tmp_path / "a").write_text("x")
     built = paddock("image", "build", "-t", "registry.example/a:1", "--build-arg", "A=1", str(tmp_path))

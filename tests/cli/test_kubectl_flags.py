@@ -40,11 +40,11 @@ def test_flags_take_true_and_false(words: list[str], said: list[str]) -> None:
 def test_every_flag_of_every_command_takes_false() -> None:
     context = click.Context(cli)
     for name in COMMANDS:
-        found = cli.get_command(context, name)
-        assert found is not None
-        for flag in (each for each in found.params if isinstance(each, click.Option) and each.is_bool_flag):
-            for word in (each for each in flag.opts if each.startswith("--")):
-                assert split_flag_values(found, [f"{word}=false"]) == flag.secondary_opts[:1], f"{name} {word}"
+        observed = cli.get_command(context, name)
+        assert observed is not None
+        for flag in (param for param in observed.params if isinstance(param, click.Option) and param.is_bool_flag):
+            for word in (opt for opt in flag.opts if opt.startswith("--")):
+                assert split_flag_values(observed, [f"{word}=false"]) == flag.secondary_opts[:1], f"{name} {word}"
 
 
 def test_delete_without_wait(paddock: Run, served: World) -> None:
@@ -63,8 +63,8 @@ def test_recursive_reads_subfolders(paddock: Run, served: World, spec: Spec) -> 
         "sandbox.paddock/quickstart unchanged\nsandbox.paddock/below created\n"
     )
     assert paddock("delete", "-f", folder, "-R", "--wait=false").stdout.count(" deleted\n") == 2
-    refused = paddock("apply", "-f", f"{folder}/more")
-    assert "-R includes subfolders" in refused.stderr
+    output = paddock("apply", "-f", f"{folder}/more")
+    assert "-R includes subfolders" in output.stderr
 
 
 def test_show_labels_adds_a_column(paddock: Run, served: World) -> None:
@@ -75,8 +75,8 @@ def test_show_labels_adds_a_column(paddock: Run, served: World) -> None:
 
 def test_ignore_not_found(paddock: Run, served: World) -> None:
     served.apply()
-    found = paddock("get", "sb", "nope", "quickstart", "--ignore-not-found", "-o", "name")
-    assert (found.exit_code, found.stdout, found.stderr) == (0, "sandbox.paddock/quickstart\n", "")
+    output = paddock("get", "sb", "nope", "quickstart", "--ignore-not-found", "-o", "name")
+    assert (output.exit_code, output.stdout, output.stderr) == (0, "sandbox.paddock/quickstart\n", "")
     assert paddock("get", "sb", "nope", "--ignore-not-found").output == ""
 
 

@@ -19,10 +19,10 @@ TEMPLATE = "---\nkind: SandboxTemplate\nmetadata: {name: python}\nspec: {image: 
 def test_get_all_prints_kinds_in_front_of_names(paddock: Run, served: World) -> None:
     assert paddock("get", "all").stderr == "No resources found in default namespace.\n"
     served.apply(QUICKSTART + TEMPLATE)
-    shown = paddock("get", "all").stdout
-    assert "sandbox.paddock/quickstart" in shown
-    assert "sandboxtemplate.paddock/python" in shown
-    assert {each["kind"] for each in json.loads(paddock("get", "all", "-o", "json").stdout)["items"]} == {
+    output = paddock("get", "all").stdout
+    assert "sandbox.paddock/quickstart" in output
+    assert "sandboxtemplate.paddock/python" in output
+    assert {entry["kind"] for entry in json.loads(paddock("get", "all", "-o", "json").stdout)["items"]} == {
         "Sandbox",
         "SandboxTemplate",
     }
@@ -42,8 +42,8 @@ def test_the_namespace_before_the_command(paddock: Run, served: World) -> None:
 
 def test_versions(paddock: Run) -> None:
     assert paddock("--version").stdout == f"paddock {VERSION} (speaks paddock/v1alpha1)\n"
-    found = json.loads(paddock("version", "--daemon", "-o", "json").stdout)
-    assert found["clientVersion"]["version"] == found["serverVersion"]["version"] == VERSION
+    document = json.loads(paddock("version", "--daemon", "-o", "json").stdout)
+    assert document["clientVersion"]["version"] == document["serverVersion"]["version"] == VERSION
 
 
 def test_create_refuses_what_exists_and_replace_what_does_not(paddock: Run, served: World, spec: Spec) -> None:
@@ -70,7 +70,7 @@ def test_replace_keeps_the_owners_and_the_identity_of_what_was_read(paddock: Run
     )
     paddock("create", "-f", spec(f"{QUICKSTART}---\n{owned}"))
     before = served.sandbox("owned")
-    assert [each["uid"] for each in before.owner_references] == [served.sandbox().uid]
+    assert [owner_reference["uid"] for owner_reference in before.owner_references] == [served.sandbox().uid]
     read = paddock("get", "sb/owned", "-o", "yaml").stdout
     assert paddock("replace", "-f", "-", stdin=read).exit_code == 0
     assert served.sandbox("owned").owner_references == before.owner_references
@@ -80,8 +80,8 @@ def test_replace_keeps_the_owners_and_the_identity_of_what_was_read(paddock: Run
 
 def test_rollout_status_needs_names(paddock: Run, served: World) -> None:
     served.apply()
-    for words in (("sandboxes",), ("sandboxes,sandboxpools",)):
-        done = paddock("rollout", "status", *words)
+    for arguments in (("sandboxes",), ("sandboxes,sandboxpools",)):
+        done = paddock("rollout", "status", *arguments)
         assert (done.exit_code, "name the objects" in done.stderr) == (2, True)
 
 
@@ -103,8 +103,8 @@ def test_the_grace_period_of_a_deletion(paddock: Run, served: World, flags: list
     served.apply()
     done = paddock("delete", "sb", "quickstart", "--no-wait", *flags)
     assert done.exit_code == 0, done.stderr
-    found = served.sandbox()
-    assert (found.deleted_at is not None, found.spec["lifecycle"]["shutdownGracePeriodSeconds"]) == (True, seconds)
+    sandbox = served.sandbox()
+    assert (sandbox.deleted_at is not None, sandbox.spec["lifecycle"]["shutdownGracePeriodSeconds"]) == (True, seconds)
     assert paddock("delete", "sb", "x", "--now", "--grace-period=3").exit_code == 2
 
 
@@ -128,8 +128,8 @@ def test_logs_since_a_time(paddock: Run, served: World) -> None:
     served.view.show(served.sandbox())
     at = datetime.now(UTC) - timedelta(hours=1)
     assert paddock("logs", "quickstart", "--since-time", at.isoformat()).exit_code == 0
-    asked: dict[str, Any] = served.streams.asked[-1][1]
-    assert asked["since"] is not None
+    requested: dict[str, Any] = served.streams.asked[-1][1]
+    assert requested["since"] is not None
     assert "has no time zone" in paddock("logs", "quickstart", "--since-time", "2026-01-31T12:00:00").stderr
     assert "is not a time" in paddock("logs", "quickstart", "--since-time", "yesterday").stderr
 
@@ -149,9 +149,9 @@ def test_events_for_an_object(paddock: Run, served: World) -> None:
 
 
 def test_exec_says_where_the_dashes_belong(paddock: Run) -> None:
-    said = paddock("exec", "-n", "a", "quickstart", "ls", "-l", "/tmp").stderr
-    assert "put `--` before the command: paddock exec" in said
-    assert "-- ls -l /tmp" in said
+    output = paddock("exec", "-n", "a", "quickstart", "ls", "-l", "/tmp").stderr
+    assert "put `--` before the command: paddock exec" in output
+    assert "-- ls -l /tmp" in output
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_exec_says_where_the_dashes_belong(paddock: Run) -> None:
     ],
 )
 def test_an_unknown_command_says_what_to_write(paddock: Run, word: str, hint: str) -> None:
-    said = paddock(word)
-    assert (said.exit_code, hint in said.stderr) == (2, True)
+    output = paddock(word)
+    assert (output.exit_code, hint in output.stderr) == (2, True)
 
 
 def test_go_templates_point_to_jsonpath(paddock: Run) -> None:
@@ -190,12 +190,12 @@ def test_go_templates_point_to_jsonpath(paddock: Run) -> None:
 def test_fields_of_others_say_what_to_write(paddock: Run, spec: Spec, field: str, hint: str) -> None:
     head = "apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: a}\n"
     text = f"{head}spec:\n  template:\n    image: a\n    {field}\n"
-    said = paddock("apply", "--dry-run=client", "-f", spec(text)).stderr
+    output = paddock("apply", "--dry-run=client", "-f", spec(text)).stderr
     if not hint:
-        assert said == "", "it is accepted as it is"
+        assert output == "", "it is accepted as it is"
         return
-    assert "unknown field; " in said
-    assert hint in said
+    assert "unknown field; " in output
+    assert hint in output
 
 
 # Every command, option and habit of kubectl's users, and what is printed (stdout and stderr). In this order.
@@ -235,9 +235,9 @@ HABITS = [
 
 def test_habits_of_kubectls_users(paddock: Run, served: World, spec: Spec) -> None:
     file = spec(QUICKSTART)
-    for words, code, shown in HABITS:
-        done = paddock(*words.replace("FILE", file).split())
-        assert (done.exit_code, shown in done.stdout + done.stderr) == (code, True), f"{words}: {done.output}"
+    for message, code, output in HABITS:
+        done = paddock(*message.replace("FILE", file).split())
+        assert (done.exit_code, output in done.stdout + done.stderr) == (code, True), f"{message}: {done.output}"
 
 
 def test_the_phase_is_in_the_object(paddock: Run, served: World) -> None:
@@ -281,10 +281,10 @@ def test_bytes_of_a_pull_are_shown_while_it_is_waited_for(
     served.set_ready("False", "ImagePulling", "paddock/x:1 is being pulled")
     image = served.sandbox().spec["template"]["image"]
     served.images.pulls = [ImagePull(image, 43 << 20, 120 << 20), ImagePull("other/y:1")]
-    said = paddock("apply", "-f", spec(QUICKSTART), "--wait", "--timeout", "2s").stderr
-    assert said.count(f"Pulling {image}: 43 of 120 MiB\n") == 1
-    shown = paddock("describe", "sb/quickstart").stdout
-    assert f"Pulling {image}: 43 of 120 MiB" in shown
-    assert "other/y:1" not in shown
+    output = paddock("apply", "-f", spec(QUICKSTART), "--wait", "--timeout", "2s").stderr
+    assert output.count(f"Pulling {image}: 43 of 120 MiB\n") == 1
+    printed = paddock("describe", "sb/quickstart").stdout
+    assert f"Pulling {image}: 43 of 120 MiB" in printed
+    assert "other/y:1" not in printed
     served.set_ready()
     assert "Pulling" not in paddock("describe", "sb/quickstart").stdout

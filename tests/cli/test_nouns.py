@@ -16,8 +16,8 @@ def test_help_of_a_command_for_sandboxes(paddock: Run, verb: str, option: str) -
 
 def test_names_are_those_of_sandboxes(paddock: Run, served: World) -> None:
     served.apply()
-    for words in (["get"], ["get", "quickstart"], ["list", "sandbox/quickstart"]):
-        assert paddock("sandbox", *words, "-o", "name").stdout == "sandbox.paddock/quickstart\n"
+    for arguments in (["get"], ["get", "quickstart"], ["list", "sandbox/quickstart"]):
+        assert paddock("sandbox", *arguments, "-o", "name").stdout == "sandbox.paddock/quickstart\n"
     assert paddock("sandbox", "describe", "quickstart").stdout.startswith("Name:           quickstart\n")
     assert "write sandbox/x" in paddock("sandbox", "get", "pool/x").stderr
     assert paddock("sandbox", "delete", "quickstart", "--wait=false").exit_code == 0
@@ -26,8 +26,8 @@ def test_names_are_those_of_sandboxes(paddock: Run, served: World) -> None:
 
 @pytest.mark.parametrize("noun", ["host", "sandbox", "project", "config"])
 def test_summaries_are_whole(paddock: Run, noun: str) -> None:
-    shown = paddock(noun, "--help").stdout
-    commands = " ".join(shown.partition("Commands:")[2].split())
+    output = paddock(noun, "--help").stdout
+    commands = " ".join(output.partition("Commands:")[2].split())
     assert commands
     assert "..." not in commands
     if noun == "host":

@@ -41,8 +41,8 @@ def test_tricks_in_a_manifest_are_refused(tmp_path: Path, text: str, words: str)
 
 def test_values_are_those_of_a_spec(tmp_path: Path) -> None:
     (tmp_path / "plugin.yaml").write_text(MANIFEST + "description: 2024-01-01\nauthor: yes\n")
-    found = read_manifest(str(tmp_path)).document["spec"]
-    assert (found["description"], found["author"]) == ("2024-01-01", "yes")
+    spec = read_manifest(str(tmp_path)).document["spec"]
+    assert (spec["description"], spec["author"]) == ("2024-01-01", "yes")
 
 
 SHOWN: dict[str, Any] = {
@@ -115,8 +115,8 @@ def test_the_outermost_manifest_of_an_archive_counts(tmp_path: Path) -> None:
     (folder / "app").mkdir()
     (folder / "app" / "manifest.json").write_text("{}")
     with tarfile.open(tmp_path / "plugin.tar", "w") as archive:
-        for each in ("app/manifest.json", "manifest.json"):
-            archive.add(folder / each, f"plugin/{each}")
+        for entry in ("app/manifest.json", "manifest.json"):
+            archive.add(folder / entry, f"plugin/{entry}")
     assert read_manifest(str(tmp_path / "plugin.tar")).document["metadata"]["name"] == "tools"
 
 
@@ -137,5 +137,7 @@ def test_the_model_server_plugin_takes_gpus(paddock: Run, served: World) -> None
     assert done.exit_code == 0, done.output
     plugin = served.store.get("Plugin", "default", "docker-llm-provider")
     assert plugin is not None
-    [server] = [each for each in rendered(PluginSpec.model_validate(plugin.spec)) if each["kind"] == "ModelServer"]
+    [server] = [
+        document for document in rendered(PluginSpec.model_validate(plugin.spec)) if document["kind"] == "ModelServer"
+    ]
     assert server["spec"]["resources"]["limits"]["gpus"] == 1

@@ -27,10 +27,10 @@ def test_a_profile_is_applied_shown_and_deleted(paddock: Run, served: World) -> 
     assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci created\n"
     assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci unchanged\n"
     names = paddock("get", "sp", "-o", "name").stdout.split()
-    assert [each.partition("/")[2] for each in names] == ["build", "ci", "development", "full-isolation", "production"]
+    assert [name.partition("/")[2] for name in names] == ["build", "ci", "development", "full-isolation", "production"]
     assert paddock("patch", "sp/ci", "-p", "{spec: {seccompProfile: minimal}}").exit_code == 0
-    one = yaml.safe_load(paddock("get", "sp", "ci", "-o", "yaml").stdout)
-    assert (one["spec"], one["metadata"]["generation"]) == (
+    document = yaml.safe_load(paddock("get", "sp", "ci", "-o", "yaml").stdout)
+    assert (document["spec"], document["metadata"]["generation"]) == (
         {"base": "development", "capabilities": ["CHOWN"], "seccompProfile": "minimal"},
         2,
     )
@@ -38,32 +38,36 @@ def test_a_profile_is_applied_shown_and_deleted(paddock: Run, served: World) -> 
     assert (differs.exit_code, "capabilities" in differs.stdout) == (1, True)
     assert paddock("label", "sp/ci", "team=a").stdout == "securityprofile.paddock/ci labeled\n"
     assert paddock("apply", "-f", "-", stdin=BOX).exit_code == 0
-    refused = paddock("delete", "sp", "ci")
-    assert refused.exit_code == 1
-    assert "securityprofile `ci` is used by sandbox team/a; delete or change those first" in refused.stderr
+    output = paddock("delete", "sp", "ci")
+    assert output.exit_code == 1
+    assert "securityprofile `ci` is used by sandbox team/a; delete or change those first" in output.stderr
     served.services.objects.delete(served.services.registry.by_name("Sandbox"), "team", "a")  # type: ignore[arg-type]
     assert paddock("delete", "sp", "ci", "--wait=false").stdout == 'securityprofile.paddock "ci" deleted\n'
 
 
 def test_a_built_in_profile_can_be_copied_not_changed(paddock: Run, served: World) -> None:
-    found = json.loads(paddock("get", "sp", "development", "-o", "json").stdout)
-    assert found["status"]["effective"]["capabilities"] == ["CHOWN", "SETGID", "SETUID"]
-    same = paddock("apply", "-f", "-", stdin=json.dumps(found))
-    assert (same.exit_code, "SecurityProfile `development` is built in" in same.stderr) == (1, True)
-    for words in (
+    document = json.loads(paddock("get", "sp", "development", "-o", "json").stdout)
+    assert document["status"]["effective"]["capabilities"] == ["CHOWN", "SETGID", "SETUID"]
+    output = paddock("apply", "-f", "-", stdin=json.dumps(document))
+    assert (output.exit_code, "SecurityProfile `development` is built in" in output.stderr) == (1, True)
+    for arguments in (
         ["delete", "sp", "development"],
         ["label", "sp/development", "a=b"],
         ["patch", "sp/build", "-p", "{}"],
     ):
-        refused = paddock(*words)
-        assert (refused.exit_code, "is built in and can't be changed or deleted" in refused.stderr) == (1, True), words
-    own = {**found, "metadata": {"name": "mine"}, "status": None}
-    assert paddock("apply", "-f", "-", stdin=json.dumps(own)).stdout == "securityprofile.paddock/mine created\n"
+        outcome = paddock(*arguments)
+        assert (outcome.exit_code, "is built in and can't be changed or deleted" in outcome.stderr) == (1, True), (
+            arguments
+        )
+    own_document = {**document, "metadata": {"name": "mine"}, "status": None}
+    assert (
+        paddock("apply", "-f", "-", stdin=json.dumps(own_document)).stdout == "securityprofile.paddock/mine created\n"
+    )
 
 
 def test_explain(paddock: Run) -> None:
-    shown = paddock("explain", "sp.spec").stdout
-    assert "base\t<string> -required-" in shown
-    assert "a change takes effect: at next start" in shown
+    output = paddock("explain", "sp.spec").stdout
+    assert "base\t<string> -required-" in output
+    assert "a change takes effect: at next start" in output
     assert "a change takes effect: live" in paddock("explain", "sp.spec.defaultLimits.memory").stdout
     assert "seccompProfile" in paddock("explain", "sandbox.spec.template.security").stdout

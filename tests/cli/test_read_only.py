@@ -24,10 +24,10 @@ def box(served: World) -> World:
     served.view.seen = replace(served.view.seen, facts=FACTS, revision=1)
     memory = InstanceState(restarts=2, container=container.id)
     limits, now = Limits(500, 512 << 20, 64), served.clock.now()
-    one = Instance(
+    instance = Instance(
         container.name, sandbox.uid, "Sandbox", "default", "quickstart", "sandbox", limits, now, memory
     )  # fmt: skip
-    served.store.record(Writes(instances=(one,)))
+    served.store.record(Writes(instances=(instance,)))
     served.add_event(sandbox, "Created", "made")
     served.add_event(sandbox, "Failed", "no image", "Warning")
     served.clock.advance(300)
@@ -45,8 +45,10 @@ def test_tables(paddock: Run, box: World) -> None:
         "5m          Warning   Failed    sandbox/quickstart   no image\n"
     )
     assert paddock("get", "host", "--no-headers").stdout.split()[:5] == ["host", "Ready", "500m/4", "512Mi/16Gi", "1"]
-    shown = {line.split()[0]: line.split() for line in paddock("get", "sp").stdout.splitlines()}["full-isolation"]
-    assert shown[:7] == ["full-isolation", "none", "full-isolation", "True", "none", "none", "minimal"]
+    full_isolation = {line.split()[0]: line.split() for line in paddock("get", "sp").stdout.splitlines()}[
+        "full-isolation"
+    ]
+    assert full_isolation[:7] == ["full-isolation", "none", "full-isolation", "True", "none", "none", "minimal"]
 
 
 def test_every_output_format(paddock: Run, box: World) -> None:
@@ -54,21 +56,21 @@ def test_every_output_format(paddock: Run, box: World) -> None:
     assert paddock("get", "inst", "-l", "paddock.role=sandbox", "-o", "name").stdout == f"instance.paddock/{name}\n"
     assert paddock("get", "inst", name, "-o", "jsonpath={.status.state}").stdout == "Running\n"
     assert "c-quickstart" in paddock("get", "inst", "-A", "-o", "wide").stdout
-    one = json.loads(paddock("get", "host", "host", "-o", "json").stdout)
-    assert (one["kind"], one["spec"]) == ("Host", {})
-    assert yaml.safe_load(paddock("get", "host/host", "-o", "yaml").stdout) == one
+    document = json.loads(paddock("get", "host", "host", "-o", "json").stdout)
+    assert (document["kind"], document["spec"]) == ("Host", {})
+    assert yaml.safe_load(paddock("get", "host/host", "-o", "yaml").stdout) == document
     warned = paddock("get", "ev", "--field-selector", "type=Warning", "-o", "custom-columns=R:.reason")
     assert warned.stdout == "R\nFailed\n"
-    shown = paddock("get", "ev", "--sort-by", ".message", "--no-headers").stdout.splitlines()
-    assert [line.split()[2] for line in shown] == ["Created", "Failed"]
+    lines = paddock("get", "ev", "--sort-by", ".message", "--no-headers").stdout.splitlines()
+    assert [line.split()[2] for line in lines] == ["Created", "Failed"]
     event = paddock("get", "ev", "-o", "jsonpath={.items[1].metadata.name}").stdout.strip()
     assert "Failed" in paddock("get", "ev", event).stdout
 
 
 def test_describe(paddock: Run, box: World) -> None:
-    shown = paddock("describe", "host").stdout
-    assert re.search(r"^  EngineReachable +True", shown, re.MULTILINE)
-    assert "Created:" not in shown
+    output = paddock("describe", "host").stdout
+    assert re.search(r"^  EngineReachable +True", output, re.MULTILINE)
+    assert "Created:" not in output
     assert "  parent:\n    kind: Sandbox\n" in paddock("describe", "inst").stdout
     assert "message: no image\n" in paddock("describe", "ev").stdout
     assert "  noNewPrivileges: true\n" in paddock("describe", "sp", "full-isolation").stdout
@@ -135,10 +137,10 @@ def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, box: World) -> 
     assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready,SchedulingDisabled"
     assert paddock("label", "host/host", "disk=fast").stdout == "host.paddock/host labeled\n"
     assert paddock("get", "hosts", "-l", "disk=fast", "-o", "name").stdout == "host.paddock/host\n"
-    shown = paddock("describe", "host/host").stdout
-    assert re.search(r"^  EngineReachable +True", shown, re.MULTILINE)
-    assert "disk=fast" in shown
-    assert "SINCE" not in shown
+    output = paddock("describe", "host/host").stdout
+    assert re.search(r"^  EngineReachable +True", output, re.MULTILINE)
+    assert "disk=fast" in output
+    assert "SINCE" not in output
     assert paddock("host", "drain", "host").stdout == "host.paddock/host draining; 1 sandbox left\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1:3] == ["Ready,Draining", "(1"]
     assert paddock("host", "release", "host").stdout == "host.paddock/host released\n"
@@ -148,5 +150,5 @@ def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, box: World) -> 
     assert "write `paddock host uncordon host`" in paddock("uncordon", "host").stderr
     missing = paddock("host", "cordon", "other")
     assert (missing.exit_code, "other" in missing.stderr) == (1, True)
-    kept = paddock("delete", "host/host")
-    assert (kept.exit_code, "only one that is gone can be removed" in kept.stderr) == (1, True)
+    outcome = paddock("delete", "host/host")
+    assert (outcome.exit_code, "only one that is gone can be removed" in outcome.stderr) == (1, True)

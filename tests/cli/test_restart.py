@@ -22,8 +22,8 @@ def report(world: World, condition: str) -> None:
     """Give both sandboxes this condition, as the planner would."""
     for name in NAMES:
         observed = world.sandbox(name).generation
-        found = {"type": condition, "status": "True", "reason": condition, "observedGeneration": observed}
-        world.change(name, status={"observedGeneration": observed, "conditions": [found]})
+        document = {"type": condition, "status": "True", "reason": condition, "observedGeneration": observed}
+        world.change(name, status={"observedGeneration": observed, "conditions": [document]})
 
 
 def states(world: World) -> list[str]:

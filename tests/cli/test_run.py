@@ -23,8 +23,8 @@ def run_refused(served: World, reason: str, message: str, *words: str) -> Result
 
     def refuse() -> None:
         wait_for("it watches", lambda: served.services.watches.count)
-        (made,) = served.store.list("Sandbox")[0]
-        served.set_ready("False", reason, message, name=made.name)
+        (stored,) = served.store.list("Sandbox")[0]
+        served.set_ready("False", reason, message, name=stored.name)
 
     waiting = threading.Thread(target=refuse)
     waiting.start()
@@ -57,14 +57,14 @@ def test_a_sandbox_that_never_starts_is_reported_and_removed(served: World) -> N
     done = run(served, "--wait", "100ms", "-c", "1")
     assert done.exit_code == 1
     assert "the sandbox was not Ready within 0.1 s: Pending: not reconciled yet" in done.stderr
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.deleted_at is not None
-    assert left.labels == {"app": "paddock-run"}
-    assert (left.spec["template"]["image"], left.spec["template"]["command"]) == (
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.deleted_at is not None
+    assert stored.labels == {"app": "paddock-run"}
+    assert (stored.spec["template"]["image"], stored.spec["template"]["command"]) == (
         "paddock/python:1",
         ["sleep", "infinity"],
     )
-    assert (left.spec["restartPolicy"], left.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
+    assert (stored.spec["restartPolicy"], stored.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
 
 
 def test_a_name_in_use_is_refused_and_its_sandbox_stays(served: World) -> None:
@@ -72,24 +72,24 @@ def test_a_name_in_use_is_refused_and_its_sandbox_stays(served: World) -> None:
     for detached in ([], ["-d"]):
         done = run(served, *detached, "--name", "mine", "-c", "1")
         assert (done.exit_code, "mine" in done.stderr) == (1, True)
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.deleted_at is None
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.deleted_at is None
 
 
 def test_a_detached_command_is_the_main_one(served: World, tmp_path: Path) -> None:
     script = tmp_path / "hello.sh"
     script.write_text("echo $A\n")
-    words = ["--name", "x", "--rm", "--timeout", "90s", "-e", "A=b", "-f", str(script), "--", "one"]
-    done = run(served, "-d", "--wait", "100ms", *words)
+    arguments = ["--name", "x", "--rm", "--timeout", "90s", "-e", "A=b", "-f", str(script), "--", "one"]
+    done = run(served, "-d", "--wait", "100ms", *arguments)
     assert "the sandbox was not Ready within 0.1 s" in done.stderr
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.deleted_at is not None  # as it did not begin
-    template = left.spec["template"]
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.deleted_at is not None  # as it did not begin
+    template = stored.spec["template"]
     assert (template["image"], template["env"]) == ("paddock/python:1", [{"name": "A", "value": "b"}])
     assert template["command"][3:] == ["/tmp/hello.sh", "echo $A\n", "sh", "/tmp/hello.sh", "one"]
-    assert left.spec["restartPolicy"] == "Never"
-    wanted = {"keepRunning": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 90}
-    assert wanted.items() <= left.spec["lifecycle"].items()
+    assert stored.spec["restartPolicy"] == "Never"
+    document = {"keepRunning": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 90}
+    assert document.items() <= stored.spec["lifecycle"].items()
 
 
 @pytest.mark.parametrize(
@@ -107,25 +107,25 @@ def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest
     monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
 
     done = run_refused(served, "QuotaExceeded", "quota `q` has 0 of 1 cores left", "--wait", "2s", "-c", "1")
-    (made,) = served.store.list("Sandbox")[0]
+    (stored,) = served.store.list("Sandbox")[0]
     why = "Ready=False QuotaExceeded: quota `q` has 0 of 1 cores left"
     assert done.stderr.splitlines() == [
-        f"waiting for sandbox {made.name}: {why}",
+        f"waiting for sandbox {stored.name}: {why}",
         f"error: the sandbox was not Ready within 2 s: {why}; raise --wait",
     ]
 
 
 def test_a_template_by_name_lets_a_pool_serve_it(served: World) -> None:
     run(served, "--wait", "10ms", "--template", "tiny", "--", "true")
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.spec["templateRef"] == {"name": "tiny"}
-    assert left.spec.get("poolPolicy", "Prefer") == "Prefer"
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.spec["templateRef"] == {"name": "tiny"}
+    assert stored.spec.get("poolPolicy", "Prefer") == "Prefer"
 
 
 def test_another_level_makes_it_another_template(served: World) -> None:
     run(served, "--wait", "10ms", "--level", "full-isolation", "-c", "1")
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.spec["template"]["securityLevel"] == "full-isolation"
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.spec["template"]["securityLevel"] == "full-isolation"
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_another_level_makes_it_another_template(served: World) -> None:
 )
 def test_gpus_are_asked_for_as_with_docker(served: World, text: str, resources: dict[str, object]) -> None:
     run(served, "--wait", "10ms", "--gpus", text, "--template", "tiny", "--", "true")
-    (left,) = served.store.list("Sandbox")[0]
-    assert (left.spec["resources"], left.spec["templateRef"]) == (resources, {"name": "tiny"})
+    (stored,) = served.store.list("Sandbox")[0]
+    assert (stored.spec["resources"], stored.spec["templateRef"]) == (resources, {"name": "tiny"})
 
 
 def test_all_gpus_are_those_that_the_operator_lists(served: World) -> None:
@@ -149,8 +149,8 @@ def test_all_gpus_are_those_that_the_operator_lists(served: World) -> None:
     assert not served.store.list("Sandbox")[0]
     served.view.seen = replace(served.view.seen, facts=HostFacts("20.10", gpus=("0", "1", "2")))
     run(served, "--wait", "10ms", "--gpus", "all", "-c", "1")
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.spec["resources"] == {"limits": {"gpus": 3}}
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.spec["resources"] == {"limits": {"gpus": 3}}
 
 
 def test_a_host_without_gpus_ends_it_at_once(served: World) -> None:
@@ -166,8 +166,8 @@ def test_a_missing_image_ends_it_at_once(served: World) -> None:
     done = run_refused(served, "ImagePullFailed", why, "--wait", "600s", "echo", "hello")
     assert (done.exit_code, done.stderr.startswith(f"error: {why}; images here: ")) == (1, True)
     assert done.stderr.endswith("; for a program of the default image write `paddock run -- echo`\n")
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.deleted_at is not None
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.deleted_at is not None
 
 
 def test_a_build_of_its_image_is_waited_for(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +179,8 @@ def test_a_build_of_its_image_is_waited_for(served: World, monkeypatch: pytest.M
     def build() -> None:
         for reason, message in [*steps, ("ImageBuildFailed", "x could not be built: no mirror answers")]:
             wait_for("it watches", lambda: served.services.watches.count)
-            (left,) = served.store.list("Sandbox")[0]
-            served.set_ready("False", reason, message, name=left.name)
+            (stored,) = served.store.list("Sandbox")[0]
+            served.set_ready("False", reason, message, name=stored.name)
             if reason == "ImageBuilding":
                 wait_for("its wait is over once", lambda: not served.services.watches.count)
 
@@ -195,14 +195,14 @@ def test_a_build_of_its_image_is_waited_for(served: World, monkeypatch: pytest.M
 
 def test_a_fleet_without_a_scheduler_needs_a_host(served: World) -> None:
     done = run_refused(served, "NoHost", "it names no host; write `host:` into its spec", "--wait", "60s", "-c", "1")
-    words = "it names no host; write `host:` into its spec; for `paddock run`, add --host NAME"
-    assert (done.exit_code, done.stderr) == (1, f"error: the sandbox has no host: {words}\n")
+    message = "it names no host; write `host:` into its spec; for `paddock run`, add --host NAME"
+    assert (done.exit_code, done.stderr) == (1, f"error: the sandbox has no host: {message}\n")
 
 
 def test_a_host_is_named(served: World) -> None:
-    for more in (["--template", "tiny"], ["-d"]):
-        run(served, "--wait", "10ms", "--host", "host", *more, "--", "true")
-    assert [each.spec["host"] for each in served.store.list("Sandbox")[0]] == ["host", "host"]
+    for further in (["--template", "tiny"], ["-d"]):
+        run(served, "--wait", "10ms", "--host", "host", *further, "--", "true")
+    assert [stored.spec["host"] for stored in served.store.list("Sandbox")[0]] == ["host", "host"]
 
 
 def test_the_command_to_run(tmp_path: Path) -> None:
@@ -244,9 +244,9 @@ def test_code_is_in_the_language_of_its_template() -> None:
 def test_own_templates_serve_where_the_namespace_has_none(served: World, tmp_path: Path) -> None:
     (tmp_path / "a.ts").write_text("1")
     run(served, "--wait", "10ms", "-f", str(tmp_path / "a.ts"))
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.spec["template"]["image"] == "paddock/bun:1"
-    assert left.spec["template"]["securityLevel"] == "full-isolation"
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.spec["template"]["image"] == "paddock/bun:1"
+    assert stored.spec["template"]["securityLevel"] == "full-isolation"
 
 
 def test_a_template_of_the_namespace_comes_before_an_own_one(served: World) -> None:
@@ -254,5 +254,5 @@ def test_a_template_of_the_namespace_comes_before_an_own_one(served: World) -> N
         "apiVersion: paddock/v1alpha1\nkind: SandboxTemplate\nmetadata: {name: bun}\nspec: {image: example.org/bun:1}\n"
     )
     run(served, "--wait", "10ms", "--template", "bun", "-c", "1")
-    (left,) = served.store.list("Sandbox")[0]
-    assert left.spec["templateRef"] == {"name": "bun"}
+    (stored,) = served.store.list("Sandbox")[0]
+    assert stored.spec["templateRef"] == {"name": "bun"}

@@ -47,16 +47,16 @@ def test_no_control_character_is_printed(paddock: Run, evil: World, words: list[
 
 
 def test_a_row_is_a_line(paddock: Run, evil: World) -> None:
-    shown = paddock("get", "events").stdout.splitlines()
-    assert len(shown) == 2
-    assert shown[1].endswith("\\x1b]0;owned\\x07 \\x1b[2J \\x9b31m \\u202etxt.exe\\x0d\\nforged   row")
+    lines = paddock("get", "events").stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[1].endswith("\\x1b]0;owned\\x07 \\x1b[2J \\x9b31m \\u202etxt.exe\\x0d\\nforged   row")
     assert columns([["a\tb", "c"], ["d", "e"]]) == "a\\tb   c\nd      e"
 
 
 def test_programs_read_the_exact_text(paddock: Run, evil: World) -> None:
     name = ("get", "sandbox", "quickstart", "-o")
-    for found in (json.loads(paddock(*name, "json").stdout), yaml.safe_load(paddock(*name, "yaml").stdout)):
-        assert found["metadata"]["annotations"] == {"example.org/note": EVIL}
+    for document in (json.loads(paddock(*name, "json").stdout), yaml.safe_load(paddock(*name, "yaml").stdout)):
+        assert document["metadata"]["annotations"] == {"example.org/note": EVIL}
     path = "jsonpath={.metadata.annotations.example\\.org/note}"
     assert paddock(*name, path).stdout_bytes == f"{EVIL}\n".encode()
 

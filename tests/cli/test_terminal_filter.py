@@ -101,26 +101,26 @@ def filtered(data: bytes, *, screen: bool = False) -> bytes:
 @pytest.mark.parametrize("screen", [False, True], ids=["text", "screen"])
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_sequences_are_removed(what: str, screen: bool) -> None:
-    shown = filtered(b"before " + HOSTILE[what] + b"\nafter", screen=screen)
-    assert shown.startswith(b"before ")
-    assert shown.endswith(b"\nafter")
-    assert not set(shown.decode()) & {*map(chr, range(7)), *map(chr, range(0x0E, 0x20)), *map(chr, range(0x7F, 0xA0))}
+    printed = filtered(b"before " + HOSTILE[what] + b"\nafter", screen=screen)
+    assert printed.startswith(b"before ")
+    assert printed.endswith(b"\nafter")
+    assert not set(printed.decode()) & {*map(chr, range(7)), *map(chr, range(0x0E, 0x20)), *map(chr, range(0x7F, 0xA0))}
     if HOSTILE[what].startswith(ESC):  # the words of a string go with it
-        assert b"mine" not in shown
-        assert b"AAAA" not in shown
+        assert b"mine" not in printed
+        assert b"AAAA" not in printed
 
 
 def test_text_keeps_colours_and_line_moves() -> None:
-    for each in TEXT:
-        assert filtered(each) == each
-        assert filtered(each, screen=True) == each
-    for each in SCREEN:
-        assert filtered(b"a" + each + b"b") == b"ab"
+    for entry in TEXT:
+        assert filtered(entry) == entry
+        assert filtered(entry, screen=True) == entry
+    for content in SCREEN:
+        assert filtered(b"a" + content + b"b") == b"ab"
 
 
 def test_a_screen_keeps_full_screen_sequences() -> None:
-    for each in SCREEN:
-        assert filtered(each, screen=True) == each
+    for entry in SCREEN:
+        assert filtered(entry, screen=True) == entry
     assert filtered(b"\x1b[?3;25;1049h", screen=True) == b"\x1b[?25;1049h", "what is fine of it"
 
 
@@ -145,29 +145,29 @@ for name in {CAPABILITIES!r}.split():
         print(curses.tparm(found, 97, 3, 4, 5, 6, 7, 8, 9, 1).hex())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    known = [re.sub(rb"\$<[^>]*>", b"", bytes.fromhex(line)) for line in done.stdout.split()]
-    assert len(known) > 30
-    for each in known:
-        assert filtered(each, screen=True) == NOT_NEEDED.sub(b"", each)
+    expected = [re.sub(rb"\$<[^>]*>", b"", bytes.fromhex(line)) for line in done.stdout.split()]
+    assert len(expected) > 30
+    for entry in expected:
+        assert filtered(entry, screen=True) == NOT_NEEDED.sub(b"", entry)
 
 
 @given(data=STREAMS, sizes=st.lists(st.integers(1, 5), min_size=1), screen=st.booleans())
 def test_chunking_changes_nothing(data: bytes, sizes: list[int], screen: bool) -> None:
-    whole, parts, shown, at = TerminalFilter(screen=screen), TerminalFilter(screen=screen), b"", 0
+    terminal_filter, parts, printed, at = TerminalFilter(screen=screen), TerminalFilter(screen=screen), b"", 0
     for size in itertools.cycle(sizes):
         if at >= len(data):
             break
-        shown += parts.feed(data[at : at + size])
+        printed += parts.feed(data[at : at + size])
         at += size
-    assert shown + parts.end() == whole.feed(data) + whole.end()
+    assert printed + parts.end() == terminal_filter.feed(data) + terminal_filter.end()
 
 
 @given(data=STREAMS, screen=st.booleans())
 def test_only_allowed_sequences_pass(data: bytes, screen: bool) -> None:
-    found = TerminalFilter(screen=screen)
-    shown = found.feed(data)
-    assert (MAY_BE_SCREEN if screen else MAY_BE_TEXT).fullmatch(shown.decode())
-    assert filtered(shown, screen=screen) == shown, "nothing new comes of what is put together"
+    terminal_filter = TerminalFilter(screen=screen)
+    feed = terminal_filter.feed(data)
+    assert (MAY_BE_SCREEN if screen else MAY_BE_TEXT).fullmatch(feed.decode())
+    assert filtered(feed, screen=screen) == feed, "nothing new comes of what is put together"
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs", "Cc"])), screen=st.booleans())
@@ -181,10 +181,10 @@ def test_a_string_without_an_end_hides_one_line() -> None:
 
 
 def test_a_long_sequence_is_not_held() -> None:
-    found = TerminalFilter()
-    shown = b"".join(found.feed(b"\x1b[" + b"1" * 1000) for _ in range(100))
-    assert len(shown) > 90_000
-    assert len(found._held) < 100
+    terminal_filter = TerminalFilter()
+    text = b"".join(terminal_filter.feed(b"\x1b[" + b"1" * 1000) for _ in range(100))
+    assert len(text) > 90_000
+    assert len(terminal_filter._held) < 100
 
 
 @pytest.mark.parametrize(
@@ -203,10 +203,10 @@ def test_a_long_sequence_is_not_held() -> None:
     ],
 )
 def test_the_end_puts_the_terminal_back(left: bytes, undone: bytes) -> None:
-    found = TerminalFilter(screen=True)
-    found.feed(left + b"\x1b[?2")
-    assert found.end() == undone
-    assert found.end() == b""
+    terminal_filter = TerminalFilter(screen=True)
+    terminal_filter.feed(left + b"\x1b[?2")
+    assert terminal_filter.end() == undone
+    assert terminal_filter.end() == b""
 
 
 def test_a_pipe_gets_every_byte_unfiltered() -> None:

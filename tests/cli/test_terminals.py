@@ -43,14 +43,14 @@ def test_states_by_colour(line: str, shown: str) -> None:
 
 def test_verbose_shows_each_request(paddock: Run, served: World) -> None:
     served.apply(QUICKSTART)
-    for words in (("-v", "get", "sb"), ("get", "sb", "-v"), ("get", "sb", "-v=8"), ("--v=6", "get", "sb")):
-        done = paddock(*words)
+    for message in (("-v", "get", "sb"), ("get", "sb", "-v"), ("get", "sb", "-v=8"), ("--v=6", "get", "sb")):
+        done = paddock(*message)
         assert done.exit_code == 0
-        assert "GET /apis/paddock/v1alpha1/namespaces/default/sandboxes?limit=500 200 in " in done.stderr, words
+        assert "GET /apis/paddock/v1alpha1/namespaces/default/sandboxes?limit=500 200 in " in done.stderr, message
         assert " ms\n" in done.stderr
         assert "GET /" not in done.stdout
     for quiet in (("get", "sb"), ("get", "sb", "-v=0")):
         assert paddock(*quiet).stderr == ""
-    refused = paddock("-v", "get", "sb", "none").stderr
-    assert "sandboxes/none 404 in " in refused
+    output = paddock("-v", "get", "sb", "none").stderr
+    assert "sandboxes/none 404 in " in output
     assert "WebSocket /apis/" in paddock("-v", "exec", "quickstart", "--", "true").stderr

@@ -33,10 +33,10 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def world(tmp_path: Path, quiet: None, engine: FakeEngine) -> Iterator[World]:
     engine.volumes = {("default", name): 8 << 20 for name in ("kept", "old", "used")}
-    made = make_world(tmp_path, engine=engine)
-    made.apply(USER)
-    yield made
-    made.store.close()
+    created = make_world(tmp_path, engine=engine)
+    created.apply(USER)
+    yield created
+    created.store.close()
 
 
 def test_volumes_show_their_users(paddock: Run) -> None:
@@ -54,9 +54,9 @@ def test_volumes_are_deleted_by_name_unless_used(paddock: Run) -> None:
     done = paddock("delete", "volume", "kept", "old")
     assert done.stdout == 'volume.paddock "kept" deleted\nvolume.paddock "old" deleted\n'
     assert paddock("get", "vol", "-o", "name").stdout == "volume.paddock/used\n"
-    refused = paddock("delete", "vol/used")
-    assert refused.exit_code == 1
-    assert "is used by sandbox app; delete or change those first" in refused.stderr
+    output = paddock("delete", "vol/used")
+    assert output.exit_code == 1
+    assert "is used by sandbox app; delete or change those first" in output.stderr
     assert "deleted by name" in paddock("delete", "volumes", "--all").stderr
     assert "is read-only" in paddock("label", "volume", "used", "a=b").stderr
 
@@ -77,8 +77,8 @@ def test_compose_down_deletes_its_own_volumes_alone(
     path.write_text(COMPOSE.replace("  job: {image: 'a:1', volumes: [/out]}\n", ""))
     down = paddock("compose", "-f", str(path), "down", "-v", "-t", "5s")
     assert down.exit_code == 0, down.output
-    kept = ["kept"] if is_running else ["kept", "shop-job--out"]
-    assert sorted(name for _, name in engine.volumes) == kept
+    texts = ["kept"] if is_running else ["kept", "shop-job--out"]
+    assert sorted(name for _, name in engine.volumes) == texts
 
 
 def test_compose_down_needs_the_file_for_volumes(

@@ -26,14 +26,14 @@ def run(served: World) -> Callable[..., None]:
         document = {"apiVersion": "paddock/v1alpha1", "kind": "WorkflowRun", "metadata": {"name": "r"}, "spec": SPEC}
         served.apply(json.dumps(document))
         with served.store.transaction() as transaction:
-            found = transaction.get("WorkflowRun", "default", "r")
-            assert found is not None
+            workflow_run = transaction.get("WorkflowRun", "default", "r")
+            assert workflow_run is not None
             stages = [
-                {**each, "state": state, "attempt": 1}
-                for each, state in zip(found.status["stages"], states, strict=False)
+                {**stage, "state": state, "attempt": 1}
+                for stage, state in zip(workflow_run.status["stages"], states, strict=False)
             ]
-            stages += found.status["stages"][len(states) :]
-            transaction.put(replace(found, status={**found.status, **status, "stages": stages}))
+            stages += workflow_run.status["stages"][len(states) :]
+            transaction.put(replace(workflow_run, status={**workflow_run.status, **status, "stages": stages}))
 
     return make
 
@@ -49,9 +49,9 @@ def test_ended_run_cannot_be_cancelled(run: Callable[..., None], served: World, 
     done = paddock("workflow", "cancel", "r")
     assert (done.exit_code, done.stdout) == (1, "")
     assert f"has already ended ({phase}), and there is nothing to cancel" in done.stderr
-    found = served.store.get("WorkflowRun", "default", "r")
-    assert found is not None
-    assert found.spec["runState"] == "Running"
+    workflow_run = served.store.get("WorkflowRun", "default", "r")
+    assert workflow_run is not None
+    assert workflow_run.spec["runState"] == "Running"
 
 
 def test_run_that_ended_before_its_cancellation_says_so(run: Callable[..., None], served: World, paddock: Run) -> None:
@@ -59,9 +59,9 @@ def test_run_that_ended_before_its_cancellation_says_so(run: Callable[..., None]
     assert paddock("workflow", "cancel", "r").stdout == "workflowrun/r cancelled\n"
     assert paddock("workflow", "cancel", "r").stdout == "workflowrun/r cancelled\n"
     with served.store.transaction() as transaction:
-        found = transaction.get("WorkflowRun", "default", "r")
-        assert found is not None
-        transaction.put(replace(found, status={**found.status, "phase": "Succeeded"}))
+        workflow_run = transaction.get("WorkflowRun", "default", "r")
+        assert workflow_run is not None
+        transaction.put(replace(workflow_run, status={**workflow_run.status, "phase": "Succeeded"}))
     done = paddock("workflow", "cancel", "r")
     assert (done.exit_code, "has already ended (Succeeded)" in done.stderr) == (1, True)
 
@@ -76,8 +76,8 @@ def test_logs_of_an_unknown_stage_list_the_stages(run: Callable[..., None], padd
 
 def test_artifacts_are_as_large_as_their_files(run: Callable[..., None], served: World, paddock: Run) -> None:
     run(phase="Succeeded")
-    found = served.store.get("WorkflowRun", "default", "r")
-    assert found is not None
+    workflow_run = served.store.get("WorkflowRun", "default", "r")
+    assert workflow_run is not None
     files = RunFiles(served.folder / "runs" / "files", 1 << 20)
     for name, content in (("one", b"abc"), ("none", None)):
         archive = io.BytesIO()
@@ -87,11 +87,11 @@ def test_artifacts_are_as_large_as_their_files(run: Callable[..., None], served:
             entry.type = tarfile.REGTYPE if content else tarfile.DIRTYPE
             tar.addfile(entry, io.BytesIO(content or b""))
         archive.seek(0)
-        files.keep(RunKey("default", found.uid), "make", name, lambda archive=archive: archive.read(512))
+        files.keep(RunKey("default", workflow_run.uid), "make", name, lambda archive=archive: archive.read(512))
     lines = [line.split() for line in paddock("workflow", "artifacts", "r").stdout.splitlines()]
     assert lines == [["NAME", "STAGE", "FILES", "BYTES"], ["none", "make", "0", "0"], ["one", "make", "1", "3"]]
     done = paddock("workflow", "artifacts", "r", "one", "--output", str(served.folder / "out"))
     assert done.stdout == f"{served.folder / 'out' / 'one'}: 1 file, 3 bytes\n"
     assert paddock("workflow", "artifacts", "r", "none", "--output", str(served.folder / "out")).exit_code == 0
-    modes = [(served.folder / "out" / each / "a").stat().st_mode & 0o777 for each in ("one", "none")]
+    modes = [(served.folder / "out" / single / "a").stat().st_mode & 0o777 for single in ("one", "none")]
     assert modes == [0o755, 0o755], "nobody else may write what a sandbox wrote"

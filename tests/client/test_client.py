@@ -25,14 +25,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def paddock(served: World) -> Iterator[Paddock]:
-    with Paddock(f"unix://{served.socket}") as made:
-        yield made
+    with Paddock(f"unix://{served.socket}") as created:
+        yield created
 
 
 def test_objects_are_applied_got_listed_and_deleted(paddock: Paddock) -> None:
-    assert [each["result"] for each in paddock.apply(QUICKSTART)] == ["created"]
+    assert [document["result"] for document in paddock.apply(QUICKSTART)] == ["created"]
     assert paddock.get("sandboxes", "quickstart")["metadata"]["labels"] == {"app": "demo"}
-    assert [each["metadata"]["name"] for each in paddock.list("sandboxes", selector="app=demo")] == ["quickstart"]
+    assert [document["metadata"]["name"] for document in paddock.list("sandboxes", selector="app=demo")] == [
+        "quickstart"
+    ]
     assert paddock.list("sandboxes", selector="app=other") == []
     paddock.delete("sandboxes", "quickstart")
     assert "deletionTimestamp" in paddock.get("sandboxes", "quickstart")["metadata"]
@@ -118,7 +120,7 @@ def test_large_data_flows_both_ways(paddock: Paddock, box: World) -> None:
         pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
         feeding = threading.Thread(target=running.feed, args=(pieces,))
         feeding.start()
-        received = b"".join(each.data for each in running)
+        received = b"".join(output.data for output in running)
         feeding.join()
     assert (received == data, running.exit_code) == (True, 0)
 

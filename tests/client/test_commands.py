@@ -28,8 +28,8 @@ class Frames:
 
     def __init__(self, clock: HandClock) -> None:
         causes = [{"reason": "ExitCode", "message": "3"}]
-        ended = json.dumps({"status": "Failure", "details": {"causes": causes}}).encode()
-        self._frames, self._clock = [bytes((STDOUT,)) + b"out", bytes((STATUS,)) + ended], clock
+        end = json.dumps({"status": "Failure", "details": {"causes": causes}}).encode()
+        self._frames, self._clock = [bytes((STDOUT,)) + b"out", bytes((STATUS,)) + end], clock
 
     def receive(self) -> bytes:
         self._clock.now += 2
@@ -49,9 +49,9 @@ def test_a_process_tells_how_long_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, box: World) -> None:
     box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
-    told: list[str] = []
-    done = sandbox.run("echo hi", on_stdout=told.append)
-    assert told == ["hi\n"]
+    messages: list[str] = []
+    done = sandbox.run("echo hi", on_stdout=messages.append)
+    assert messages == ["hi\n"]
     assert done.duration_seconds is not None
     assert 0 < done.duration_seconds < 60
 
@@ -87,13 +87,13 @@ def test_a_killed_process_ends(sandbox: Sandbox, box: World) -> None:
 def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, box: World) -> None:
     box.streams.run = box.streams.endless
     process = sandbox.start("server")
-    found = []
+    observed = []
     for output in process:
-        found.append(output.text)
+        observed.append(output.text)
         killer = threading.Thread(target=process.kill)
         killer.start()
     killer.join()
-    assert (found, process.exit_code) == (["first\n"], 137)
+    assert (observed, process.exit_code) == (["first\n"], 137)
     assert box.streams.closed.wait(30), "the command goes on"
 
 
@@ -102,12 +102,12 @@ def test_a_kill_by_another_task_ends_an_iteration(box: World) -> None:
 
     async def run() -> tuple[list[str], int]:
         async with AsyncPaddock(f"unix://{box.socket}") as paddock:
-            process, found = await paddock.sandbox("quickstart").start("server"), []
+            process, observed = await paddock.sandbox("quickstart").start("server"), []
             async for output in process:
-                found.append(output.text)
+                observed.append(output.text)
                 killer = asyncio.ensure_future(process.kill())
             await killer
-            return found, (await process.wait()).exit_code
+            return observed, (await process.wait()).exit_code
 
     assert asyncio.run(run()) == (["first\n"], 137)
     assert box.streams.closed.wait(30), "the command goes on"

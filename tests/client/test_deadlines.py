@@ -56,15 +56,15 @@ class Drip:
             threading.Thread(target=self._serve, args=[link], daemon=True).start()
 
     def _serve(self, link: socket.socket) -> None:
-        with link, link.makefile("rb") as asked:
-            while line := asked.readline():
-                while asked.readline() not in (b"\r\n", b""):
+        with link, link.makefile("rb") as makefile:
+            while line := makefile.readline():
+                while makefile.readline() not in (b"\r\n", b""):
                     pass
                 if b"watch=true" in line:
                     self._drip(link)
                     return
-                found = _LIST if b"/sandboxes?" in line else {"resources": [_SANDBOXES], **_OBJECT}
-                body = json.dumps(found).encode()
+                document = _LIST if b"/sandboxes?" in line else {"resources": [_SANDBOXES], **_OBJECT}
+                body = json.dumps(document).encode()
                 link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
     def _drip(self, link: socket.socket) -> None:
@@ -82,9 +82,9 @@ class Drip:
 
 @pytest.fixture
 def drip(tmp_path: Path) -> Iterator[Drip]:
-    made = Drip(tmp_path)
-    yield made
-    made.close()
+    created = Drip(tmp_path)
+    yield created
+    created.close()
 
 
 def wait(address: str) -> None:
@@ -94,7 +94,7 @@ def wait(address: str) -> None:
 
 def watch(address: str) -> None:
     with Paddock(address) as paddock:
-        assert [each.type for each in paddock.sandbox("s").watch(timeout=_SECONDS)] == ["ADDED"]
+        assert [watch_event.type for watch_event in paddock.sandbox("s").watch(timeout=_SECONDS)] == ["ADDED"]
 
 
 def wait_in_asyncio(address: str) -> None:
@@ -109,14 +109,14 @@ def wait_in_asyncio(address: str) -> None:
 def watch_in_asyncio(address: str) -> None:
     async def run() -> list[str]:
         async with AsyncPaddock(address) as paddock:
-            return [each.type async for each in paddock.sandbox("s").watch(timeout=_SECONDS)]
+            return [watch_event.type async for watch_event in paddock.sandbox("s").watch(timeout=_SECONDS)]
 
     assert asyncio.run(run()) == ["ADDED"]
 
 
 def command_line(address: str) -> None:
-    words = ["--server", address, "wait", "--for=condition=Ready", "sandbox/s", "--timeout=300ms"]
-    done = CliRunner().invoke(cli, words)
+    arguments = ["--server", address, "wait", "--for=condition=Ready", "sandbox/s", "--timeout=300ms"]
+    done = CliRunner().invoke(cli, arguments)
     assert (done.exit_code, done.stderr.splitlines()[-2:]) == (
         1,
         ["error: timed out after 0.3 s", "sandbox.paddock/s: has no condition Ready yet"],

@@ -44,29 +44,29 @@ def test_files_by_the_client(box: Box) -> None:
     wrote = box.files.write("/tmp/a b", b"\x00\xff", mode=0o640)
     assert (wrote.name, wrote.size, wrote.mode, wrote.type) == ("a b", 2, 0o640, "file")
     assert box.files.read("/tmp/a b") == b"\x00\xff"
-    assert [each.name for each in box.files.entries("/tmp")] == ["a b"]
+    assert [entry.name for entry in box.files.entries("/tmp")] == ["a b"]
     assert box.files.find("/tmp/none") is None
     assert box.files.mkdir("/tmp/d/e", parents=True).type == "folder"
     box.files.remove("/tmp/d", recursive=True)
-    with pytest.raises(Refused, match="no such file or folder") as refused:
+    with pytest.raises(Refused, match="no such file or folder") as refusal:
         box.files.read("/tmp/none")
-    assert (refused.value.code, refused.value.reason) == (404, "NotFound")
-    assert refused.value.has_cause("NotFound", "path")
+    assert (refusal.value.code, refusal.value.reason) == (404, "NotFound")
+    assert refusal.value.has_cause("NotFound", "path")
 
 
 @pytest.mark.parametrize("path", ["/tmp/none/f", "/none/deep/f"])
 def test_a_missing_folder_is_named(box: Box, path: str) -> None:
     folder = path.removesuffix("/f")
-    with pytest.raises(Refused, match=f"the folder {folder} does not exist; create it first") as refused:
+    with pytest.raises(Refused, match=f"the folder {folder} does not exist; create it first") as refusal:
         box.files.mkdir(path)
-    assert refused.value.has_cause("NotFound", "path")
+    assert refusal.value.has_cause("NotFound", "path")
 
 
 def test_relative_paths_begin_where_commands_run(box: Box, source: Path, tmp_path: Path) -> None:
     files = Client(f"unix://{box.world.socket}").sandbox("quickstart").files
     files.write("src/deep/main.py", "1")
     assert (box.root / "workspace/src/deep/main.py").read_text() == "1"
-    assert [each.name for each in files.list()] == ["src"]
+    assert [file_info.name for file_info in files.list()] == ["src"]
     files.upload(source / "run", "copied")
     files.upload(source / "run", "new/folder/")
     assert tree(box.root / "workspace") == {"src/deep/main.py": "1", "copied": "#!", "new/folder/run": "#!"}
@@ -83,20 +83,20 @@ def test_a_sparse_file_is_not_read_into_memory(box: Box) -> None:
         file.truncate(1 << 33)
     (box.root / "tmp/small").write_bytes(b"12345")
     with Client(f"unix://{box.world.socket}") as paddock:
-        found = paddock.sandboxes.get("quickstart")
+        quickstart = paddock.sandboxes.get("quickstart")
         with pytest.raises(ClientError, match="/tmp/sparse: has over 268,435,456 bytes"):
-            found.files.read_bytes("/tmp/sparse")
+            quickstart.files.read_bytes("/tmp/sparse")
         with pytest.raises(ClientError, match="over 4 bytes"):
-            found.files.read("/tmp/small", max_bytes=4)
-        assert found.files.read("/tmp/small", max_bytes=5) == "12345"
-        [read_file] = [each for each in functions(found) if each.__name__ == "read_file"]
+            quickstart.files.read("/tmp/small", max_bytes=4)
+        assert quickstart.files.read("/tmp/small", max_bytes=5) == "12345"
+        [read_file] = [function for function in functions(quickstart) if function.__name__ == "read_file"]
         assert "over 8,388,608 bytes; read a part of it with a command" in read_file("/tmp/sparse")
 
     async def with_asyncio() -> None:
         async with AsyncPaddock(f"unix://{box.world.socket}") as paddock:
-            found = await paddock.sandboxes.get("quickstart")
+            async_sandbox = await paddock.sandboxes.get("quickstart")
             with pytest.raises(ClientError, match="over 4 bytes"):
-                await found.files.read_bytes("/tmp/small", max_bytes=4)
+                await async_sandbox.files.read_bytes("/tmp/small", max_bytes=4)
 
     asyncio.run(with_asyncio())
 
@@ -106,11 +106,11 @@ def test_silent_connections_take_no_thread_of_others(box: Box, monkeypatch: pyte
 
     async def program(port: int) -> None:
         async with AsyncPaddock(f"unix://{box.world.socket}") as paddock:
-            found = await paddock.sandboxes.get("quickstart")
-            async with await found.connect(port) as connection:
+            quickstart = await paddock.sandboxes.get("quickstart")
+            async with await quickstart.connect(port) as connection:
                 waiting = asyncio.ensure_future(connection.receive())
                 await asyncio.sleep(0)  # it begins to wait
-                assert await asyncio.wait_for(found.files.exists("/none"), 60) is False
+                assert await asyncio.wait_for(quickstart.files.exists("/none"), 60) is False
                 waiting.cancel()
                 await asyncio.wait([waiting])
 
@@ -122,9 +122,9 @@ def test_silent_connections_take_no_thread_of_others(box: Box, monkeypatch: pyte
 def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:
     assert box.files.find("/tmp/: /tmp/none: ") is None
     missing = Sandbox(box.sandbox.connection, "default", "x: /tmp: ")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as refusal:
         missing.files.find("/tmp")
-    assert (refused.value.code, refused.value.has_cause("NotFound", "path")) == (404, False)
+    assert (refusal.value.code, refusal.value.has_cause("NotFound", "path")) == (404, False)
 
 
 def test_a_refusal_during_an_upload_is_reported(box: Box) -> None:
@@ -136,8 +136,8 @@ def test_a_stopped_daemon_is_reported(box: Box) -> None:
     (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with box.files.open("/tmp/big") as answer:
         answer.read(10)
-        for each in list(box.world.files.open):
-            each.close()
+        for fake_work in list(box.world.files.open):
+            fake_work.close()
         with pytest.raises(ClientError, match="is incomplete"):
             for _ in answer.pieces():
                 pass
@@ -147,29 +147,29 @@ def test_a_truncated_archive_is_reported(box: Box, tmp_path: Path) -> None:
     (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with box.files.archive("/tmp") as answer:
         assert answer.read(10)
-        for each in list(box.world.files.open):
-            each.close()
+        for fake_work in list(box.world.files.open):
+            fake_work.close()
         with pytest.raises(ClientError, match="is incomplete"):
             list(answer.pieces())
 
 
 def tree(folder: Path) -> dict[str, str]:
     return {
-        str(each.relative_to(folder)): os.readlink(each) if each.is_symlink() else each.read_text()
-        for each in folder.rglob("*")
-        if each.is_symlink() or each.is_file()
+        str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_text()
+        for path in folder.rglob("*")
+        if path.is_symlink() or path.is_file()
     }
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    made = tmp_path / "src"
-    (made / "sub").mkdir(parents=True)
-    (made / "run").write_text("#!")
-    (made / "run").chmod(0o755)
-    (made / "sub" / "f").write_text("f")
-    (made / "to").symlink_to("sub/f")
-    return made
+    path = tmp_path / "src"
+    (path / "sub").mkdir(parents=True)
+    (path / "run").write_text("#!")
+    (path / "run").chmod(0o755)
+    (path / "sub" / "f").write_text("f")
+    (path / "to").symlink_to("sub/f")
+    return path
 
 
 TREE = {"run": "#!", "sub/f": "f", "to": "sub/f"}
@@ -185,11 +185,11 @@ TREE = {"run": "#!", "sub/f": "f", "to": "sub/f"}
     ],
 )
 def test_a_folder_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path, at: str, path: str, where: str) -> None:
-    seen: list[int] = []
-    assert box.files.push(f"{source}{at}", path, progress=seen.append) == []
+    observed: list[int] = []
+    assert box.files.push(f"{source}{at}", path, progress=observed.append) == []
     assert tree(box.root / where) == TREE
     assert stat.S_IMODE((box.root / where / "run").stat().st_mode) == 0o755
-    assert sum(seen) > 0
+    assert sum(observed) > 0
     (tmp_path / "out").mkdir()
     assert box.files.pull(f"/{where}", tmp_path / "out") == []
     assert tree(tmp_path / "out" / Path(where).name) == TREE
@@ -223,7 +223,7 @@ def test_a_hostile_sandbox_writes_nothing_outside_the_target(box: Box, tmp_path:
     (tmp_path / "target").mkdir()
     left_out = box.files.pull("/workspace/evil", tmp_path / "target")
     assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
-    assert sorted(each.split(" ")[0] for each in left_out) == ["evil/abs", "evil/d/up", "evil/fifo"]
+    assert sorted(entry.split(" ")[0] for entry in left_out) == ["evil/abs", "evil/d/up", "evil/fifo"]
     # Nor does a link from the copied folder to the target's other files, which are none of the box's.
     (tmp_path / "target" / ".bashrc").write_text("mine")
     for name in ("bashrc", "d/bashrc"):
@@ -249,8 +249,8 @@ def test_a_pull_is_bounded_and_holes_are_free(box: Box, tmp_path: Path) -> None:
         file.truncate(64 * MIB)
         file.write(b"x")
     assert box.files.pull("/workspace/sparse", tmp_path, max_bytes=5000) == []
-    found = (tmp_path / "sparse").stat()
-    assert (found.st_size, found.st_blocks * 512 < MIB) == (64 * MIB, True)
+    status = (tmp_path / "sparse").stat()
+    assert (status.st_size, status.st_blocks * 512 < MIB) == (64 * MIB, True)
     (box.root / "workspace/much").write_bytes(b"x" * 5001)
     with pytest.raises(ClientError, match=r"more than 5000 bytes.*--max-size"):
         box.files.pull("/workspace/much", tmp_path, max_bytes=5000)
@@ -264,8 +264,8 @@ def test_a_sparse_file_stays_sparse_in_the_sandbox(box: Box, tmp_path: Path) -> 
         file.write(b"x")
         file.truncate(64 * MIB)
     box.files.push(tmp_path / "sparse", "/workspace")
-    found = (box.root / "workspace/sparse").stat()
-    assert (found.st_size, found.st_blocks * 512 < MIB) == (64 * MIB, True)
+    status = (box.root / "workspace/sparse").stat()
+    assert (status.st_size, status.st_blocks * 512 < MIB) == (64 * MIB, True)
     assert box.files.read("/workspace/sparse") == (tmp_path / "sparse").read_bytes()
 
 
@@ -273,16 +273,16 @@ def test_a_sparse_file_stays_sparse_in_the_sandbox(box: Box, tmp_path: Path) -> 
 def test_no_special_bit_leaves_a_sandbox(box: Box, tmp_path: Path, mode: int) -> None:
     (box.root / "workspace/d").mkdir()
     (box.root / "workspace/d/run").touch()
-    for each in ("d", "d/run"):
-        (box.root / "workspace" / each).chmod(mode)
+    for entry in ("d", "d/run"):
+        (box.root / "workspace" / entry).chmod(mode)
     with box.files.archive("/workspace/d", top="d") as answer:
         assert int(answer.header("x-paddock-mode"), 8) == mode & 0o777
         data = b"".join(answer.pieces())
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        assert [(each.mode, each.uid, each.gid) for each in archive] == [(mode & 0o777, 65534, 65534)] * 2
+        assert [(member.mode, member.uid, member.gid) for member in archive] == [(mode & 0o777, 65534, 65534)] * 2
     box.files.pull("/workspace/d", tmp_path)
-    for each in ("d", "d/run"):
-        assert stat.S_IMODE((tmp_path / each).stat().st_mode) == mode & 0o777
+    for single in ("d", "d/run"):
+        assert stat.S_IMODE((tmp_path / single).stat().st_mode) == mode & 0o777
     with box.files.open("/workspace/d/run") as file:
         assert int(file.header("x-paddock-mode"), 8) == mode & 0o777
 
@@ -316,8 +316,8 @@ def echoing(box: Box) -> Iterator[None]:
     yield
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    for each in [accepting, *threads]:
-        each.join()
+    for thread in [accepting, *threads]:
+        thread.join()
 
 
 def freed(box: Box) -> None:
@@ -329,10 +329,10 @@ def test_a_connection_to_a_port(box: Box) -> None:
     with box.sandbox.connect(80) as link:
         link.send(b"\x00" * 300_000 + b"end")
         link.end()
-        found = b""
+        observed = b""
         while data := link.receive():
-            found += data
-        assert found == b"\x00" * 300_000 + b"end"
+            observed += data
+        assert observed == b"\x00" * 300_000 + b"end"
     freed(box)
     with pytest.raises(Refused, match="nothing listens on port 81"):
         box.sandbox.connect(81)
@@ -340,9 +340,12 @@ def test_a_connection_to_a_port(box: Box) -> None:
 
 @pytest.mark.usefixtures("echoing")
 def test_forwarding_many_connections(box: Box) -> None:
-    said: list[str] = []
-    with box.sandbox.forward(80, failed=said.append) as here, box.sandbox.forward(81, failed=said.append) as nowhere:
-        links = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(30)]
+    messages: list[str] = []
+    with (
+        box.sandbox.forward(80, failed=messages.append) as forward,
+        box.sandbox.forward(81, failed=messages.append) as nowhere,
+    ):
+        links = [socket.create_connection(("127.0.0.1", forward.port)) for _ in range(30)]
         for number, link in enumerate(links):
             link.sendall(b"%02d" % number)
             link.shutdown(socket.SHUT_WR)
@@ -353,10 +356,13 @@ def test_forwarding_many_connections(box: Box) -> None:
         freed(box)
         with socket.create_connection(("127.0.0.1", nowhere.port)) as link, pytest.raises(ConnectionResetError):
             link.recv(1)
-        assert said == ["port 81: sandbox `quickstart`: nothing listens on port 81 in the sandbox"] or "81" in said[0]
-        left = socket.create_connection(("127.0.0.1", here.port))
-        left.sendall(b"x")
-        assert left.recv(1) == b"x"
-    with left, pytest.raises(ConnectionResetError):
-        left.recv(1)
+        assert (
+            messages == ["port 81: sandbox `quickstart`: nothing listens on port 81 in the sandbox"]
+            or "81" in messages[0]
+        )
+        connection = socket.create_connection(("127.0.0.1", forward.port))
+        connection.sendall(b"x")
+        assert connection.recv(1) == b"x"
+    with connection, pytest.raises(ConnectionResetError):
+        connection.recv(1)
     freed(box)

@@ -38,8 +38,8 @@ def test_dockerignore_leaves_files_out(tmp_path: Path, rules: str, left: set[str
     if rules:
         (tmp_path / ".dockerignore").write_text(rules)
     with tarfile.open(fileobj=io.BytesIO(b"".join(_pack(str(tmp_path))))) as tree:
-        found = {each.name for each in tree if each.isfile()} - {".dockerignore"}
-        assert found == left
+        names = {member.name for member in tree if member.isfile()} - {".dockerignore"}
+        assert names == left
         assert ("link" in tree.getnames()) == (not rules.startswith("*\n"))
         assert tree.extractfile("Dockerfile").read() == b"Dockerfile"  # type: ignore[union-attr]
 

@@ -63,10 +63,10 @@ async def opened() -> Opened:
 
 def test_opening_calls_enter_with_and_without_await() -> None:
     async def all_ways() -> None:
-        async with opened() as direct, await opened() as awaited:
+        async with opened() as direct, await opened() as expected:
             task, (gathered,) = await asyncio.create_task(opened()), await asyncio.gather(opened())
-            assert (direct.entered, awaited.entered, task.entered, gathered.entered) == (1, 1, 0, 0)
-        assert (direct.left, awaited.left) == (1, 1)
+            assert (direct.entered, expected.entered, task.entered, gathered.entered) == (1, 1, 0, 0)
+        assert (direct.left, expected.left) == (1, 1)
         opened().close()
 
     asyncio.run(all_ways())

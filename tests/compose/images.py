@@ -29,7 +29,7 @@ _IMAGE = re.compile(r"^ +image: (\S+)$", re.MULTILINE)
 def recipe(image: str) -> str:
     """Return the Dockerfile of a stand-in."""
     name = image.rpartition("/")[2]
-    kind, settings = next(((kind, settings) for part, kind, settings in _KINDS if part in name), ("app", ()))
+    kind, settings = next(((kind, settings) for piece, kind, settings in _KINDS if piece in name), ("app", ()))
     lines = (f"ENV {setting}" for setting in (f"STAND_IN={kind}", f"NAME={name.partition(':')[0]}", *settings))
     return "\n".join((f"FROM {BASE}", *lines))
 

@@ -30,14 +30,14 @@ _REFRESH_AFTER = 20
 
 def move_in(store: SqlStore, hard: dict[str, int], of_whole: dict[str, int] | None = None) -> None:
     """A template, its pool, and a quota. `of_whole` is the quota of the pool that it is then a part of: WHOLE."""
-    part = StoredObject("SandboxPool", "default", "p", "p-uid", spec={**SPEC, "warmReplicas": 1000})
+    stored = StoredObject("SandboxPool", "default", "p", "p-uid", spec={**SPEC, "warmReplicas": 1000})
     if of_whole is not None:
         owner = {"kind": "SandboxPool", "name": "whole", "uid": WHOLE}
-        part = replace(part, owner_references=(owner,), spec={**part.spec, "quota": of_whole})
+        stored = replace(stored, owner_references=(owner,), spec={**stored.spec, "quota": of_whole})
     insert(
         store,
         StoredObject("SandboxTemplate", "default", "t", "t-uid", spec={"image": "tiny"}),
-        part,
+        stored,
         StoredObject("Quota", "default", "q", "q-uid", spec={"hard": hard}),
     )
 
@@ -81,11 +81,13 @@ def fill_hosts(store: SqlStore, hosts: Sequence[str], key: str = "k") -> list[st
 
 def snapshot_of(store: SqlStore) -> Snapshot:
     """Return the snapshot that a loop would have planned on: every member runs."""
-    instances = {each.uid: each for each in store.instances()}
+    instances = {instance.uid: instance for instance in store.instances()}
     template = SandboxTemplateSpec.model_validate({"image": "tiny"})
     obj = store.get("SandboxPool", "default", "p")
     assert obj is not None
-    containers = {uid: (_container(each, template),) for uid, each in instances.items() if each.role == "warm"}
+    containers = {
+        uid: (_container(instance, template),) for uid, instance in instances.items() if instance.role == "warm"
+    }
     return Snapshot(
         now=0.0,
         instance_id="claims",
@@ -98,14 +100,14 @@ def snapshot_of(store: SqlStore) -> Snapshot:
 
 def _container(member: Instance, template: SandboxTemplateSpec) -> Container:
     spec = SandboxSpec.model_validate(SPEC)
-    made = render(spec, template, name=member.state.hostname, uid=member.uid, policy=Policy())
+    rendered = render(spec, template, name=member.state.hostname, uid=member.uid, policy=Policy())
     return Container(
         id=member.state.container,
         name=member.name,
         uid=member.uid,
         state=State.RUNNING,
-        config_hash=made.config_hash,
-        template_hash=made.template_hash,
+        config_hash=rendered.config_hash,
+        template_hash=rendered.template_hash,
         limits=HELD,
     )
 
@@ -127,9 +129,9 @@ class Claimant:
         won: list[str] = []
         while True:
             self._seen = snapshot_of(self._store)
-            for made in range(_REFRESH_AFTER):
+            for index in range(_REFRESH_AFTER):
                 uid = self._claim(memory)
-                if not uid and not made:
+                if not uid and not index:
                     return won
                 if not uid:
                     break
@@ -143,19 +145,19 @@ class Claimant:
         )
         try:
             with self._store.transaction() as transaction:
-                made = self._claims.claim(transaction, obj)
-                if made.uid == obj.uid:
+                claim = self._claims.claim(transaction, obj)
+                if claim.uid == obj.uid:
                     raise _Missed
-                transaction.put(made)
+                transaction.put(claim)
         except _Missed:
             return ""
-        return made.uid
+        return claim.uid
 
 
 def move_out(store: SqlStore) -> None:
     """No sandbox and no member is left."""
     with store.transaction() as transaction:
-        for each in transaction.list("Sandbox"):
-            transaction.remove(each)
+        for stored in transaction.list("Sandbox"):
+            transaction.remove(stored)
     with store.transaction() as transaction:
-        transaction.retire([each for each in store.instances() if each.role == "warm"])
+        transaction.retire([instance for instance in store.instances() if instance.role == "warm"])

@@ -48,9 +48,9 @@ class Proxy:
         """Break what is open; new connections are welcome."""
         with self._lock:
             opened = list(self._open)
-        for each in opened:
+        for connection in opened:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def answer(self, pattern: str, status: int, body: str = '{"message":"out of order"}') -> None:
         """From now on requests whose first line matches get this answer."""
@@ -67,8 +67,8 @@ class Proxy:
 
     def end(self) -> None:
         self.cut()
-        for each in self._threads:
-            each.join(5)
+        for thread in self._threads:
+            thread.join(5)
 
     def _spawn(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         with self._kept(client):
-            head, rest = _read_head(client)
+            head, remaining = _read_head(client)
             if not head:
                 return
             line = head.split(b"\r\n", 1)[0].decode()
@@ -95,12 +95,12 @@ class Proxy:
                 if pattern.search(line):
                     client.sendall(_answer(status, body))
                     return
-            if any(each.search(line) for each in self._hanging):
+            if any(entry.search(line) for entry in self._hanging):
                 client.recv(1)
                 while client.recv(_PIECE):
                     pass
                 return
-            self._forward(client, head.replace(b"Connection: keep-alive", b"Connection: close") + rest)
+            self._forward(client, head.replace(b"Connection: keep-alive", b"Connection: close") + remaining)
 
     def _forward(self, client: socket.socket, request: bytes) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -132,8 +132,8 @@ def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
         if not piece:
             return b"", b""
         data += piece
-    head, _, rest = data.partition(b"\r\n\r\n")
-    return head + b"\r\n\r\n", rest
+    head, _, remaining = data.partition(b"\r\n\r\n")
+    return head + b"\r\n\r\n", remaining
 
 
 def _pipe(source: socket.socket, target: socket.socket, both: bool) -> None:
@@ -144,9 +144,9 @@ def _pipe(source: socket.socket, target: socket.socket, both: bool) -> None:
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
     if both:
-        for each in (source, target):
+        for connection in (source, target):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(status: int, body: str) -> bytes:

@@ -149,8 +149,8 @@ class DockerHand:
 
     def update(self, name: str, **changes: Any) -> None:
         memory = self.inspect(name)["HostConfig"]["Memory"]
-        words = {"restart_policy": "RestartPolicy", "cpus": "CpusetCpus", "cpu_shares": "CpuShares"}
-        body: dict[str, Any] = {words[field]: value for field, value in changes.items() if field in words}
+        message = {"restart_policy": "RestartPolicy", "cpus": "CpusetCpus", "cpu_shares": "CpuShares"}
+        body: dict[str, Any] = {message[field]: value for field, value in changes.items() if field in message}
         if "restart_policy" in changes:
             body["RestartPolicy"] = {"Name": changes["restart_policy"]}
         if "swap_bytes" in changes:
@@ -164,12 +164,12 @@ class DockerHand:
 
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         host_config = self._api.create_host_config(network_mode="none", init=True)
-        made = self._api.create_container(
+        container = self._api.create_container(
             TINY, ["sleep", "1000"], name=name, labels=dict(labels or {}), host_config=host_config
         )
-        self._foreign.append(made["Id"])
-        self._api.start(made["Id"])
-        return str(made["Id"])
+        self._foreign.append(container["Id"])
+        self._api.start(container["Id"])
+        return str(container["Id"])
 
     def exists(self, name: str) -> bool:
         try:
@@ -184,9 +184,9 @@ class DockerHand:
 
     def build_image(self, name: str, *, ours: bool, path: str = "made") -> str:
         with io.BytesIO() as content, tarfile.open(fileobj=content, mode="w") as tree:
-            made = tarfile.TarInfo(path)
-            made.size = len(uuid.uuid4().bytes)
-            tree.addfile(made, io.BytesIO(uuid.uuid4().bytes))
+            member = tarfile.TarInfo(path)
+            member.size = len(uuid.uuid4().bytes)
+            tree.addfile(member, io.BytesIO(uuid.uuid4().bytes))
             tree.close()
             changes = [f"LABEL {OURS}=test"] if ours else []
             self._api.import_image_from_data(content.getvalue(), repository=name, changes=changes)
@@ -197,7 +197,7 @@ class DockerHand:
         recipe = io.BytesIO(f"FROM {TINY}\nSTOPSIGNAL {signal}\n".encode())
         answer = list(self._api.build(fileobj=recipe, tag=name, rm=True))
         self._built.append(name)
-        assert any(b"Successfully tagged" in each for each in answer), answer
+        assert any(b"Successfully tagged" in entry for entry in answer), answer
 
     def remove_image(self, name: str) -> None:
         self._api.remove_image(name, force=True)
@@ -217,8 +217,8 @@ class DockerHand:
 
     def unmount_places(self, name: str) -> None:
         """Unmount all that is mounted at the container's mount points on the host."""
-        for each in self._places(name):
-            self._unmount(each)
+        for place in self._places(name):
+            self._unmount(place)
 
     def lose_record(self, name: str) -> None:
         """Unmount the folder of all mount points, with their records."""
@@ -236,21 +236,21 @@ class DockerHand:
             engine.run(unmount)
 
     def _places(self, name: str) -> list[Path]:
-        sources = [Path(each["Source"]) for each in self.inspect(name)["Mounts"]]
-        return [each for each in sources if each.name.isdigit()]
+        sources = [Path(mount["Source"]) for mount in self.inspect(name)["Mounts"]]
+        return [source for source in sources if source.name.isdigit()]
 
     def lose_cgroups(self, name: str) -> None:
         """Move all its processes out of its cgroups, and remove these."""
         state = self.inspect(name)
         text = Path(f"/proc/{state['State']['Pid']}/cgroup").read_text()
-        for folder in {Path(each.path) for each in Cgroups().folders(text, str(state["Id"])).values()}:
-            for each in (folder / "cgroup.procs").read_text().split():
-                (folder.parent / "cgroup.procs").write_text(each)
+        for folder in {Path(entry.path) for entry in Cgroups().folders(text, str(state["Id"])).values()}:
+            for one_name in (folder / "cgroup.procs").read_text().split():
+                (folder.parent / "cgroup.procs").write_text(one_name)
             folder.rmdir()
 
     def inspect(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._api.inspect_container(name)
-        return found
+        inspect_container: dict[str, Any] = self._api.inspect_container(name)
+        return inspect_container
 
     @property
     def api(self) -> Any:
@@ -259,14 +259,14 @@ class DockerHand:
     def clean(self, instance_id: str) -> None:
         """Remove all of that instance, and the foreign containers made here."""
         rows = self._api.containers(all=True, filters={"label": [f"{INSTANCE}={instance_id}"]})
-        for each in [*(row["Id"] for row in rows), *self._foreign]:
+        for entry in [*(row["Id"] for row in rows), *self._foreign]:
             with contextlib.suppress(docker.errors.NotFound):
-                self._api.remove_container(each, force=True, v=True)
+                self._api.remove_container(entry, force=True, v=True)
         for row in self._api.networks(filters={"label": [f"{INSTANCE}={instance_id}"]}):
             with contextlib.suppress(docker.errors.NotFound):
                 self._api.remove_network(row["Id"])
-        for each in self._built:
-            remove_image(each, self._base_url)
+        for single in self._built:
+            remove_image(single, self._base_url)
         self._api.close()
 
 
@@ -324,7 +324,7 @@ class World:
     def create(self, uid: str, *, labels: Mapping[str, str] | None = None, **changes: Any) -> CreateContainer:
         """The action that makes a small sleeping sandbox of that object."""
         name = container_name("box", uid)
-        wanted: dict[str, Any] = {
+        document: dict[str, Any] = {
             "image": TINY,
             "name": name,
             "limits": SMALL,
@@ -332,8 +332,8 @@ class World:
             "command": ("sleep", "1000"),
             **changes,
         }
-        config = ContainerConfig(**wanted)
-        own = container_labels(
+        config = ContainerConfig(**document)
+        own_document = container_labels(
             instance=self.instance_id,
             uid=uid,
             namespace="default",
@@ -343,7 +343,7 @@ class World:
             config_hash=config.hash(),
             template_hash="feedbeef",
         )
-        return CreateContainer(uid, config, {**own, **(labels or {})}, why="a test")
+        return CreateContainer(uid, config, {**own_document, **(labels or {})}, why="a test")
 
     def made(self, uid: str, **changes: Any) -> Container:
         """A created sandbox, as the view has it."""
@@ -352,20 +352,20 @@ class World:
 
     def running(self, uid: str, **changes: Any) -> Container:
         """A created and started sandbox, as the view has it."""
-        made = self.made(uid, **changes)
-        ok(self.engine.act(StartContainer(uid, made.name, "a test", made.id)))
+        container = self.made(uid, **changes)
+        ok(self.engine.act(StartContainer(uid, container.name, "a test", container.id)))
         return self.only(uid)
 
     def view(self, uid: str) -> tuple[Container, ...]:
         return self.engine.observe().containers.get(uid, ())
 
     def only(self, uid: str) -> Container:
-        (found,) = self.view(uid)
-        return found
+        (container,) = self.view(uid)
+        return container
 
     def state(self, uid: str) -> str:
-        found = self.view(uid)
-        return found[0].state if found else "absent"
+        view = self.view(uid)
+        return view[0].state if view else "absent"
 
 
 def ok(outcome: Outcome) -> str:

@@ -29,7 +29,7 @@ class World(Protocol):
 class FakeWorld:
     def __init__(self) -> None:
         self._fake = fake_cluster()
-        self.names = tuple(each.name for each in self._fake.hosts())
+        self.names = tuple(host.name for host in self._fake.hosts())
 
     @property
     def scheduler(self) -> FakeScheduler:
@@ -50,11 +50,11 @@ class SwarmWorld:
 
     def __init__(self, hosts: Fleet) -> None:
         self.fleet = hosts
-        self.names = tuple(each.name for each in hosts)
+        self.names = tuple(host.name for host in hosts)
         self._scheduler = SwarmScheduler(self.asked.engine.base_url, uuid.uuid4().hex)
-        for each in hosts:
-            SwarmScheduler(each.engine.base_url, "any").prepare()
-            self._scheduler.set_host(each.name, fit=True, labels={}, availability=Availability.ACTIVE)
+        for fleet_host in hosts:
+            SwarmScheduler(fleet_host.engine.base_url, "any").prepare()
+            self._scheduler.set_host(fleet_host.name, fit=True, labels={}, availability=Availability.ACTIVE)
 
     @property
     def scheduler(self) -> SwarmScheduler:
@@ -75,18 +75,18 @@ class SwarmWorld:
 
     def tidy(self) -> None:
         """Release everything, and wait until the engines have ended it: the next test counts on empty hosts."""
-        for each in self.scheduler.list():
-            self.scheduler.release(each.placement.uid)
+        for placed_record in self.scheduler.list():
+            self.scheduler.release(placed_record.placement.uid)
         wait_for("no task is left", lambda: not self.containers("-a"))
 
     def containers(self, *options: str) -> list[str]:
         """Return the placeholders' containers on every host that is up; with "-a", also those that have ended."""
         label = "label=com.docker.swarm.service.name"
         return [
-            found
-            for each in self.fleet
-            if each.engine.up
-            for found in each.docker("ps", "-q", "--no-trunc", *options, "--filter", label).split()
+            text
+            for fleet_host in self.fleet
+            if fleet_host.engine.up
+            for text in fleet_host.docker("ps", "-q", "--no-trunc", *options, "--filter", label).split()
         ]
 
     def running(self, count: int) -> list[str]:
@@ -105,33 +105,35 @@ def swarm() -> Iterator[Fleet]:
 
 def placement(world: World, share: float = 0.01, **fields: object) -> Placement:
     """Return a new placement that reserves this share of a host's memory."""
-    size = min(each.memory_bytes for each in world.scheduler.hosts())
+    size = min(host.memory_bytes for host in world.scheduler.hosts())
     return Placement(str(uuid.uuid4()), 1, int(size * share) >> 20 << 20, 10, **fields)  # type: ignore[arg-type]
 
 
 def state(world: World, uid: str) -> PlacementState | None:
     """Return the state of a placement, None if there is none."""
-    return next((each.state for each in world.scheduler.list() if each.placement.uid == uid), None)
+    return next(
+        (placed_record.state for placed_record in world.scheduler.list() if placed_record.placement.uid == uid), None
+    )
 
 
 def becomes(world: World, uid: str, true: Callable[[PlacementState], bool]) -> PlacementState:
     """Wait until the placement's state is so, and return it."""
-    found: list[PlacementState] = []
+    observed: list[PlacementState] = []
 
     def so() -> bool:
         now = state(world, uid)
-        found[:] = [now] if now is not None else []
+        observed[:] = [now] if now is not None else []
         return now is not None and true(now)
 
     with contextlib.suppress(AssertionError):
         wait_for("the state", so)
-    assert found, "it is not there"
-    assert true(found[0]), found
-    return found[0]
+    assert observed, "it is not there"
+    assert true(observed[0]), observed
+    return observed[0]
 
 
 def placed_on(world: World, uid: str) -> str:
     """Wait until it is placed; return the host."""
-    found = becomes(world, uid, lambda now: isinstance(now, Placed))
-    assert isinstance(found, Placed)
-    return found.host
+    observed = becomes(world, uid, lambda now: isinstance(now, Placed))
+    assert isinstance(observed, Placed)
+    return observed.host

@@ -45,17 +45,17 @@ def write(store: SqlStore, writer: str, commits: int) -> None:
 
 def append(store: SqlStore, writer: str, times: int) -> None:
     """Append so many times to the audit log, an entry by itself and one with a change."""
-    own = SqlStore(store._url, schema=store._schema, writer=writer, wait_seconds=60)
-    own.open()
+    own_store = SqlStore(store._url, schema=store._schema, writer=writer, wait_seconds=60)
+    own_store.open()
     say("ready")
     wait()
     for number in range(times):
-        made = AuditEntry(float(number), "ann", "here", "exec", "Sandbox", "default", f"{writer}-{number}")
-        own.audit.append([made])
-        with own.transaction() as transaction:
+        entry = AuditEntry(float(number), "ann", "here", "exec", "Sandbox", "default", f"{writer}-{number}")
+        own_store.audit.append([entry])
+        with own_store.transaction() as transaction:
             transaction.put(box(f"{writer}-{os.getpid()}-{number}"))
-            transaction.audit(made)
-    own.close()
+            transaction.audit(entry)
+    own_store.close()
     say("done")
 
 
@@ -99,9 +99,9 @@ def unprivileged(store: SqlStore, user_id: int) -> None:
     """Open as a user whom file modes bind, and say why it did not work."""
     # That user may not be able to read the code: load all of it first.
     with tempfile.TemporaryDirectory() as folder:
-        other = SqlStore(f"sqlite:///{folder}/other.db")
-        other.open()
-        other.close()
+        second = SqlStore(f"sqlite:///{folder}/other.db")
+        second.open()
+        second.close()
     if os.getuid() == 0:
         os.setgid(user_id)
         os.setuid(user_id)
@@ -144,10 +144,10 @@ def add_members(store: SqlStore, host: str, most: int) -> None:
     store.open()
     say("ready")
     wait()
-    made = 0
-    while add_member(store, f"{host}-{made}", host, most):
-        made += 1
-    say(made)
+    number = 0
+    while add_member(store, f"{host}-{number}", host, most):
+        number += 1
+    say(number)
 
 
 def claim_elsewhere(store: SqlStore, besides: str) -> None:
@@ -163,16 +163,16 @@ def claim_elsewhere(store: SqlStore, besides: str) -> None:
 
 def _claimed_elsewhere(store: SqlStore, besides: str) -> str:
     with store.transaction() as transaction:
-        found = transaction.ready_member("p-uid", "k", besides=besides)
-        if found is None:
+        ready_member = transaction.ready_member("p-uid", "k", besides=besides)
+        if ready_member is None:
             return ""
-        transaction.put_instance(replace(found, role="sandbox"))
-        return found.uid
+        transaction.put_instance(replace(ready_member, role="sandbox"))
+        return ready_member.uid
 
 
 _CLAIMS = (claim, claim_all, claim_elsewhere, add_members)
 _COMMANDS = (identify, write, append, write_following, *_CLAIMS, hold, unprivileged, lead)
-COMMANDS = {each.__name__: each for each in _COMMANDS}
+COMMANDS = {command.__name__: command for command in _COMMANDS}
 
 
 def main(test: Connection, command: str, url: str, schema: str | None, *arguments: Any) -> None:

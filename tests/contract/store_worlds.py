@@ -73,9 +73,9 @@ class World:
         if self.schema is None:
             return
         with self.database() as database, database.writing() as connection:
-            there = set(inspect(connection).get_table_names()) - {"alembic_version"}
-            if keep and there == metadata.tables.keys():
-                connection.exec_driver_sql(f"TRUNCATE {', '.join(there)} RESTART IDENTITY CASCADE")
+            table_names = set(inspect(connection).get_table_names()) - {"alembic_version"}
+            if keep and table_names == metadata.tables.keys():
+                connection.exec_driver_sql(f"TRUNCATE {', '.join(table_names)} RESTART IDENTITY CASCADE")
                 _EMPTY.append(self.schema)
             else:
                 connection.exec_driver_sql(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
@@ -88,10 +88,10 @@ class Child:
     """
 
     def __init__(self, command: str, *arguments: Any) -> None:
-        self._ours, theirs = FORKS.Pipe()
-        self._process = FORKS.Process(target=_run, args=(theirs, command, *arguments), daemon=True)
+        self._ours, connection = FORKS.Pipe()
+        self._process = FORKS.Process(target=_run, args=(connection, command, *arguments), daemon=True)
         self._process.start()
-        theirs.close()
+        connection.close()
 
     def says(self) -> Any:
         """Return its next line; fail the test when it ended instead."""
@@ -137,8 +137,8 @@ def make_world(backend: str, folder: Path, *, new: bool = False) -> Iterator[Wor
         path = folder / "store" / "paddock.db"
         world = World(f"sqlite:///{path}" if new else place_migrated(path))
     else:
-        found = _EMPTY.pop() if _EMPTY and not new else f"test_{uuid.uuid4().hex}"
-        world = World(os.environ["PADDOCK_TEST_POSTGRES"], schema=found)
+        empty = _EMPTY.pop() if _EMPTY and not new else f"test_{uuid.uuid4().hex}"
+        world = World(os.environ["PADDOCK_TEST_POSTGRES"], schema=empty)
     well = False
     try:
         yield world
@@ -165,7 +165,7 @@ def event(obj: StoredObject, message: str = "made", at: float = 10.0, **fields: 
 def insert(store: SqlStore, *objects: StoredObject) -> list[StoredObject]:
     """Put them, in one transaction."""
     with store.transaction() as transaction:
-        return [transaction.put(each) for each in objects]
+        return [transaction.put(stored) for stored in objects]
 
 
 def refusal(action: Any) -> StoreError:

@@ -35,14 +35,14 @@ STEPS = st.lists(
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as made:
-        yield made
+    with make_world("postgres", tmp_path) as created:
+        yield created
 
 
 def entry(number: int) -> AuditEntry:
@@ -56,7 +56,7 @@ def filled(world: World, count: int = 5) -> SqlStore:
 
 
 def names(store: SqlStore, **query: float) -> list[str]:
-    return [each.name for each in store.audit.entries(**query)]  # type: ignore[arg-type]
+    return [single.name for single in store.audit.entries(**query)]  # type: ignore[arg-type]
 
 
 def test_entries_are_kept_in_order_and_found_by_time(world: World) -> None:
@@ -64,11 +64,11 @@ def test_entries_are_kept_in_order_and_found_by_time(world: World) -> None:
     assert names(store) == [f"box-{number}" for number in range(1, 6)]
     assert names(store, since=4.0) == ["box-4", "box-5"]
     assert names(store, limit=2) == ["box-4", "box-5"]
-    found = store.audit.entries()
-    assert [each.id for each in found] == [1, 2, 3, 4, 5]
+    entries = store.audit.entries()
+    assert [single.id for single in entries] == [1, 2, 3, 4, 5]
     report = world.store().audit.verify()
     assert (report.problem, report.entries) == ("", 5)
-    assert (report.newest.last_id, report.newest.last_hash) == (5, found[-1].hash)
+    assert (report.newest.last_id, report.newest.last_hash) == (5, entries[-1].hash)
 
 
 def test_an_empty_log_is_whole(world: World) -> None:
@@ -91,17 +91,17 @@ def test_an_entry_is_there_if_and_only_if_the_commit_is(world: World) -> None:
 
 def test_stores_continue_one_chain_in_turn(world: World) -> None:
     """Each knows the end as it wrote it itself; what others wrote, or was rolled back, is read."""
-    one, other = world.store(), world.store()
+    store, second = world.store(), world.store()
     for number in range(1, 4):
-        one.audit.append([entry(number), entry(number)])
-        with suppress(ZeroDivisionError), one.transaction() as transaction:
+        store.audit.append([entry(number), entry(number)])
+        with suppress(ZeroDivisionError), store.transaction() as transaction:
             transaction.audit(entry(10 + number))
             transaction.flush()
             raise ZeroDivisionError
-        one.audit.append([entry(number)])
-        other.audit.append([entry(20 + number)])
-    assert [each.id for each in other.audit.entries(writer="host")] == list(range(1, 13))
-    assert one.audit.verify().problem == other.audit.verify().problem == ""
+        store.audit.append([entry(number)])
+        second.audit.append([entry(20 + number)])
+    assert [single.id for single in second.audit.entries(writer="host")] == list(range(1, 13))
+    assert store.audit.verify().problem == second.audit.verify().problem == ""
 
 
 def test_odd_text_is_kept_and_still_verified(world: World) -> None:
@@ -146,7 +146,7 @@ def test_pruning_leaves_a_chain_that_can_be_verified(world: World) -> None:
     assert store.audit.prune(before=100.0, keep=0) == 2
     assert store.audit.verify().problem == ""
     store.audit.append([entry(7)])
-    assert [each.id for each in store.audit.entries()] == [7]
+    assert [single.id for single in store.audit.entries()] == [7]
     assert store.audit.verify().problem == ""
 
 
@@ -160,23 +160,23 @@ def test_pruning_does_not_hide_what_was_taken_out(world: World) -> None:
 
 def by(store: SqlStore, *actors: str) -> None:
     start = len(store.audit.entries(limit=10_000))
-    made = [entry(number) for number in range(start + 1, start + 1 + len(actors))]
-    store.audit.append([replace(each, actor=actor) for each, actor in zip(made, actors, strict=True)])
+    entries = [entry(number) for number in range(start + 1, start + 1 + len(actors))]
+    store.audit.append([replace(single, actor=actor) for single, actor in zip(entries, actors, strict=True)])
 
 
 def left(store: SqlStore, actor: str) -> int:
-    return sum(each.actor == actor for each in store.audit.entries())
+    return sum(single.actor == actor for single in store.audit.entries())
 
 
 def test_one_caller_s_entries_do_not_push_out_another_s(world: World) -> None:
     store = world.store()
     by(store, "quiet", *["loud"] * 20, "quiet", *["loud"] * 1500, "other", *["loud"] * 30, "quiet")
-    before = {each.id: each.hash for each in store.audit.entries(limit=10_000)}
+    before = {single.id: single.hash for single in store.audit.entries(limit=10_000)}
     assert store.audit.prune(before=0.0, keep=50) == 1550 - 46
     assert (left(store, "quiet"), left(store, "other"), left(store, "loud")) == (3, 1, 46)
-    kept = [each for each in store.audit.entries() if each.actor in ("quiet", "other", "loud")]
-    assert all(before[each.id] == each.hash for each in kept)
-    newest = [each.id for each in kept if each.actor == "loud"]
+    entries = [single for single in store.audit.entries() if single.actor in ("quiet", "other", "loud")]
+    assert all(before[single.id] == single.hash for single in entries)
+    newest = [single.id for single in entries if single.actor == "loud"]
     assert newest == [number for number in sorted(before) if number in newest][-46:], "the oldest of theirs are gone"
     report = store.audit.verify()
     assert (report.problem, report.entries - 50 > 0, report.thinned) == ("", True, 1550 - 46)
@@ -189,7 +189,7 @@ def test_several_loud_callers_share_what_the_quiet_ones_leave(world: World) -> N
     store = world.store()
     by(store, *["a", "b"] * 50, "quiet", *["c"] * 10)
     store.audit.prune(before=0.0, keep=31)
-    assert [left(store, each) for each in ("a", "b", "c", "quiet")] == [10, 10, 10, 1]
+    assert [left(store, single) for single in ("a", "b", "c", "quiet")] == [10, 10, 10, 1]
     assert store.audit.verify().problem == ""
 
 
@@ -240,7 +240,8 @@ def of_three(world: World) -> dict[str, SqlStore]:
 
 def report(store: SqlStore) -> dict[str, tuple[int, int, int, str]]:
     return {
-        each.writer: (each.entries, each.pruned, each.last_id, each.problem) for each in store.audit.verify().chains
+        chain.writer: (chain.entries, chain.pruned, chain.last_id, chain.problem)
+        for chain in store.audit.verify().chains
     }
 
 
@@ -250,15 +251,15 @@ def test_each_writer_has_a_chain_of_its_own(world: World) -> None:
     assert names(store) == [f"box-{number}" for number in range(1, 16)], "they are merged by their times"
     assert names(store, limit=2) == ["box-14", "box-15"]
     of_b = store.audit.entries(writer="b", limit=3)
-    assert [(each.writer, each.id) for each in of_b] == [("b", 3), ("b", 4), ("b", 5)]
+    assert [(single.writer, single.id) for single in of_b] == [("b", 3), ("b", 4), ("b", 5)]
     assert store.audit.verify().newest.writer == "a"
 
 
 def test_a_writer_s_own_order_is_kept_after_a_clock_jump(world: World) -> None:
     store = world.store()
     store.audit.append([entry(number) for number in (5, 6, 1, 2)])
-    assert [each.id for each in store.audit.entries(writer="host")] == [1, 2, 3, 4]
-    assert [each.id for each in store.audit.entries()] == [3, 4, 1, 2]
+    assert [single.id for single in store.audit.entries(writer="host")] == [1, 2, 3, 4]
+    assert [single.id for single in store.audit.entries()] == [3, 4, 1, 2]
     assert store.audit.verify().problem == ""
 
 
@@ -277,7 +278,7 @@ def test_the_chain_that_is_broken_is_named(world: World, done: Any, said: str) -
     with world.database() as database, database.writing() as connection:
         connection.execute(done.where(done.table.c.writer == "b"))
     assert said in report(store)["b"][3]
-    assert [report(store)[each] for each in ("a", "host")] == [(5, 0, 5, "")] * 2
+    assert [report(store)[single] for single in ("a", "host")] == [(5, 0, 5, "")] * 2
     assert store.audit.verify().problem.startswith("chain of b: ")
 
 
@@ -293,13 +294,13 @@ def test_a_chain_is_nobody_else_s(world: World) -> None:
 def test_three_processes_append_without_gaps(world: World) -> None:
     """Two of them as one writer, which never is so: not even then is there a fork."""
     children = [world.child("append", writer, 10) for writer in ("a", "b", "b")]
-    assert [each.says() for each in children] == ["ready"] * 3
-    for each in children:
-        each.go()
-    assert [each.says() for each in children] == ["done"] * 3
+    assert [child.says() for child in children] == ["ready"] * 3
+    for one_child in children:
+        one_child.go()
+    assert [child.says() for child in children] == ["done"] * 3
     store = world.store()
     assert report(store) == {"a": (20, 0, 20, ""), "b": (40, 0, 40, "")}
-    assert [each.id for each in store.audit.entries(writer="b")] == list(range(1, 41))
+    assert [single.id for single in store.audit.entries(writer="b")] == list(range(1, 41))
 
 
 def test_pruning_is_by_time_in_every_chain(world: World) -> None:
@@ -322,16 +323,16 @@ def test_more_callers_than_entries_to_keep(world: World) -> None:
 
 def test_each_chain_keeps_the_number_of_its_dropped_entries(world: World) -> None:
     """They are dropped by one daemon, while the others go on with their chains."""
-    leader, other = world.store(writer="a"), world.store(writer="b")
+    leader, second = world.store(writer="a"), world.store(writer="b")
     by(leader, "quiet", *["loud"] * 20, "quiet")
-    by(other, "quiet", *["loud"] * 40, "other")
+    by(second, "quiet", *["loud"] * 40, "other")
     assert leader.audit.prune(before=0.0, keep=24) == 60 - 20
-    for store in (other, leader):
+    for store in (second, leader):
         by(store, "later")
     log = leader.audit.verify()
     assert log.problem == ""
-    found = leader.audit.entries()
-    assert Counter((each.writer, each.actor) for each in found if each.actor != "paddock") == {
+    entries = leader.audit.entries()
+    assert Counter((single.writer, single.actor) for single in entries if single.actor != "paddock") == {
         ("a", "quiet"): 2,
         ("a", "loud"): 10,
         ("a", "later"): 1,
@@ -340,8 +341,8 @@ def test_each_chain_keeps_the_number_of_its_dropped_entries(world: World) -> Non
         ("b", "loud"): 10,
         ("b", "later"): 1,
     }
-    dropped = {each.writer: each.detail["entries"] for each in found if each.verb == "thin"}
-    assert dropped == {"a": 10, "b": 30} == {each.writer: each.thinned for each in log.chains}
+    dropped = {single.writer: single.detail["entries"] for single in entries if single.verb == "thin"}
+    assert dropped == {"a": 10, "b": 30} == {chain.writer: chain.thinned for chain in log.chains}
     assert leader.audit.prune(before=0.0, keep=27) == 0
 
 
@@ -352,24 +353,24 @@ def test_whatever_writers_do_every_chain_holds(steps: list[tuple[str, str, int]]
         stores = {writer: world.store(writer=writer) for writer in WRITERS}
         for at, (what, writer, number) in enumerate(steps, 1):
             store = stores[writer]
-            made = [replace(entry(at), actor="loud" if each % 3 else "quiet") for each in range(number)]
+            entries = [replace(entry(at), actor="loud" if index % 3 else "quiet") for index in range(number)]
             if what == "append":
-                store.audit.append(made)
+                store.audit.append(entries)
             elif what == "prune":
                 store.audit.prune(before=at - 4.0, keep=1000)
             elif what == "thin":
                 store.audit.prune(before=0.0, keep=4 + number)
             else:
                 with suppress(ZeroDivisionError), store.transaction() as transaction:
-                    for each in made:
-                        transaction.audit(each)
+                    for single in entries:
+                        transaction.audit(single)
                     if what == "undone":
                         transaction.flush()
                         raise ZeroDivisionError
             log = store.audit.verify()
             assert log.problem == ""
             assert len(store.audit.entries()) >= log.entries
-            assert log.entries == sum(each.entries for each in log.chains)
+            assert log.entries == sum(chain.entries for chain in log.chains)
 
 
 def test_appending_is_two_statements(tmp_path: Path) -> None:
@@ -400,7 +401,7 @@ def test_a_server_is_asked_for_the_lease_besides(postgres: World) -> None:
 
 
 def verbs(statements: list[str]) -> list[str]:
-    return [" ".join(each.split()[:2]) for each in statements]
+    return [" ".join(statement.split()[:2]) for statement in statements]
 
 
 @pytest.mark.postgres
@@ -410,8 +411,8 @@ def test_appending_does_not_wait_for_the_counter_row(postgres: World) -> None:
     lease = store.lease("host/b", seconds=60.0)
     assert lease.acquire() == ""
     insert(store, box("one"))
-    with postgres.database() as database, database.writing() as other:
-        other.execute(select(meta).with_for_update())
+    with postgres.database() as database, database.writing() as writing:
+        writing.execute(select(meta).with_for_update())
         store.audit.append([entry(1)])
         assert names(store) == ["box-1"]
         assert "is held by another process" in str(refusal(lambda: insert(store, box("two"))))
@@ -420,15 +421,15 @@ def test_appending_does_not_wait_for_the_counter_row(postgres: World) -> None:
 
 @pytest.mark.postgres
 def test_appending_waits_for_its_own_chain_alone(postgres: World) -> None:
-    one, other = postgres.store(writer="a", wait_seconds=0.2), postgres.store(writer="b", wait_seconds=0.2)
-    for store in (one, other):
+    first, second = postgres.store(writer="a", wait_seconds=0.2), postgres.store(writer="b", wait_seconds=0.2)
+    for store in (first, second):
         store.audit.append([entry(1)])
     with postgres.database() as database, database.writing() as holder:
         holder.execute(select(audit_chains).where(audit_chains.c.writer == "a").with_for_update())
-        assert "is held by another process" in str(refusal(lambda: one.audit.append([entry(2)])))
-        other.audit.append([entry(2)])
-    one.audit.append([entry(3)])
-    assert report(one) == {"a": (2, 0, 2, ""), "b": (2, 0, 2, "")}
+        assert "is held by another process" in str(refusal(lambda: first.audit.append([entry(2)])))
+        second.audit.append([entry(2)])
+    first.audit.append([entry(3)])
+    assert report(first) == {"a": (2, 0, 2, ""), "b": (2, 0, 2, "")}
 
 
 def test_threads_wait_for_their_turn_no_longer_than_others() -> None:
@@ -456,14 +457,14 @@ def test_a_late_holder_appends_nothing(postgres: World) -> None:
     second.audit.append([entry(3)])
     assert names(second) == ["box-1", "box-3"]
     assert second.audit.verify().problem == ""
-    for each in (old, new):
-        each.release()
+    for store_lease in (old, new):
+        store_lease.release()
 
 
 def waiting(world: World) -> bool:
     """Return True if a connection waits for a chain."""
-    found = (
+    text = (
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position('audit_chains' IN query) > 0"
     )
     with world.database() as database, database.reading() as connection:
-        return bool(connection.exec_driver_sql(found).scalar_one())
+        return bool(connection.exec_driver_sql(text).scalar_one())

@@ -19,8 +19,8 @@ ENTRY = AuditEntry(5.0, "ann", "unix", "create", "Sandbox", "default", "one")
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 def saved(store: SqlStore, path: Path) -> Path:
@@ -42,11 +42,11 @@ def as_sqlite(file: Path) -> Iterator[SqlStore]:
 
 def furnish(store: SqlStore) -> None:
     """Some of everything."""
-    (one,) = insert(store, box("one", labels={"app": "ümlaut"}, spec={"text": "\u2028 \"'\\", "n": 2**53}))
+    (stored,) = insert(store, box("one", labels={"app": "ümlaut"}, spec={"text": "\u2028 \"'\\", "n": 2**53}))
     with store.transaction() as transaction:
-        transaction.put_instance(instance(one))
+        transaction.put_instance(instance(stored))
         for number in range(3):
-            transaction.add_event(event(one, f"made {number}"))
+            transaction.add_event(event(stored, f"made {number}"))
     store.tokens.add(Token("aa", "ci", "digest", Grant(role="user"), 1.0, "ann", expires_at=9.5), ENTRY)
 
 
@@ -63,34 +63,34 @@ def everything(store: SqlStore) -> object:
 
 
 def names(store: SqlStore) -> list[str]:
-    return [each.name for each in store.list("Sandbox")[0]]
+    return [stored.name for stored in store.list("Sandbox")[0]]
 
 
 def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
-    store, other = world.store(), world.store(writer="b")
+    store, second = world.store(), world.store(writer="b")
     furnish(store)
-    other.audit.append([ENTRY, ENTRY])
+    second.audit.append([ENTRY, ENTRY])
     before, copy = everything(store), saved(store, tmp_path / "copy")
     insert(store, box("two"))
-    other.audit.append([ENTRY])
-    for each in (store, other):
-        each.close()
-    said = store.restore(copy, stamp="now")
-    assert "the old store is kept as" in said
+    second.audit.append([ENTRY])
+    for entry in (store, second):
+        entry.close()
+    restore = store.restore(copy, stamp="now")
+    assert "the old store is kept as" in restore
     store.open()
     assert everything(store) == before
     with store.transaction() as transaction:
         transaction.add_event(event(store.list("Sandbox")[0][0], "after"))
     insert(store, box("three"))
-    other.open()
-    for each in (store, other):
-        each.audit.append([ENTRY])
+    second.open()
+    for one_store in (store, second):
+        one_store.audit.append([ENTRY])
     log = store.audit.verify()
     assert log.problem == ""
-    assert [(each.writer, each.last_id) for each in log.chains] == [("b", 3), ("host", 2)], "both chains go on"
+    assert [(chain.writer, chain.last_id) for chain in log.chains] == [("b", 3), ("host", 2)], "both chains go on"
     assert names(store) == ["one", "three"]
-    kept = Path(said.rsplit(" ", 1)[1])
-    with as_sqlite(kept) as old:
+    path = Path(restore.rsplit(" ", 1)[1])
+    with as_sqlite(path) as old:
         assert names(old) == ["one", "two"]
 
 
@@ -98,11 +98,11 @@ def test_either_takes_the_others(world: World, tmp_path: Path) -> None:
     first = world.store()
     furnish(first)
     before, copy = everything(first), saved(first, tmp_path / "copy")
-    with as_sqlite(copy) as other:
-        assert everything(other) == before
-        insert(other, box("two"))
-        back = saved(other, tmp_path / "back")
-        grown = everything(other)
+    with as_sqlite(copy) as sqlite:
+        assert everything(sqlite) == before
+        insert(sqlite, box("two"))
+        back = saved(sqlite, tmp_path / "back")
+        grown = everything(sqlite)
     first.close()
     first.restore(back, stamp="now")
     first.open()
@@ -125,9 +125,9 @@ def test_amid_writes_it_is_of_one_moment(world: World, tmp_path: Path) -> None:
     finally:
         stop.set()
         writer.join()
-    for each in copies:
-        with as_sqlite(each) as other:
-            objects, revision = other.list("Sandbox")
+    for copy in copies:
+        with as_sqlite(copy) as sqlite:
+            objects, revision = sqlite.list("Sandbox")
             assert len(objects) == revision
             assert len(objects) % 2 == 0
 
@@ -138,7 +138,7 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None
     bad.write_text("no database at all")
     assert "`paddock backup`" in str(refusal(lambda: store.restore(bad, stamp="now")))
     assert names(store) == ["one"]
-    assert [each.name for each in tmp_path.glob("bad*")] == ["bad"]
+    assert [path.name for path in tmp_path.glob("bad*")] == ["bad"]
 
 
 @pytest.mark.postgres
@@ -159,15 +159,15 @@ def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.postgres
 def test_a_store_that_other_daemons_use_is_not_restored(tmp_path: Path) -> None:
     with make_world("postgres", tmp_path, new=True) as world:
-        store, other = world.store(), world.store()
+        store, second = world.store(), world.store()
         furnish(store)
         copy = saved(store, tmp_path / "copy")
-        lease = other.lease("host/b")
+        lease = second.lease("host/b")
         assert lease.acquire() == ""
-        insert(other, box("two"))
+        insert(second, box("two"))
         store.close()
         assert "host/b: pid" in str(refusal(lambda: store.restore(copy, stamp="now")))
-        assert names(other) == ["one", "two"]
+        assert names(second) == ["one", "two"]
         lease.release()
         store.restore(copy, stamp="now")
         store.open()

@@ -22,27 +22,29 @@ PROCESSES, A_ROUND, TOO_MANY, MOST = 8, 100, 9, 40
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 def test_no_member_goes_to_two_and_no_quota_gives_one_too_many(world: World) -> None:
     store = world.store(wait_seconds=60)
     move_in(store, {"sandboxes": A_ROUND})
-    children = [world.child("claim_all", f"child{each}", CLAIMS // A_ROUND) for each in range(PROCESSES)]
+    children = [world.child("claim_all", f"child{index}", CLAIMS // A_ROUND) for index in range(PROCESSES)]
     for round_ in range(CLAIMS // A_ROUND):
         fill(store, round_, A_ROUND + TOO_MANY)
-        for each in children:
-            assert each.says() == "ready"
-        for each in children:
-            each.go()
-        won = [uid for each in children for uid in each.says()]
+        for child in children:
+            assert child.says() == "ready"
+        for entry in children:
+            entry.go()
+        won = [uid for one_child in children for uid in one_child.says()]
         assert len(won) == len(set(won)) == A_ROUND, "as many as the quota allows, each by one"
-        assert {each.uid for each in store.list("Sandbox")[0]} == set(won)
+        assert {stored.uid for stored in store.list("Sandbox")[0]} == set(won)
         rows = store.instances()
-        assert sorted(each.role for each in rows) == ["sandbox"] * A_ROUND + ["warm"] * TOO_MANY
-        taken = [each for each in rows if each.role == "sandbox"]
-        assert {each.reserves.memory_bytes for each in taken} == {2 * HELD.memory_bytes}, "reserved along with it"
+        assert sorted(row.role for row in rows) == ["sandbox"] * A_ROUND + ["warm"] * TOO_MANY
+        instances = [row for row in rows if row.role == "sandbox"]
+        assert {instance.reserves.memory_bytes for instance in instances} == {2 * HELD.memory_bytes}, (
+            "reserved along with it"
+        )
         with store.transaction() as transaction:
             assert transaction.reservations("default")["default"].sandboxes == A_ROUND
         move_out(store)
@@ -64,10 +66,10 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
         transaction.retire([second])
         assert transaction.ready_member("p-uid", "k", besides="b") == store.instances([uids[0]])[0]
     with store.transaction() as transaction:
-        left = transaction.ready_member("p-uid", "k", besides="a")
-        assert left is not None
-        assert left.uid == uids[3]
-        transaction.put_instance(replace(left, state=replace(left.state, ready_key="")))
+        ready_member = transaction.ready_member("p-uid", "k", besides="a")
+        assert ready_member is not None
+        assert ready_member.uid == uids[3]
+        transaction.put_instance(replace(ready_member, state=replace(ready_member.state, ready_key="")))
     with store.transaction() as transaction:
         for pool, key in (("p-uid", "k"), ("p-uid", ""), ("q-uid", "k"), ("p-uid", "unknown")):
             assert transaction.ready_member(pool, key, besides="a") is None
@@ -79,8 +81,8 @@ def test_a_ready_member_of_one_host_alone(world: World) -> None:
     move_in(store, {})
     uids = fill_hosts(store, ("b", "c"))
     with store.transaction() as transaction:
-        found = [transaction.ready_member("p-uid", "k", besides="a", on=host) for host in ("", "b", "c", "d")]
-        assert [each and each.uid for each in found] == [uids[0], *uids, None]
+        ready_members = [transaction.ready_member("p-uid", "k", besides="a", on=host) for host in ("", "b", "c", "d")]
+        assert [ready_member and ready_member.uid for ready_member in ready_members] == [uids[0], *uids, None]
 
 
 @pytest.mark.postgres
@@ -89,14 +91,14 @@ def test_no_ready_member_of_a_lost_host_is_handed_out(tmp_path: Path) -> None:
         store = world.store()
         move_in(store, {})
         uids = fill_hosts(store, ("b", "host", "c"))
-        held = [world.store().lease(name) for name in ("host/b", "host/host", "host/c")]
-        assert [each.acquire() for each in held] == [""] * 3
-        found = []
-        for lease in held:
+        leases = [world.store().lease(name) for name in ("host/b", "host/host", "host/c")]
+        assert [store_lease.acquire() for store_lease in leases] == [""] * 3
+        observed = []
+        for lease in leases:
             with store.transaction() as transaction:
-                found.append(transaction.ready_member("p-uid", "k", besides="a"))
+                observed.append(transaction.ready_member("p-uid", "k", besides="a"))
             lease.release()
-        assert [each and each.uid for each in found] == uids
+        assert [instance and instance.uid for instance in observed] == uids
         with store.transaction() as transaction:
             assert transaction.ready_member("p-uid", "k", besides="a") is None
 
@@ -106,11 +108,11 @@ def test_no_ready_member_goes_to_two_hosts(world: World) -> None:
     move_in(store, {})
     uids = fill_hosts(store, "abcdefgh" * 8)
     children = [world.child("claim_elsewhere", host) for host in "abcdefgh"]
-    for each in children:
-        assert each.says() == "ready"
-    for each in children:
-        each.go()
-    won = [uid for each in children for uid in each.says()]
+    for child in children:
+        assert child.says() == "ready"
+    for entry in children:
+        entry.go()
+    won = [uid for one_child in children for uid in one_child.says()]
     assert sorted(won) == uids
 
 
@@ -119,11 +121,11 @@ def test_hosts_together_never_add_a_member_too_many(world: World) -> None:
     move_in(store, {}, of_whole={})
     fill(store, 0, 3, WHOLE)
     children = [world.child("add_members", host, MOST) for host in "abcdefgh"]
-    for each in children:
-        assert each.says() == "ready"
-    for each in children:
-        each.go()
-    assert sum(each.says() for each in children) == MOST - 3
+    for child in children:
+        assert child.says() == "ready"
+    for entry in children:
+        entry.go()
+    assert sum(one_child.says() for one_child in children) == MOST - 3
     assert len(store.instances()) == MOST
 
 
@@ -134,10 +136,10 @@ def test_the_memory_for_the_last_claim_is_given_once(world: World, whole: bool) 
     most = {"memory": HELD.memory_bytes * (PROCESSES + 1)}
     move_in(store, {} if whole else most, of_whole=most if whole else None)
     fill(store, 0, PROCESSES, WHOLE if whole else "p-uid")
-    children = [world.child("claim_all", f"child{each}", 1) for each in range(PROCESSES)]
-    for each in children:
-        assert each.says() == "ready"
-    for each in children:
-        each.go()
-    assert sum(len(each.says()) for each in children) == 1
-    assert sorted(each.role for each in store.instances()) == ["sandbox"] + ["warm"] * (PROCESSES - 1)
+    children = [world.child("claim_all", f"child{index}", 1) for index in range(PROCESSES)]
+    for child in children:
+        assert child.says() == "ready"
+    for entry in children:
+        entry.go()
+    assert sum(len(one_child.says()) for one_child in children) == 1
+    assert sorted(instance.role for instance in store.instances()) == ["sandbox"] + ["warm"] * (PROCESSES - 1)

@@ -16,18 +16,18 @@ from tests.fakes.engine import TINY
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
-        made.until(lambda: made.engine.observe().facts.disk)
-        yield made.settled()
+    with (fake_world if request.param == "fake" else docker_world)() as created:
+        created.until(lambda: created.engine.observe().facts.disk)
+        yield created.settled()
 
 
 def test_a_size_is_held_or_refused(world: World) -> None:
-    uid, found = world.new_uid(), world.engine.observe().facts.disk
-    assert found is not None
+    uid, disk = world.new_uid(), world.engine.observe().facts.disk
+    assert disk is not None
     outcome = world.engine.act(world.create(uid, read_only_root=False, storage_bytes=64 << 20))
-    if found.enforced:
+    if disk.enforced:
         assert world.only(uid).storage_bytes >= 64 << 20
-    elif "does not enforce" in found.message:  # the containerd image store; no sandbox gets a size there
+    elif "does not enforce" in disk.message:  # the containerd image store; no sandbox gets a size there
         ok(outcome)
     else:
         assert not isinstance(outcome, Ok)

@@ -20,55 +20,55 @@ from tests.contract.engine_worlds import TINY, World, docker_world, fake_world, 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
-        yield made.settled()
+    with (fake_world if request.param == "fake" else docker_world)() as created:
+        yield created.settled()
 
 
 OWN = IdRange(1_700_000, 1_700_009)
 
 
 def rendered(level: str, own: int = 0, **fields: str) -> ContainerConfig:
-    asked = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level, **fields}})
-    assert asked.template is not None
+    sandbox_spec = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level, **fields}})
+    assert sandbox_spec.template is not None
     policy = Policy(user_ids=OWN if own else None)
-    return render(asked, asked.template, name="box", uid="a", policy=policy, user_id=own).config
+    return render(sandbox_spec, sandbox_spec.template, name="box", uid="a", policy=policy, user_id=own).config
 
 
 def run(world: World, uid: str, wanted: ContainerConfig) -> InsideState:
     fields = ("user", "own_id", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
-    found = world.running(uid, **{name: getattr(wanted, name) for name in fields}).inside
-    assert found is not None
-    return found
+    inside = world.running(uid, **{name: getattr(wanted, name) for name in fields}).inside
+    assert inside is not None
+    return inside
 
 
 @pytest.mark.parametrize("level", ["full-isolation", "development", "build", "production"])
 def test_a_sandbox_is_inside_as_its_level_was_rendered(world: World, level: str) -> None:
-    wanted = rendered(level)
-    inside = run(world, world.new_uid(), wanted)
+    config = rendered(level)
+    inside = run(world, world.new_uid(), config)
     assert inside.unread == ""
-    assert differing(facts(wanted, inside)) == ""
+    assert differing(facts(config, inside)) == ""
     if level != "full-isolation":
         assert "read-only root: found no" in differing(facts(rendered("full-isolation"), inside))
 
 
 @pytest.mark.parametrize("size", ["1Mi", "40000000"])
 def test_shared_memory_is_as_large_as_asked(world: World, size: str) -> None:
-    wanted = rendered("full-isolation", shmSize=size)
-    inside = run(world, world.new_uid(), wanted)
-    assert differing(facts(wanted, inside)) == ""
-    shm = next(each for each in inside.mounts if each.path == "/dev/shm")
-    assert 0 <= shm.size_bytes - wanted.shm_bytes < 64 << 10
+    config = rendered("full-isolation", shmSize=size)
+    inside = run(world, world.new_uid(), config)
+    assert differing(facts(config, inside)) == ""
+    shm = next(mount for mount in inside.mounts if mount.path == "/dev/shm")
+    assert 0 <= shm.size_bytes - config.shm_bytes < 64 << 10
     assert ("/dev/shm: found" in differing(facts(rendered("full-isolation"), inside))) == (size != "1Mi")
 
 
 @pytest.mark.parametrize("level", ["full-isolation", "production"])
 def test_an_image_that_fits_any_user_gets_the_own_id(world: World, level: str) -> None:
-    uid, wanted = world.new_uid(), rendered(level, OWN.first)
-    inside = run(world, uid, wanted)
+    uid, config = world.new_uid(), rendered(level, OWN.first)
+    inside = run(world, uid, config)
     assert (inside.uid, inside.gid, world.only(uid).user) == (OWN.first, OWN.first, f"{OWN.first}:{OWN.first}")
-    assert differing(facts(wanted, inside)) == ""
-    other = differing(facts(rendered(level, OWN.last), inside))
-    assert f"user: found {OWN.first}:{OWN.first}, wanted" in other
+    assert differing(facts(config, inside)) == ""
+    second = differing(facts(rendered(level, OWN.last), inside))
+    assert f"user: found {OWN.first}:{OWN.first}, wanted" in second
 
 
 def test_it_is_known_with_the_start_and_gone_with_the_end(world: World) -> None:
@@ -82,14 +82,14 @@ def test_it_is_known_with_the_start_and_gone_with_the_end(world: World) -> None:
 
 
 def test_what_somebody_did_to_it_is_seen_at_the_next_look_at_it(world: World) -> None:
-    wanted, uid = rendered("full-isolation"), world.new_uid()
-    run(world, uid, wanted)
+    config, uid = rendered("full-isolation"), world.new_uid()
+    run(world, uid, config)
     box = world.only(uid)
     world.hand.open_root(box.name)
     assert world.engine.observe_container(box.id) == ""
     inside = world.only(uid).inside
     assert inside is not None
-    assert differing(facts(wanted, inside)) == "read-only root: found no, wanted yes"
+    assert differing(facts(config, inside)) == "read-only root: found no, wanted yes"
 
 
 def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> None:
@@ -98,21 +98,24 @@ def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> Non
 
 @pytest.mark.parametrize("level", sorted(BUILT_IN))
 def test_the_report_of_a_sandbox_is_as_the_table_of_levels_says(world: World, level: str) -> None:
-    wanted, table = rendered(level), BUILT_IN[level]
-    inside = run(world, world.new_uid(), wanted)
-    found = {each.name: each.observed for each in report(wanted, inside, "runc")}
-    assert found["runtime"] == "runc"
-    assert found["user"].split()[0] == (table.default_user or "20000:20000")  # the test image's own
-    assert found["capabilities bounding"] == names_of(mask_of(table.capabilities))
-    assert found["capabilities held"] in ("none", found["capabilities bounding"])
-    assert found["no new privileges"] == "yes"
-    assert found["seccomp"] == f"filter, profile {name_of(table.seccomp)}"
-    refused = REFUSED[name_of(table.seccomp)]
-    assert found["calls refused"].startswith(f"{len(refused)}: ")
-    assert found["own namespaces"] == "cgroup, ipc, mnt, net, pid, uts"
-    assert found["namespaces of the host"] in ("user", "none")  # none: the engine maps users
-    assert found["mount /proc/sys"].startswith("proc read-only")
-    assert ("read-only" in found["mount /"]) == table.read_only_root
-    for each in table.tmpfs:
-        noexec = " noexec" if each.noexec else ""
-        assert found[f"mount {each.path}"] == f"tmpfs {format_bytes(each.size_bytes)} read-write nosuid nodev{noexec}"
+    config, table = rendered(level), BUILT_IN[level]
+    inside = run(world, world.new_uid(), config)
+    observeds = {row.name: row.observed for row in report(config, inside, "runc")}
+    assert observeds["runtime"] == "runc"
+    assert observeds["user"].split()[0] == (table.default_user or "20000:20000")  # the test image's own
+    assert observeds["capabilities bounding"] == names_of(mask_of(table.capabilities))
+    assert observeds["capabilities held"] in ("none", observeds["capabilities bounding"])
+    assert observeds["no new privileges"] == "yes"
+    assert observeds["seccomp"] == f"filter, profile {name_of(table.seccomp)}"
+    refusal = REFUSED[name_of(table.seccomp)]
+    assert observeds["calls refused"].startswith(f"{len(refusal)}: ")
+    assert observeds["own namespaces"] == "cgroup, ipc, mnt, net, pid, uts"
+    assert observeds["namespaces of the host"] in ("user", "none")  # none: the engine maps users
+    assert observeds["mount /proc/sys"].startswith("proc read-only")
+    assert ("read-only" in observeds["mount /"]) == table.read_only_root
+    for tmpfs in table.tmpfs:
+        noexec = " noexec" if tmpfs.noexec else ""
+        assert (
+            observeds[f"mount {tmpfs.path}"]
+            == f"tmpfs {format_bytes(tmpfs.size_bytes)} read-write nosuid nodev{noexec}"
+        )

@@ -33,8 +33,8 @@ from tests.fakes.engine import FakeEngine
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
-        yield made.settled()
+    with (fake_world if request.param == "fake" else docker_world)() as created:
+        yield created.settled()
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def start(world: World, uid: str, container_id: str = "") -> object:
 
 
 def test_a_fresh_engine_sees_nothing_and_says_what_it_is(world: World) -> None:
-    seen = world.engine.observe()
-    assert not seen.blind
-    assert dict(seen.containers) == {}
+    snapshot = world.engine.observe()
+    assert not snapshot.blind
+    assert dict(snapshot.containers) == {}
     world.until(lambda: world.engine.observe().facts.engine_version)
     facts = world.engine.observe().facts
     assert facts.cpus > 0
@@ -63,36 +63,36 @@ def test_a_fresh_engine_sees_nothing_and_says_what_it_is(world: World) -> None:
 
 def test_a_created_container_is_in_the_view_at_once(world: World, uid: str) -> None:
     action = world.create(uid)
-    made = ok(world.engine.act(action))
-    seen = world.only(uid)
-    assert seen.id == made
-    assert seen.state is State.CREATED
-    assert seen.name == action.config.name
-    assert seen.image == TINY
-    assert seen.image_id.startswith("sha256:")
-    assert seen.limits == SMALL
-    assert seen.runtime == world.engine.observe().facts.default_runtime
-    assert seen.pid == 0
-    assert (seen.created_at > 0, seen.started_at, seen.finished_at) == (True, 0, 0)
+    name = ok(world.engine.act(action))
+    container = world.only(uid)
+    assert container.id == name
+    assert container.state is State.CREATED
+    assert container.name == action.config.name
+    assert container.image == TINY
+    assert container.image_id.startswith("sha256:")
+    assert container.limits == SMALL
+    assert container.runtime == world.engine.observe().facts.default_runtime
+    assert container.pid == 0
+    assert (container.created_at > 0, container.started_at, container.finished_at) == (True, 0, 0)
 
 
 def test_labels_are_read_back(world: World, uid: str) -> None:
     action = world.create(uid)
     ok(world.engine.act(action))
-    seen = world.only(uid)
-    assert (seen.uid, seen.role, seen.generation) == (uid, "sandbox", 3)
-    assert (seen.config_hash, seen.template_hash) == (action.config.hash(), "feedbeef")
+    container = world.only(uid)
+    assert (container.uid, container.role, container.generation) == (uid, "sandbox", 3)
+    assert (container.config_hash, container.template_hash) == (action.config.hash(), "feedbeef")
 
 
 def test_start_without_an_id_starts_the_one_just_created(world: World, uid: str) -> None:
-    made = world.made(uid)
-    assert start(world, uid) == Ok(made.id)
-    seen = world.only(uid)
-    assert seen.state is State.RUNNING
-    assert seen.pid > 0
-    assert seen.started_at > 0
-    assert seen.networks == ("none",)
-    assert seen.limits == SMALL
+    container = world.made(uid)
+    assert start(world, uid) == Ok(container.id)
+    observed = world.only(uid)
+    assert observed.state is State.RUNNING
+    assert observed.pid > 0
+    assert observed.started_at > 0
+    assert observed.networks == ("none",)
+    assert observed.limits == SMALL
 
 
 def test_a_pinned_image_is_used_by_its_id(world: World, uid: str) -> None:
@@ -110,7 +110,7 @@ def test_containers_of_one_object_are_together_oldest_first(world: World, uid: s
     first = world.made(uid)
     second = ok(world.engine.act(world.create(uid, name=first.name + "-b")))
     together = world.view(uid)
-    assert {each.id for each in together} == {first.id, second}
+    assert {container.id for container in together} == {first.id, second}
     assert list(together) == sorted(together, key=lambda each: (each.created_at, each.id))
 
 
@@ -153,12 +153,12 @@ def test_a_name_held_by_a_foreign_container_is_a_conflict(world: World, uid: str
 
 
 def test_a_name_held_for_another_object_is_a_conflict(world: World, uid: str) -> None:
-    other = world.new_uid()
-    held = world.made(other)
-    outcome = world.engine.act(world.create(uid, name=held.name))
+    second = world.new_uid()
+    container = world.made(second)
+    outcome = world.engine.act(world.create(uid, name=container.name))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "NameConflict"
-    assert world.only(other).id == held.id
+    assert world.only(second).id == container.id
 
 
 def test_renaming(world: World, uid: str) -> None:
@@ -170,8 +170,8 @@ def test_renaming(world: World, uid: str) -> None:
 
 
 def test_renaming_to_a_taken_name(world: World, uid: str) -> None:
-    box, other = world.made(uid), world.made(world.new_uid())
-    outcome = world.engine.act(RenameContainer(uid, other.name, box.id, box.name, "a test"))
+    box, container = world.made(uid), world.made(world.new_uid())
+    outcome = world.engine.act(RenameContainer(uid, container.name, box.id, box.name, "a test"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "NameConflict"
     assert world.only(uid).name == box.name
@@ -314,9 +314,9 @@ def test_a_signal_ends_it_with_its_exit_code(world: World, uid: str, signal: str
     action = SignalContainer(uid, box.name, box.id, signal, "a test")
     assert world.engine.act(action) == Ok(box.id)
     world.until(lambda: world.state(uid) == "exited")
-    seen = world.only(uid)
-    assert (seen.exit_code, seen.pid, seen.oom_killed) == (code, 0, False)
-    assert seen.finished_at >= seen.started_at > 0
+    container = world.only(uid)
+    assert (container.exit_code, container.pid, container.oom_killed) == (code, 0, False)
+    assert container.finished_at >= container.started_at > 0
     assert world.engine.act(action) == Ok(box.id)
 
 
@@ -359,11 +359,11 @@ def test_started_again_after_its_end(world: World, uid: str) -> None:
     box = world.running(uid)
     ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
     assert start(world, uid, box.id) == Ok(box.id)
-    seen = world.only(uid)
-    assert seen.state is State.RUNNING
-    assert seen.exit_code == 0
-    assert seen.pid not in (0, box.pid)
-    assert seen.limits == SMALL
+    container = world.only(uid)
+    assert container.state is State.RUNNING
+    assert container.exit_code == 0
+    assert container.pid not in (0, box.pid)
+    assert container.limits == SMALL
 
 
 # What somebody did by hand
@@ -414,12 +414,12 @@ def test_limits_changed_by_hand_are_seen(world: World, uid: str) -> None:
 
 def test_limits_change_in_place(world: World, uid: str) -> None:
     box = world.running(uid)
-    wanted = Limits(cpu_millicores=750, memory_bytes=48 << 20, pids=64, cpu_shares=512)
-    action = UpdateLimits(uid, box.name, box.id, wanted, "a test")
+    limits = Limits(cpu_millicores=750, memory_bytes=48 << 20, pids=64, cpu_shares=512)
+    action = UpdateLimits(uid, box.name, box.id, limits, "a test")
     assert world.engine.act(action) == Ok(box.id)
-    seen = world.only(uid)
-    assert seen.limits == wanted
-    assert (seen.pid, seen.started_at) == (box.pid, box.started_at)
+    container = world.only(uid)
+    assert container.limits == limits
+    assert (container.pid, container.started_at) == (box.pid, box.started_at)
     assert world.engine.act(action) == Ok(box.id)
 
 
@@ -441,11 +441,11 @@ def test_memory_that_is_no_whole_page_is_no_drift(world: World, uid: str) -> Non
 
 def test_limits_of_a_stopped_container_change_for_its_next_start(world: World, uid: str) -> None:
     box = world.made(uid)
-    wanted = replace(SMALL, memory_bytes=64 << 20)
-    assert world.engine.act(UpdateLimits(uid, box.name, box.id, wanted, "a test")) == Ok(box.id)
-    assert world.only(uid).limits == wanted
+    small = replace(SMALL, memory_bytes=64 << 20)
+    assert world.engine.act(UpdateLimits(uid, box.name, box.id, small, "a test")) == Ok(box.id)
+    assert world.only(uid).limits == small
     ok(start(world, uid, box.id))  # type: ignore[arg-type]
-    assert world.only(uid).limits == wanted
+    assert world.only(uid).limits == small
 
 
 def test_limits_that_can_never_be_are_refused(world: World, uid: str) -> None:
@@ -500,9 +500,9 @@ def test_a_container_of_another_object_is_not_touched(world: World, uid: str) ->
 def test_usage_of_what_runs_and_of_nothing_else(world: World, uid: str) -> None:
     box, stopped = world.running(uid), world.made(world.new_uid())
     reader: UsageReader = world.engine if isinstance(world.engine, FakeEngine) else CgroupUsage()
-    found = reader.read([box, stopped])
-    assert set(found) == {box.id}
-    usage = found[box.id]
+    observed = reader.read([box, stopped])
+    assert set(observed) == {box.id}
+    usage = observed[box.id]
     assert usage.source in ("cgroup1", "cgroup2")
     assert usage.memory_limit_bytes == SMALL.memory_bytes
     assert usage.cpu_limit_cores == SMALL.cpu_millicores / 1000
@@ -533,8 +533,8 @@ def test_exec_past_its_time_is_killed(world: World, uid: str) -> None:
     box = world.running(uid)
     stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=5.0)
     chunks = list(stream)
-    assert b"".join(each.data for each in chunks if each.stream == "stdout") == b"begun\n"
-    assert [each.stream for each in chunks[-2:]] == ["timeout", "exit"]
+    assert b"".join(chunk.data for chunk in chunks if chunk.stream == "stdout") == b"begun\n"
+    assert [chunk.stream for chunk in chunks[-2:]] == ["timeout", "exit"]
     assert chunks[-1].data == b"124"
 
 
@@ -574,10 +574,10 @@ def test_logs_give_the_last_lines(world: World, uid: str) -> None:
 
 def test_a_container_is_told_of_in_the_engines_own_words(world: World, uid: str) -> None:
     box = world.running(uid)
-    found = world.streams.inspect(box.id)
-    assert (found["Id"], found["Name"], found["State"]["Running"]) == (box.id, f"/{box.name}", True)
-    assert found["State"]["Pid"] == box.pid
-    assert isinstance(found["Config"]["Env"], list)
+    inspect = world.streams.inspect(box.id)
+    assert (inspect["Id"], inspect["Name"], inspect["State"]["Running"]) == (box.id, f"/{box.name}", True)
+    assert inspect["State"]["Pid"] == box.pid
+    assert isinstance(inspect["Config"]["Env"], list)
     world.hand.remove(box.name)
     with pytest.raises(StreamError, match="gone"):
         world.streams.inspect(box.id)

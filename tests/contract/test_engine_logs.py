@@ -21,8 +21,8 @@ _TIME = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z "
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 def ended(world: World, script: str, **config: Any) -> str:
@@ -34,7 +34,7 @@ def ended(world: World, script: str, **config: Any) -> str:
 
 
 def text(chunks: Iterator[Chunk]) -> bytes:
-    return b"".join(each.data for each in chunks)
+    return b"".join(chunk.data for chunk in chunks)
 
 
 _LOSS = b"[paddock: output from 20"
@@ -64,8 +64,8 @@ def test_each_line_has_one_timestamp(world: World) -> None:
     id_ = ended(world, f"{_WRITE_LONG}; echo; echo after; {_WRITE_LONG}")
     for options in ({}, {"tail": 3}, {"follow": True}):
         lines = text(world.streams.logs(id_, timestamps=True, **options)).split(b"\n")
-        assert [len(re.findall(_TIME, each)) for each in lines] == [1, 1, 1], options
-        assert [len(each) - 31 for each in lines] == [_LONG, 5, _LONG]
+        assert [len(re.findall(_TIME, line)) for line in lines] == [1, 1, 1], options
+        assert [len(line) - 31 for line in lines] == [_LONG, 5, _LONG]
     last = text(world.streams.logs(id_, timestamps=True, tail=1))
     assert len(re.findall(_TIME, last)) == 1
 
@@ -93,9 +93,9 @@ def test_a_slow_reader_is_told_what_is_lost(world: World) -> None:
     uid = world.new_uid()
     box = world.running(uid, command=("sh", "-c", script), log_max_bytes=100_000)
     stream = world.streams.logs(box.id, follow=True, timestamps=True)
-    seen = [next(stream).data]
+    streams = [next(stream).data]
     world.until(lambda: world.state(uid) == "exited")
-    lines = b"".join([*seen, *(each.data for each in stream)]).splitlines()
+    lines = b"".join([*streams, *(chunk.data for chunk in stream)]).splitlines()
     numbers = numbers_of(lines, column=1)
     assert None in numbers
     assert numbers[-1] == 16_000
@@ -109,11 +109,11 @@ def test_a_followed_log_goes_on_after_its_last_lines(world: World) -> None:
     box = world.running(uid, command=("sh", "-c", script))
     world.until(lambda: b"three" in text(world.streams.logs(box.id)))
     stream = world.streams.logs(box.id, follow=True, tail=2)
-    seen = b""
-    while not seen.endswith(b"three\n"):
-        seen += next(stream).data
+    observed = b""
+    while not observed.endswith(b"three\n"):
+        observed += next(stream).data
     assert text(world.streams.exec(box.id, ["sh", "-c", "touch /dev/shm/go"])) == b"0"
-    assert seen + text(stream) == b"x" * _LONG + b"\nthree\nfour\n"
+    assert observed + text(stream) == b"x" * _LONG + b"\nthree\nfour\n"
 
 
 def test_a_followed_log_ends_with_a_removed_container(world: World) -> None:

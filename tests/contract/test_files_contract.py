@@ -55,25 +55,25 @@ class Box:
 
     def send(self, op: Any, path: str, data: Iterable[bytes], **asked: Any) -> dict[str, Any]:
         with closing(self.begin(op, path, **asked)) as work:
-            for each in data:
-                work.send(each)
+            for entry in data:
+                work.send(entry)
             work.end()
             return dict(work.result())
 
     def receive(self, op: Any, path: str, **asked: Any) -> bytes:
         with closing(self.begin(op, path, **asked)) as work:
             work.result()
-            found = []
+            observed = []
             while piece := work.receive():
-                found.append(piece)
+                observed.append(piece)
             work.result()
-            return b"".join(found)
+            return b"".join(observed)
 
     def make(self, *command: str) -> None:
         """Something in the sandbox as its own user makes it; on the fake, at its folder."""
         if self.real:
-            _, said, code = read_all(self.world.streams.exec(self.container.id, command))
-            assert code == b"0", said
+            _, answer, code = read_all(self.world.streams.exec(self.container.id, command))
+            assert code == b"0", answer
             return
         root = self.files.root(self.container.id)
         if command[0] == "mkfifo":
@@ -96,18 +96,18 @@ class Box:
 
 @pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
-        yield Box(made.settled())
+    with (fake_world if request.param == "fake" else docker_world)() as created:
+        yield Box(created.settled())
 
 
 def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(box: Box) -> None:
-    told = box.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
-    assert (told["name"], told["type"], told["size"], told["mode"]) == ("file", "file", 6, "0751")
+    answer = box.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
+    assert (answer["name"], answer["type"], answer["size"], answer["mode"]) == ("file", "file", 6, "0751")
     assert box.receive("read", "file") == b"onetwo"
-    seen = box.ask("stat", "/workspace/file")
-    assert (seen["size"], seen["mode"]) == (6, "0751")
+    observed = box.ask("stat", "/workspace/file")
+    assert (observed["size"], observed["mode"]) == (6, "0751")
     if box.real:
-        assert (seen["uid"], seen["gid"]) == (20000, 20000)
+        assert (observed["uid"], observed["gid"]) == (20000, 20000)
         read_back = box.world.streams.exec(box.container.id, ["cat", "/workspace/file"])
         assert read_all(read_back)[0] == b"onetwo"
     box.send("write", "/workspace/file", [])
@@ -121,7 +121,7 @@ def test_any_name_and_any_content(box: Box, name: str, pieces: list[bytes]) -> N
     path = f"/tmp/{name}"
     box.send("write", path, pieces)
     assert box.receive("read", path) == b"".join(pieces)
-    assert name in [each["name"] for each in box.ask("list", "/tmp", limit=10_000)["items"]]
+    assert name in [entry["name"] for entry in box.ask("list", "/tmp", limit=10_000)["items"]]
     box.ask("remove", path)
     box.fails("NotFound", "stat", path)
 
@@ -130,13 +130,13 @@ def test_a_sparse_file_takes_no_room(box: Box) -> None:
     """Larger than its tmpfs, on the way in and, since reading a hole can fill it, on the way out."""
     size, zeros = 200 * MIB, bytes(4 * MIB)
     head = header(Entry(b"sparse", size=size))
-    told = box.send("unpack", "/workspace", [head, b"x" + zeros[1:], *[zeros] * (size // len(zeros) - 1), END])
-    assert (told["files"], told["bytes"]) == (1, size)
-    for found in (box.receive("read", "/workspace/sparse"), box.receive("pack", "/workspace/sparse")[512:-1024]):
-        assert (len(found), found[:2], found.count(0)) == (size, b"x\0", size - 1)
+    answer = box.send("unpack", "/workspace", [head, b"x" + zeros[1:], *[zeros] * (size // len(zeros) - 1), END])
+    assert (answer["files"], answer["bytes"]) == (1, size)
+    for receive in (box.receive("read", "/workspace/sparse"), box.receive("pack", "/workspace/sparse")[512:-1024]):
+        assert (len(receive), receive[:2], receive.count(0)) == (size, b"x\0", size - 1)
     if box.real:
-        used = box.world.streams.exec(box.container.id, ["du", "-k", "/workspace/sparse"])
-        assert int(read_all(used)[0].split()[0]) < 1024
+        output = box.world.streams.exec(box.container.id, ["du", "-k", "/workspace/sparse"])
+        assert int(read_all(output)[0].split()[0]) < 1024
     box.ask("remove", "/workspace/sparse")
 
 
@@ -156,7 +156,7 @@ def test_folders(box: Box) -> None:
     box.fails("NotFound", "mkdir", "/tmp/none/b")
     box.send("write", "/tmp/a/file", [b"x"])
     listed = box.ask("list", "/tmp/a")
-    assert [(each["name"], each["type"]) for each in listed["items"]] == [("b", "folder"), ("file", "file")]
+    assert [(entry["name"], entry["type"]) for entry in listed["items"]] == [("b", "folder"), ("file", "file")]
     assert listed["truncated"] is False
     assert box.ask("list", "/tmp/a", limit=1)["truncated"] is True
     box.fails("NotAFolder", "list", "/tmp/a/file")
@@ -190,7 +190,7 @@ def test_a_tree_is_listed_to_a_depth(box: Box) -> None:
     box.make("ln", "-s", ".", "/tmp/a/loop")
 
     def names(depth: int) -> list[str]:
-        return [each["name"] for each in box.ask("list", "/tmp/a", depth=depth)["items"]]
+        return [entry["name"] for entry in box.ask("list", "/tmp/a", depth=depth)["items"]]
 
     assert names(1) == ["b", "loop"]
     assert names(2) == ["b", "b/c", "b/file", "loop"]
@@ -203,16 +203,16 @@ def test_relative_paths_begin_where_commands_run(box: Box) -> None:
     box.send("write", "relative/deep/file", [b"x"], parents=True)
     box.fails("NotFound", "write", "missing/file")
     assert box.receive("read", "/workspace/relative/deep/file") == b"x"
-    assert "relative" in [each["name"] for each in box.ask("list", ".")["items"]]
+    assert "relative" in [entry["name"] for entry in box.ask("list", ".")["items"]]
     assert (box.ask("stat", ".")["name"], box.ask("stat", "relative/.")["name"]) == ("workspace", "relative")
     box.send("unpack", "relative/new/tree", [tree()], parents=True)
-    names = {each.name for each in Reader(io.BytesIO(box.receive("pack", "relative/.", top=".")).read)}
+    names = {entry.name for entry in Reader(io.BytesIO(box.receive("pack", "relative/.", top=".")).read)}
     assert {b"deep/file", b"new/tree/d/run"} <= names
     box.fails("BadPath", "remove", ".", recursive=True)
     box.ask("remove", "relative", recursive=True)
     if box.real:
-        said = read_all(box.world.streams.exec(box.container.id, ["pwd"]))[0]
-        assert said == b"/workspace\n"
+        answer = read_all(box.world.streams.exec(box.container.id, ["pwd"]))[0]
+        assert answer == b"/workspace\n"
 
 
 def test_a_tilde_is_the_users_home(box: Box) -> None:
@@ -226,8 +226,8 @@ def test_a_tilde_is_the_users_home(box: Box) -> None:
     homed.send("write", "./~", [b"y"])
     assert homed.receive("read", "/workspace/~") == b"y"
     if box.real:
-        said = read_all(box.world.streams.exec(box.container.id, ["sh", "-c", "echo $HOME"]))[0]
-        assert box.ask("stat", "~", follow=False)["name"] == (said.decode().strip().rpartition("/")[2] or "/")
+        answer = read_all(box.world.streams.exec(box.container.id, ["sh", "-c", "echo $HOME"]))[0]
+        assert box.ask("stat", "~", follow=False)["name"] == (answer.decode().strip().rpartition("/")[2] or "/")
 
 
 def test_what_can_not_be_done_says_so(box: Box) -> None:
@@ -261,7 +261,7 @@ def test_what_blocks_is_never_opened(box: Box) -> None:
     box.make("mkfifo", "/tmp/fifo")
     assert box.ask("stat", "/tmp/fifo")["type"] == "other"
     box.fails("NotAFile", "read", "/tmp/fifo")
-    entries = {each.name: each.type for each in Reader(io.BytesIO(box.receive("pack", "/tmp", top="t")).read)}
+    entries = {entry.name: entry.type for entry in Reader(io.BytesIO(box.receive("pack", "/tmp", top="t")).read)}
     assert entries[b"PADDOCK.skipped"] == "note"
     assert b"t/fifo" not in entries
     if box.real:
@@ -274,7 +274,7 @@ def test_what_blocks_is_never_opened(box: Box) -> None:
 
 def tree() -> bytes:
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as made:
+    with tarfile.open(fileobj=out, mode="w") as file:
         for name, type_, data, link in (
             ("d", tarfile.DIRTYPE, b"", ""),
             ("d/run", tarfile.REGTYPE, b"#!", ""),
@@ -283,7 +283,7 @@ def tree() -> bytes:
             info = tarfile.TarInfo(name)
             info.type, info.mode, info.size, info.linkname = type_, 0o755, len(data), link
             info.uid = info.gid = 12345
-            made.addfile(info, io.BytesIO(data))
+            file.addfile(info, io.BytesIO(data))
     return out.getvalue()
 
 
@@ -292,23 +292,23 @@ def test_a_tree_goes_in_and_comes_out(box: Box) -> None:
     done = box.send("unpack", "/tmp/tree", [tree()])
     assert (done["files"], done["leftOut"]) == (2, [])
     out = list(Reader(io.BytesIO(box.receive("pack", "/tmp/tree/d", top="e")).read))
-    assert {each.name: (each.type, each.mode, each.target) for each in out} == {
+    assert {entry.name: (entry.type, entry.mode, entry.target) for entry in out} == {
         b"e/": ("folder", 0o755, b""),
         b"e/run": ("file", 0o755, b""),
         b"e/to": ("link", 0o777, b"/anywhere"),
     }
     if box.real:
         assert box.ask("stat", "/tmp/tree/d/run")["uid"] == 20000
-    one = list(Reader(io.BytesIO(box.receive("pack", "/tmp/tree/d/run", top="x")).read))
-    assert [(each.name, each.type) for each in one] == [(b"x", "file")]
+    reader = list(Reader(io.BytesIO(box.receive("pack", "/tmp/tree/d/run", top="x")).read))
+    assert [(entry.name, entry.type) for entry in reader] == [(b"x", "file")]
     box.ask("remove", "/tmp/tree", recursive=True)
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
 def test_an_archive_writes_nothing_outside_of_its_folder(box: Box, name: str) -> None:
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as made:
-        made.addfile(tarfile.TarInfo(name))
+    with tarfile.open(fileobj=out, mode="w") as file:
+        file.addfile(tarfile.TarInfo(name))
     box.ask("mkdir", "/tmp/into", parents=True)
     with pytest.raises(FileError) as caught:
         box.send("unpack", "/tmp/into", [out.getvalue()])
@@ -345,7 +345,7 @@ def test_an_upload_that_breaks_off_leaves_what_was_there(box: Box) -> None:
     with pytest.raises(FileError):
         work.send(b"more")
     assert box.receive("read", "/tmp/kept") == b"before"
-    assert [each["name"] for each in box.ask("list", "/tmp")["items"] if each["name"].startswith(".paddock")] == []
+    assert [entry["name"] for entry in box.ask("list", "/tmp")["items"] if entry["name"].startswith(".paddock")] == []
     box.ask("remove", "/tmp/kept")
 
 
@@ -367,8 +367,8 @@ def test_a_hundred_mebibytes_each_way_are_the_same(box: Box) -> None:
     piece = os.urandom(MIB)
     parts = [bytes([number]) + piece for number in range(100)]
     box.send("write", "/workspace/large", parts)
-    wanted = hashlib.sha256(b"".join(parts)).hexdigest()
-    assert hashlib.sha256(box.receive("read", "/workspace/large")).hexdigest() == wanted
+    hexdigest = hashlib.sha256(b"".join(parts)).hexdigest()
+    assert hashlib.sha256(box.receive("read", "/workspace/large")).hexdigest() == hexdigest
     box.ask("remove", "/workspace/large")
 
 
@@ -380,19 +380,19 @@ def test_a_write_counts_as_the_sandboxes_memory_and_ends_only_itself(docker_box:
         box.send("write", "/workspace/much", [b"x" * MIB] * 60)
     assert caught.value.kind == "NoSpace"
     assert box.world.only(box.container.uid).state == "running"
-    assert not [each for each in box.ask("list", "/workspace")["items"] if each["name"].startswith(".paddock")]
+    assert not [entry for entry in box.ask("list", "/workspace")["items"] if entry["name"].startswith(".paddock")]
     _, _, code = read_all(box.world.streams.exec(box.container.id, ["true"]))
     assert code == b"0"
 
 
 @pytest.fixture
 def docker_box() -> Iterator[Box]:
-    with docker_world() as made:
-        found = Box(made.settled())
-        uid = made.new_uid()
+    with docker_world() as created:
+        sandbox = Box(created.settled())
+        uid = created.new_uid()
         small = Limits(cpu_millicores=1000, memory_bytes=48 * MIB, pids=32)
-        found.container = made.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=small)
-        yield found
+        sandbox.container = created.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=small)
+        yield sandbox
 
 
 @pytest.mark.docker
@@ -427,10 +427,10 @@ def test_the_worker_is_the_sandboxes_user_with_no_rights_left(docker_box: Box) -
     work: Any = docker_box.begin("read", "/tmp/file")
     work.result()  # it has opened the file, and waits for somebody to read all that
     with open(f"/proc/{work.pid}/status") as file:
-        seen = {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
-    assert set(seen["Uid"].split()) | set(seen["Gid"].split()) == {"20000"}
-    assert {int(seen[each], 16) for each in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
-    assert seen["NoNewPrivs"] == "1"
+        parts = {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
+    assert set(parts["Uid"].split()) | set(parts["Gid"].split()) == {"20000"}
+    assert {int(parts[entry], 16) for entry in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
+    assert parts["NoNewPrivs"] == "1"
     work.close()
 
 
@@ -441,9 +441,9 @@ def test_a_worker_holds_its_own_descriptors_and_outlives_no_server(docker_box: B
     works: list[Any] = [box.begin("read", "/tmp/file") for _ in range(3)]
     for work in works:
         work.result()  # it has opened the file, and waits for somebody to read all that
-        held = {os.readlink(each) for each in Path(f"/proc/{work.pid}/fd").iterdir()}
+        readlinks = {os.readlink(path) for path in Path(f"/proc/{work.pid}/fd").iterdir()}
         # Three streams, the sandbox's root and first process, and the file.
-        assert len(held) == 6, held
+        assert len(readlinks) == 6, readlinks
     server = int(Path(f"/proc/{works[0].pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(server, 9)
     for work in works:

@@ -36,22 +36,22 @@ def swap() -> Iterator[None]:
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "fake":
-        with fake_world() as made:
-            yield made.settled()
+        with fake_world() as created:
+            yield created.settled()
         return
     request.getfixturevalue("swap")
-    with docker_world(hibernation=judged) as made:
-        yield made.settled()
+    with docker_world(hibernation=judged) as created_docker_world:
+        yield created_docker_world.settled()
 
 
 def box(world: World) -> Container:
     """A running sandbox that has written to 8 MiB."""
     uid = world.new_uid()
-    made = world.running(uid, command=COMMAND)
+    running = world.running(uid, command=COMMAND)
     if isinstance(world.engine, FakeEngine):
-        world.engine.use_memory(made.name, 8 << 20)
+        world.engine.use_memory(running.name, 8 << 20)
     else:
-        wait_for("it has written", lambda: b"ready" in read_all(world.streams.logs(made.id))[0])
+        wait_for("it has written", lambda: b"ready" in read_all(world.streams.logs(running.id))[0])
     return world.only(uid)
 
 
@@ -66,13 +66,13 @@ def wake(world: World, container: Container) -> object:
 def test_hibernated_is_frozen_with_its_memory_in_swap(world: World) -> None:
     container = box(world)
     assert isinstance(hibernate(world, container), Ok)
-    seen = world.only(container.uid)
-    assert seen.state is State.PAUSED
-    assert seen.frozen_memory is not None
-    assert seen.frozen_memory.swapped_bytes >= 8 << 20
-    assert seen.frozen_memory.resident_bytes < 4 << 20
-    assert seen.out_of_band == container.out_of_band
-    assert seen.limits == container.limits
+    observed = world.only(container.uid)
+    assert observed.state is State.PAUSED
+    assert observed.frozen_memory is not None
+    assert observed.frozen_memory.swapped_bytes >= 8 << 20
+    assert observed.frozen_memory.resident_bytes < 4 << 20
+    assert observed.out_of_band == container.out_of_band
+    assert observed.limits == container.limits
 
 
 def test_hibernating_and_waking_each_twice(world: World) -> None:
@@ -104,9 +104,9 @@ def test_a_signal_ends_what_is_hibernated(world: World) -> None:
 def test_the_next_daemon_sees_where_its_memory_is(world: World) -> None:
     container = box(world)
     assert isinstance(hibernate(world, container), Ok)
-    seen = world.only(container.uid).frozen_memory
+    frozen_memory = world.only(container.uid).frozen_memory
     world.next_daemon()
-    assert world.only(container.uid).frozen_memory == seen
+    assert world.only(container.uid).frozen_memory == frozen_memory
 
 
 @pytest.mark.docker
@@ -117,9 +117,9 @@ def test_swapped_memory_is_read_back_ahead_of_its_use(swap: None) -> None:
         assert isinstance(wake(world, container), Ok)
         read_in(Cgroups(), container.id, container.pid)
         ok(world.engine.act(PauseContainer(container.uid, container.name, container.id, "a test")))
-        seen = world.only(container.uid).frozen_memory
-        assert seen is not None
-        assert seen.resident_bytes > 8 << 20
+        frozen_memory = world.only(container.uid).frozen_memory
+        assert frozen_memory is not None
+        assert frozen_memory.resident_bytes > 8 << 20
 
 
 @pytest.mark.parametrize("kind", ["fake", pytest.param("docker", marks=pytest.mark.docker)])

@@ -20,14 +20,14 @@ SHORT = 1.0
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as made:
-        yield made
+    with make_world("postgres", tmp_path) as created:
+        yield created
 
 
 def unopened(world: World) -> SqlStore:
@@ -39,21 +39,21 @@ def unopened(world: World) -> SqlStore:
 def test_one_has_it_and_gives_it_up(world: World) -> None:
     """Also on a database that has no tables yet."""
     first, second = unopened(world), unopened(world)
-    lease, other = first.lease(), second.lease()
+    lease, store_lease = first.lease(), second.lease()
     assert not lease.is_held()
     assert lease.acquire() == ""
     assert lease.is_held()
     assert lease.renew()
-    assert "pid" in other.acquire()
-    assert not other.is_held()
+    assert "pid" in store_lease.acquire()
+    assert not store_lease.is_held()
     first.open()
     insert(first, box("mine"))
     lease.release()
     assert not lease.is_held()
-    assert other.acquire() == ""
+    assert store_lease.acquire() == ""
     second.open()
     insert(second, box("mine-too"))
-    other.release()
+    store_lease.release()
 
 
 def test_who_has_it_is_told_by_its_process(world: World) -> None:
@@ -73,10 +73,10 @@ def test_the_lease_of_a_killed_process_is_free_again(world: World) -> None:
 
 
 def test_another_store_has_a_lease_of_its_own(world: World, tmp_path: Path) -> None:
-    lease, other = world.store().lease(), SqlStore(f"sqlite:///{tmp_path / 'other.db'}").lease()
-    assert lease.acquire() == other.acquire() == ""
+    lease, store_lease = world.store().lease(), SqlStore(f"sqlite:///{tmp_path / 'other.db'}").lease()
+    assert lease.acquire() == store_lease.acquire() == ""
     lease.release()
-    other.release()
+    store_lease.release()
 
 
 def test_leases_of_two_names_are_held_together(world: World) -> None:
@@ -123,13 +123,13 @@ def test_the_state_of_a_lease_is_read(world: World) -> None:
     assert "pid" in ours.holder
     assert 0 < ours.seconds_left <= 60.0
     lease.release()
-    assert [each.name for each in store.leases() if each.seconds_left > 0] == []
+    assert [lease_state.name for lease_state in store.leases() if lease_state.seconds_left > 0] == []
     child = world.child("lead", 60.0)
     assert child.says() == ""
-    [theirs] = store.leases()
-    assert f"pid {child.pid}" in theirs.holder
-    assert theirs.seconds_left > 0
-    assert theirs.epoch in (0, ours.epoch + 1), "a file's has none"
+    [second] = store.leases()
+    assert f"pid {child.pid}" in second.holder
+    assert second.seconds_left > 0
+    assert second.epoch in (0, ours.epoch + 1), "a file's has none"
 
 
 def test_each_role_writes_by_its_own_lease(world: World) -> None:
@@ -139,7 +139,7 @@ def test_each_role_writes_by_its_own_lease(world: World) -> None:
     of_host, of_fleet = store.writing_as(host), store.writing_as(fleet)
     insert(of_host, box("of-host"))
     insert(of_fleet, box("of-fleet"))
-    assert [each.name for each in of_host.list("Sandbox")[0]] == ["of-fleet", "of-host"]
+    assert [stored.name for stored in of_host.list("Sandbox")[0]] == ["of-fleet", "of-host"]
     assert of_host.instance_id == store.instance_id
     of_fleet.close()
     assert "not open" in str(refusal(of_host.revision))
@@ -151,18 +151,21 @@ def test_each_role_writes_by_its_own_lease(world: World) -> None:
 
 @pytest.mark.postgres
 def test_a_role_that_is_taken_over_leaves_the_other_one(postgres: World) -> None:
-    store, other = postgres.store(), postgres.store()
+    store, second = postgres.store(), postgres.store()
     fleet, host = store.lease("fleet", seconds=0.001), store.lease("host/a", seconds=60.0)
     assert host.acquire() == fleet.acquire() == ""
-    taken = other.lease("fleet", seconds=60.0)
-    wait_for("it is taken over", lambda: not taken.acquire())
+    lease = second.lease("fleet", seconds=60.0)
+    wait_for("it is taken over", lambda: not lease.acquire())
     late = store.writing_as(fleet)
     assert "the lease fleet is held by" in str(refusal(lambda: insert(late, box("late"))))
     insert(store.writing_as(host), box("of-host"))
-    assert [each.name for each in late.list("Sandbox")[0]] == ["of-host"]
-    assert {each.name: each.seconds_left > 0 for each in store.leases()} == {"fleet": True, "host/a": True}
-    for each in (fleet, host, taken):
-        each.release()
+    assert [stored.name for stored in late.list("Sandbox")[0]] == ["of-host"]
+    assert {lease_state.name: lease_state.seconds_left > 0 for lease_state in store.leases()} == {
+        "fleet": True,
+        "host/a": True,
+    }
+    for store_lease in (fleet, host, lease):
+        store_lease.release()
 
 
 def test_a_file_is_the_same_by_any_of_its_names(tmp_path: Path) -> None:
@@ -196,9 +199,9 @@ def test_a_holder_that_wakes_up_late_writes_nothing_and_acts_no_more(postgres: W
     wait_for("it is ours", lambda: not lease.acquire())
     holder.thaw()
     holder.go()
-    acts, written, kept = (holder.says() for _ in range(3))
-    assert (acts, kept) == (False, False)
-    assert "leader lease is held by" in written
+    acts, say, stored = (holder.says() for _ in range(3))
+    assert (acts, stored) == (False, False)
+    assert "leader lease is held by" in say
     assert store.list("Sandbox")[0] == []
     lease.release()
 
@@ -214,12 +217,12 @@ def test_a_lease_that_ran_out_and_was_not_taken_is_renewed(postgres: World) -> N
 
 @pytest.mark.postgres
 def test_a_renewal_that_came_too_late_is_counted(postgres: World) -> None:
-    short, long = postgres.store().lease("host/a", seconds=0.001), postgres.store().lease("host/b", seconds=60.0)
-    assert (short.acquire(), long.acquire()) == ("", "")
-    assert (short.renew(), long.renew()) == (True, True)
-    assert (short.lapses, long.lapses) == (1, 0)
-    for each in (short, long):
-        each.release()
+    lease, long = postgres.store().lease("host/a", seconds=0.001), postgres.store().lease("host/b", seconds=60.0)
+    assert (lease.acquire(), long.acquire()) == ("", "")
+    assert (lease.renew(), long.renew()) == (True, True)
+    assert (lease.lapses, long.lapses) == (1, 0)
+    for store_lease in (lease, long):
+        store_lease.release()
 
 
 @pytest.mark.postgres
@@ -243,7 +246,7 @@ def test_every_way_of_writing_is_fenced(postgres: World) -> None:
     assert second.revision() == revision
     assert second.events() == []
     assert len(second.changes(0)) == 1
-    assert [each.actor for each in second.audit.entries()] == ["ann"]
+    assert [entry.actor for entry in second.audit.entries()] == ["ann"]
     old.release()
     assert new.renew(), "what is given up late is not ours to give"
     new.release()
@@ -259,11 +262,11 @@ def test_a_lease_is_not_taken_amid_an_append(postgres: World) -> None:
     with postgres.database() as database, database.writing() as connection:
         old.fence(connection, alone=True)
         connection.execute(text("SELECT 1"))  # what was kept back goes first
-        wait_for("it ran out", lambda: all(each.seconds_left <= 0 for each in second.leases()))
+        wait_for("it ran out", lambda: all(lease.seconds_left <= 0 for lease in second.leases()))
         assert "is held by another process" in str(refusal(new.acquire))
     assert new.acquire() == ""
-    for each in (old, new):
-        each.release()
+    for store_lease in (old, new):
+        store_lease.release()
 
 
 @pytest.mark.postgres
@@ -285,23 +288,23 @@ def test_what_is_held_ends_by_our_own_clock_before_the_server_gives_it_away(post
 def test_a_takeover_fences_one_name_alone(postgres: World) -> None:
     """Three processes: the frozen holder of host/a wakes up too late; host/b and the default host write on."""
     frozen = postgres.child("lead", SHORT, "host/a", "from-frozen")
-    others = [postgres.child("lead", 60.0, name, f"from-{name[-1]}") for name in ("host/b", "host/host")]
-    assert [each.says() for each in (frozen, *others)] == ["", "", ""]
+    childs = [postgres.child("lead", 60.0, name, f"from-{name[-1]}") for name in ("host/b", "host/host")]
+    assert [child.says() for child in (frozen, *childs)] == ["", "", ""]
     store = postgres.store()
-    refused = store.lease("host/b")
-    assert f"pid {others[0].pid}" in refused.acquire()
-    refused.release()
+    store_lease = store.lease("host/b")
+    assert f"pid {childs[0].pid}" in store_lease.acquire()
+    store_lease.release()
     frozen.freeze()
     lease = store.lease("host/a", seconds=60.0)
     wait_for("it is ours", lambda: not lease.acquire())
-    for each in (*others, frozen):
-        each.thaw()
-        each.go()
-    assert [[each.says() for _ in range(3)] for each in others] == [[True, "written", True]] * 2
-    acts, written, kept = (frozen.says() for _ in range(3))
-    assert (acts, kept) == (False, False)
-    assert "the lease host/a is held by" in written
-    assert [each.name for each in store.list("Sandbox")[0]] == ["from-b", "from-t"]
+    for entry in (*childs, frozen):
+        entry.thaw()
+        entry.go()
+    assert [[child.says() for _ in range(3)] for child in childs] == [[True, "written", True]] * 2
+    acts, say, stored = (frozen.says() for _ in range(3))
+    assert (acts, stored) == (False, False)
+    assert "the lease host/a is held by" in say
+    assert [one_stored.name for one_stored in store.list("Sandbox")[0]] == ["from-b", "from-t"]
     assert _epochs(postgres) == {"daemon": 1, "host/a": 2, "host/b": 1}
     lease.release()
 
@@ -324,4 +327,4 @@ def test_daemons_of_older_versions_are_excluded(postgres: World) -> None:
 
 def _epochs(world: World) -> dict[str, int]:
     with world.database() as database, database.reading() as connection:
-        return {each.name: each.epoch for each in connection.execute(select(leases))}
+        return {row.name: row.epoch for row in connection.execute(select(leases))}

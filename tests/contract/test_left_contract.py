@@ -14,14 +14,14 @@ from tests.daemon import wait_for
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
-        yield made.settled()
+    with (fake_world if request.param == "fake" else docker_world)() as created:
+        yield created.settled()
 
 
 def left(world: World) -> AdoptedExecs:
     engine: Any = world.engine
-    found: AdoptedExecs = engine.adopted_execs
-    return found
+    adopted_execs: AdoptedExecs = engine.adopted_execs
+    return adopted_execs
 
 
 def let_go_of(world: World, *command: str) -> ExecRef:
@@ -45,7 +45,7 @@ def test_how_one_ended_is_told(world: World) -> None:
 def test_one_that_goes_on_is_killed_when_its_time_is_over(world: World) -> None:
     ref = let_go_of(world, "sleep", "1000")
     chunks = list(left(world).follow(ref, timeout_seconds=0.2))
-    assert [each.stream for each in chunks] == ["timeout", "exit"]
+    assert [chunk.stream for chunk in chunks] == ["timeout", "exit"]
     assert chunks[-1].data == b"124"
     wait_for("its end", lambda: ended(world, ref) == b"137")
 
@@ -69,23 +69,23 @@ def test_one_that_nobody_knows_is_told_of(world: World) -> None:
 
 
 def test_one_that_was_prepared_and_never_started_says_so(world: World) -> None:
-    kept: list[ExecRef] = []
+    exec_refs: list[ExecRef] = []
 
     def ends(ref: ExecRef) -> None:
-        kept.append(ref)
+        exec_refs.append(ref)
         raise StreamError("the daemon ends here")
 
     with pytest.raises(StreamError, match="ends here"):
         world.streams.exec(world.running(world.new_uid()).id, ["true"], prepared=ends)
     with pytest.raises(NeverStarted):
-        list(left(world).follow(kept[0], timeout_seconds=30))
+        list(left(world).follow(exec_refs[0], timeout_seconds=30))
 
 
 def test_one_that_was_prepared_is_started_once_on_request(world: World) -> None:
-    kept: list[ExecRef] = []
+    exec_refs: list[ExecRef] = []
 
     def ends(ref: ExecRef) -> None:
-        kept.append(ref)
+        exec_refs.append(ref)
         raise StreamError("the daemon ends here")
 
     container = world.running(world.new_uid()).id
@@ -93,6 +93,8 @@ def test_one_that_was_prepared_is_started_once_on_request(world: World) -> None:
         world.streams.exec(container, ["sh", "-c", "exit 7"], prepared=ends)
     with ThreadPoolExecutor(4) as pool:
         follow = left(world).follow
-        found = list(pool.map(lambda _: read_all(follow(kept[0], timeout_seconds=60, starts=True))[2], range(4)))
-    assert found == [b"7"] * 4
-    assert read_all(left(world).follow(kept[0], timeout_seconds=60, starts=True))[2] == b"7"
+        observed = list(
+            pool.map(lambda _: read_all(follow(exec_refs[0], timeout_seconds=60, starts=True))[2], range(4))
+        )
+    assert observed == [b"7"] * 4
+    assert read_all(left(world).follow(exec_refs[0], timeout_seconds=60, starts=True))[2] == b"7"

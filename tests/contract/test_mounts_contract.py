@@ -30,8 +30,8 @@ OWNER = 12345
 @pytest.fixture
 def root() -> Iterator[Path]:
     """A root of the operator's; not below a folder of the test runner's, which only that user may enter."""
-    with tempfile.TemporaryDirectory(dir="/srv" if os.geteuid() == 0 else None) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(dir="/srv" if os.geteuid() == 0 else None) as temporary_directory:
+        yield Path(temporary_directory)
 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
@@ -39,10 +39,10 @@ def world(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterato
     for name in ("a", "b"):
         (root / name).mkdir()
     if request.param == "fake":
-        with fake_world() as made:
-            made.engine.secrets = {"token"}  # type: ignore[attr-defined]
-            made.engine.folders = {str(root / "a"), str(root / "b")}  # type: ignore[attr-defined]
-            yield made.settled()
+        with fake_world() as created:
+            created.engine.secrets = {"token"}  # type: ignore[attr-defined]
+            created.engine.folders = {str(root / "a"), str(root / "b")}  # type: ignore[attr-defined]
+            yield created.settled()
         return
     for name in ("a", "b"):
         os.chown(root / name, OWNER, OWNER)
@@ -56,8 +56,8 @@ def world(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterato
         "volumes": Volumes(tmp_path / "volumes", 1 << 30),
     }
     try:
-        with docker_world(host_roots=(HostRoot(path=str(root)),), **options) as made:
-            yield made.settled()
+        with docker_world(host_roots=(HostRoot(path=str(root)),), **options) as created_docker_world:
+            yield created_docker_world.settled()
     finally:
         unmount_below(tmp_path)
 
@@ -67,8 +67,8 @@ def config(world: World, uid: str, *mounts: Mount) -> ContainerConfig:
 
 
 def bind(world: World, uid: str, *mounts: Mount, into: str = "") -> BindMounts:
-    made = config(world, uid)
-    return BindMounts(uid, made.name, "default", made.image, made.user, SLOTS, mounts, "a test", into)
+    created = config(world, uid)
+    return BindMounts(uid, created.name, "default", created.image, created.user, SLOTS, mounts, "a test", into)
 
 
 def folder(root: Path, name: str, *, read_only: bool = False) -> Mount:
@@ -83,22 +83,22 @@ def started(world: World, uid: str, *mounts: Mount) -> Container:
 
 
 def again(world: World, uid: str, *mounts: Mount) -> Container:
-    found = world.only(uid)
-    ok(world.engine.act(StartContainer(uid, found.name, "a test", found.id)))
+    container = world.only(uid)
+    ok(world.engine.act(StartContainer(uid, container.name, "a test", container.id)))
     return world.only(uid)
 
 
 def wrong(world: World, uid: str, *mounts: Mount) -> str:
-    found = world.only(uid)
-    assert found.inside is not None
-    recorded = not found.unrecorded
-    made = config(world, uid, *mounts)
-    return differing(each for each in facts(made, found.inside, bound=found.bound, recorded=recorded))
+    container = world.only(uid)
+    assert container.inside is not None
+    recorded = not container.unrecorded
+    created = config(world, uid, *mounts)
+    return differing(fact for fact in facts(created, container.inside, bound=container.bound, recorded=recorded))
 
 
 def lacking(world: World, uid: str, *mounts: Mount) -> tuple[Mount, ...]:
-    found = world.only(uid)
-    return missing(mounts, found.inside, found.bound, recorded=not found.unrecorded)
+    container = world.only(uid)
+    return missing(mounts, container.inside, container.bound, recorded=not container.unrecorded)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -110,8 +110,8 @@ def test_what_is_bound_before_the_start_is_there_and_as_it_was_to_be(
     assert missing((mount,), box.inside, box.bound) == ()
     assert wrong(world, uid, mount) == ""
     assert box.inside is not None
-    (seen,) = (each for each in box.inside.mounts if each.path == "/work")
-    assert seen.writable is not read_only
+    (observed_mount,) = (entry for entry in box.inside.mounts if entry.path == "/work")
+    assert observed_mount.writable is not read_only
 
 
 def test_a_folder_is_bound_into_a_sandbox_that_runs_and_outlives_its_restart(world: World, root: Path) -> None:
@@ -147,7 +147,7 @@ def test_another_daemon_knows_what_is_bound(world: World, root: Path) -> None:
     uid, mount = world.new_uid(), folder(root, "b")
     box = started(world, uid, mount)
     assert box.bound == world.only(uid).bound != ()
-    assert [each.mount for each in box.bound] == [str(mount)]
+    assert [bound_mount.mount for bound_mount in box.bound] == [str(mount)]
 
 
 def test_without_its_places_a_container_is_not_made(world: World) -> None:
@@ -156,13 +156,13 @@ def test_without_its_places_a_container_is_not_made(world: World) -> None:
 
 
 def test_a_folder_that_is_not_there_is_refused_and_nothing_is_bound(world: World, root: Path) -> None:
-    uid, gone = world.new_uid(), folder(root, "gone")
-    refused = world.engine.act(bind(world, uid, gone))
-    assert isinstance(refused, Transient)
-    assert refused.reason == "MountRefused"
+    uid, mount = world.new_uid(), folder(root, "gone")
+    outcome = world.engine.act(bind(world, uid, mount))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "MountRefused"
     box = started(world, uid, folder(root, "a"))
-    assert isinstance(world.engine.act(bind(world, uid, gone, into=box.id)), Transient)
-    assert [each.mount for each in world.only(uid).bound] == [str(folder(root, "a"))]
+    assert isinstance(world.engine.act(bind(world, uid, mount, into=box.id)), Transient)
+    assert [bound_mount.mount for bound_mount in world.only(uid).bound] == [str(folder(root, "a"))]
 
 
 def test_memory_of_its_own_is_bound_as_a_folder_is(world: World) -> None:
@@ -189,16 +189,16 @@ def test_a_sandbox_of_another_object_is_not_bound_into(world: World, root: Path)
 
 
 def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: World, tmp_path: Path) -> None:
-    uid, secret, other = (
+    uid, secret, mount = (
         world.new_uid(),
         Mount("/run/token", "secret", "token", True),
         Mount("/run/token", "secret", "x"),
     )
     create = world.create(uid, user="20000:20000", slots=FILE, mounts=(secret,))
     places = replace(bind(world, uid), slots=FILE)
-    refused = world.engine.act(replace(places, mounts=(other,)))
-    assert isinstance(refused, Transient)
-    assert refused.reason == "SecretMissing"
+    outcome = world.engine.act(replace(places, mounts=(mount,)))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "SecretMissing"
     ok(world.engine.act(places))
     ok(world.engine.act(create))
     box = again(world, uid)
@@ -284,38 +284,38 @@ OWN = Mount("/work", "volume", "data-a", size_bytes=8 << 20, claimed_by="a")
 
 def test_a_sandboxs_own_volume_is_never_anothers(world: World) -> None:
     box = started(world, world.new_uid(), OWN)
-    other = world.engine.act(bind(world, world.new_uid(), replace(OWN, claimed_by="b")))
-    assert isinstance(other, Transient)
-    assert other.reason == "MountRefused"
+    outcome = world.engine.act(bind(world, world.new_uid(), replace(OWN, claimed_by="b")))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "MountRefused"
     by_name = bind(world, world.new_uid(), replace(OWN, claimed_by="", read_only=True))
     assert isinstance(world.engine.act(by_name), Ok), "whoever names it asks for just that one"
     for by in ("b", "a"):
-        (found,) = world.engine.kept_volumes.list("default")  # type: ignore[attr-defined]
-        assert (found.name, found.size_bytes, found.claimed_by) == ("data-a", 8 << 20, "a")
+        (observed,) = world.engine.kept_volumes.list("default")  # type: ignore[attr-defined]
+        assert (observed.name, observed.size_bytes, observed.claimed_by) == ("data-a", 8 << 20, "a")
         ok(world.engine.act(RemoveVolumes(box.uid, box.name, "default", ("data-a",), "a test", claimed_by=by)))
     assert not world.engine.kept_volumes.list()  # type: ignore[attr-defined]
 
 
 def test_one_that_all_may_name_never_becomes_a_sandboxs_own(world: World) -> None:
     started(world, world.new_uid(), replace(OWN, claimed_by=""))
-    refused = world.engine.act(bind(world, world.new_uid(), OWN))
-    assert isinstance(refused, Transient)
-    assert refused.reason == "MountRefused"
+    outcome = world.engine.act(bind(world, world.new_uid(), OWN))
+    assert isinstance(outcome, Transient)
+    assert outcome.reason == "MountRefused"
 
 
 def test_volumes_are_listed_and_removed_once_no_container_has_them(world: World) -> None:
     uid, volumes = world.new_uid(), world.engine.kept_volumes  # type: ignore[attr-defined]
     box = started(world, uid, OWN)
-    (found,) = volumes.list("default")
-    assert found.mounted
+    (observed,) = volumes.list("default")
+    assert observed.mounted
     assert volumes.is_mounted("default", "data-a")
     assert not volumes.list("def*")
     with pytest.raises(VolumeInUse):
         volumes.remove("default", "data-a")
     ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
     assert not volumes.is_mounted("default", "data-a")
-    (kept,) = volumes.list()
-    assert (kept.uid, kept.mounted) == (found.uid, False)
+    (stored,) = volumes.list()
+    assert (stored.uid, stored.mounted) == (observed.uid, False)
     for _ in range(2):
         volumes.remove("default", "data-a")
     assert not volumes.list()
@@ -332,13 +332,15 @@ def test_a_volume_grows_with_its_sandbox_is_never_made_smaller_and_goes_when_tol
     if isinstance(done, Transient):  # a kernel that lets nobody do that while it is in use: then at its next start
         assert "suspend the sandboxes that use it" in done.message
     now = world.only(uid)
-    assert [each.size_bytes for each in now.bound] == [8 << 20 if isinstance(done, Transient) else 32 << 20]
+    assert [bound_mount.size_bytes for bound_mount in now.bound] == [
+        8 << 20 if isinstance(done, Transient) else 32 << 20
+    ]
     assert wrong(world, uid, larger if isinstance(done, Ok) else mount) == "", "what was bound is there still"
     ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
     world.until(lambda: isinstance(world.engine.act(bind(world, uid, larger)), Ok))
     now = again(world, uid)
-    assert [each.size_bytes for each in now.bound] == [32 << 20]
+    assert [bound_mount.size_bytes for bound_mount in now.bound] == [32 << 20]
     assert wrong(world, uid, larger) == ""
     ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
     for _ in range(2):

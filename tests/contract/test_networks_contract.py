@@ -18,8 +18,8 @@ SUBNET, OTHER = random.Random().choice([*IPv4Network("10.213.128.0/17").subnets(
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
-        yield made.settled()
+    with (fake_world if request.param == "fake" else docker_world)() as created:
+        yield created.settled()
 
 
 @pytest.fixture
@@ -54,11 +54,16 @@ def networks(world: World) -> dict[str, Network]:
 def test_a_network_is_made_once_and_seen_at_once(world: World, uid: str) -> None:
     action = wanted(world, uid)
     assert world.engine.act(action) == Ok()
-    seen = networks(world)[action.name]
-    assert (seen.uid, seen.subnet, seen.config_hash, seen.role) == (uid, str(SUBNET), action.config.hash(), "sealed")
-    assert (seen.namespace, seen.object_name) == ("default", "box")
+    network = networks(world)[action.name]
+    assert (network.uid, network.subnet, network.config_hash, network.role) == (
+        uid,
+        str(SUBNET),
+        action.config.hash(),
+        "sealed",
+    )
+    assert (network.namespace, network.object_name) == ("default", "box")
     assert world.engine.act(action) == Ok()
-    assert networks(world) == {action.name: seen}
+    assert networks(world) == {action.name: network}
 
 
 def test_a_network_that_differs_is_made_anew_while_nothing_is_on_it(world: World, uid: str) -> None:
@@ -82,8 +87,8 @@ def test_a_network_in_use_is_neither_removed_nor_made_anew(world: World, uid: st
 
 def test_a_network_of_another_object_is_not_touched(world: World, uid: str) -> None:
     ok(world.engine.act(wanted(world, uid)))
-    other, name = world.new_uid(), sealed_name(uid)
-    for outcome in (remove(world, other, name), world.engine.act(wanted(world, other, OTHER, name))):
+    second, name = world.new_uid(), sealed_name(uid)
+    for outcome in (remove(world, second, name), world.engine.act(wanted(world, second, OTHER, name))):
         assert isinstance(outcome, Transient)
         assert outcome.reason == "NameConflict"
     assert networks(world)[name].uid == uid
@@ -100,19 +105,19 @@ def test_a_container_is_put_on_a_second_network_and_taken_off(world: World, uid:
     first, second = wanted(world, uid), wanted(world, uid, OTHER, sealed_name(world.new_uid()))
     ok(world.engine.act(first))
     ok(world.engine.act(second))
-    made = world.made(uid, network_mode=first.name)
-    ok(world.engine.act(ConnectNetwork(uid, made.name, made.id, second.name, "a test", str(OTHER[2]))))
-    ok(world.engine.act(StartContainer(uid, made.name, "a test", made.id)))
+    container = world.made(uid, network_mode=first.name)
+    ok(world.engine.act(ConnectNetwork(uid, container.name, container.id, second.name, "a test", str(OTHER[2]))))
+    ok(world.engine.act(StartContainer(uid, container.name, "a test", container.id)))
     assert world.only(uid).networks == tuple(sorted((first.name, second.name)))
-    ok(world.engine.act(DisconnectNetwork(uid, made.name, made.id, second.name, "a test")))
+    ok(world.engine.act(DisconnectNetwork(uid, container.name, container.id, second.name, "a test")))
     assert world.only(uid).networks == (first.name,)
 
 
 def test_a_network_beside_none_is_tried_again(world: World, uid: str) -> None:
     """It was attached out-of-band between two observations: no change of the spec would help."""
     ok(world.engine.act(wanted(world, uid)))
-    made = world.made(uid)
-    outcome = world.engine.act(ConnectNetwork(uid, made.name, made.id, sealed_name(uid), "a test"))
+    container = world.made(uid)
+    outcome = world.engine.act(ConnectNetwork(uid, container.name, container.id, sealed_name(uid), "a test"))
     assert isinstance(outcome, Transient)
     assert (outcome.reason, world.only(uid).networks) == ("Conflict", ("none",))
 

@@ -14,8 +14,8 @@ from tests.contract.engine_worlds import World, docker_world, fake_world, ok
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as made:
-        yield made.settled()
+    with (fake_world if request.param == "fake" else docker_world)() as created:
+        yield created.settled()
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def test_a_command_that_takes_too_long_fails(world: World, box: Container) -> No
 
 
 def test_nobody_at_a_port_is_a_failure(world: World, box: Container) -> None:
-    for asked in ({"tcpSocket": {"port": 8500}}, {"httpGet": {"port": 8500}}):
-        assert world.probes.probe(watch(box, **asked)) == ProbeResult("failure", "port 8500: connection refused")
+    for document in ({"tcpSocket": {"port": 8500}}, {"httpGet": {"port": 8500}}):
+        assert world.probes.probe(watch(box, **document)) == ProbeResult("failure", "port 8500: connection refused")
 
 
 def test_a_command_in_a_frozen_sandbox_is_unknown(world: World, box: Container) -> None:
@@ -64,8 +64,8 @@ def test_a_command_in_a_frozen_sandbox_is_unknown(world: World, box: Container) 
 
 def test_a_sandbox_that_is_gone_is_unknown(world: World, box: Container) -> None:
     ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
-    for asked in ({"tcpSocket": {"port": 1}}, {"exec": {"command": ["true"]}}):
-        assert world.probes.probe(watch(box, **asked)).outcome == "unknown"
+    for document in ({"tcpSocket": {"port": 1}}, {"exec": {"command": ["true"]}}):
+        assert world.probes.probe(watch(box, **document)).outcome == "unknown"
 
 
 def test_a_container_that_is_not_ours_is_not_probed(world: World, box: Container) -> None:

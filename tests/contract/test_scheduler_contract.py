@@ -51,22 +51,22 @@ def world(request: pytest.FixtureRequest, made_once: dict[str, Fleet]) -> Iterat
 
 def test_it_chooses_a_host_and_forgets_it(world: World) -> None:
     assert world.scheduler.ping()
-    wanted = placement(world, node_selector={}, labels={"paddock.name": "first"})
-    assert isinstance(world.scheduler.place(wanted), Pending)
-    host = placed_on(world, wanted.uid)
+    desired = placement(world, node_selector={}, labels={"paddock.name": "first"})
+    assert isinstance(world.scheduler.place(desired), Pending)
+    host = placed_on(world, desired.uid)
     assert host in world.names
-    assert world.scheduler.list() == [PlacedRecord(wanted, Placed(host))]
-    assert world.scheduler.place(wanted) == Placed(host)
-    world.scheduler.release(wanted.uid)
-    world.scheduler.release(wanted.uid)
+    assert world.scheduler.list() == [PlacedRecord(desired, Placed(host))]
+    assert world.scheduler.place(desired) == Placed(host)
+    world.scheduler.release(desired.uid)
+    world.scheduler.release(desired.uid)
     assert world.scheduler.list() == []
 
 
 def test_full_hosts_are_left_out(world: World) -> None:
     several = [placement(world, BIG) for _ in world.names]
-    for each in several:
-        world.scheduler.place(each)
-    assert {placed_on(world, each.uid) for each in several} == set(world.names)
+    for entry in several:
+        world.scheduler.place(entry)
+    assert {placed_on(world, one_placement.uid) for one_placement in several} == set(world.names)
     one_more = placement(world, BIG)
     world.scheduler.place(one_more)
     waiting = becomes(world, one_more.uid, lambda now: isinstance(now, Pending) and "no suitable node" in now.message)
@@ -81,9 +81,9 @@ def test_it_heeds_fitness_and_labels(world: World) -> None:
     labels = {"disk": "ssd", "example.org/zone": "a_b", "spare": ""}
     world.scheduler.set_host(second, fit=True, labels=labels)
     world.scheduler.set_host(third, fit=False, labels=labels)
-    found = {each.name: each for each in world.scheduler.hosts()}
-    assert found[second].labels == labels
-    assert (found[first].fit, found[second].fit, found[third].fit) == (True, True, False)
+    document = {host.name: host for host in world.scheduler.hosts()}
+    assert document[second].labels == labels
+    assert (document[first].fit, document[second].fit, document[third].fit) == (True, True, False)
     chosen = placement(world, node_selector=labels)
     world.scheduler.place(chosen)
     assert placed_on(world, chosen.uid) == second
@@ -95,46 +95,46 @@ def test_it_heeds_fitness_and_labels(world: World) -> None:
 
 
 def test_a_pinned_one_stays_whatever_the_labels(world: World) -> None:
-    wanted = placement(world)
-    world.scheduler.place(wanted)
-    host = placed_on(world, wanted.uid)
-    assert world.scheduler.pin(wanted.uid, 1, host) == Placed(host)
+    desired = placement(world)
+    world.scheduler.place(desired)
+    host = placed_on(world, desired.uid)
+    assert world.scheduler.pin(desired.uid, 1, host) == Placed(host)
     world.scheduler.set_host(host, fit=False, labels={}, availability=Availability.PAUSED)
-    assert world.scheduler.pin(wanted.uid, 1, host) == Placed(host)
-    assert world.scheduler.place(wanted) == Placed(host), "asked again without its host, it is still pinned"
-    assert world.scheduler.list() == [PlacedRecord(replace(wanted, host=host), Placed(host))]
-    other = placement(world, host=host)
-    world.scheduler.place(other)
-    becomes(world, other.uid, lambda now: isinstance(now, Pending) and "no suitable node" in now.message)
+    assert world.scheduler.pin(desired.uid, 1, host) == Placed(host)
+    assert world.scheduler.place(desired) == Placed(host), "asked again without its host, it is still pinned"
+    assert world.scheduler.list() == [PlacedRecord(replace(desired, host=host), Placed(host))]
+    second = placement(world, host=host)
+    world.scheduler.place(second)
+    becomes(world, second.uid, lambda now: isinstance(now, Pending) and "no suitable node" in now.message)
 
 
 def test_a_suspended_one_keeps_its_host_only(world: World) -> None:
     host = world.names[1]
-    sleeper, other = placement(world, BIG, host=host), placement(world, BIG, host=host)
+    sleeper, second = placement(world, BIG, host=host), placement(world, BIG, host=host)
     world.scheduler.place(sleeper)
     assert placed_on(world, sleeper.uid) == host
     assert world.scheduler.place(replace(sleeper, running=False)) == Suspended(host)
-    world.scheduler.place(other)
-    assert placed_on(world, other.uid) == host, "it reserves nothing"
+    world.scheduler.place(second)
+    assert placed_on(world, second.uid) == host, "it reserves nothing"
     world.scheduler.place(sleeper)
     becomes(world, sleeper.uid, lambda now: isinstance(now, Pending) and "no suitable node" in now.message)
-    world.scheduler.release(other.uid)
+    world.scheduler.release(second.uid)
     assert placed_on(world, sleeper.uid) == host
 
 
 def test_a_reservation_grows_where_there_is_room(world: World) -> None:
     host = world.names[2]
-    grown, other = placement(world, 0.3, host=host), placement(world, 0.3, host=host)
-    for each in (grown, other):
-        world.scheduler.place(each)
-        assert placed_on(world, each.uid) == host
-    more = replace(grown, memory_bytes=2 * grown.memory_bytes)
-    world.scheduler.place(more)
+    grown, second = placement(world, 0.3, host=host), placement(world, 0.3, host=host)
+    for entry in (grown, second):
+        world.scheduler.place(entry)
+        assert placed_on(world, entry.uid) == host
+    further = replace(grown, memory_bytes=2 * grown.memory_bytes)
+    world.scheduler.place(further)
     assert placed_on(world, grown.uid) == host
-    assert world.scheduler.list()[sorted([grown.uid, other.uid]).index(grown.uid)].placement == more
+    assert world.scheduler.list()[sorted([grown.uid, second.uid]).index(grown.uid)].placement == further
     world.scheduler.place(replace(grown, memory_bytes=3 * grown.memory_bytes))
     becomes(world, grown.uid, lambda now: isinstance(now, Pending) and "insufficient" in now.message)
-    world.scheduler.place(more)
+    world.scheduler.place(further)
     assert placed_on(world, grown.uid) == host
 
 
@@ -159,12 +159,12 @@ def test_an_earlier_binding_changes_nothing(world: World) -> None:
 
 
 def test_unknown_hosts_are_not_made_up(world: World) -> None:
-    wanted = placement(world, host="elsewhere")
-    assert isinstance(world.scheduler.place(wanted), Lost)
+    desired = placement(world, host="elsewhere")
+    assert isinstance(world.scheduler.place(desired), Lost)
     assert world.scheduler.list() == []
-    with pytest.raises(SchedulerError) as refused:
+    with pytest.raises(SchedulerError) as refusal:
         world.scheduler.set_host("elsewhere", fit=True, labels={})
-    assert refused.value.problem is SchedulerProblem.REFUSED
+    assert refusal.value.problem is SchedulerProblem.REFUSED
 
 
 def test_a_drained_host_is_left(world: World) -> None:
@@ -185,47 +185,47 @@ def test_a_drained_host_is_left(world: World) -> None:
 
 
 def test_a_dead_host_is_lost_by_its_word(world: World) -> None:
-    _, dead, other = world.names
+    _, dead, name = world.names
     pinned, idle = placement(world, host=dead), placement(world, host=dead, running=False)
     loose = placement(world, node_selector={"side": "up"})
     world.scheduler.set_host(dead, fit=True, labels={"side": "up"})
-    for each in (pinned, loose):
-        world.scheduler.place(each)
-        assert placed_on(world, each.uid) == dead
+    for entry in (pinned, loose):
+        world.scheduler.place(entry)
+        assert placed_on(world, entry.uid) == dead
     assert world.scheduler.place(idle) == Suspended(dead)
-    world.scheduler.set_host(other, fit=True, labels={"side": "up"})
+    world.scheduler.set_host(name, fit=True, labels={"side": "up"})
     world.stop_host(dead)
     try:
-        for each in (pinned, idle):
-            becomes(world, each.uid, lambda now: isinstance(now, Lost) and now.host == dead)
-        assert placed_on(world, loose.uid) == other
-        assert {each.name: each.liveness for each in world.scheduler.hosts()}[dead] is Liveness.DOWN
+        for one_placement in (pinned, idle):
+            becomes(world, one_placement.uid, lambda now: isinstance(now, Lost) and now.host == dead)
+        assert placed_on(world, loose.uid) == name
+        assert {host.name: host.liveness for host in world.scheduler.hosts()}[dead] is Liveness.DOWN
         assert isinstance(world.scheduler.place(pinned), Lost)
     finally:
         world.start_host(dead)
     assert placed_on(world, pinned.uid) == dead
     becomes(world, idle.uid, lambda now: now == Suspended(dead))
-    assert placed_on(world, loose.uid) == other
+    assert placed_on(world, loose.uid) == name
 
 
 def test_one_removed_out_of_band_can_be_placed_again(world: World) -> None:
-    wanted = placement(world, host=world.names[1])
-    world.scheduler.place(wanted)
-    assert placed_on(world, wanted.uid) == world.names[1]
-    world.remove_out_of_band(wanted.uid)
-    assert state(world, wanted.uid) is None
+    desired = placement(world, host=world.names[1])
+    world.scheduler.place(desired)
+    assert placed_on(world, desired.uid) == world.names[1]
+    world.remove_out_of_band(desired.uid)
+    assert state(world, desired.uid) is None
     with pytest.raises(StaleBinding):
-        world.scheduler.pin(wanted.uid, 1, world.names[1])
-    world.scheduler.place(wanted)
-    assert placed_on(world, wanted.uid) == world.names[1]
+        world.scheduler.pin(desired.uid, 1, world.names[1])
+    world.scheduler.place(desired)
+    assert placed_on(world, desired.uid) == world.names[1]
 
 
 def test_a_watch_wakes_at_a_choice_and_at_a_change(world: World) -> None:
     woken: list[bool] = []
-    wanted = placement(world)
-    stop = world.scheduler.watch(lambda: woken.append(isinstance(state(world, wanted.uid), Placed)))
+    desired = placement(world)
+    stop = world.scheduler.watch(lambda: woken.append(isinstance(state(world, desired.uid), Placed)))
     try:
-        world.scheduler.place(wanted)
+        world.scheduler.place(desired)
         wait_for("it wakes when a host is chosen", lambda: any(woken))
         woken.clear()
         world.scheduler.set_host(world.names[1], fit=False, labels={})

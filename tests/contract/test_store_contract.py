@@ -27,8 +27,8 @@ from tests.examples import examples
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def in_thread(action: Callable[[], None]) -> threading.Thread:
 
 
 def kinds_of(seen: list[Change]) -> list[tuple[int, str, str]]:
-    return [(each.revision, each.type, each.obj.name) for each in seen]
+    return [(change.revision, change.type, change.obj.name) for change in seen]
 
 
 def test_a_new_store_is_empty_and_can_be_written(store: SqlStore) -> None:
@@ -57,13 +57,13 @@ def test_a_new_store_is_empty_and_can_be_written(store: SqlStore) -> None:
 
 def test_figures_tell_size_schema_and_objects(world: World, store: SqlStore) -> None:
     insert(store, box("a"), box("b", "other"), StoredObject("Quota", "default", "q", "uid-q", spec={}))
-    found = store.figures()
-    assert found.backend == ("postgresql" if world.schema else "sqlite")
-    assert found.objects == {"Sandbox": 2, "Quota": 1}
-    assert found.schema_current
-    assert found.size_bytes > 0
-    assert (found.wal_bytes is None) == bool(world.schema)
-    assert found.server_version
+    figures = store.figures()
+    assert figures.backend == ("postgresql" if world.schema else "sqlite")
+    assert figures.objects == {"Sandbox": 2, "Quota": 1}
+    assert figures.schema_current
+    assert figures.size_bytes > 0
+    assert (figures.wal_bytes is None) == bool(world.schema)
+    assert figures.server_version
 
 
 def test_annotations_of_a_namespace_are_summed(store: SqlStore) -> None:
@@ -118,16 +118,22 @@ class TestObjects:
 
     def test_never_applied_is_not_applied_as_nothing(self, store: SqlStore) -> None:
         insert(store, box("a"), box("b", last_applied={}))
-        found, _ = store.list("Sandbox")
-        assert [each.last_applied for each in found] == [None, {}]
+        objects, _ = store.list("Sandbox")
+        assert [stored.last_applied for stored in objects] == [None, {}]
 
     def test_lists_are_in_order_and_by_namespace(self, store: SqlStore) -> None:
         insert(store, box("b", "two"), box("a-a", "two"), box("ab", "two"), box("z", "one"), box("a1", "two"))
         insert(store, replace(box("quota", uid="q"), kind="Quota"))
-        found, revision = store.list("Sandbox")
-        assert [f"{each.namespace}/{each.name}" for each in found] == ["one/z", "two/a-a", "two/a1", "two/ab", "two/b"]
+        objects, revision = store.list("Sandbox")
+        assert [f"{stored.namespace}/{stored.name}" for stored in objects] == [
+            "one/z",
+            "two/a-a",
+            "two/a1",
+            "two/ab",
+            "two/b",
+        ]
         assert revision == 6
-        assert [each.name for each in store.list("Sandbox", "one")[0]] == ["z"]
+        assert [stored.name for stored in store.list("Sandbox", "one")[0]] == ["z"]
         assert store.list("Sandbox", "none") == ([], 6)
 
     @pytest.mark.parametrize(
@@ -169,8 +175,8 @@ BIG = st.integers(-(10**60), 10**60)
 
 @pytest.fixture(params=BACKENDS, scope="module")
 def one_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
-    with make_world(request.param, tmp_path_factory.mktemp("store")) as made:
-        yield made.store()
+    with make_world(request.param, tmp_path_factory.mktemp("store")) as created:
+        yield created.store()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(60))
@@ -179,13 +185,13 @@ def test_any_json_comes_back_and_the_same_again_moves_nothing(
     one_store: SqlStore, spec: dict[str, object], status: dict[str, object]
 ) -> None:
     [stored] = insert(one_store, box(spec=spec, status=status))
-    found = one_store.get("Sandbox", "default", "box")
-    assert found is not None
-    assert repr(sorted_deep(found.spec)) == repr(sorted_deep(spec))
-    assert repr(sorted_deep(found.status)) == repr(sorted_deep(status))
+    sandbox = one_store.get("Sandbox", "default", "box")
+    assert sandbox is not None
+    assert repr(sorted_deep(sandbox.spec)) == repr(sorted_deep(spec))
+    assert repr(sorted_deep(sandbox.status)) == repr(sorted_deep(status))
     before = one_store.revision()
     one_store.record(Writes(statuses=(StatusWrite(stored.ref, status),)))
-    assert insert(one_store, replace(found, resource_version=0)) == [found]
+    assert insert(one_store, replace(sandbox, resource_version=0)) == [sandbox]
     assert one_store.revision() == before
 
 
@@ -193,31 +199,31 @@ def sorted_deep(value: object) -> object:
     """With keys in order: the order of a mapping is not part of its value, but 1, 1.0 and True are three."""
     if isinstance(value, dict):
         return {key: sorted_deep(value[key]) for key in sorted(value)}
-    return [sorted_deep(each) for each in value] if isinstance(value, list) else value
+    return [sorted_deep(entry) for entry in value] if isinstance(value, list) else value
 
 
 class TestTransactions:
     def test_an_exception_rolls_back_all_of_it(self, store: SqlStore) -> None:
-        [kept] = insert(store, box("kept"))
+        [stored] = insert(store, box("kept"))
 
         def fail() -> None:
             with store.transaction() as transaction:
                 transaction.put(box("new"))
-                transaction.put(replace(kept, labels={"a": "b"}))
-                transaction.remove(kept)
-                transaction.add_event(event(kept))
+                transaction.put(replace(stored, labels={"a": "b"}))
+                transaction.remove(stored)
+                transaction.add_event(event(stored))
                 transaction.flush()
                 raise LookupError("of the caller")
 
         with pytest.raises(LookupError, match="of the caller"):
             fail()
-        assert store.list("Sandbox") == ([kept], 1)
+        assert store.list("Sandbox") == ([stored], 1)
         assert (len(store.changes(0)), list(store.events())) == (1, [])
 
     def test_each_object_of_a_commit_has_a_revision_of_its_own(self, store: SqlStore) -> None:
         stored = insert(store, box("a"), box("b"))
-        assert [each.resource_version for each in stored] == [1, 2]
-        assert [each.resource_version for each in insert(store, box("c"))] == [3]
+        assert [entry.resource_version for entry in stored] == [1, 2]
+        assert [entry.resource_version for entry in insert(store, box("c"))] == [3]
         assert kinds_of(store.changes(0)) == [(1, "ADDED", "a"), (2, "ADDED", "b"), (3, "ADDED", "c")]
 
     def test_an_object_written_twice_in_a_commit_keeps_its_revision(self, store: SqlStore) -> None:
@@ -245,20 +251,20 @@ class TestTransactions:
         with store.transaction() as transaction:
             transaction.remove(transaction.put(box("brief")))
         assert (store.revision(), len(store.changes(0))) == (1, 1)
-        assert [each.resource_version for each in insert(store, box("b"))] == [2]
+        assert [stored.resource_version for stored in insert(store, box("b"))] == [2]
 
     def test_reading_ahead_finds_what_reading_finds(self, store: SqlStore) -> None:
         owned = box("owned", owner_references=({"kind": "Sandbox", "name": "a", "uid": "a"},))
-        a, b, owned, other = insert(store, box("a"), box("b"), owned, replace(box("q"), kind="Quota"))
+        a, b, owned, stored = insert(store, box("a"), box("b"), owned, replace(box("q"), kind="Quota"))
         with store.transaction() as transaction:
             transaction.put(replace(b, labels={"new": "1"}))
             keys = [("Sandbox", "default", name) for name in ("a", "b", "missing")]
             transaction.read_ahead(keys, [("Quota", "default"), ("Quota", "elsewhere"), ("Quota", None)], owned=True)
             transaction.read_ahead([], [])
             transaction.read_ahead([("Sandbox", "default", f"name-{number}") for number in range(600)])
-            found = [transaction.get(*key) for key in keys]
-            assert [each and each.labels for each in found] == [{}, {"new": "1"}, None]
-            assert transaction.list("Quota", "default") == transaction.list("Quota") == [other]
+            transactions = [transaction.get(*key) for key in keys]
+            assert [entry and entry.labels for entry in transactions] == [{}, {"new": "1"}, None]
+            assert transaction.list("Quota", "default") == transaction.list("Quota") == [stored]
             assert (transaction.list("Quota", "elsewhere"), transaction.owned()) == ([], [owned])
             assert transaction.list("Sandbox")[0] == a
         assert store.get("Sandbox", "default", "a") == a
@@ -267,18 +273,18 @@ class TestTransactions:
     def test_values_that_python_calls_equal_are_a_change(self, store: SqlStore, value: object) -> None:
         insert(store, box(spec={"a": 1}))
         insert(store, box(spec={"a": value}))
-        found = store.get("Sandbox", "default", "box")
-        assert found is not None
-        assert repr(found.spec["a"]) == repr(value)
+        sandbox = store.get("Sandbox", "default", "box")
+        assert sandbox is not None
+        assert repr(sandbox.spec["a"]) == repr(value)
         assert store.revision() == 2
 
     def test_what_a_reader_does_to_its_copy_is_not_what_is_stored(self, store: SqlStore) -> None:
         insert(store, box(spec={"a": [1]}))
         with store.transaction() as transaction:
-            found = transaction.get("Sandbox", "default", "box")
-            assert found is not None
-            found.spec["a"].append(2)
-            transaction.put(found)
+            sandbox = transaction.get("Sandbox", "default", "box")
+            assert sandbox is not None
+            sandbox.spec["a"].append(2)
+            transaction.put(sandbox)
         assert store.get("Sandbox", "default", "box").spec == {"a": [1, 2]}  # type: ignore[union-attr]
 
     def test_it_reads_what_it_wrote(self, store: SqlStore) -> None:
@@ -287,13 +293,13 @@ class TestTransactions:
             transaction.put(box("c"))
             transaction.remove(a)
             changed = transaction.put(replace(b, labels={"x": "y"}))
-            assert [each.name for each in transaction.list("Sandbox")] == ["b", "c"]
+            assert [stored.name for stored in transaction.list("Sandbox")] == ["b", "c"]
             assert transaction.get("Sandbox", "default", "a") is None
             assert transaction.get("Sandbox", "default", "b") == changed
             assert transaction.list("Sandbox", "other") == []
             # Only its own eyes: nobody else sees it before the commit.
             assert store.list("Sandbox") == ([a, b], 2)
-        assert [each.name for each in store.list("Sandbox")[0]] == ["b", "c"]
+        assert [stored.name for stored in store.list("Sandbox")[0]] == ["b", "c"]
 
     def test_it_reads_the_instances(self, store: SqlStore) -> None:
         [stored] = insert(store, box())
@@ -336,14 +342,17 @@ class TestTransactions:
             transaction.remove(old)
             [new] = [transaction.put(box(uid="second"))]
         assert store.get("Sandbox", "default", "box") == new
-        assert [(each.type, each.obj.uid) for each in store.changes(1)] == [("DELETED", old.uid), ("ADDED", "second")]
+        assert [(change.type, change.obj.uid) for change in store.changes(1)] == [
+            ("DELETED", old.uid),
+            ("ADDED", "second"),
+        ]
 
     def test_removing_takes_the_instances_along(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         store.record(Writes(instances=(instance(a), instance(b))))
         with store.transaction() as transaction:
             transaction.remove(a)
-        assert [each.parent_name for each in store.instances()] == ["b"]
+        assert [entry.parent_name for entry in store.instances()] == ["b"]
 
     def test_removing_what_is_gone_or_anothers_does_nothing(self, store: SqlStore) -> None:
         [stored] = insert(store, box())
@@ -367,24 +376,24 @@ class TestFollowing:
         insert(store, *(box(f"a{number}") for number in range(3)))
         insert(store, box("b"))
         insert(store, *(box(f"c{number}") for number in range(2)))
-        for limit, seen in ((1, 1), (3, 3), (4, 4), (5, 5), (6, 6), (1000, 6), (1 << 70, 6)):
-            assert len(store.changes(0, limit=limit)) == seen, limit
+        for limit, observed in ((1, 1), (3, 3), (4, 4), (5, 5), (6, 6), (1000, 6), (1 << 70, 6)):
+            assert len(store.changes(0, limit=limit)) == observed, limit
         assert kinds_of(store.changes(4, limit=1)) == [(5, "ADDED", "c0")]
 
     def test_whoever_goes_on_after_any_event_of_a_commit_misses_none(self, store: SqlStore) -> None:
-        kept, changed, removed = insert(store, box("kept"), box("changed"), box("removed"))
+        stored, changed, removed = insert(store, box("kept"), box("changed"), box("removed"))
         with store.transaction() as transaction:
             transaction.put(box("new"))
             transaction.put(replace(changed, labels={"x": "y"}))
             transaction.remove(removed)
             transaction.put(box("removed", uid="another"))
-            transaction.put(replace(kept, kind="Quota", uid="of another kind"))
-        store.record(Writes(statuses=(StatusWrite(kept.ref, {"a": 1}), StatusWrite(changed.ref, {"a": 1}))))
+            transaction.put(replace(stored, kind="Quota", uid="of another kind"))
+        store.record(Writes(statuses=(StatusWrite(stored.ref, {"a": 1}), StatusWrite(changed.ref, {"a": 1}))))
         all_ = list(store.changes(0))
-        assert [each.revision for each in all_] == list(range(1, len(all_) + 1)) == list(range(1, 11))
-        for at, each in enumerate(all_, start=1):
-            assert each.obj.resource_version == each.revision
-            assert list(store.changes(each.revision)) == all_[at:]
+        assert [change.revision for change in all_] == list(range(1, len(all_) + 1)) == list(range(1, 11))
+        for at, entry in enumerate(all_, start=1):
+            assert entry.obj.resource_version == entry.revision
+            assert list(store.changes(entry.revision)) == all_[at:]
         assert store.prune(keep_changes=4, events_before=0) == 6
         assert list(store.changes(6)) == all_[6:]
         assert isinstance(refusal(lambda: store.changes(5)), ChangesGone)
@@ -425,20 +434,22 @@ class TestFollowing:
         threads = [in_thread(lambda who=number: write_pairs(store, f"t{who}", commits)) for number in range(4)]
         for child in children:
             child.go()
-        seen = follow(store, until=(4 + 4 * 2) * commits)
+        observed = follow(store, until=(4 + 4 * 2) * commits)
         assert [child.says() for child in children] == ["done"] * 4
         for thread in threads:
             thread.join()
-        names = [each.obj.name for each in seen]
+        names = [change.obj.name for change in observed]
         assert len(names) == len(set(names)) == 4 * commits + 4 * 2 * commits
-        assert [each.revision for each in seen] == list(range(1, 12 * commits + 1))
-        assert all(each.obj.resource_version == each.revision for each in seen)
+        assert [change.revision for change in observed] == list(range(1, 12 * commits + 1))
+        assert all(change.obj.resource_version == change.revision for change in observed)
 
     def test_a_lean_list_lacks_only_the_last_applied(self, store: SqlStore) -> None:
-        made = insert(store, box("a", last_applied={"x": 1}), box("b", last_applied={"x": 2}), box("c", spec={"y": 1}))
-        found, revision = store.list("Sandbox", lean=True)
-        assert (found, revision) == ([replace(each, last_applied=None) for each in made], 3)
-        assert found[0].spec is found[1].spec
+        objects = insert(
+            store, box("a", last_applied={"x": 1}), box("b", last_applied={"x": 2}), box("c", spec={"y": 1})
+        )
+        observed, revision = store.list("Sandbox", lean=True)
+        assert (observed, revision) == ([replace(stored, last_applied=None) for stored in objects], 3)
+        assert observed[0].spec is observed[1].spec
 
     def test_a_list_is_one_moment(self, store: SqlStore) -> None:
         """Two objects that always change together are never seen apart, and the revision is theirs."""
@@ -446,9 +457,9 @@ class TestFollowing:
         writer = in_thread(lambda: write_lockstep(store, 60))
         torn = []
         while writer.is_alive():
-            found, revision = store.list("Sandbox")
-            if [each.resource_version for each in found] != [revision - 1, revision]:
-                torn.append((found, revision))
+            objects, revision = store.list("Sandbox")
+            if [stored.resource_version for stored in objects] != [revision - 1, revision]:
+                torn.append((objects, revision))
         assert torn == []
         assert store.revision() == 122
 
@@ -464,12 +475,12 @@ def write_lockstep(store: SqlStore, commits: int) -> None:
 
 
 def follow(store: SqlStore, until: int) -> list[Change]:
-    seen: list[Change] = []
+    observed: list[Change] = []
     reached = 0
     while reached < until:
-        seen += store.changes(reached, limit=3)
-        reached = seen[-1].revision if seen else 0
-    return seen
+        observed += store.changes(reached, limit=3)
+        reached = observed[-1].revision if observed else 0
+    return observed
 
 
 class TestTurns:
@@ -497,25 +508,25 @@ class TestTurns:
         [stored] = insert(store, box())
         insert(store, replace(stored, spec={"new": True}, generation=2))
         store.record(Writes(statuses=(StatusWrite(stored.ref, {"observedGeneration": 1}),)))
-        found = store.get("Sandbox", "default", "box")
-        assert found is not None
-        assert (found.spec, found.generation, found.status) == ({"new": True}, 2, {"observedGeneration": 1})
+        sandbox = store.get("Sandbox", "default", "box")
+        assert sandbox is not None
+        assert (sandbox.spec, sandbox.generation, sandbox.status) == ({"new": True}, 2, {"observedGeneration": 1})
 
     def test_writes_for_what_is_gone_are_dropped(self, store: SqlStore) -> None:
-        [there] = insert(store, box("there"))
-        gone, reborn = box("gone"), box("there", uid="its predecessor")
+        [stored] = insert(store, box("there"))
+        sandbox, reborn = box("gone"), box("there", uid="its predecessor")
         result = store.record(
             Writes(
-                statuses=(StatusWrite(gone.ref, {"a": 1}), StatusWrite(reborn.ref, {"a": 1})),
-                instances=(instance(gone, version=4), instance(reborn), replace(instance(there), name="kept")),
-                finalized=((gone.ref, "f"), (reborn.ref, "f")),
-                events=(event(gone),),
+                statuses=(StatusWrite(sandbox.ref, {"a": 1}), StatusWrite(reborn.ref, {"a": 1})),
+                instances=(instance(sandbox, version=4), instance(reborn), replace(instance(stored), name="kept")),
+                finalized=((sandbox.ref, "f"), (reborn.ref, "f")),
+                events=(event(sandbox),),
             )
         )
-        assert list(result) == [there.uid]
-        assert store.list("Sandbox") == ([there], 1)
-        assert [each.name for each in store.instances()] == ["kept"]
-        assert [each.ref for each in store.events()] == [gone.ref]
+        assert list(result) == [stored.uid]
+        assert store.list("Sandbox") == ([stored], 1)
+        assert [entry.name for entry in store.instances()] == ["kept"]
+        assert [entry.ref for entry in store.events()] == [sandbox.ref]
 
     def test_instances_come_back_as_they_were(self, store: SqlStore) -> None:
         [stored] = insert(store, box())
@@ -548,8 +559,8 @@ class TestTurns:
             {"name": "pdk-other", "parent_name": "other"},
             {"parent_uid": second.uid, "parent_kind": "SandboxPool", "namespace": "team"},
         ]
-        for each in changes:
-            now = replace(now, **each)
+        for change in changes:
+            now = replace(now, **change)
             [now] = store.record(Writes(instances=(now,))).values()
             assert list(store.instances()) == [now]
             assert store.instance(now.name) == now
@@ -570,8 +581,8 @@ class TestTurns:
             error = refusal(lambda writes=writes: store.record(writes))
             assert isinstance(error, Conflict)
             assert "read it again" in str(error)
-        assert [(each.version, each.state.restarts) for each in store.instances()] == [(2, 1), (1, 0)]
-        assert [each.uid for each in store.instances([b.uid, "nobody"])] == [b.uid]
+        assert [(entry.version, entry.state.restarts) for entry in store.instances()] == [(2, 1), (1, 0)]
+        assert [entry.uid for entry in store.instances([b.uid, "nobody"])] == [b.uid]
         assert list(store.instances([])) == []
         assert (store.revision(), list(store.events())) == (2, [])
 
@@ -579,46 +590,55 @@ class TestTurns:
         a, b = insert(store, box("a"), box("b"))
         memory = InstanceState(user_id=2_000_000)
         [ours] = store.record(Writes(instances=(instance(a, state=memory),))).values()
-        taken = Writes(instances=(instance(b, state=memory),), events=(event(b),))
-        assert isinstance(refusal(lambda: store.record(taken)), Conflict)
-        assert [each.uid for each in store.instances()] == [a.uid]
+        writes = Writes(instances=(instance(b, state=memory),), events=(event(b),))
+        assert isinstance(refusal(lambda: store.record(writes)), Conflict)
+        assert [entry.uid for entry in store.instances()] == [a.uid]
         both = Writes(instances=(replace(ours, state=InstanceState()), instance(b)))
         store.record(both)
         with store.transaction() as transaction:
             transaction.remove(a)
-        [left] = store.instances()
-        store.record(Writes(instances=(replace(left, state=memory),)))
-        assert [each.state.user_id for each in store.instances()] == [2_000_000]
+        [remaining] = store.instances()
+        store.record(Writes(instances=(replace(remaining, state=memory),)))
+        assert [entry.state.user_id for entry in store.instances()] == [2_000_000]
 
     def test_a_user_id_is_given_once_on_each_host(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         memory = InstanceState(user_id=2_000_000)
         store.record(Writes(instances=(instance(a, state=memory), instance(b, state=memory, host="b"))))
-        assert {each.host: each.state.user_id for each in store.instances()} == dict.fromkeys(("host", "b"), 2_000_000)
-        taken = replace(store.instances([b.uid])[0], host="host")
-        assert isinstance(refusal(lambda: store.record(Writes(instances=(taken,)))), Conflict)
+        assert {entry.host: entry.state.user_id for entry in store.instances()} == dict.fromkeys(
+            ("host", "b"), 2_000_000
+        )
+        occupied = replace(store.instances([b.uid])[0], host="host")
+        assert isinstance(refusal(lambda: store.record(Writes(instances=(occupied,)))), Conflict)
 
     def test_instances_are_read_by_host(self, store: SqlStore) -> None:
-        made = insert(store, *(box(name) for name in "cab"))
+        objects = insert(store, *(box(name) for name in "cab"))
         hosts = ("b", "host", "b")
-        store.record(Writes(instances=tuple(instance(each, host=at) for each, at in zip(made, hosts, strict=True))))
-        assert [each.name for each in store.instances(host="b")] == ["pdk-b", "pdk-c"]
-        assert [each.name for each in store.instances()] == ["pdk-a", "pdk-b", "pdk-c"]
-        assert [each.name for each in store.instances([made[0].uid, made[1].uid], host="b")] == ["pdk-c"]
+        store.record(
+            Writes(instances=tuple(instance(stored, host=at) for stored, at in zip(objects, hosts, strict=True)))
+        )
+        assert [entry.name for entry in store.instances(host="b")] == ["pdk-b", "pdk-c"]
+        assert [entry.name for entry in store.instances()] == ["pdk-a", "pdk-b", "pdk-c"]
+        assert [entry.name for entry in store.instances([objects[0].uid, objects[1].uid], host="b")] == ["pdk-c"]
         assert list(store.instances(host="none")) == []
-        counts = [store.count_instances(each) for each in (None, "host", "b", "none")]
+        counts = [store.count_instances(entry) for entry in (None, "host", "b", "none")]
         assert counts == [3, 1, 2, 0]
-        one = Amount(500, 1 << 29, 64, 1)
-        held = store.reservations("", host_scope("b"), "default", host_scope("none"))
-        assert held == {"": one, "host/b": one + one, "default": one + one + one, "host/none": Amount()}
+        amount = Amount(500, 1 << 29, 64, 1)
+        reservations = store.reservations("", host_scope("b"), "default", host_scope("none"))
+        assert reservations == {
+            "": amount,
+            "host/b": amount + amount,
+            "default": amount + amount + amount,
+            "host/none": Amount(),
+        }
         assert store.reservations() == {}
 
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
         [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
         store.record(Writes(instances=(instance(stored),)))
         store.record(Writes(finalized=((stored.ref, "one"),)))
-        left = replace(stored, finalizers=("two",), resource_version=2)
-        assert store.get("Sandbox", "default", "box") == left
+        remaining = replace(stored, finalizers=("two",), resource_version=2)
+        assert store.get("Sandbox", "default", "box") == remaining
         assert len(store.instances()) == 1
 
         last = StatusWrite(stored.ref, {"bye": True})
@@ -628,7 +648,7 @@ class TestTurns:
         )
         assert result == {}
         assert (store.list("Sandbox"), list(store.instances())) == (([], 3), [])
-        expected = replace(left, finalizers=(), status={"bye": True}, resource_version=3)
+        expected = replace(remaining, finalizers=(), status={"bye": True}, resource_version=3)
         assert list(store.changes(2)) == [Change(3, "DELETED", expected)]
 
     def test_an_object_that_is_not_to_be_deleted_only_loses_the_finalizer(self, store: SqlStore) -> None:
@@ -637,36 +657,36 @@ class TestTurns:
         assert store.list("Sandbox") == ([replace(stored, finalizers=(), resource_version=2)], 2)
 
     def test_a_deletion_that_the_planner_asks_for_waits_for_the_finalizers(self, store: SqlStore) -> None:
-        held, free = insert(store, box(finalizers=("f",)), box("free"))
-        store.record(Writes(deletions=(Deletion(held.ref, 1, 7.0), Deletion(free.ref, 1, 7.0))))
-        asked = store.get("Sandbox", "default", "box")
-        assert asked is not None
-        assert asked.deleted_at == 7.0
+        stored, free = insert(store, box(finalizers=("f",)), box("free"))
+        store.record(Writes(deletions=(Deletion(stored.ref, 1, 7.0), Deletion(free.ref, 1, 7.0))))
+        sandbox = store.get("Sandbox", "default", "box")
+        assert sandbox is not None
+        assert sandbox.deleted_at == 7.0
         assert store.get("Sandbox", "default", "free") is None
         revision = store.revision()
-        store.record(Writes(deletions=(Deletion(held.ref, 1, 9.0), Deletion(free.ref, 1, 9.0))))
+        store.record(Writes(deletions=(Deletion(stored.ref, 1, 9.0), Deletion(free.ref, 1, 9.0))))
         assert store.revision() == revision
 
     def test_a_deletion_is_void_when_the_spec_has_moved_on(self, store: SqlStore) -> None:
         insert(store, box(finalizers=("f",), generation=2))
         store.record(Writes(deletions=(Deletion(box().ref, 1, 7.0),)))
-        kept = store.get("Sandbox", "default", "box")
-        assert kept is not None
-        assert kept.deleted_at is None
+        sandbox = store.get("Sandbox", "default", "box")
+        assert sandbox is not None
+        assert sandbox.deleted_at is None
 
     def test_a_thousand_of_everything_is_one_commit(self, store: SqlStore) -> None:
         stored = insert(store, *(box(f"b{number:04}", deleted_at=1.0, finalizers=("f",)) for number in range(1000)))
         store.record(
             Writes(
-                statuses=tuple(StatusWrite(each.ref, {"x": 1}) for each in stored),
-                instances=tuple(instance(each) for each in stored),
-                events=tuple(event(each) for each in stored),
+                statuses=tuple(StatusWrite(entry.ref, {"x": 1}) for entry in stored),
+                instances=tuple(instance(entry) for entry in stored),
+                events=tuple(event(entry) for entry in stored),
             )
         )
-        found, revision = store.list("Sandbox")
-        assert [each.resource_version for each in found] == list(range(1001, 2001))
+        objects, revision = store.list("Sandbox")
+        assert [entry.resource_version for entry in objects] == list(range(1001, 2001))
         assert (revision, len(store.changes(1000)), len(store.instances())) == (2000, 1000, 1000)
-        store.record(Writes(finalized=tuple((each.ref, "f") for each in stored)))
+        store.record(Writes(finalized=tuple((entry.ref, "f") for entry in stored)))
         assert (store.list("Sandbox"), list(store.instances())) == (([], 3000), [])
 
 
@@ -686,48 +706,48 @@ class TestEvents:
         a, b = box("a"), box("b", "other")
         given_ = (event(a), event(b), event(a, reason="Killed"), replace(event(a), type="Warning"))
         store.record(Writes(events=given_))
-        assert [each.count for each in store.events()] == [1, 1, 1, 1]
-        assert [each.ref.name for each in store.events(namespace="other")] == ["b"]
+        assert [entry.count for entry in store.events()] == [1, 1, 1, 1]
+        assert [entry.ref.name for entry in store.events(namespace="other")] == ["b"]
         assert len(store.events(uid=a.uid)) == 3
         assert len(store.events(namespace="other", uid=a.uid)) == 0
         assert len(store.events(kind="sandbox", name="a", limit=2)) == 2
         assert len(store.events(kind="Pool", name="a")) == 0
-        assert [each.ref.name for each in store.events(name="b")] == ["b"]
+        assert [entry.ref.name for entry in store.events(name="b")] == ["b"]
         assert len(store.events(kind="SANDBOX")) == 4
 
     def test_the_newest_ones_come_last(self, store: SqlStore) -> None:
         store.record(Writes(events=tuple(event(box(), f"number {at}", at=float(at)) for at in (3, 1, 2, 4, 4.5))))
-        assert [each.at for each in store.events(limit=3)] == [3, 4, 4.5]
+        assert [entry.at for entry in store.events(limit=3)] == [3, 4, 4.5]
         assert list(store.events(limit=0)) == []
 
     @pytest.mark.parametrize("count", [249, 250, 251, 500, 620])
     def test_many_are_a_sequence_as_few_are(self, store: SqlStore, count: int) -> None:
-        made = [event(box(), f"“number {at}”", at=at + 0.25, first_at=at + 0.25) for at in range(count)]
-        store.record(Writes(events=tuple(made)))
-        found = store.events(limit=5000)
-        assert (len(found), list(found), list(reversed(found))) == (count, made, made[::-1])
+        events = [event(box(), f"“number {at}”", at=at + 0.25, first_at=at + 0.25) for at in range(count)]
+        store.record(Writes(events=tuple(events)))
+        observed = store.events(limit=5000)
+        assert (len(observed), list(observed), list(reversed(observed))) == (count, events, events[::-1])
         for at in (0, 1, 119, 120, 248, -1, -120, -249, -count, count - 1):
-            assert found[at] == made[at]
+            assert observed[at] == events[at]
         for some in (slice(None), slice(-7, None), slice(3, 260, 50), slice(0, 0)):
-            assert list(found[some]) == made[some]
+            assert list(observed[some]) == events[some]
         for at in (count, -count - 1):
             with pytest.raises(IndexError):
-                found[at]
+                observed[at]
 
     def test_of_one_moment_they_keep_their_order(self, store: SqlStore) -> None:
         store.record(Writes(events=tuple(event(box(), word) for word in ("made", "started", "ready"))))
-        assert [each.message for each in store.events()] == ["made", "started", "ready"]
+        assert [entry.message for entry in store.events()] == ["made", "started", "ready"]
 
     def test_whatever_an_engine_says_can_be_kept(self, store: SqlStore) -> None:
         store.record(Writes(events=(event(box(), "nul \0, half \ud800, " + "long " * 5000),)))
-        [kept] = store.events()
-        assert kept.message.startswith("nul \ufffd, half ?, long")
-        assert len(kept.message) > 25_000
+        [stored] = store.events()
+        assert stored.message.startswith("nul \ufffd, half ?, long")
+        assert len(stored.message) > 25_000
 
     def test_old_ones_are_pruned(self, store: SqlStore) -> None:
         store.record(Writes(events=tuple(event(box(), str(at), at=float(at)) for at in range(5))))
         assert store.prune(keep_changes=10, events_before=3.0) == 3
-        assert [each.at for each in store.events()] == [3, 4]
+        assert [entry.at for entry in store.events()] == [3, 4]
 
 
 class TestTogether:
@@ -763,15 +783,15 @@ class TestTogether:
         holder.go()
         assert holder.says() == "done"
         assert store.ping() == ""
-        assert [each.resource_version for each in insert(store, box())] == [1]
-        assert [each.name for each in store.list("Sandbox")[0]] == ["box"]
+        assert [stored.resource_version for stored in insert(store, box())] == [1]
+        assert [stored.name for stored in store.list("Sandbox")[0]] == ["box"]
 
     def test_a_writer_that_is_killed_leaves_nothing(self, world: World, store: SqlStore) -> None:
         holder = world.child("hold")
         assert holder.says() == "holding"
         holder.kill()
-        assert [each.resource_version for each in insert(store, box())] == [1]
-        assert [each.name for each in store.list("Sandbox")[0]] == ["box"]
+        assert [stored.resource_version for stored in insert(store, box())] == [1]
+        assert [stored.name for stored in store.list("Sandbox")[0]] == ["box"]
 
     def test_a_write_inside_a_write_ends_in_words(self, world: World) -> None:
         store = world.store(wait_seconds=0.1)
@@ -829,25 +849,25 @@ def test_every_call_is_counted_and_timed(world: World) -> None:
 def test_commits_of_others_are_followed(world: World) -> None:
     """A file has one daemon: there is nobody else to follow."""
     wakes: list[int] = []
-    words: list[str] = []
-    store, other = world.store(), world.store()
-    end = store.follow(lambda: wakes.append(store.revision()), words.append)
-    other_end = other.follow(lambda: None)
-    with other.transaction() as transaction:
+    arguments: list[str] = []
+    store, second = world.store(), world.store()
+    end = store.follow(lambda: wakes.append(store.revision()), arguments.append)
+    other_end = second.follow(lambda: None)
+    with second.transaction() as transaction:
         transaction.put(box())
         transaction.tell("its words")
     if store.figures().backend == "postgresql":
-        wait_for("it is woken for the commit", lambda: 1 in wakes and words)
-        assert words == ["its words"]
-    with other.transaction() as transaction:
+        wait_for("it is woken for the commit", lambda: 1 in wakes and arguments)
+        assert arguments == ["its words"]
+    with second.transaction() as transaction:
         transaction.put(box("too-much"))
         transaction.tell("x" * 10_000)  # it is left out, and the commit is as good
     if store.figures().backend == "postgresql":
         wait_for("it is woken for the commit", lambda: 2 in wakes)
-        assert words == ["its words"]
+        assert arguments == ["its words"]
     end()
     before = len(wakes)
-    insert(other, box("late"))
+    insert(second, box("late"))
     assert len(wakes) == before
     other_end()
 
@@ -861,8 +881,8 @@ def test_many_threads_share_one_store(world: World) -> None:
         try:
             for turn in range(5):
                 insert(store, box(f"{number}-{turn}"))
-                found: StoredObject | None = store.get("Sandbox", "default", f"{number}-{turn}")
-                assert found is not None
+                sandbox: StoredObject | None = store.get("Sandbox", "default", f"{number}-{turn}")
+                assert sandbox is not None
                 store.list("Sandbox")
         except StoreError as error:
             failed.append(error)
@@ -875,18 +895,18 @@ def test_many_threads_share_one_store(world: World) -> None:
 
 
 def test_a_transaction_sees_the_instances_it_writes(store: SqlStore) -> None:
-    one, other = insert(store, box("one"), box("other"))
-    store.record(Writes(instances=(instance(one), instance(other, role="warm"))))
+    stored, second = insert(store, box("one"), box("other"))
+    store.record(Writes(instances=(instance(stored), instance(second, role="warm"))))
     with store.transaction() as transaction:
         both = Amount(1000, 1 << 30, 128, 1)
         assert transaction.reservations("default", "", "none") == {"default": both, "": both, "none": Amount()}
-        (kept,) = transaction.instances_of([other.uid, "none"]).values()
-        transaction.put_instance(replace(kept, role="sandbox", reserves=Limits(700, 3 << 29, 64)))
+        (kept_instance,) = transaction.instances_of([second.uid, "none"]).values()
+        transaction.put_instance(replace(kept_instance, role="sandbox", reserves=Limits(700, 3 << 29, 64)))
         third = instance(box("third", "else"), member_uid="third-uid")
-        transaction.put_instance(replace(third, parent_uid=one.uid))
-        assert transaction.instances_of([other.uid])[other.uid].role == "sandbox"
-        held = transaction.reservations("default", "")
-        assert held == {"default": Amount(1200, 4 << 29, 128, 2), "": Amount(1700, 5 << 29, 192, 3)}
+        transaction.put_instance(replace(third, parent_uid=stored.uid))
+        assert transaction.instances_of([second.uid])[second.uid].role == "sandbox"
+        reservations = transaction.reservations("default", "")
+        assert reservations == {"default": Amount(1200, 4 << 29, 128, 2), "": Amount(1700, 5 << 29, 192, 3)}
 
 
 def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_behind_it(world: World) -> None:
@@ -899,5 +919,5 @@ def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_behind_it(wor
         with pytest.raises(Exception, match="closed"):
             driver.execute("SELECT 1")
         with database.reading() as connection:
-            kept: Any = connection.connection.dbapi_connection
-        assert kept.execute("SELECT 1").fetchone() == (1,), "those after it are kept as ever"
+            dbapi_connection: Any = connection.connection.dbapi_connection
+        assert dbapi_connection.execute("SELECT 1").fetchone() == (1,), "those after it are kept as ever"

@@ -15,8 +15,8 @@ from tests.contract.store_worlds import BACKENDS, World, make_world
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 class Seconds:
@@ -33,9 +33,13 @@ def test_hosts_are_alive_by_their_leases(world: World) -> None:
     store, lease = world.store(), world.store().lease("host/host")
     paddock = {"version": "1.2", "instanceID": store.instance_id}
     away = {"type": "EngineReachable", "status": "False", "reason": "NoAnswer", "message": "no engine"}
-    told = {"paddock": paddock, "address": "10.0.0.2:9466", "conditions": [away, {**away, "type": "MemoryPressure"}]}
+    document = {
+        "paddock": paddock,
+        "address": "10.0.0.2:9466",
+        "conditions": [away, {**away, "type": "MemoryPressure"}],
+    }
     with store.transaction() as transaction:
-        transaction.put(StoredObject("Host", "", "host", "uid-host", {}, status=told))
+        transaction.put(StoredObject("Host", "", "host", "uid-host", {}, status=document))
         transaction.put(StoredObject("Host", "", "new", "uid-new", {}))
     plain = inspect_store(world.url, schema=world.schema)
     assert (plain.hosts, plain.skew_seconds) == ((), None), "a single host's store is not asked"
@@ -44,14 +48,14 @@ def test_hosts_are_alive_by_their_leases(world: World) -> None:
             assert lease.acquire() == ""
         else:
             lease.release()
-        found = inspect_store(world.url, Seconds(3600), schema=world.schema)
+        store_facts = inspect_store(world.url, Seconds(3600), schema=world.schema)
         away_now = FailingCondition("EngineReachable", "EngineReachable is False (no engine)")
         failing = (away_now,) if acquired else ()
-        assert found.hosts == (
+        assert store_facts.hosts == (
             HostSighting("host", "1.2", is_alive=acquired, address="10.0.0.2:9466", failing=failing),
             HostSighting("new", "", is_alive=False),
         )
-    skew = found.skew_seconds  # only a server has a clock of its own
+    skew = store_facts.skew_seconds  # only a server has a clock of its own
     assert skew is None if world.schema is None else -3660 < skew < -3540
 
 

@@ -20,8 +20,8 @@ GRANT = Grant.model_validate(
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 def test_tokens_are_kept_listed_and_revoked_once(world: World) -> None:
@@ -36,10 +36,10 @@ def test_tokens_are_kept_listed_and_revoked_once(world: World) -> None:
     assert store.tokens.revoke("ci", 7.0, ENTRY) == replace(first, revoked_at=7.0)
     assert store.tokens.revoke("ci", 8.0, ENTRY) is None
     assert store.tokens.by_id(first.id) == replace(first, revoked_at=7.0)
-    other = world.store()
-    assert len(other.audit.entries()) == 3
-    assert [each.state(50.0) for each in other.tokens.all()] == ["revoked", "active"]
-    assert other.tokens.all()[1].state(99.0) == "expired"
+    other_store = world.store()
+    assert len(other_store.audit.entries()) == 3
+    assert [token.state(50.0) for token in other_store.tokens.all()] == ["revoked", "active"]
+    assert other_store.tokens.all()[1].state(99.0) == "expired"
 
 
 def test_one_token_of_a_name_at_a_time(world: World) -> None:

@@ -57,8 +57,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 @settings(max_examples=examples(60))
@@ -69,18 +69,18 @@ def test_totals_equal_the_sums_over_rows(store: SqlStore, steps: list[tuple[Any,
         with suppress(_Undone, Conflict):
             _take(store, *step)
         assert _held(store) == _summed(store)
-        assert _counted(store) == Counter(each.namespace for each in store.list("Sandbox")[0])
+        assert _counted(store) == Counter(stored.namespace for stored in store.list("Sandbox")[0])
     _empty(store)
     assert set(_held(store).values()) == {Amount()}
 
 
 def test_a_conflict_leaves_the_totals_alone(store: SqlStore) -> None:
     _empty(store)
-    [made] = insert(store, box())
-    store.record(Writes(instances=(instance(made),)))
+    [stored] = insert(store, box())
+    store.record(Writes(instances=(instance(stored),)))
     before = _held(store)
     with pytest.raises(Conflict):
-        store.record(Writes(instances=(instance(made, reserves=Limits(1, 2, 3), version=7),)))
+        store.record(Writes(instances=(instance(stored, reserves=Limits(1, 2, 3), version=7),)))
     beyond = replace(store.instances()[0], reserves=Limits(9000, 2, 3))
     with pytest.raises(Conflict, match="more is reserved"):
         store.record(Writes(instances=(beyond,), ceilings=(Ceiling("default", Amount(8000, 1 << 40, 99, 9)),)))
@@ -89,25 +89,25 @@ def test_a_conflict_leaves_the_totals_alone(store: SqlStore) -> None:
 
 def test_a_ceiling_is_that_of_one_host(store: SqlStore) -> None:
     _empty(store)
-    made = insert(store, box("a"), box("b"), box("c"))
-    here, there, more = (instance(each, reserves=Limits(600, 7, 9)) for each in made)
-    one = Ceiling(host_scope("b"), Amount(1000, 100, 100, 5))
-    store.record(Writes(instances=(here, replace(there, host="b")), ceilings=(one,)))
+    created = insert(store, box("a"), box("b"), box("c"))
+    present, there, further = (instance(stored, reserves=Limits(600, 7, 9)) for stored in created)
+    ceiling = Ceiling(host_scope("b"), Amount(1000, 100, 100, 5))
+    store.record(Writes(instances=(present, replace(there, host="b")), ceilings=(ceiling,)))
     with pytest.raises(Conflict, match="host/b: more is reserved"):
-        store.record(Writes(instances=(replace(more, host="b"),), ceilings=(one,)))
-    store.record(Writes(instances=(more,), ceilings=(one,)))
-    held = _held(store)
-    assert (held[""].cpu_millicores, held["host/b"].cpu_millicores) == (1200, 600)
-    assert held["default"].cpu_millicores == 1800, "a namespace's are those of all hosts"
+        store.record(Writes(instances=(replace(further, host="b"),), ceilings=(ceiling,)))
+    store.record(Writes(instances=(further,), ceilings=(ceiling,)))
+    reserved = _held(store)
+    assert (reserved[""].cpu_millicores, reserved["host/b"].cpu_millicores) == (1200, 600)
+    assert reserved["default"].cpu_millicores == 1800, "a namespace's are those of all hosts"
 
 
 def test_a_ceiling_is_the_number_of_a_pools_members(store: SqlStore) -> None:
     _empty(store)
-    rows = [_row(each, (), "warm", "p", Limits(0, 0, 0)) for each in insert(store, box("a"), box("b"), box("c"))]
+    rows = [_row(stored, (), "warm", "p", Limits(0, 0, 0)) for stored in insert(store, box("a"), box("b"), box("c"))]
     two = Ceiling(replicas_scope("p"), Amount(sandboxes=2))
     store.record(
         Writes(
-            instances=tuple(replace(each, host=host) for each, host in zip(rows, HOSTS, strict=False)), ceilings=(two,)
+            instances=tuple(replace(row, host=host) for row, host in zip(rows, HOSTS, strict=False)), ceilings=(two,)
         )
     )
     with pytest.raises(Conflict, match="replicas/p: more is reserved"):
@@ -118,13 +118,13 @@ def test_a_ceiling_is_the_number_of_a_pools_members(store: SqlStore) -> None:
 @both_stores
 def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> None:
     store = world.store()
-    made = insert(store, box("a"), box("b"))
-    store.record(Writes(instances=tuple(_row(each, (), "sandbox", "p", Limits(600, 7, 9)) for each in made)))
+    created = insert(store, box("a"), box("b"))
+    store.record(Writes(instances=tuple(_row(stored, (), "sandbox", "p", Limits(600, 7, 9)) for stored in created)))
     with world.database() as database, database.writing() as connection:
         connection.execute(delete(objects).where(objects.c.name == "a"))
-    one = store.instances()
+    instances = store.instances()
     ceiling = Ceiling("default", Amount(1000, 100, 100, 1))
-    store.record(Writes(instances=(replace(one[0], reserves=Limits(900, 7, 9)),), ceilings=(ceiling,)))
+    store.record(Writes(instances=(replace(instances[0], reserves=Limits(900, 7, 9)),), ceilings=(ceiling,)))
     assert _held(store) == _summed(store)
     with world.database() as database, database.writing() as connection:
         connection.execute(delete(objects))
@@ -135,12 +135,12 @@ def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> No
 @both_stores
 def test_a_store_of_before_totals_gets_them(world: World) -> None:
     store = world.store()
-    made = insert(store, *(box(name, namespace) for namespace in NAMESPACES for name in NAMES))
+    created = insert(store, *(box(name, namespace) for namespace in NAMESPACES for name in NAMES))
     rows = [
-        _row(each, (), "sandbox" if number % 2 else "warm", POOLS[number % 3], Limits(number, 7, 9))
-        for number, each in enumerate(made)
+        _row(stored, (), "sandbox" if number % 2 else "warm", POOLS[number % 3], Limits(number, 7, 9))
+        for number, stored in enumerate(created)
     ]
-    store.record(Writes(instances=tuple(rows), events=(event(made[0]),)))
+    store.record(Writes(instances=tuple(rows), events=(event(created[0]),)))
     before = (_held(store), _counted(store), store.changes(0), store.events())
     store.close()
     with world.database() as database, database.migrating() as connection:
@@ -160,19 +160,21 @@ def _take(
         return
     if obj is None:
         obj = box(name, namespace, finalizers=(FINALIZER,))
-    held = store.instances([obj.uid])
+    instances = store.instances([obj.uid])
     if what in ("record", "finalize", "delete", "ceiling"):
-        store.record(_writes(what, obj.ref, obj.generation, replace(_row(obj, held, role, pool, limits), host=host)))
+        store.record(
+            _writes(what, obj.ref, obj.generation, replace(_row(obj, instances, role, pool, limits), host=host))
+        )
         return
     with store.transaction() as transaction:
         if what == "put":
             transaction.put(replace(obj, labels={"at": name}))
         elif what == "instance":
             transaction.put(obj)
-            transaction.put_instance(_row(obj, held, "warm", "q", limits))
-            transaction.put_instance(replace(_row(obj, held, role, pool, limits), host=host))
+            transaction.put_instance(_row(obj, instances, "warm", "q", limits))
+            transaction.put_instance(replace(_row(obj, instances, role, pool, limits), host=host))
         elif what == "retire":
-            transaction.retire(held)
+            transaction.retire(instances)
         else:
             transaction.remove(obj)
         before = transaction.reservations(namespace, "", host_scope("b"), replicas_scope("q"))
@@ -191,21 +193,21 @@ def _writes(what: str, ref: ObjectRef, generation: int, row: Instance) -> Writes
 
 
 def _row(obj: StoredObject, held: Sequence[Instance], role: str, pool: str, limits: Limits) -> Instance:
-    known = held[0].version if held else 0
-    made = instance(obj, role=role, reserves=limits, version=known, state=InstanceState(pool=pool))
-    return replace(made, name=f"pdk-{obj.uid}")
+    version = held[0].version if held else 0
+    created = instance(obj, role=role, reserves=limits, version=version, state=InstanceState(pool=pool))
+    return replace(created, name=f"pdk-{obj.uid}")
 
 
 def _summed(store: SqlStore) -> Mapping[str, Amount]:
-    found: dict[str, Amount] = defaultdict(Amount, {scope: Amount() for scope in _scopes()})
-    for each in store.instances():
-        mine = amount_of(each.reserves, int(each.role == "sandbox"))
-        for scope in (each.namespace, host_scope(each.host)):
-            found[scope] += mine
-        if each.state.pool:
-            found[pool_scope(each.state.pool)] += replace(mine, sandboxes=0)
-            found[replicas_scope(each.state.pool)] += Amount(sandboxes=1)
-    return found
+    document: dict[str, Amount] = defaultdict(Amount, {scope: Amount() for scope in _scopes()})
+    for entry in store.instances():
+        mine = amount_of(entry.reserves, int(entry.role == "sandbox"))
+        for scope in (entry.namespace, host_scope(entry.host)):
+            document[scope] += mine
+        if entry.state.pool:
+            document[pool_scope(entry.state.pool)] += replace(mine, sandboxes=0)
+            document[replicas_scope(entry.state.pool)] += Amount(sandboxes=1)
+    return document
 
 
 def _held(store: SqlStore) -> Mapping[str, Amount]:
@@ -215,15 +217,15 @@ def _held(store: SqlStore) -> Mapping[str, Amount]:
 
 def _counted(store: SqlStore) -> Counter[str]:
     with store.transaction() as transaction:
-        return +Counter({each: transaction.count(each) for each in NAMESPACES})
+        return +Counter({namespace: transaction.count(namespace) for namespace in NAMESPACES})
 
 
 def _scopes() -> list[str]:
-    pools = [each for each in POOLS if each]
+    pools = [pool for pool in POOLS if pool]
     return [*NAMESPACES, *map(host_scope, HOSTS), *map(pool_scope, pools), *map(replicas_scope, pools)]
 
 
 def _empty(store: SqlStore) -> None:
     with store.transaction() as transaction:
-        for each in transaction.list("Sandbox"):
-            transaction.remove(each)
+        for stored in transaction.list("Sandbox"):
+            transaction.remove(stored)

@@ -123,8 +123,8 @@ def sleeper() -> Iterator[int]:
 def real_docker(world: World) -> World:
     """The world with the real engine in reach."""
     for name in ("docker", "apt-get", "apt-config", "mmdebstrap"):
-        if found := shutil.which(name):
-            (world.bin / name).symlink_to(found)
+        if which := shutil.which(name):
+            (world.bin / name).symlink_to(which)
     world.env["DOCKER_HOST"] = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     world.env["PADDOCK_SBIN"] = "/usr/sbin:/sbin"
     world.env["PADDOCK_OS_RELEASE"] = "/etc/os-release"

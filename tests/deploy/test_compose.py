@@ -40,28 +40,28 @@ def test_it_says_nothing_that_compose_does_not_know() -> None:
         assert KNOWN.issuperset(service), name
         assert re.fullmatch(r"[a-z/]+:v?[0-9][0-9.]*", service["image"]), f"{name}: a version, not whatever is newest"
         assert service["restart"] == "unless-stopped"
-        for each in service.get("depends_on", ()):
-            assert each in SERVICES
+        for entry in service.get("depends_on", ()):
+            assert entry in SERVICES
     for name in SERVICES["paddock"]["depends_on"]:
         assert "healthcheck" in SERVICES[name]
 
 
 def binds(service: str) -> dict[str, str]:
     """Return the mount point of each volume, by its source."""
-    return {each.split(":")[0]: each.split(":")[1] for each in SERVICES[service]["volumes"]}
+    return {volume.split(":")[0]: volume.split(":")[1] for volume in SERVICES[service]["volumes"]}
 
 
 def test_what_it_mounts_is_there() -> None:
-    used = {source for name in SERVICES for source in binds(name)}
-    assert {each for each in used if not each.startswith((".", "/"))} == set(COMPOSE["volumes"])
-    for each in used:
-        assert not each.startswith(".") or (FILE.parent / each).is_dir(), each
+    sources = {source for name in SERVICES for source in binds(name)}
+    assert {source for source in sources if not source.startswith((".", "/"))} == set(COMPOSE["volumes"])
+    for entry in sources:
+        assert not entry.startswith(".") or (FILE.parent / entry).is_dir(), entry
 
 
 def test_grafana_finds_prometheus_and_its_dashboards() -> None:
     source = yaml.safe_load((FILE.parent / "grafana/provisioning/datasources/prometheus.yml").read_text())
     provider = yaml.safe_load((FILE.parent / "grafana/provisioning/dashboards/paddock.yml").read_text())
-    listen = next(each for each in SERVICES["prometheus"]["command"] if "listen-address" in each).partition("=")[2]
+    listen = next(entry for entry in SERVICES["prometheus"]["command"] if "listen-address" in entry).partition("=")[2]
     assert source["datasources"][0]["url"] == f"http://{listen}"
     assert binds("grafana")["./grafana/dashboards"] == provider["providers"][0]["options"]["path"]
     assert binds("grafana")["./grafana/provisioning"] == "/etc/grafana/provisioning"
@@ -83,7 +83,7 @@ def test_paddock_may_do_what_the_service_may_and_no_more() -> None:
     unit = (CHECKOUT / "deploy/paddock.service").read_text()
     granted = " ".join(re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)).split()
     granted.remove("CAP_SYS_RESOURCE")
-    assert sorted(f"CAP_{each}" for each in SERVICES["paddock"]["cap_add"]) == sorted(granted)
+    assert sorted(f"CAP_{entry}" for entry in SERVICES["paddock"]["cap_add"]) == sorted(granted)
     assert SERVICES["paddock"]["cap_drop"] == ["ALL"]
     names = {name.removeprefix("PADDOCK_").lower() for name in SERVICES["paddock"]["environment"]}
     assert names <= set(Settings.model_fields)
@@ -91,19 +91,19 @@ def test_paddock_may_do_what_the_service_may_and_no_more() -> None:
 
 def run_line(service: dict[str, Any], volumes: dict[str, str], **environment: str) -> list[str]:
     """`docker run` as Compose would start that service, with these in the place of its volumes."""
-    words = ["--detach", f"--network={service['network_mode']}", f"--pid={service['pid']}"]
-    words += [f"--cgroupns={service['cgroup']}", "--read-only"]
-    words += [f"--cap-drop={each}" for each in service["cap_drop"]] + [
-        f"--cap-add={each}" for each in service["cap_add"]
+    arguments = ["--detach", f"--network={service['network_mode']}", f"--pid={service['pid']}"]
+    arguments += [f"--cgroupns={service['cgroup']}", "--read-only"]
+    arguments += [f"--cap-drop={entry}" for entry in service["cap_drop"]] + [
+        f"--cap-add={entry}" for entry in service["cap_add"]
     ]
-    words += [f"--security-opt={each}" for each in service["security_opt"]]
-    words += [f"--tmpfs={each}" for each in service["tmpfs"]]
-    for each in service["volumes"]:
-        source, _, rest = each.partition(":")
-        words.append(f"--volume={volumes.get(source, source)}:{rest}")
+    arguments += [f"--security-opt={entry}" for entry in service["security_opt"]]
+    arguments += [f"--tmpfs={entry}" for entry in service["tmpfs"]]
+    for volume in service["volumes"]:
+        source, _, remaining = volume.partition(":")
+        arguments.append(f"--volume={volumes.get(source, source)}:{remaining}")
     for name, value in {**service["environment"], **environment}.items():
-        words += ["--env", f"{name}={value}"]
-    return [*words, service["image"]]
+        arguments += ["--env", f"{name}={value}"]
+    return [*arguments, service["image"]]
 
 
 @pytest.fixture
@@ -117,13 +117,13 @@ def composed(tmp_path: Path) -> Iterator[str]:
         Path(folder).chmod(0o755)
         volumes = {"/run/paddock": f"{tmp_path}/run", "state": f"{tmp_path}/state", "database-socket": folder}
         url = SERVICES["paddock"]["environment"]["PADDOCK_DATABASE_URL"].replace("paddock@/paddock", "postgres@/")
-        words = run_line(SERVICES["paddock"], volumes, PADDOCK_DATABASE_URL=url, PADDOCK_METRICS_PORT="0")
-        made = docker("run", *words)
+        line = run_line(SERVICES["paddock"], volumes, PADDOCK_DATABASE_URL=url, PADDOCK_METRICS_PORT="0")
+        output = docker("run", *line)
         try:
-            yield made
+            yield output
         finally:
-            print(docker("logs", made, check=False))
-            docker("rm", "--force", "--volumes", made)
+            print(docker("logs", output, check=False))
+            docker("rm", "--force", "--volumes", output)
             store = SqlStore(server.url)
             store.open()
             remove_containers(store.instance_id)
@@ -141,10 +141,10 @@ def test_its_paddock_keeps_a_sandbox(composed: str) -> None:
     subprocess.run(applied, input=BOX, text=True, check=True, timeout=60)
     docker("exec", composed, "paddock", "wait", "--for=condition=Ready", "--timeout=60s", "sandbox/composed")
     assert docker("exec", composed, "paddock", "exec", "composed", "--", "echo", "hello") == "hello"
-    shown = json.loads(docker("exec", composed, "paddock", "get", "sandbox", "composed", "-o", "json"))
-    conditions = {each["type"]: each for each in shown["status"]["conditions"]}
+    document = json.loads(docker("exec", composed, "paddock", "get", "sandbox", "composed", "-o", "json"))
+    conditions = {condition["type"]: condition for condition in document["status"]["conditions"]}
     assert conditions["Secured"]["status"] == "True", conditions["Secured"]
-    docker("kill", docker("ps", "-q", "--filter", f"name={shown['status']['instanceRef']['name']}"))
+    docker("kill", docker("ps", "-q", "--filter", f"name={document['status']['instanceRef']['name']}"))
     wait_for(
         "it is repaired",
         lambda: '"restartCount": 1' in docker("exec", composed, "paddock", "get", "sandbox", "composed", "-o", "json"),

@@ -20,9 +20,9 @@ def compose() -> Path:
     program = folder / "root/usr/libexec/docker/cli-plugins/docker-compose"
     if not program.exists():
         (package,) = (
-            each
-            for each in download(folder, RELEASES["26"], "docker-compose")
-            if each.name.startswith("docker-compose_")
+            path
+            for path in download(folder, RELEASES["26"], "docker-compose")
+            if path.name.startswith("docker-compose_")
         )
         subprocess.run(["dpkg-deb", "-x", package, folder / "root"], check=True)
     return program
@@ -34,8 +34,8 @@ def test_compose_reads_the_file_and_knows_every_word(compose: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     read = json.loads(done.stdout)
-    assert {name: each["image"] for name, each in read["services"].items()} == {
-        name: each["image"] for name, each in SERVICES.items()
+    assert {name: service["image"] for name, service in read["services"].items()} == {
+        name: service["image"] for name, service in SERVICES.items()
     }
     paddock = read["services"]["paddock"]
     assert (paddock["pid"], paddock["cgroup"], paddock["pull_policy"]) == ("host", "host", "never")

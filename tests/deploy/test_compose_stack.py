@@ -55,28 +55,30 @@ def engine() -> Iterator[PrivateEngine]:
     """One at the place of the host's, in namespaces with a /run of their own."""
     folder, namespaces = Path(tempfile.mkdtemp(prefix="pdk-")), Namespaces()
     namespaces.run("mount", "-t", "tmpfs", "none", "/run")
-    made = PrivateEngine(folder, namespaces=namespaces)
+    private_engine = PrivateEngine(folder, namespaces=namespaces)
     try:
-        made.start()
-        made.load("paddock/test-tiny:1")
+        private_engine.start()
+        private_engine.load("paddock/test-tiny:1")
         namespaces.run("sh", "-c", f"touch /run/docker.sock && mount --bind {folder}/engine.sock /run/docker.sock")
-        subprocess.run(["docker", "-H", made.base_url, "import", "-", IMAGE], input=_links(), check=True, timeout=60)
-        yield made
+        subprocess.run(
+            ["docker", "-H", private_engine.base_url, "import", "-", IMAGE], input=_links(), check=True, timeout=60
+        )
+        yield private_engine
     finally:
-        made.close()
+        private_engine.close()
         namespaces.close()
         shutil.rmtree(folder)
 
 
 def _links() -> bytes:
     """An image's only layer: the links that lead into /usr."""
-    with io.BytesIO() as written:
-        with tarfile.open(fileobj=written, mode="w") as packed:
+    with io.BytesIO() as bytes_io:
+        with tarfile.open(fileobj=bytes_io, mode="w") as packed:
             for name in LINKS:
                 link = tarfile.TarInfo(name)
                 link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
                 packed.addfile(link)
-        return written.getvalue()
+        return bytes_io.getvalue()
 
 
 def instead(folder: Path) -> Path:
@@ -89,14 +91,14 @@ def instead(folder: Path) -> Path:
     assert prometheus
     python = {sys.prefix, sys.base_prefix, str(CHECKOUT)} - {"/usr"}
     shared = ["/usr", "/etc/passwd", "/etc/group", *sorted(python)]
-    mounts = [f"{each}:{each}:ro" for each in shared] + [f"{folder}/bin:/lab:ro", f"{prometheus}:/lab-prometheus:ro"]
+    mounts = [f"{entry}:{entry}:ro" for entry in shared] + [f"{folder}/bin:/lab:ro", f"{prometheus}:/lab-prometheus:ro"]
     entries = {
         "postgres": ["/lab/postgres-image"],
         "paddock": ["/lab/paddock", "serve"],
         "prometheus": ["/lab-prometheus"],
     }
     path = f"/lab:{programs()}:/usr/sbin:/usr/bin"
-    said = {
+    documents = {
         name: {
             "image": IMAGE,
             "pull_policy": "never",
@@ -107,7 +109,7 @@ def instead(folder: Path) -> Path:
         for name, entry in entries.items()
     }
     file = folder / "instead.yaml"
-    file.write_text(yaml.safe_dump({"services": said}))
+    file.write_text(yaml.safe_dump({"services": documents}))
     return file
 
 
@@ -143,8 +145,8 @@ def test_the_stack_keeps_a_sandbox_and_is_scraped(compose: Path, engine: Private
     paddock("set", "run-state", "sandbox/composed", "Running")
     paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/composed")
     assert paddock("exec", "composed", "--", "stat", "-c", "%a", "/workspace/f").strip() == "2640"
-    found = wait_for("Prometheus has the sandbox", lambda: _asked(engine, "paddock_container_pids"), 120)
-    assert [each["metric"]["sandbox"] for each in found] == ["composed"]
+    observed = wait_for("Prometheus has the sandbox", lambda: _asked(engine, "paddock_container_pids"), 120)
+    assert [entry["metric"]["sandbox"] for entry in observed] == ["composed"]
     box = engine.docker("ps", "-q", "--filter", "label=paddock.instance")
     said("restart", "postgres", "paddock")
     said("up", "--detach", "--wait", "--wait-timeout", "300", *STARTED)
@@ -159,13 +161,13 @@ def _asked(engine: PrivateEngine, query: str) -> list[dict[str, Any]]:
     """Return Prometheus' answer, in the engine's network."""
     url = f"http://127.0.0.1:9090/api/v1/query?query={query}"
     script = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())"
-    asked = engine.namespaces.enter(sys.executable, "-c", script, url)
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+    enter = engine.namespaces.enter(sys.executable, "-c", script, url)
+    done = subprocess.run(enter, capture_output=True, text=True, timeout=30, check=False)
     return json.loads(done.stdout)["data"]["result"] if done.returncode == 0 else []
 
 
 def _logs(engine: PrivateEngine) -> str:
     names = engine.docker("ps", "-a", "--format", "{{.Names}}").split()
     ask = ["docker", "-H", engine.base_url, "logs", "--tail", "20"]
-    said = (subprocess.run([*ask, each], capture_output=True, text=True, check=False) for each in names)
-    return "\n".join(f"{name}:\n{each.stdout}{each.stderr}" for name, each in zip(names, said, strict=True))
+    outputs = (subprocess.run([*ask, name], capture_output=True, text=True, check=False) for name in names)
+    return "\n".join(f"{name}:\n{output.stdout}{output.stderr}" for name, output in zip(names, outputs, strict=True))

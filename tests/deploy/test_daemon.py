@@ -69,9 +69,9 @@ def store_id(world: World) -> str:
     """The id of a real store, made where the daemon makes it."""
     store = SqlStore(f"sqlite:///{world.base}/state/paddock.db")
     store.open()
-    found = store.instance_id
+    instance_id = store.instance_id
     store.close()
-    return found
+    return instance_id
 
 
 def alive(process: int) -> bool:
@@ -113,13 +113,13 @@ def test_a_daemon_that_is_not_ready_in_time_says_what_it_answers(desk: World) ->
 
 def test_a_daemon_of_somebody_elses_is_used_and_never_stopped(desk: World) -> None:
     command = [str(desk.base / "venv" / "bin" / "paddock"), "serve"]
-    with subprocess.Popen(command, env=desk.env, stderr=subprocess.DEVNULL) as other:
+    with subprocess.Popen(command, env=desk.env, stderr=subprocess.DEVNULL) as process:
         while desk.run("deploy/daemon.sh", "status").returncode:
-            assert other.poll() is None
+            assert process.poll() is None
         assert "not started from here answers" in desk.run("deploy/daemon.sh", "start").stdout
         assert "left alone" in desk.run("deploy/daemon.sh", "stop").stdout
-        assert other.poll() is None
-        other.kill()
+        assert process.poll() is None
+        process.kill()
 
 
 def test_clean_removes_what_bears_our_mark(desk: World) -> None:
@@ -134,8 +134,8 @@ def test_clean_removes_what_bears_our_mark(desk: World) -> None:
     ).read_text() == f"delete sandboxes --all --timeout=120s unix://{desk.base}/run/paddock.sock\n"
     assert f"ps -aq --filter label=paddock.instance={ours}" in (desk.base / "docker").read_text()
     assert not alive(started)
-    for gone in ("state", "venv", "run"):
-        assert not (desk.base / gone).exists(), gone
+    for removed in ("state", "venv", "run"):
+        assert not (desk.base / removed).exists(), removed
 
 
 def test_clean_leaves_what_others_made(desk: World) -> None:
@@ -198,8 +198,8 @@ def test_clean_removes_containers_by_our_id_only(desk: World, real_docker: World
         result = desk.run("deploy/clean.sh", env={"PADDOCK_KEEP_IMAGES": "1"})
         assert result.returncode == 0, result.stderr
         command = [*docker, "ps", "-aq", "--no-trunc"]
-        left = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        assert ids["ours"] not in left
-        assert ids["theirs"] in left
+        parts = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        assert ids["ours"] not in parts
+        assert ids["theirs"] in parts
     finally:
         subprocess.run([*docker, "rm", "-f", *ids.values()], capture_output=True, check=False)

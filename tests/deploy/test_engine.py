@@ -89,9 +89,9 @@ def test_never_starts_a_second_engine_beside_another(world: World) -> None:
     """Two in one network namespace take each other's docker0 and iptables rules, whatever their options."""
     shutil.copy("/bin/sleep", world.bin / "dockerd")
     world.command("docker", "#!/bin/sh\nexit 1\n")
-    with subprocess.Popen([str(world.bin / "dockerd"), "600"]) as other:
+    with subprocess.Popen([str(world.bin / "dockerd"), "600"]) as process:
         result = world.run("deploy/engine.sh", "start", env={"PADDOCK_ENGINE_TIMEOUT": "2"})
-        other.kill()
+        process.kill()
     assert result.returncode == 1
     assert "a second one would break its networks" in result.stderr
     assert "Starting" not in result.stdout
@@ -103,23 +103,23 @@ def test_starts_an_engine_of_its_own_and_stops_it(real_docker: World) -> None:
     world, base = real_docker, real_docker.base
     first = world.run("deploy/engine.sh", "status")
     folders = f"--data-root {base}/data --exec-root {base}/exec --pidfile {base}/d.pid"
-    own = {
+    own_document = {
         "DOCKER_HOST": f"unix://{base}/d.sock",
         "PADDOCK_DOCKERD_ARGS": f"{folders} --bridge=none --iptables=false",
     }
     (world.bin / "dockerd").symlink_to(shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin") or "/none")
     links = set(os.listdir("/sys/class/net"))
     try:
-        started = world.run("deploy/engine.sh", "start", env=own, prefix=["unshare", "--net", "--mount"])
+        started = world.run("deploy/engine.sh", "start", env=own_document, prefix=["unshare", "--net", "--mount"])
         assert started.returncode == 0, started.stderr
         assert "no init system runs here" in started.stdout
-        again = world.run("deploy/engine.sh", "start", env=own)
+        again = world.run("deploy/engine.sh", "start", env=own_document)
         assert again.stdout.endswith("using it.\n")
-        assert "Started from here: pid" in world.run("deploy/engine.sh", "status", env=own).stdout
+        assert "Started from here: pid" in world.run("deploy/engine.sh", "status", env=own_document).stdout
     finally:
-        stopped = world.run("deploy/engine.sh", "stop", env=own)
+        stopped = world.run("deploy/engine.sh", "stop", env=own_document)
     assert stopped.returncode == 0, stopped.stderr
-    assert world.run("deploy/engine.sh", "status", env=own).returncode != 0
+    assert world.run("deploy/engine.sh", "status", env=own_document).returncode != 0
     assert not (base / "engine-state").exists()
     assert world.run("deploy/engine.sh", "status").stdout == first.stdout
     assert {"docker0"} & links <= set(os.listdir("/sys/class/net"))
@@ -174,9 +174,9 @@ def test_settings_return_unless_the_engine_has_crun(systemd_engine: World, forme
     file = systemd_engine.base / "daemon.json"
     if former:
         file.write_text(former)
-    refused = systemd_engine.run("deploy/register.sh")
-    assert (refused.returncode, file.read_text() if file.exists() else None) == (0, former), refused.stderr
-    assert "as it was before" in refused.stderr
+    output = systemd_engine.run("deploy/register.sh")
+    assert (output.returncode, file.read_text() if file.exists() else None) == (0, former), output.stderr
+    assert "as it was before" in output.stderr
     assert (systemd_engine.base / "calls").read_text().count("reload") == 2
     (systemd_engine.base / "takes").touch()
     assert "crun is registered" in systemd_engine.run("deploy/register.sh").stdout

@@ -31,9 +31,9 @@ def queries(board: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for variable in board.get("templating", {}).get("list", ()):
         if variable["type"] == "datasource":
             continue
-        asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"])
-        assert asked is not None, variable["query"]
-        yield f"${variable['name']}", f"count by ({asked[2]}) ({asked[1]})"
+        match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"])
+        assert match is not None, variable["query"]
+        yield f"${variable['name']}", f"count by ({match[2]}) ({match[1]})"
 
 
 def without_variables(expr: str) -> str:
@@ -43,7 +43,7 @@ def without_variables(expr: str) -> str:
 
 def asking(text: str) -> list[dict[str, Any]]:
     """The panels of a board that ask for something: no rows, no text."""
-    return [each for each in json.loads(text)["panels"] if each["type"] not in ("row", "text")]
+    return [panel for panel in json.loads(text)["panels"] if panel["type"] not in ("row", "text")]
 
 
 EVERY = [(name, *query) for name, text in STORED.items() for query in queries(json.loads(text))]
@@ -65,26 +65,26 @@ def test_panels_have_units_thresholds_and_legends(name: str) -> None:
     for panel in asking(STORED[name]):
         defaults, targets = panel["fieldConfig"]["defaults"], panel["targets"]
         assert written(defaults["unit"], defaults.get("decimals"))(1.5), panel["title"]
-        bounds = [each["value"] for each in defaults["thresholds"]["steps"]]
+        bounds = [step["value"] for step in defaults["thresholds"]["steps"]]
         assert bounds[0] is None, panel["title"]
         assert bounds[1:] == sorted(bounds[1:]), panel["title"]
-        assert len({each["refId"] for each in targets}) == len(targets)
-        assert {each["instant"] for each in targets} == {panel["type"] != "timeseries"}, panel["title"]
-        assert all(each["legendFormat"] for each in targets) or panel["type"] == "table", panel["title"]
+        assert len({target["refId"] for target in targets}) == len(targets)
+        assert {target["instant"] for target in targets} == {panel["type"] != "timeseries"}, panel["title"]
+        assert all(target["legendFormat"] for target in targets) or panel["type"] == "table", panel["title"]
 
 
 def test_a_table_shows_labels_that_there_are() -> None:
     for text in STORED.values():
         for panel in json.loads(text)["panels"]:
-            for each in panel.get("transformations", ()):
-                names = set(each["options"].get("include", {}).get("names", ())) - {"Value"}
+            for transformation in panel.get("transformations", ()):
+                names = set(transformation["options"].get("include", {}).get("names", ())) - {"Value"}
                 expr = panel["targets"][0]["expr"]
                 if expr.startswith("ALERTS{"):  # Prometheus' own: the labels of alerts
                     continue
-                asked = promql_names(expr) | {
-                    found for each in recorded(expr) for found in promql_names(RECORDINGS[each])
+                requested = promql_names(expr) | {
+                    promql_name for name in recorded(expr) for promql_name in promql_names(RECORDINGS[name])
                 }
-                assert names <= {label for each in asked for label in CATALOGUE[each].labels}, panel["title"]
+                assert names <= {label for name in requested for label in CATALOGUE[name].labels}, panel["title"]
 
 
 class MadeUp(Asker):
@@ -96,23 +96,23 @@ class MadeUp(Asker):
 
     def series(self, panel: Mapping[str, Any]) -> list[Series]:
         count = self._lines * len(panel["targets"])
-        return [Series(f"line {each}", {"sandbox": "box"}, ((0.0, 0.0), (60.0, 1.0))) for each in range(count)]
+        return [Series(f"line {index}", {"sandbox": "box"}, ((0.0, 0.0), (60.0, 1.0))) for index in range(count)]
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_the_pictures_can_draw_every_panel(name: str) -> None:
     board = json.loads(STORED[name])
-    made, height, silent = page(board, MadeUp(3))
-    panels = [each["title"] for each in asking(STORED[name])]
-    drawn = [each for each in board["panels"] if each["type"] != "row"]
-    assert (made.count('class="panel"'), silent) == (len(drawn), [])
+    created, height, silent = page(board, MadeUp(3))
+    panels = [document["title"] for document in asking(STORED[name])]
+    drawn = [panel for panel in board["panels"] if panel["type"] != "row"]
+    assert (created.count('class="panel"'), silent) == (len(drawn), [])
     assert height > 500
     assert page(board, MadeUp(0))[2] == panels
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_a_panel_without_data_says_why(name: str) -> None:
-    assert all(each["fieldConfig"]["defaults"].get("noValue") for each in asking(STORED[name]))
+    assert all(document["fieldConfig"]["defaults"].get("noValue") for document in asking(STORED[name]))
 
 
 def test_links_lead_to_boards_with_their_variables() -> None:
@@ -126,39 +126,39 @@ def test_links_lead_to_boards_with_their_variables() -> None:
     assert {title for title, url in links if "/d/paddock-sandbox?" in url} >= {"CPU by sandbox", "Not Ready"}
     assert "Firing alerts" in {title for title, url in links if url.startswith("/d/paddock-runbooks?")}
     for title, url in links:
-        found = re.match(r"/d/([\w-]+)\?", url)
-        assert found is not None, title
-        known = {each["name"] for each in boards_[found[1]]["templating"]["list"]}
-        assert set(re.findall(r"var-(\w+)=", url)) <= known, title
+        match = re.match(r"/d/([\w-]+)\?", url)
+        assert match is not None, title
+        names = {entry["name"] for entry in boards_[match[1]]["templating"]["list"]}
+        assert set(re.findall(r"var-(\w+)=", url)) <= names, title
 
 
 def test_the_runbooks_are_those_of_the_alerts() -> None:
     panels = json.loads(STORED["runbooks.json"])["panels"]
-    shown = {each["title"]: each["options"]["content"] for each in panels if each["type"] == "text"}
+    contents = {panel["title"]: panel["options"]["content"] for panel in panels if panel["type"] == "text"}
     alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.rules.yml").read_text())["groups"]
     names = {rule["alert"] for group in alerts for rule in group["rules"]}
-    assert names == shown.keys()
-    assert all("](" not in shown[name] for name in names), "a link would lead out of the board"
+    assert names == contents.keys()
+    assert all("](" not in contents[name] for name in names), "a link would lead out of the board"
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_panels_say_what_they_show_and_do_not_overlap(name: str) -> None:
-    panels = [each for each in json.loads(STORED[name])["panels"] if each["type"] != "row"]
-    assert len({each["title"] for each in panels}) == len(panels)
-    assert all(each["description"].endswith(".") and each["targets"] for each in asking(STORED[name]))
-    taken: set[tuple[int, int]] = set()
-    for each in panels:
-        at = each["gridPos"]
+    panels = [panel for panel in json.loads(STORED[name])["panels"] if panel["type"] != "row"]
+    assert len({panel["title"] for panel in panels}) == len(panels)
+    assert all(document["description"].endswith(".") and document["targets"] for document in asking(STORED[name]))
+    occupied: set[tuple[int, int]] = set()
+    for entry in panels:
+        at = entry["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not cells & taken
+        assert not cells & occupied
         assert at["x"] + at["w"] <= 24
-        taken |= cells
+        occupied |= cells
 
 
 def test_provisioning_names_the_source_that_the_panels_ask() -> None:
     sources = yaml.safe_load((DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml").read_text())
-    uids = {each["uid"] for each in sources["datasources"]}
+    uids = {datasource["uid"] for datasource in sources["datasources"]}
     for text in STORED.values():
-        [chosen] = [each for each in json.loads(text)["templating"]["list"] if each["type"] == "datasource"]
+        [chosen] = [entry for entry in json.loads(text)["templating"]["list"] if entry["type"] == "datasource"]
         assert {chosen["current"]["value"]} == uids
-        assert {each["datasource"]["uid"] for each in asking(text)} <= {"${datasource}"}
+        assert {document["datasource"]["uid"] for document in asking(text)} <= {"${datasource}"}

@@ -97,7 +97,7 @@ def fits_any_user(world: World, image: str) -> None:
 
 @pytest.mark.docker
 def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(real_docker: World) -> None:
-    said = in_image(
+    image = in_image(
         real_docker,
         "paddock/python:1",
         "id -un; pwd; python3 -c 'import ssl, sqlite3; print(len(ssl.create_default_context().get_ca_certs()) > 50)'; "
@@ -105,7 +105,7 @@ def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(r
         "find / -xdev -type f -perm /6000 2>/dev/null; "
         "find /var/lib/apt/lists /var/cache/apt /usr/share/man -type f",
     )
-    assert said == "sandbox\n/workspace\nTrue\nsandbox\nsandbox\n"
+    assert image == "sandbox\n/workspace\nTrue\nsandbox\nsandbox\n"
     fits_any_user(real_docker, "paddock/python:1")
     command = ["docker", "history", "--no-trunc", "paddock/python:1"]
     history = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=True)
@@ -167,8 +167,8 @@ TOOLS = {
 @pytest.mark.parametrize("image", [pytest.param(image, marks=mark(image)) for image in TOOLS])
 def test_an_image_works_and_is_as_plain(real_docker: World, image: str) -> None:
     command = ["docker", "image", "inspect", "--format", "{{.Config.User}} {{.Config.Healthcheck.Test}}", image]
-    found = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=True)
-    assert found.stdout.startswith("20000:20000 [CMD ")
+    output = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=True)
+    assert output.stdout.startswith("20000:20000 [CMD ")
     plain = (
         "find / -xdev -type f -perm /6000 2>/dev/null; find /var/lib/apt/lists /var/cache/apt -type f; ls -d /host-apt"
     )
@@ -202,8 +202,8 @@ def listed(world: World, image: str) -> set[tuple[str, str, str]]:
     )
     line = ["docker", "run", "--rm", "--network=none", "--read-only", "--tmpfs=/tmp", image, "sh", "-c", shell]
     done = subprocess.run(line, env=world.env, capture_output=True, text=True, check=True)
-    found = {tuple(each.split(" ")) for each in done.stdout.splitlines()}
-    return {(kind, components.normal(name) if kind == "pypi" else name, version) for kind, name, version in found}
+    parts = {tuple(name.split(" ")) for name in done.stdout.splitlines()}
+    return {(kind, components.normal(name) if kind == "pypi" else name, version) for kind, name, version in parts}
 
 
 # Beside npm's own list: what brings the program itself (a wheel, a package of npm), and npm's for corepack.
@@ -222,10 +222,10 @@ def test_a_bill_has_what_the_package_managers_list(
     real_docker: World, monkeypatch: pytest.MonkeyPatch, image: str, kinds: set[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", real_docker.env["DOCKER_HOST"])
-    bill = {(each.ecosystem, each.name, each.version) for each in supplied.read(image).components}
-    expected = {each for each in listed(real_docker, image) if each[0] in kinds}
-    assert {each[0] for each in expected} == kinds
-    assert {each for each in bill if each[0] in kinds} == expected
+    bill = {(component.ecosystem, component.name, component.version) for component in supplied.read(image).components}
+    expected = {group for group in listed(real_docker, image) if group[0] in kinds}
+    assert {group[0] for group in expected} == kinds
+    assert {group for group in bill if group[0] in kinds} == expected
 
 
 # Image: the program that is no package of Debian's, and the beginning of the purl of what brought it.
@@ -243,12 +243,12 @@ def test_a_bill_names_the_package_that_brought_the_program(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", real_docker.env["DOCKER_HOST"])
     program, purl = BROUGHT[image]
-    said = in_image(real_docker, image, f"{program} --version")
-    version = re.search(r"\d+\.\d+\.\d+", said)
-    assert version is not None, said
-    found = [each for each in supplied.read(image).components if each.purl.startswith(purl)]
-    assert {each.version for each in found} == {version[0]}
-    assert all(each.purl.endswith(f"@{version[0]}") for each in found)
+    output = in_image(real_docker, image, f"{program} --version")
+    version = re.search(r"\d+\.\d+\.\d+", output)
+    assert version is not None, output
+    observed = [component for component in supplied.read(image).components if component.purl.startswith(purl)]
+    assert {component.version for component in observed} == {version[0]}
+    assert all(component.purl.endswith(f"@{version[0]}") for component in observed)
 
 
 SIZES = re.findall(
@@ -262,5 +262,5 @@ SIZES = re.findall(
 )
 def test_images_are_as_large_as_documented(real_docker: World, image: str, megabytes: str) -> None:
     line = ["docker", "image", "inspect", "--format", "{{.Size}}", image]
-    found = int(subprocess.run(line, env=real_docker.env, capture_output=True, text=True, check=True).stdout) / 1e6
-    assert abs(found - int(megabytes)) <= max(2, 0.1 * int(megabytes)), f"{found:.0f} MB: correct images/README.md"
+    count = int(subprocess.run(line, env=real_docker.env, capture_output=True, text=True, check=True).stdout) / 1e6
+    assert abs(count - int(megabytes)) <= max(2, 0.1 * int(megabytes)), f"{count:.0f} MB: correct images/README.md"

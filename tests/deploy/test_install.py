@@ -54,7 +54,7 @@ def current(host: World) -> str:
 
 
 def versions(host: World) -> set[str]:
-    return {each.name for each in (root(host) / "usr/local/lib/paddock").glob("*+*")}
+    return {path.name for path in (root(host) / "usr/local/lib/paddock").glob("*+*")}
 
 
 def systemctl(host: World) -> list[str]:
@@ -144,7 +144,7 @@ def test_where_the_version_before_can_not_use_the_store_any_more_it_gets_its_cop
     done = host.run("deploy/install.sh")
     assert f"so {first} runs again" in done.stderr
     restored = re.findall(r"controller restore --config \S+ (\S+)", (host.base / "calls").read_text())
-    assert [Path(each).read_text() for each in restored] == ["copy\n"]
+    assert [Path(entry).read_text() for entry in restored] == ["copy\n"]
     assert systemctl(host)[-2:] == ["stop paddock", "restart paddock"]
 
 
@@ -177,8 +177,8 @@ def test_uninstalling_leaves_settings_and_data_and_purging_nothing(host: World) 
     done = host.run("deploy/uninstall.sh")
     assert done.returncode == 0, done.stderr
     assert systemctl(host)[0] == "disable --quiet --now paddock"
-    left = {str(each.relative_to(root(host))) for each in root(host).rglob("*") if each.is_file()}
-    assert left == {"etc/paddock/paddock.toml", "etc/paddock/guard.nft", "usr/local/bin/other"}
+    texts = {str(path.relative_to(root(host))) for path in root(host).rglob("*") if path.is_file()}
+    assert texts == {"etc/paddock/paddock.toml", "etc/paddock/guard.nft", "usr/local/bin/other"}
     assert (root(host) / "var/lib/paddock").is_dir()
     assert host.run("deploy/uninstall.sh", "--purge").returncode == 0
     assert not (root(host) / "etc/paddock").exists()
@@ -188,25 +188,25 @@ def test_uninstalling_leaves_settings_and_data_and_purging_nothing(host: World) 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_purging_deletes_nothing_in_folders_that_are_bound_into_sandboxes(host: World) -> None:
     install(host)
-    theirs, place = host.base / "theirs", root(host) / "run/paddock/mounts/an id/0"
-    theirs.mkdir()
-    (theirs / "precious").touch()
+    base, place = host.base / "theirs", root(host) / "run/paddock/mounts/an id/0"
+    base.mkdir()
+    (base / "precious").touch()
     place.mkdir(parents=True)
-    if subprocess.run(["mount", "--bind", theirs, place], check=False).returncode != 0:
+    if subprocess.run(["mount", "--bind", base, place], check=False).returncode != 0:
         pytest.skip("this machine does not let root mount")
     done = host.run("deploy/uninstall.sh", "--purge")
     assert done.returncode == 0, done.stderr
     assert not (root(host) / "run/paddock").exists()
-    assert (theirs / "precious").exists()
+    assert (base / "precious").exists()
 
 
 def test_what_is_not_ours_is_left_alone(host: World) -> None:
     install(host)
-    theirs = root(host) / "usr/local/bin/paddock"
-    theirs.write_text("#!/bin/sh\n")
+    path = root(host) / "usr/local/bin/paddock"
+    path.write_text("#!/bin/sh\n")
     (root(host) / "usr/local/lib/paddock/1.0+theirs").mkdir()
     assert "left alone" in host.run("deploy/uninstall.sh").stdout
-    assert theirs.exists()
+    assert path.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be taken away")

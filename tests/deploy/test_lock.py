@@ -46,22 +46,22 @@ def test_all_hold_what_the_project_asks_for_and_agree() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     runtime, dev, panel = (dict(PIN.findall((CHECKOUT / file).read_text())) for file in FILES[:3])
-    asked = [*project["project"]["dependencies"], *extras["postgres"], *project["build-system"]["requires"]]
-    assert {name_of(each) for each in asked} - {"paddock-sdk"} <= set(runtime)
+    requested = [*project["project"]["dependencies"], *extras["postgres"], *project["build-system"]["requires"]]
+    assert {name_of(entry) for entry in requested} - {"paddock-sdk"} <= set(runtime)
     sdk = tomllib.loads((CHECKOUT / "controller/client/pyproject.toml").read_text())["project"]["dependencies"]
     assert set(sdk) <= set(project["project"]["dependencies"])
-    assert {name_of(each) for each in extras["dev"]} <= set(dev)
-    assert {name_of(each) for each in extras["panel"]} <= set(panel)
+    assert {name_of(entry) for entry in extras["dev"]} <= set(dev)
+    assert {name_of(entry) for entry in extras["panel"]} <= set(panel)
     assert runtime.items() <= dev.items() <= panel.items()
 
 
 @pytest.mark.parametrize("folder", OF_NPM)
 def test_the_lock_of_npm_packages_names_no_registry(folder: str) -> None:
     text = (CHECKOUT / folder / "package-lock.json").read_text()
-    packages = {name: each for name, each in json.loads(text)["packages"].items() if name}
+    packages = {name: package for name, package in json.loads(text)["packages"].items() if name}
     manifest = json.loads((CHECKOUT / folder / "package.json").read_text())
-    asked = manifest.get("dependencies") or manifest["optionalDependencies"]
-    assert asked == {name: packages[f"node_modules/{name}"]["version"] for name in asked}
-    for name, each in packages.items():
-        assert each["integrity"].startswith("sha512-"), name
-        assert "resolved" not in each, name
+    dependencies = manifest.get("dependencies") or manifest["optionalDependencies"]
+    assert dependencies == {name: packages[f"node_modules/{name}"]["version"] for name in dependencies}
+    for name, entry in packages.items():
+        assert entry["integrity"].startswith("sha512-"), name
+        assert "resolved" not in entry, name

@@ -50,7 +50,7 @@ def test_a_rule_names_only_what_is_in_the_catalogue(rule: dict[str, Any]) -> Non
 
 
 def test_mistakes_would_be_found() -> None:
-    found = [
+    names = [
         *mistakes("rate(paddock_container_pids[5m])", {}),
         *mistakes('paddock_container_pids{pod="x"}', {}),
         *mistakes("sum by (pod) (paddock_docker_up)", {}),
@@ -58,7 +58,7 @@ def test_mistakes_would_be_found() -> None:
         *mistakes("instance:paddock_nothing:sum > 1", {}),
         *mistakes("deriv(paddock_container_oom_kills_total[5m])", {}),
     ]
-    assert found == [
+    assert names == [
         "paddock_container_pids is a gauge: no rate() of it",
         "paddock_container_pids has no label pod",
         "no metric of it has a label pod",
@@ -69,22 +69,22 @@ def test_mistakes_would_be_found() -> None:
 
 
 def test_names_are_given_once() -> None:
-    assert len({name_of(each) for each in EVERY}) == len(EVERY)
+    assert len({name_of(entry) for entry in EVERY}) == len(EVERY)
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=name_of)
 def test_an_alert_says_how_bad_it_is_what_happened_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
-    told = dict(alert["annotations"])
+    reported = dict(alert["annotations"])
     page = '{{ or $externalLabels.runbooks "deploy/prometheus/README.md" }}'
-    assert told.pop("runbook_url") == f"{page}#{alert['alert'].lower()}"
-    assert told.keys() == {"summary", "description"}
-    assert all(text.endswith(".") for text in told.values())
+    assert reported.pop("runbook_url") == f"{page}#{alert['alert'].lower()}"
+    assert reported.keys() == {"summary", "description"}
+    assert all(text.endswith(".") for text in reported.values())
 
 
 def test_every_alert_has_a_runbook() -> None:
     page = (FOLDER / "README.md").read_text().partition("\n## Runbooks\n")[2].partition("\n## ")[0]
-    assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == [each["alert"] for each in ALERTS]
+    assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == [alert["alert"] for alert in ALERTS]
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=name_of)
@@ -125,18 +125,22 @@ def test_no_alert_outlives_its_object(tmp_path: Path) -> None:
     cases = []
     for tests in TESTS.values():
         for case in tests["tests"]:
-            firing = [each for each in case.get("alert_rule_test", ()) if each["exp_alerts"]]
+            firing = [entry for entry in case.get("alert_rule_test", ()) if entry["exp_alerts"]]
             objects = [
-                each for each in case["input_series"] if "sandbox=" in each["series"] or "pool=" in each["series"]
+                input_series
+                for input_series in case["input_series"]
+                if "sandbox=" in input_series["series"] or "pool=" in input_series["series"]
             ]
             if not firing or not objects:
                 continue
-            ends = [f"{each['values']} stale" for each in case["input_series"]]
-            series = [{**each, "values": end} for each, end in zip(case["input_series"], ends, strict=True)]
-            last = max(_samples(each["values"]) for each in case["input_series"])
+            ends = [f"{input_series['values']} stale" for input_series in case["input_series"]]
+            series = [
+                {**input_series, "values": end} for input_series, end in zip(case["input_series"], ends, strict=True)
+            ]
+            last = max(_samples(input_series["values"]) for input_series in case["input_series"])
             assert case["interval"] == "1m"
-            gone = [{**each, "eval_time": f"{last + 2}m", "exp_alerts": []} for each in firing]
-            cases.append({**case, "input_series": series, "alert_rule_test": gone})
+            documents = [{**entry, "eval_time": f"{last + 2}m", "exp_alerts": []} for entry in firing]
+            cases.append({**case, "input_series": series, "alert_rule_test": documents})
     assert len(cases) > 10
     _run_tests(tmp_path, cases)
 
@@ -159,10 +163,10 @@ def _run_tests(folder: Path, cases: list[dict[str, Any]]) -> None:
 def test_every_expression_matters(tmp_path: Path) -> None:
     """Each one replaced, in a world of its own, by what is never true and by what always is: the tests must fail."""
     files: dict[str, str] = {}
-    for number, (rule, other) in enumerate((rule, other) for rule in EVERY for other in (NEVER, ALWAYS)):
-        files |= _mutant(tmp_path / f"m{number}", rule, other)
-    told = promtool("test", "rules", *files, check=False)
-    verdicts = re.findall(r"^Unit Testing:\s+(\S+)\n\s+(SUCCESS|FAILED)", told, re.MULTILINE)
+    for number, (rule, second) in enumerate((rule, text) for rule in EVERY for text in (NEVER, ALWAYS)):
+        files |= _mutant(tmp_path / f"m{number}", rule, second)
+    message = promtool("test", "rules", *files, check=False)
+    verdicts = re.findall(r"^Unit Testing:\s+(\S+)\n\s+(SUCCESS|FAILED)", message, re.MULTILINE)
     assert len(verdicts) == len(files)
     failed = {files[file] for file, verdict in verdicts if verdict == "FAILED"}
     assert sorted(set(files.values()) - failed) == [], "the tests do not notice these"
@@ -177,19 +181,21 @@ def _mutant(folder: Path, rule: dict[str, Any], other: str) -> dict[str, str]:
     (folder / "tests").mkdir(parents=True)
     for name, rules in RULES.items():
         changed = [
-            {**each, "expr": other} if each is rule else each for each in rules if each is rule or "record" in each
+            {**entry, "expr": other} if entry is rule else entry
+            for entry in rules
+            if entry is rule or "record" in entry
         ]
         (folder / name).write_text(json.dumps({"groups": [{"name": "all", "rules": changed}]}))
     about = name_of(rule)
-    kept = [
-        {**whole, "tests": tests}
-        for whole in TESTS.values()
-        if (tests := [test for test in whole["tests"] if about in json.dumps(test)])
+    documents = [
+        {**content, "tests": tests}
+        for content in TESTS.values()
+        if (tests := [test for test in content["tests"] if about in json.dumps(test)])
     ]
     files = {}
-    for number, whole in enumerate(kept):
+    for number, document in enumerate(documents):
         file = folder / "tests" / f"{number}.yml"
-        file.write_text(json.dumps(whole))
+        file.write_text(json.dumps(document))
         files[str(file)] = f"{about} = {other}"
     return files
 
@@ -234,7 +240,7 @@ def test_one_cause_is_one_alert(tmp_path: Path) -> None:
 
 
 def labels(alert: str, place: str) -> dict[str, str]:
-    [severity] = {each["labels"]["severity"] for each in ALERTS if each["alert"] == alert}
+    [severity] = {entry["labels"]["severity"] for entry in ALERTS if entry["alert"] == alert}
     identity = {"job": f"job-{place}", "instance": f"host-{place}", "namespace": "default", "sandbox": f"box-{place}"}
     return {"alertname": alert, "severity": severity, **identity}
 
@@ -269,7 +275,7 @@ def ready(url: str) -> bool:
 
 
 def send(url: str, alerts: list[dict[str, str]]) -> None:
-    body = json.dumps([{"labels": each} for each in alerts]).encode()
+    body = json.dumps([{"labels": alert} for alert in alerts]).encode()
     request = urllib.request.Request(f"{url}/alerts", body, {"Content-Type": "application/json"})
     urllib.request.urlopen(request, timeout=10).close()
 

@@ -31,16 +31,16 @@ def test_is_a_valid_sandbox(path: Path) -> None:
 def unset(value: BaseModel, at: str = "spec") -> list[str]:
     missing = [f"{at}.{name}" for name in type(value).model_fields if name not in value.model_fields_set]
     for name in value.model_fields_set:
-        held = getattr(value, name)
-        for each in held if isinstance(held, tuple) else (held,):
-            if isinstance(each, BaseModel):
-                missing += unset(each, f"{at}.{name}")
+        reserved = getattr(value, name)
+        for entry in reserved if isinstance(reserved, tuple) else (reserved,):
+            if isinstance(entry, BaseModel):
+                missing += unset(entry, f"{at}.{name}")
     return missing
 
 
 def test_the_full_example_shows_every_field() -> None:
     """But for nodeSelector and onHostLoss (few hosts have a scheduler), and what the other examples of specs/ show."""
-    probes = (f"spec.template.{each}" for each in PROBES)
+    probes = (f"spec.template.{probe}" for probe in PROBES)
     elsewhere = {
         "spec.template_ref",
         "spec.restore_from",
@@ -63,7 +63,7 @@ def test_the_full_example_shows_every_field() -> None:
         "spec.template.volume_claim_templates",
         *probes,
     }
-    elsewhere |= {f"spec.template.{each}" for each in CONFINEMENTS}
+    elsewhere |= {f"spec.template.{confinement}" for confinement in CONFINEMENTS}
     missing = unset(SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/full.yaml")["spec"]))
     assert set(missing) == elsewhere
 
@@ -81,10 +81,12 @@ def test_a_field_is_shown_by_its_own_example(name: str, field: str) -> None:
 def test_the_example_of_probes_shows_every_field_of_one() -> None:
     template = SandboxSpec.model_validate(read(CHECKOUT / "specs/sandbox/probes.yaml")["spec"]).template
     assert template is not None
-    shown = [each for each in (template.startup, template.readiness, template.liveness) if each is not None]
-    assert len(shown) == len(PROBES)
-    assert set().union(*(each.model_fields_set for each in shown)) == set(Probe.model_fields)
-    nested = [action for each in shown for action in (each.exec, each.http_get, each.tcp_socket) if action is not None]
+    probes = [probe for probe in (template.startup, template.readiness, template.liveness) if probe is not None]
+    assert len(probes) == len(PROBES)
+    assert set().union(*(probe.model_fields_set for probe in probes)) == set(Probe.model_fields)
+    nested = [
+        action for probe in probes for action in (probe.exec, probe.http_get, probe.tcp_socket) if action is not None
+    ]
     assert [missing for action in nested for missing in unset(action)] == []
 
 

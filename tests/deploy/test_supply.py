@@ -90,17 +90,19 @@ def folder(path: Path, **files: Any) -> Path:
 
 def test_reads_the_records_of_package_managers() -> None:
     assert next(from_dpkg(STATUS, "debian-12")) == SSL
-    assert [each.purl for each in from_dpkg(STATUS, "debian-12")] == [
+    assert [component.purl for component in from_dpkg(STATUS, "debian-12")] == [
         "pkg:deb/debian/libssl3@3.0.1-1%2Bb2?arch=amd64&distro=debian-12&upstream=openssl%403.0.1-1",
         "pkg:deb/debian/libstdc%2B%2B6@1:12~rc1?arch=amd64&distro=debian-12",
     ]
     metadata = "Metadata-Version: 2.1\nName: Foo_Bar\nVersion: 1.0\nLicense-Expression: MIT\n\nName: body\n"
-    assert [each.purl for each in from_python(metadata)] == ["pkg:pypi/foo-bar@1.0"]
-    assert [each.purl for each in from_npm('{"name": "@x/y", "version": "1.2.3"}')] == ["pkg:npm/%40x/y@1.2.3"]
+    assert [component.purl for component in from_python(metadata)] == ["pkg:pypi/foo-bar@1.0"]
+    assert [component.purl for component in from_npm('{"name": "@x/y", "version": "1.2.3"}')] == [
+        "pkg:npm/%40x/y@1.2.3"
+    ]
     assert not list(from_npm('{"type": "module"}'))
     assert not list(from_npm("{"))
     pins = list(from_requirements("# x\na==1 \\\n    --hash=sha256:00\nB_c==2 ; sys_platform == 'x' \\\n", "r.lock"))
-    assert [(each.purl, each.places) for each in pins] == [
+    assert [(pin.purl, pin.places) for pin in pins] == [
         ("pkg:pypi/a@1", ("r.lock:2",)),
         ("pkg:pypi/b-c@2", ("r.lock:4",)),
     ]
@@ -133,7 +135,7 @@ def test_an_image_is_read_without_running_it() -> None:
             archive.addfile(entry, io.BytesIO(text.encode()))
     stream.seek(0)
     found = merged(image.read_records(stream).components())
-    assert {(each.ecosystem, each.name, each.owner) for each in found} == {
+    assert {(component.ecosystem, component.name, component.owner) for component in found} == {
         ("deb", "libssl3", ""),
         ("deb", "libstdc++6", ""),
         ("deb", "zlib1g", ""),
@@ -141,21 +143,21 @@ def test_an_image_is_read_without_running_it() -> None:
         ("npm", "z", ""),
         ("pypi", "six", "python3-six"),
     }
-    assert {each.distro for each in found if each.ecosystem == "deb"} == {"debian-13"}
+    assert {component.distro for component in found if component.ecosystem == "deb"} == {"debian-13"}
 
 
 def valid(document: str) -> Bom:
     """The document as CycloneDX's own library reads it, after its published schema accepted it."""
-    texts = {each.name: each.read_text() for each in Path(schemas.__file__).parent.glob("*.json")}
-    others = ("jsf-0.82.SNAPSHOT.schema.json", "spdx.SNAPSHOT.schema.json")
+    texts = {path.name: path.read_text() for path in Path(schemas.__file__).parent.glob("*.json")}
+    remaining = ("jsf-0.82.SNAPSHOT.schema.json", "spdx.SNAPSHOT.schema.json")
     registry: Registry[Any] = Registry().with_resources(
-        (f"http://cyclonedx.org/schema/{name}", Resource.from_contents(json.loads(texts[name]))) for name in others
+        (f"http://cyclonedx.org/schema/{name}", Resource.from_contents(json.loads(texts[name]))) for name in remaining
     )
     schema = json.loads(texts["bom-1.6.SNAPSHOT.schema.json"])
     jsonschema.Draft7Validator(schema, registry=registry).validate(json.loads(document))
     assert json.loads(document)["specVersion"] == SchemaVersion.V1_6.to_version()
-    found: Bom = Bom.from_json(json.loads(document))  # type: ignore[attr-defined]
-    return found
+    bom: Bom = Bom.from_json(json.loads(document))  # type: ignore[attr-defined]
+    return bom
 
 
 def test_bills_are_valid_and_always_the_same() -> None:
@@ -165,7 +167,7 @@ def test_bills_are_valid_and_always_the_same() -> None:
         "paddock/x:1", parts, version="sha256:00", created="2026-01-01T00:00:00.123456789Z"
     )
     read = valid(text)
-    assert {str(each.purl) for each in read.components} == {each.purl for each in parts}
+    assert {str(component.purl) for component in read.components} == {component.purl for component in parts}
     assert read.metadata.component is not None
     assert (read.metadata.component.name, read.metadata.component.version) == ("paddock/x:1", "sha256:00")
 
@@ -178,7 +180,7 @@ def test_each_pin_of_each_lock_is_in_its_bill(file: str) -> None:
         expected = sum("==" in line and line[0].isalnum() for line in text.splitlines() if line)
     elif file.endswith("package-lock.json"):
         packages = json.loads(text)["packages"].items()
-        expected = len({(path.rpartition("node_modules/")[2], each["version"]) for path, each in packages if path})
+        expected = len({(path.rpartition("node_modules/")[2], entry["version"]) for path, entry in packages if path})
     else:
         expected = len(json.loads(text)["packages"])
     assert len(read.components) == expected > 0
@@ -188,14 +190,14 @@ def test_each_pin_of_each_lock_is_in_its_bill(file: str) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @pytest.mark.skipif(shutil.which("dpkg") is None, reason="needs dpkg, which knows how it is")
 def test_debian_versions_are_ordered_as_dpkg_does(found: list[str]) -> None:
-    mine, theirs = (f"{len(each)}:1{each.replace(':', '')}-1" for each in found)
+    mine, text = (f"{len(name)}:1{name.replace(':', '')}-1" for name in found)
     if len(found[0]) % 2:
-        mine, theirs = mine.partition(":")[2], theirs.partition(":")[2]
-    order = versions.compare_debian(mine, theirs)
+        mine, text = mine.partition(":")[2], text.partition(":")[2]
+    order = versions.compare_debian(mine, text)
     word = {-1: "lt", 0: "eq", 1: "gt"}[order]
-    assert subprocess.run(["dpkg", "--compare-versions", mine, word, theirs], check=False).returncode == 0, (
+    assert subprocess.run(["dpkg", "--compare-versions", mine, word, text], check=False).returncode == 0, (
         mine,
-        theirs,
+        text,
     )
 
 
@@ -227,13 +229,18 @@ def test_a_folder_of_osv_decides_by_version(
     tmp_path: Path, version: str, ranges: dict[str, Any], weak: bool, fixed: str
 ) -> None:
     source = Folder(folder(tmp_path / "db", one=osv("GHSA-1", "PyPI", "H11", **ranges)))
-    found = source.look_up([Component("pypi", "h11", version)])
-    assert [(each.id, each.fixed) for each in found] == ([("GHSA-1", fixed)] if weak else [])
+    vulnerabilities = source.look_up([Component("pypi", "h11", version)])
+    assert [(vulnerability.id, vulnerability.fixed) for vulnerability in vulnerabilities] == (
+        [("GHSA-1", fixed)] if weak else []
+    )
 
 
 def test_debians_tracker_decides_by_source_package(tmp_path: Path) -> None:
-    found = Folder(folder(tmp_path / "db", tracker=TRACKER)).look_up([SSL])
-    assert {(each.id, each.fixed, each.severity, each.actionable) for each in found} == {
+    vulnerabilities = Folder(folder(tmp_path / "db", tracker=TRACKER)).look_up([SSL])
+    assert {
+        (vulnerability.id, vulnerability.fixed, vulnerability.severity, vulnerability.actionable)
+        for vulnerability in vulnerabilities
+    } == {
         ("CVE-2", "3.0.2-1", "unknown", True),
         ("CVE-4", "", "low", False),
     }
@@ -243,7 +250,7 @@ def test_archives_are_read_and_withdrawn_records_left_out(tmp_path: Path) -> Non
     db = folder(tmp_path / "db", gone={**osv("GHSA-9", "npm", "@x/y", versions=["1.2.3"]), "withdrawn": "2026"})
     with zipfile.ZipFile(db / "all.zip", "w") as archive:
         archive.writestr("GHSA-8.json", json.dumps(osv("GHSA-8", "npm", "@x/y", versions=["1.2.3"])))
-    assert [each.id for each in Folder(db).look_up([SCOPED])] == ["GHSA-8"]
+    assert [vulnerability.id for vulnerability in Folder(db).look_up([SCOPED])] == ["GHSA-8"]
 
 
 def test_what_a_folder_knows_nothing_of_is_not_taken_for_good(tmp_path: Path) -> None:
@@ -262,13 +269,13 @@ def service(records: dict[str, dict[str, Any]], *, status: int = 200) -> Iterato
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["queries"]
+            queries = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["queries"]
             results = []
-            for each in asked:
-                ids = [id_ for id_, one in records.items() if one["affected"][0]["package"] == each["package"]]
-                at = int(each.get("page_token", 0))
-                more = {"next_page_token": str(at + 1)} if at + 1 < len(ids) else {}
-                results.append({"vulns": [{"id": ids[at]}], **more} if ids else {})
+            for entry in queries:
+                ids = [id_ for id_, record in records.items() if record["affected"][0]["package"] == entry["package"]]
+                at = int(entry.get("page_token", 0))
+                document = {"next_page_token": str(at + 1)} if at + 1 < len(ids) else {}
+                results.append({"vulns": [{"id": ids[at]}], **document} if ids else {})
             self.answer({"results": results})
 
         def do_GET(self) -> None:
@@ -296,8 +303,11 @@ def service(records: dict[str, dict[str, Any]], *, status: int = 200) -> Iterato
 def test_a_service_is_asked_page_by_page() -> None:
     debian = osv("DEBIAN-1", "Debian:12", "openssl", **events(("introduced", "0"), ("fixed", "3.0.2-1")))
     with service({"GHSA-1": SEVERE, "PYSEC-1": {**WEAK_H11, "id": "PYSEC-1"}, "DEBIAN-1": debian}) as url:
-        found = Service(url).look_up([H11, SSL, SCOPED])
-    assert [(each.component.name, each.id, each.severity, each.fixed) for each in found] == [
+        vulnerabilities = Service(url).look_up([H11, SSL, SCOPED])
+    assert [
+        (vulnerability.component.name, vulnerability.id, vulnerability.severity, vulnerability.fixed)
+        for vulnerability in vulnerabilities
+    ] == [
         ("h11", "GHSA-1", "critical", "0.16.0"),
         ("libssl3", "DEBIAN-1", "unknown", "3.0.2-1"),
         ("h11", "PYSEC-1", "unknown", "0.16.0"),
@@ -317,23 +327,26 @@ def test_one_vulnerability_under_two_names_is_one() -> None:
         Vulnerability(H11, "GHSA-1", severity="high", fixed="2", aliases=frozenset({"GHSA-1", "CVE-1"})),
         Vulnerability(SCOPED, "CVE-1", aliases=frozenset({"CVE-1"})),
     ]
-    assert {(each.component.name, each.id) for each in distinct(two)} == {("h11", "GHSA-1"), ("@x/y", "CVE-1")}
+    assert {(vulnerability.component.name, vulnerability.id) for vulnerability in distinct(two)} == {
+        ("h11", "GHSA-1"),
+        ("@x/y", "CVE-1"),
+    }
 
 
 def test_sarif_names_file_line_and_level() -> None:
     open_ = Vulnerability(SSL, "CVE-4", summary="open", severity="high")
-    found = [
+    observed = [
         ("requirements.lock:3", Vulnerability(H11, "GHSA-1", "weak", "critical", "0.16.0")),
         ("images/base/Dockerfile", open_),
     ]
-    log = json.loads(sarif.document(found, ["npm was not reached"], "1"))
+    log = json.loads(sarif.document(observed, ["npm was not reached"], "1"))
     (run,) = log["runs"]
-    where = [each["locations"][0]["physicalLocation"] for each in run["results"]]
-    assert [(each["artifactLocation"]["uri"], each["region"]["startLine"]) for each in where] == [
+    where = [entry["locations"][0]["physicalLocation"] for entry in run["results"]]
+    assert [(entry["artifactLocation"]["uri"], entry["region"]["startLine"]) for entry in where] == [
         ("requirements.lock", 3),
         ("images/base/Dockerfile", 1),
     ]
-    assert [each["level"] for each in run["results"]] == ["error", "note"]
+    assert [entry["level"] for entry in run["results"]] == ["error", "note"]
     assert run["tool"]["driver"]["rules"][0]["properties"]["security-severity"] == "9.5"
     assert run["invocations"][0]["executionSuccessful"] is False
     assert "npm was not reached" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
@@ -364,12 +377,12 @@ def test_what_is_debians_is_left_to_debian() -> None:
     ],
 )
 def test_exit_codes_say_what_to_do(findings: list[Vulnerability], blind: list[str], code: int) -> None:
-    assert audit.Report([("f", each) for each in findings], [], blind).exit_code == code
+    assert audit.Report([("f", finding) for finding in findings], [], blind).exit_code == code
 
 
 def test_make_audit_says_what_is_weak_and_what_it_could_not_see(world: World, tmp_path: Path) -> None:
     """The script as users call it, on this checkout's locks; there is no engine."""
-    pinned = next(each for each in sources.of_file("requirements.lock") if each.name == "h11")
+    pinned = next(component for component in sources.of_file("requirements.lock") if component.name == "h11")
     weak = osv("GHSA-1", "PyPI", "h11", **events(("introduced", "0"), ("fixed", f"{pinned.version}.1")))
     folder(tmp_path / "db", weak=weak, npm=osv("GHSA-2", "npm", "nobody", versions=["1"]))
     world.env["PADDOCK_VENV"] = sys.prefix
@@ -381,7 +394,7 @@ def test_make_audit_says_what_is_weak_and_what_it_could_not_see(world: World, tm
     assert "make lock ARGS=--upgrade" in done.stdout
     assert "paddock/base:1 was not looked at" in done.stderr
     results = json.loads((tmp_path / "found.sarif").read_text())["runs"][0]["results"]
-    places = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results]
+    places = [entry["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for entry in results]
     assert "requirements.lock" in places
     world.env["PADDOCK_AUDIT_OSV"] = "http://127.0.0.1:9"
     blind = subprocess.run(script[:1], env=world.env, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -393,7 +406,9 @@ def test_make_audit_says_what_is_weak_and_what_it_could_not_see(world: World, tm
 
 def test_the_panels_manifest_and_npms_lock_are_read() -> None:
     text = '{"packages": [{"name": "preact", "version": "1", "license": "MIT", "files": {}}]}'
-    assert [(each.purl, each.licence) for each in from_vendored(text, "m")] == [("pkg:npm/preact@1", "MIT")]
+    assert [(component.purl, component.licence) for component in from_vendored(text, "m")] == [
+        ("pkg:npm/preact@1", "MIT")
+    ]
     lock = {"packages": {"": {"name": "x"}, "node_modules/a": {"version": "1", "integrity": "sha512-AAAA"}}}
     (read,) = from_package_lock(json.dumps(lock), "l")
     assert (read.purl, read.hashes) == ("pkg:npm/a@1", (("SHA-512", "000000"),))

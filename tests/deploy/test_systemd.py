@@ -39,12 +39,12 @@ WATCHDOG = "[Service]\nWatchdogSec=30\n"
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    with systemd_machine() as made:
-        made.run("systemctl", "start", "docker", seconds=180)
+    with systemd_machine() as created:
+        created.run("systemctl", "start", "docker", seconds=180)
         saved = subprocess.run(["docker", "save", "paddock/test-tiny:1"], check=True, capture_output=True, timeout=120)
-        engine = ["docker", "-H", f"unix://{made.root}/run/docker.sock", "load", "-q"]
+        engine = ["docker", "-H", f"unix://{created.root}/run/docker.sock", "load", "-q"]
         subprocess.run(engine, input=saved.stdout, check=True, timeout=120)
-        yield made
+        yield created
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +52,16 @@ def source(machine: Machine) -> Path:
     """A checkout in there, which can be changed."""
     folder = machine.root / SOURCE.removeprefix("/")
     folder.mkdir(parents=True)
-    for each in FOLDERS:
-        shutil.copytree(CHECKOUT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
-    for each in FILES:
-        shutil.copy(CHECKOUT / each, folder / each)
+    for name in FOLDERS:
+        shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in FILES:
+        shutil.copy(CHECKOUT / file, folder / file)
     return folder
 
 
 def install(machine: Machine, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-    words = {"PADDOCK_DAEMON_TIMEOUT": "120", "TMPDIR": "/tmp"}
-    return machine.run(f"{SOURCE}/deploy/install.sh", check=check, seconds=900, **words)
+    message = {"PADDOCK_DAEMON_TIMEOUT": "120", "TMPDIR": "/tmp"}
+    return machine.run(f"{SOURCE}/deploy/install.sh", check=check, seconds=900, **message)
 
 
 def another_version(source: Path, number: str) -> None:
@@ -78,10 +78,10 @@ def paddock(machine: Machine, *words: str, stdin: str | None = None) -> str:
 
 
 def container(machine: Machine) -> dict[str, str]:
-    shown = json.loads(paddock(machine, "get", "sandbox", "kept", "-o", "json"))
-    name = shown["status"]["instanceRef"]["name"]
-    words = machine.run("docker", "inspect", "-f", "{{.Id}} {{.State.Pid}} {{.State.StartedAt}}", name).stdout.split()
-    return dict(zip(("id", "pid", "started"), words, strict=True))
+    document = json.loads(paddock(machine, "get", "sandbox", "kept", "-o", "json"))
+    name = document["status"]["instanceRef"]["name"]
+    parts = machine.run("docker", "inspect", "-f", "{{.Id}} {{.State.Pid}} {{.State.StartedAt}}", name).stdout.split()
+    return dict(zip(("id", "pid", "started"), parts, strict=True))
 
 
 def test_it_is_installed_and_starts_hardened(machine: Machine, source: Path) -> None:
@@ -168,8 +168,8 @@ def test_it_goes_and_leaves_the_sandboxes(machine: Machine) -> None:
     box = container(machine)
     machine.run(f"{SOURCE}/deploy/uninstall.sh", "--purge")
     assert machine.shows("paddock", "LoadState") == "not-found"
-    left = machine.run("docker", "ps", "-q", "--no-trunc", "--filter", "label=paddock.instance").stdout.split()
-    assert left == [box["id"]]
-    for each in ("etc/paddock", "var/lib/paddock", "usr/local/lib/paddock", "usr/local/bin/paddock", "run/paddock"):
-        assert not (machine.root / each).exists(), each
+    parts = machine.run("docker", "ps", "-q", "--no-trunc", "--filter", "label=paddock.instance").stdout.split()
+    assert parts == [box["id"]]
+    for entry in ("etc/paddock", "var/lib/paddock", "usr/local/lib/paddock", "usr/local/bin/paddock", "run/paddock"):
+        assert not (machine.root / entry).exists(), entry
     assert machine.run("getent", "group", "paddock", check=False).returncode == 2

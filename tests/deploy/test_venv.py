@@ -51,8 +51,8 @@ def kinds(world: World) -> list[str]:
 def test_makes_it_from_the_lock_with_hashes_then_does_nothing(venv: World) -> None:
     first = venv.run("deploy/venv.sh")
     assert first.returncode == 0, first.stderr
-    made, packages, project = calls(venv)
-    assert made == f"-P -m venv {venv.base}/venv"
+    name, packages, project = calls(venv)
+    assert name == f"-P -m venv {venv.base}/venv"
     assert packages.endswith(f"--require-hashes -r {venv.root}/requirements.lock")
     assert "--no-deps --no-build-isolation --editable" in project
     second = venv.run("deploy/venv.sh")
@@ -91,20 +91,20 @@ def test_a_run_that_was_broken_off_is_taken_up(venv: World) -> None:
 
 
 def test_a_folder_of_somebody_elses_is_left_alone(venv: World) -> None:
-    theirs = venv.base / "venv" / "precious"
-    theirs.parent.mkdir()
-    theirs.touch()
+    base = venv.base / "venv" / "precious"
+    base.parent.mkdir()
+    base.touch()
     result = venv.run("deploy/venv.sh")
     assert result.returncode == 1
     assert "was not created by this script: it is left alone" in result.stderr
-    assert theirs.exists()
+    assert base.exists()
 
 
 def test_refuses_an_old_or_missing_interpreter(venv: World) -> None:
     (venv.base / "too-old").touch()
     assert "no Python 3.11 or newer was found" in venv.run("deploy/venv.sh").stderr
-    named = venv.run("deploy/venv.sh", env={"PYTHON": "python3"})
-    assert "Paddock needs Python 3.11 or newer" in named.stderr
+    output = venv.run("deploy/venv.sh", env={"PYTHON": "python3"})
+    assert "Paddock needs Python 3.11 or newer" in output.stderr
     assert "there is no such command" in venv.run("deploy/venv.sh", env={"PYTHON": "python9"}).stderr
 
 

@@ -28,7 +28,7 @@ def name(file: Path) -> str:
 
 def own() -> list[Path]:
     """The README files whose every block is tested here."""
-    return [each for each in files() if name(each) not in ELSEWHERE]
+    return [file for file in files() if name(file) not in ELSEWHERE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class Block:
 
 def blocks(*languages: str) -> list[Block]:
     """The fenced blocks of all README files; of these languages only, where any are given."""
-    found = [each for file in files() for each in blocks_of(file)]
-    return [each for each in found if not languages or each.language in languages]
+    observed = [block for file in files() for block in blocks_of(file)]
+    return [block for block in observed if not languages or block.language in languages]
 
 
 def blocks_of(file: Path) -> list[Block]:
     """The fenced blocks of a file, in order."""
     text = file.read_text()
-    return [Block(file, text[: each.start()].count("\n") + 1, each[1], each[2]) for each in _FENCE.finditer(text)]
+    return [Block(file, text[: match.start()].count("\n") + 1, match[1], match[2]) for match in _FENCE.finditer(text)]
 
 
 def prose(file: Path) -> str:
@@ -64,43 +64,43 @@ def prose(file: Path) -> str:
 def anchors(file: Path) -> set[str]:
     """Anchors that a link may name after `#`, as the forges make them of headings."""
     headings = re.findall(r"^#+ (.+)$", prose(file), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def links(file: Path) -> list[str]:
     """The targets of its links that lead into the repository."""
-    found = re.findall(r"\]\(([^)\s]+)\)", prose(file))
-    return [each for each in found if not each.startswith(("http://", "https://"))]
+    matches = re.findall(r"\]\(([^)\s]+)\)", prose(file))
+    return [match for match in matches if not match.startswith(("http://", "https://"))]
 
 
 def commands(text: str) -> Iterator[list[str]]:
     """The arguments of each `paddock` in a shell text, the name of the program left out."""
-    for words in shell(text):
-        while words and (re.fullmatch(r"\w+=.*", words[0]) or words[0] in ("sudo", "!")):
-            words = words[1:]
-        if words[:3] == ["docker", "exec", "paddock"]:
-            words = words[3:]
-        if words and words[0].rpartition("/")[2] == "paddock":
-            yield words[1:]
+    for arguments in shell(text):
+        while arguments and (re.fullmatch(r"\w+=.*", arguments[0]) or arguments[0] in ("sudo", "!")):
+            arguments = arguments[1:]
+        if arguments[:3] == ["docker", "exec", "paddock"]:
+            arguments = arguments[3:]
+        if arguments and arguments[0].rpartition("/")[2] == "paddock":
+            yield arguments[1:]
 
 
 def shell(text: str) -> Iterator[list[str]]:
     """The simple commands of a shell text."""
     reader = shlex.shlex(_COMMENT.sub("", text).replace("\\\n", " "), posix=True, punctuation_chars=_OPERATORS)
     reader.whitespace, reader.whitespace_split, reader.commenters = " \t\r", True, ""
-    words: list[str] = []
+    arguments: list[str] = []
     for word in reader:
         if set(word) <= set(_OPERATORS):
-            if words:
-                yield words
-            words = []
+            if arguments:
+                yield arguments
+            arguments = []
         else:
-            words.append(word)
-    if words:
-        yield words
+            arguments.append(word)
+    if arguments:
+        yield arguments
 
 
 def inline(file: Path) -> list[str]:
     """Commands that stand in the text, between backquotes."""
-    found = re.findall(r"`((?:PADDOCK_\w+=\S+ )?paddock [^`]+)`", prose(file).replace("\\|", "|"))
-    return [each for each in found if not each.startswith(("paddock ...", "paddock COMMAND"))]
+    matches = re.findall(r"`((?:PADDOCK_\w+=\S+ )?paddock [^`]+)`", prose(file).replace("\\|", "|"))
+    return [match for match in matches if not match.startswith(("paddock ...", "paddock COMMAND"))]

@@ -28,15 +28,15 @@ each_file = pytest.mark.parametrize("file", FILES, ids=name)
 @each_file
 def test_made_blocks_are_current(file: Path) -> None:
     text = file.read_text()
-    named = re.findall(r"^<!-- made: (.+) -->$", text, re.MULTILINE)
-    assert len(named) == len(re.findall(r"^<!-- /made -->$", text, re.MULTILINE))
-    assert set(named) <= BLOCKS.keys()
+    matches = re.findall(r"^<!-- made: (.+) -->$", text, re.MULTILINE)
+    assert len(matches) == len(re.findall(r"^<!-- /made -->$", text, re.MULTILINE))
+    assert set(matches) <= BLOCKS.keys()
     assert rewrite(text) == text, "run `make docs`"
 
 
 def test_every_block_is_used() -> None:
-    used = {each for file in FILES for each in re.findall(r"<!-- made: (.+) -->", file.read_text())}
-    assert used == BLOCKS.keys()
+    usage = {match for file in FILES for match in re.findall(r"<!-- made: (.+) -->", file.read_text())}
+    assert usage == BLOCKS.keys()
 
 
 @pytest.mark.parametrize("file", [*FILES, *TOP], ids=name)
@@ -69,7 +69,7 @@ def test_the_flow_names_code_that_exists() -> None:
 
 
 def test_blocks_have_a_language_that_is_checked() -> None:
-    assert [str(each) for each in blocks() if each.file in own() and each.language not in LANGUAGES] == []
+    assert [str(block) for block in blocks() if block.file in own() and block.language not in LANGUAGES] == []
 
 
 @pytest.mark.parametrize("block", blocks("sh", "bash", "console"), ids=str)
@@ -77,33 +77,33 @@ def test_commands_of_a_block_exist(block: Block) -> None:
     text = block.text
     if block.language == "console":
         text = "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ "))
-    for words in commands(text):
-        check(words)
-    for words in shell(text):
-        _check_files(words)
+    for command in commands(text):
+        check(command)
+    for arguments in shell(text):
+        _check_files(arguments)
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
 def test_json_is_valid_and_starts_a_command_that_exists(block: Block) -> None:
-    for each in json.loads(block.text).get("mcpServers", {}).values():
-        if "url" in each:
+    for mcp_server in json.loads(block.text).get("mcpServers", {}).values():
+        if "url" in mcp_server:
             continue  # another host's
-        [words] = commands(" ".join([each["command"], *each["args"]]))
-        check(words)
+        [command] = commands(" ".join([mcp_server["command"], *mcp_server["args"]]))
+        check(command)
 
 
 @pytest.mark.parametrize("file", [*FILES, *TOP], ids=name)
 def test_commands_in_the_text_exist(file: Path) -> None:
     for text in inline(file):
-        for words in commands(text):
-            check(words)
+        for command in commands(text):
+            check(command)
 
 
 def test_a_wrong_command_would_be_found() -> None:
     for text in ("paddock gett sandboxes", "paddock get --wid", "FOO=1 paddock token creat x", "a | paddock cp -Z a b"):
-        [words] = commands(text)
+        [command] = commands(text)
         with pytest.raises((click.UsageError, AssertionError)):
-            check(words)
+            check(command)
 
 
 def check(words: list[str]) -> None:
@@ -111,14 +111,14 @@ def check(words: list[str]) -> None:
     command: click.Command = cli
     context = click.Context(cli)
     while isinstance(command, click.Group):
-        rest = _read(command, context, words)
-        if not rest:
+        remaining = _read(command, context, words)
+        if not remaining:
             return
-        inner = command.get_command(context, rest[0])
+        inner = command.get_command(context, remaining[0])
         if inner is None and command.invoke_without_command:
             return
         assert inner is not None, f"there is no command `{' '.join(words)}`"
-        command, words = inner, rest[1:]
+        command, words = inner, remaining[1:]
         context = click.Context(inner, parent=context)
     _read(command, context, words)
 
@@ -127,9 +127,9 @@ def _read(command: click.Command, context: click.Context, words: list[str]) -> l
     """Return the arguments that are no options of this command."""
     parser = command.make_parser(context)
     parser.allow_interspersed_args = command.allow_interspersed_args
-    options, rest, _ = parser.parse_args(split_flag_values(command, words))
+    options, argument, _ = parser.parse_args(split_flag_values(command, words))
     del options
-    return list(rest)
+    return list(argument)
 
 
 def _check_files(words: list[str]) -> None:
@@ -148,11 +148,11 @@ def _check_files(words: list[str]) -> None:
 @each_file
 def test_targets_of_make_in_the_text_exist(file: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
-    asked = re.findall(r"`make ([a-z][a-z0-9-]*)", prose(file))
-    assert [each for each in asked if f"\n{each}: " not in makefile] == []
+    matches = re.findall(r"`make ([a-z][a-z0-9-]*)", prose(file))
+    assert [match for match in matches if f"\n{match}: " not in makefile] == []
 
 
-@pytest.mark.parametrize("block", [each for each in blocks("toml") if each.file in own()], ids=str)
+@pytest.mark.parametrize("block", [block for block in blocks("toml") if block.file in own()], ids=str)
 def test_settings_in_a_block_are_valid(block: Block) -> None:
     Settings(**tomllib.loads(block.text))
 
@@ -160,9 +160,9 @@ def test_settings_in_a_block_are_valid(block: Block) -> None:
 def test_settings_in_the_text_exist() -> None:
     """A name with an underscore in a table of settings or symptoms is a setting, or it is named nowhere else."""
     page = prose(ROOT / "deploy/README.md")
-    named = set(re.findall(r"`(\w+_\w+)`", page)) | set(re.findall(r"`(\w+_\w+) = ", page))
-    others = {"seccomp_profile", "writable_root", "trace_id", "pg_dump"}
-    assert {each for each in named if each.islower()} - Settings.model_fields.keys() - others == set()
+    matches = set(re.findall(r"`(\w+_\w+)`", page)) | set(re.findall(r"`(\w+_\w+) = ", page))
+    texts = {"seccomp_profile", "writable_root", "trace_id", "pg_dump"}
+    assert {match for match in matches if match.islower()} - Settings.model_fields.keys() - texts == set()
 
 
 GLOSSARY = (ROOT / "specs/README.md").read_text()
@@ -170,19 +170,19 @@ GLOSSARY = (ROOT / "specs/README.md").read_text()
 
 def test_the_glossary_has_every_condition() -> None:
     conditions = GLOSSARY.partition("\n## Conditions\n")[2]
-    assert [each for each in sorted(CONDITIONS) if f"| **{each}** |" not in conditions] == []
+    assert [condition for condition in sorted(CONDITIONS) if f"| **{condition}** |" not in conditions] == []
 
 
 def test_the_glossary_has_every_field_of_a_status() -> None:
     status = GLOSSARY.partition("\n### Status of a sandbox\n")[2].partition("\n#")[0]
-    shown = " ".join(line.split("|")[1] for line in status.splitlines() if line.startswith("| `"))
-    assert set(re.findall(r"`(\w+)[.\w]*`", shown)) == FIELDS
+    output = " ".join(line.split("|")[1] for line in status.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)[.\w]*`", output)) == FIELDS
 
 
 def test_the_glossary_has_every_reason() -> None:
     reasons = {*END_REASONS, *REASONS.values(), *_reasons()}
     assert len(reasons) > 90, "they were found in the code"
-    assert [each for each in sorted(reasons) if f"{each}`" not in GLOSSARY] == []
+    assert [reason for reason in sorted(reasons) if f"{reason}`" not in GLOSSARY] == []
 
 
 # Position of the reason among the arguments of what makes one.
@@ -194,42 +194,42 @@ def _reasons() -> Iterator[str]:
     for package in ("plan", "engine", "service/sources", "loop"):
         for file in (ROOT / "controller" / package).rglob("*.py"):
             tree = ast.parse(file.read_text())
-            known = {
-                target.id: each.value.value
-                for each in ast.walk(tree)
-                if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant)
-                for target in each.targets
+            expected = {
+                target.id: node.value.value
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+                for target in node.targets
                 if isinstance(target, ast.Name)
             }
-            for each in ast.walk(tree):
-                called = each.func if isinstance(each, ast.Call) else None
+            for entry in ast.walk(tree):
+                called = entry.func if isinstance(entry, ast.Call) else None
                 at = _AT.get(getattr(called, "id", getattr(called, "attr", "")))
-                if isinstance(each, ast.Call) and at is not None and len(each.args) > at:
-                    yield from _texts(each.args[at], known)
+                if isinstance(entry, ast.Call) and at is not None and len(entry.args) > at:
+                    yield from _texts(entry.args[at], expected)
 
 
 def _texts(value: ast.expr, known: dict[str, object]) -> Iterator[str]:
-    found = value.value if isinstance(value, ast.Constant) else known.get(getattr(value, "id", ""))
-    if isinstance(found, str) and found[:1].isupper():
-        yield found
+    observed = value.value if isinstance(value, ast.Constant) else known.get(getattr(value, "id", ""))
+    if isinstance(observed, str) and observed[:1].isupper():
+        yield observed
     inner = [value.body, value.orelse] if isinstance(value, ast.IfExp) else []
-    for part in value.values if isinstance(value, ast.BoolOp) else inner:
-        yield from _texts(part, known)
+    for expr in value.values if isinstance(value, ast.BoolOp) else inner:
+        yield from _texts(expr, known)
 
 
 def test_packages_of_the_pages_have_locked_versions() -> None:
     """A version that nobody ever fetched may not exist."""
     pinned = set(re.findall(r"^([a-z0-9-]+==\S+)", (ROOT / "tests/mcp/servers.lock").read_text(), re.MULTILINE))
     node = json.loads((ROOT / "tests/mcp/node/package-lock.json").read_text())["packages"]
-    pinned |= {f"{path.removeprefix('node_modules/')}@{each['version']}" for path, each in node.items() if path}
-    named = set()
+    pinned |= {f"{path.removeprefix('node_modules/')}@{entry['version']}" for path, entry in node.items() if path}
+    by_name = set()
     for file in FILES:
         text = file.read_text()
-        named |= set(re.findall(r"uvx ([a-z][a-z0-9-]*==[0-9.]+)", text))
-        named |= set(re.findall(r"npx (?:-y )?((?:@[a-z0-9-]+/)?[a-z][a-z0-9-]*@[0-9.]+)", text))
+        by_name |= set(re.findall(r"uvx ([a-z][a-z0-9-]*==[0-9.]+)", text))
+        by_name |= set(re.findall(r"npx (?:-y )?((?:@[a-z0-9-]+/)?[a-z][a-z0-9-]*@[0-9.]+)", text))
         for registry, package, version in re.findall(
             r"registry: (npm|pypi), name: \"?([^\",]+)\"?, version: ([^},]+)", text
         ):
-            named.add(f"{package}{'@' if registry == 'npm' else '=='}{version}")
-    assert {each for each in named if not each.startswith("foo")} <= pinned
-    assert len(named) > 2
+            by_name.add(f"{package}{'@' if registry == 'npm' else '=='}{version}")
+    assert {entry for entry in by_name if not entry.startswith("foo")} <= pinned
+    assert len(by_name) > 2

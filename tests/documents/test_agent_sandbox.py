@@ -97,14 +97,14 @@ def test_every_kind_is_translated_to_a_valid_spec(translated: Import) -> None:
     done = translated(GOOD)
     assert done.exit_code == 0, done.stderr
     documents, problems = parse("out", done.stdout, discover())
-    assert [str(each) for each in problems] == []
-    assert [(each.kind.name, each.name) for each in documents] == [
+    assert [str(problem) for problem in problems] == []
+    assert [(document.kind.name, document.name) for document in documents] == [
         ("Sandbox", "coder"),
         ("SandboxTemplate", "python"),
         ("SandboxPool", "warm"),
         ("Sandbox", "mine"),
     ]
-    coder, _, pool, claim = (each["spec"] for each in yaml.safe_load_all(done.stdout))
+    coder, _, pool, claim = (document["spec"] for document in yaml.safe_load_all(done.stdout))
     assert (pool["warmReplicas"], claim["templateRef"]["name"]) == (3, "python")
     template = coder.pop("template")
     assert coder == {
@@ -118,7 +118,7 @@ def test_every_kind_is_translated_to_a_valid_spec(translated: Import) -> None:
     assert template["volumeClaimTemplates"] == [{"name": "work", "mountPath": "/work", "size": "2Gi"}]
     assert template["tmpfs"] == [{"mountPath": "/tmp", "size": "128Mi"}]
     assert claim["lifecycle"] == {"shutdownGracePeriodSeconds": 30, "keepRunning": True}
-    for words in (
+    for message in (
         "serviceAccountName: left out: a sandbox has no service account",
         "Sandbox/coder: spec.shutdownPolicy: left out: it has no effect without a time",
         "Sandbox/coder: spec: at the securityLevel full-isolation it has no network",
@@ -128,7 +128,7 @@ def test_every_kind_is_translated_to_a_valid_spec(translated: Import) -> None:
         "readinessProbe: ends with its first success here",
         "runtimeClassName: the engine's runtime `runsc` here",
     ):
-        assert words in done.stderr, words
+        assert message in done.stderr, message
 
 
 def test_each_field_without_counterpart_is_named(translated: Import) -> None:
@@ -200,7 +200,7 @@ def test_a_claim_of_a_pool_is_one_of_its_template(translated: Import) -> None:
         "restartPolicy": "Never",
         "lifecycle": {"shutdownGracePeriodSeconds": 7, "keepRunning": True, "ttlSecondsAfterFinished": 60},
     }
-    for words in (
+    for message in (
         "SandboxTemplate/py: spec.service: left out: ports of a sandbox are reached by",
         "SandboxTemplate/py: spec.networkPolicy: left out: a sandbox reaches what",
         "SandboxTemplate/py: spec.envVarsInjectionPolicy: left out",
@@ -209,7 +209,7 @@ def test_a_claim_of_a_pool_is_one_of_its_template(translated: Import) -> None:
         "SandboxClaim/mine: spec.warmPoolRef: a warm sandbox of any pool of its template",
         "SandboxClaim/mine: spec.additionalPodMetadata: written as labels and annotations",
     ):
-        assert words in done.stderr, words
+        assert message in done.stderr, message
 
 
 OWN = """  env: [{name: A, value: "2"}, {name: B, value: "3"}]
@@ -243,9 +243,9 @@ def test_a_claim_of_an_unknown_pool_is_refused(translated: Import) -> None:
     assert "spec.warmPoolRef: pool `warm` is not among these documents" in done.stderr
     lossy = translated(claim, "--lossy")
     assert "Sandbox/mine, as translated: spec.templateRef.name" in lossy.stderr  # apply refuses it, too
-    named = POOL.replace("POLICY", "Allowed").replace("warmPoolRef: {name: warm}", "sandboxTemplateRef: {name: other}")
-    assert "its template: `other` is not among these documents" in translated(named).stderr
-    specific = named.replace("sandboxTemplateRef: {name: other}", "sandboxTemplateRef: {name: other}\n  warmpool: warm")
+    text = POOL.replace("POLICY", "Allowed").replace("warmPoolRef: {name: warm}", "sandboxTemplateRef: {name: other}")
+    assert "its template: `other` is not among these documents" in translated(text).stderr
+    specific = text.replace("sandboxTemplateRef: {name: other}", "sandboxTemplateRef: {name: other}\n  warmpool: warm")
     assert "pool `warm` is of the template `py`, and the claim of `other`" in translated(specific).stderr
 
 
@@ -267,7 +267,7 @@ def test_uses_of_variables_are_replaced(translated: Import) -> None:
     )
     assert done.exit_code == 0, done.stderr
     template = yaml.safe_load(done.stdout)["spec"]["template"]
-    assert [each["value"] for each in template["env"]] == ["1", "1$(C)", "one"]
+    assert [entry["value"] for entry in template["env"]] == ["1", "1$(C)", "one"]
     assert (template["command"], template["args"]) == (["1", "$(A)", "$(C)", "$A"], ["1$(C)-one"])
 
 
@@ -326,21 +326,21 @@ def mappings_of(value: Any) -> Iterator[dict[str, Any]]:
     """Yield every mapping whose keys are fields."""
     if isinstance(value, dict):
         yield value
-    for key, each in value.items() if isinstance(value, dict) else ():
+    for key, entry in value.items() if isinstance(value, dict) else ():
         if key not in (*_MAPS_OF_NAMES, *_REFERENCES):
-            yield from mappings_of(each)
-    for each in value if isinstance(value, list) else ():
-        yield from mappings_of(each)
+            yield from mappings_of(entry)
+    for single in value if isinstance(value, list) else ():
+        yield from mappings_of(single)
 
 
 def test_a_field_that_nobody_knows_is_named_wherever_it_is() -> None:
-    count = sum(len(list(mappings_of(each))) for each in yaml.safe_load_all(ALL_PARTS))
+    count = sum(len(list(mappings_of(document))) for document in yaml.safe_load_all(ALL_PARTS))
     assert count > 30
     for place in range(count):
         manifests = list(yaml.safe_load_all(ALL_PARTS))
-        target = [each for manifest in manifests for each in mappings_of(manifest)][place]
+        target = [mapping for manifest in manifests for mapping in mappings_of(manifest)][place]
         target["unheardOf"] = 5
-        assert [each for each in translate(manifests).faults if ".unheardOf: " in each], target
+        assert [fault for fault in translate(manifests).faults if ".unheardOf: " in fault], target
 
 
 _JSON = st.recursive(
@@ -354,7 +354,7 @@ _JSON = st.recursive(
 @given(st.data(), _JSON)
 def test_no_shape_of_a_part_breaks_the_translation(data: st.DataObject, value: Any) -> None:
     manifests = list(yaml.safe_load_all(ALL_PARTS))
-    target = data.draw(st.sampled_from([each for manifest in manifests for each in mappings_of(manifest)]))
+    target = data.draw(st.sampled_from([mapping for manifest in manifests for mapping in mappings_of(manifest)]))
     target[data.draw(st.sampled_from(sorted(target)))] = value
     translate(manifests)
 

@@ -14,7 +14,7 @@ PROBE = "{httpGet: {path: /health, port: 8080}, periodSeconds: 5, failureThresho
 def read(kind: str, spec: str) -> tuple[Any, list[str]]:
     text = f"apiVersion: paddock/v1alpha1\nkind: {kind}\nmetadata: {{name: a}}\nspec:\n{spec}"
     documents, problems = parse("a.yaml", text, discover())
-    return [each.spec for each in documents], [str(each) for each in problems]
+    return [document.spec for document in documents], [str(problem) for problem in problems]
 
 
 @pytest.mark.parametrize(("theirs", "ours"), list(aliases.PROBES.items()))
@@ -80,7 +80,7 @@ def test_a_template_may_nest_its_fields() -> None:
 def test_a_problem_names_the_field_as_written(kind: str, spec: str, said: str) -> None:
     documents, problems = read(kind, spec)
     assert documents == []
-    assert any(said in each for each in problems), problems
+    assert any(said in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,19 @@ SPECS = sorted(FOLDER.glob("*.yaml"))
 def said_of(path: Path) -> str:
     with path.open(newline="") as file:
         documents, problems = parse(path.name, file.read(), discover())
-    return "".join(f"{each}\n" for each in [*problems, *find_duplicates(documents)])
+    return "".join(f"{problem}\n" for problem in [*problems, *find_duplicates(documents)])
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_a_bad_spec_is_refused_with_this_message(path: Path) -> None:
     expected = path.with_suffix(".txt")
-    said = said_of(path)
+    output = said_of(path)
     if os.environ.get("PADDOCK_ACCEPT"):
-        expected.write_text(said)
-    assert said, "nothing was found wrong"
-    assert said == expected.read_text()
+        expected.write_text(output)
+    assert output, "nothing was found wrong"
+    assert output == expected.read_text()
 
 
 def test_there_is_a_corpus_and_every_expectation_has_its_spec() -> None:
     assert len(SPECS) >= 60
-    assert {each.stem for each in FOLDER.glob("*.txt")} == {each.stem for each in SPECS}
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {spec.stem for spec in SPECS}

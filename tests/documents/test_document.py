@@ -35,7 +35,7 @@ spec:
 
 def one(text: str, **options: str) -> Document:
     documents, problems = parse("app.yaml", text, discover(), **options)
-    assert not problems, [str(each) for each in problems]
+    assert not problems, [str(problem) for problem in problems]
     (document,) = documents
     return document
 
@@ -64,7 +64,7 @@ def test_many_documents_empty_ones_left_out_and_json_too() -> None:
     )
     documents, problems = parse("app.yaml", text, discover())
     assert not problems
-    assert [each.name for each in documents] == ["app", "b"]
+    assert [document.name for document in documents] == ["app", "b"]
     assert documents[1].annotations == {"note": "\N{GRINNING FACE} \\ud83d"}
 
 
@@ -86,18 +86,18 @@ def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
     many = "more than 400,000 values (aliases counted as often as used)"
     documents, problems = parse("app.yaml", "---\n".join([tree] * 40), discover())
     assert not documents
-    assert any(many in each.message for each in problems)
+    assert any(many in problem.message for problem in problems)
     room = ValueBudget()  # as those of a request have it
-    told = [str(parse(f"{number}.yaml", tree, discover(), budget=room)) for number in range(12)]
-    assert [many in each for each in told] == [False] * 3 + [True] * 9
+    messages = [str(parse(f"{number}.yaml", tree, discover(), budget=room)) for number in range(12)]
+    assert [many in message for message in messages] == [False] * 3 + [True] * 9
 
 
 def test_annotations_are_bounded_together() -> None:
-    more = "".join(f"    a{number}: *a\n" for number in range(200))
-    text = GOOD.replace("  labels:", f"  annotations:\n    a: &a {'x' * 200_000}\n{more}  labels:")
+    further = "".join(f"    a{number}: *a\n" for number in range(200))
+    text = GOOD.replace("  labels:", f"  annotations:\n    a: &a {'x' * 200_000}\n{further}  labels:")
     documents, problems = parse("app.yaml", text, discover())
     assert not documents
-    assert [each.field for each in problems] == ["metadata.annotations"]
+    assert [problem.field for problem in problems] == ["metadata.annotations"]
     assert problems[0].message.endswith("bytes together, more than 256 KiB; store large data elsewhere")
 
 
@@ -121,9 +121,9 @@ def test_many_merged_mappings_are_merged_in_one_pass() -> None:
 
 
 def test_output_of_get_can_be_applied() -> None:
-    more = "  uid: u-1\n  resourceVersion: '7'\n  generation: 2\n  creationTimestamp: '2023-11-14T22:13:20Z'\n"
-    more += "  finalizers: [paddock/container]\n"
-    document = one(GOOD.replace("  labels:", more + "  labels:") + "status: {conditions: []}\n")
+    text = "  uid: u-1\n  resourceVersion: '7'\n  generation: 2\n  creationTimestamp: '2023-11-14T22:13:20Z'\n"
+    text += "  finalizers: [paddock/container]\n"
+    document = one(GOOD.replace("  labels:", text + "  labels:") + "status: {conditions: []}\n")
     assert (document.uid, document.resource_version) == ("u-1", "7")
 
 
@@ -140,7 +140,7 @@ def test_namespace_of_a_document(written: str, asked: str | None, found: str) ->
 def test_a_document_of_another_namespace_is_refused() -> None:
     text = GOOD.replace("  name: app\n", "  name: app\n  namespace: a\n")
     _, problems = parse("app.yaml", text, discover(), namespace="b")
-    assert [str(each) for each in problems] == [
+    assert [str(problem) for problem in problems] == [
         "app.yaml:6:14: metadata.namespace: is `a`, and the command says -n b; make them agree"
     ]
 
@@ -149,7 +149,7 @@ def test_a_document_of_another_namespace_is_refused() -> None:
 def test_the_namespace_option_is_validated(asked: str) -> None:
     documents, problems = parse("app.yaml", GOOD, discover(), namespace=asked)
     assert not documents
-    assert [each.field for each in problems] == ["metadata.namespace"]
+    assert [problem.field for problem in problems] == ["metadata.namespace"]
     assert "is not a valid namespace; write at most 63 lower-case letters" in problems[0].message
 
 
@@ -172,7 +172,9 @@ def test_kinds_of_the_host_have_no_namespace() -> None:
     registry = Registry((Kind("Profile", "profiles", _Nothing, namespaced=False),))
     text = "apiVersion: paddock/v1alpha1\nkind: Profile\nmetadata: {name: a, namespace: b}\n"
     _, problems = parse("a.yaml", text, registry, namespace="c")
-    assert [each.message for each in problems] == ["Profile is host-scoped and has no namespace; remove this line"]
+    assert [problem.message for problem in problems] == [
+        "Profile is host-scoped and has no namespace; remove this line"
+    ]
     documents, problems = parse("a.yaml", text.replace(", namespace: b", ""), registry, namespace="c")
     assert not problems
     assert documents[0].namespace == ""
@@ -181,7 +183,7 @@ def test_kinds_of_the_host_have_no_namespace() -> None:
 def test_a_duplicate_object_names_its_first_place() -> None:
     first, _ = parse("a.yaml", GOOD, discover())
     second, _ = parse("b.yaml", GOOD, discover())
-    assert [str(each) for each in find_duplicates([*first, *second])] == [
+    assert [str(duplicate) for duplicate in find_duplicates([*first, *second])] == [
         "b.yaml:2:1: Sandbox `app` is already defined at a.yaml:2"
     ]
 
@@ -196,9 +198,9 @@ def test_a_duplicate_object_names_its_first_place() -> None:
     ],
 )
 def test_binary_files_are_refused(data: bytes, words: str) -> None:
-    found = decode("a.yaml", data)
-    assert isinstance(found, Problem)
-    assert str(found).startswith(words)
+    text = decode("a.yaml", data)
+    assert isinstance(text, Problem)
+    assert str(text).startswith(words)
 
 
 def test_byte_order_mark_is_stripped() -> None:
@@ -243,13 +245,13 @@ def test_nesting_that_overflows_a_parser_is_only_a_problem(opening: str) -> None
     ],
 )
 def test_plain_scalars_mean_what_yaml_1_2_says(text: str, value: object) -> None:
-    found = scalar(text)
-    assert (found, type(found)) == (value, type(value))
+    observed = scalar(text)
+    assert (observed, type(observed)) == (value, type(value))
 
 
 def nodes() -> int:
     gc.collect()
-    return sum(isinstance(each, Node) for each in gc.get_objects())
+    return sum(isinstance(entry, Node) for entry in gc.get_objects())
 
 
 def test_documents_hold_no_positions_until_asked() -> None:
@@ -263,8 +265,8 @@ def test_documents_hold_no_positions_until_asked() -> None:
     documents, problems = parse("app.yaml", f"{GOOD}---\n{listed}\n---\n{nested}", discover())
     assert (len(documents), problems) == (3, [])
     assert nodes() == before
-    image, again = (each.problem(("spec", "template", "image"), "wrong") for each in documents[:2])
-    assert [(each.line, each.column) for each in (image, again)] == [(9, 12), (25, 14)]
+    image, again = (document.problem(("spec", "template", "image"), "wrong") for document in documents[:2])
+    assert [(problem.line, problem.column) for problem in (image, again)] == [(9, 12), (25, 14)]
     assert documents[2].problem(("spec", "liveness"), "wrong").line == 37
     assert documents[0].text(("spec", "resources", "limits", "cpu")) == "0.5"
 
@@ -295,7 +297,7 @@ def test_yaml_output_round_trips(value: dict[str, object]) -> None:
 def test_no_text_breaks_the_reader(text: str) -> None:
     documents, problems = parse("a.yaml", text, discover())
     assert not documents
-    assert all(each.message for each in problems)
+    assert all(problem.message for problem in problems)
 
 
 @settings(deadline=None)

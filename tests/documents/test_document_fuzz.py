@@ -10,10 +10,10 @@ from controller.kinds.registry import discover
 from tests.examples import examples
 
 REGISTRY = discover()
-EXAMPLES = sorted(each.read_text() for each in (Path(__file__).parents[2] / "specs").glob("**/*.yaml"))
+EXAMPLES = sorted(path.read_text() for path in (Path(__file__).parents[2] / "specs").glob("**/*.yaml"))
 WORDS = "--- ... &a *a !!python/object:os.system !!binary ? : - | >- { } [ ] \" ' # %YAML ~ 1e999 0x10 .nan no <<: *a"
 RUNS = ("9" * 400, "-" * 400, "  " * 60, "\\u0000")
-PIECES = st.sampled_from([*(f"{each} " for each in WORDS.split()), *"\n\t\r\x00\ufeff\u2028\ud7ff", *RUNS])
+PIECES = st.sampled_from([*(f"{name} " for name in WORDS.split()), *"\n\t\r\x00\ufeff\u2028\ud7ff", *RUNS])
 
 
 @st.composite
@@ -41,8 +41,8 @@ def spoiled(draw: st.DrawFn) -> str:
 @given(spoiled())
 def test_a_corrupted_file_is_read_or_reported(text: str) -> None:
     documents, problems = parse("spoiled.yaml", text, REGISTRY)
-    lines = 2 + sum(text.count(each) for each in "\n\r\x85\u2028\u2029")
-    for each in problems:
-        assert each.message
-        assert 0 <= each.line <= lines
-    assert all(each.kind in REGISTRY for each in documents)
+    lines = 2 + sum(text.count(name) for name in "\n\r\x85\u2028\u2029")
+    for problem in problems:
+        assert problem.message
+        assert 0 <= problem.line <= lines
+    assert all(document.kind in REGISTRY for document in documents)

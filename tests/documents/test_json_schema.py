@@ -39,8 +39,8 @@ def test_every_example_names_the_schema_for_editors(path: Path) -> None:
 
 @cache
 def definitions() -> dict[str, Any]:
-    found: dict[str, Any] = json_schema.published_schema(discover())["definitions"]
-    return found
+    document: dict[str, Any] = json_schema.published_schema(discover())["definitions"]
+    return document
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -51,25 +51,27 @@ def test_the_examples_use_fields_of_the_schema_only(path: Path) -> None:
 
 def unknown(found: dict[str, Any], value: Any, at: str) -> list[str]:
     if isinstance(value, list):
-        return [each for item in value for each in unknown(found["items"], item, f"{at}[]")]
+        return [name for item in value for name in unknown(found["items"], item, f"{at}[]")]
     if not isinstance(value, dict) or found.get("additionalProperties") is not False:
         return []
-    known = found.get("properties", {})
-    wrong = [f"{at}.{name}" for name in value if name not in known]
+    properties = found.get("properties", {})
+    wrong = [f"{at}.{name}" for name in value if name not in properties]
     missing = [f"{at}.{name} is missing" for name in found.get("required", ()) if name not in value]
-    return wrong + missing + [e for name, item in value.items() for e in unknown(known.get(name, {}), item, name)]
+    return wrong + missing + [e for name, item in value.items() for e in unknown(properties.get(name, {}), item, name)]
 
 
 def leaves(found: dict[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    for name, each in json_schema.fields(found).items():
-        yield (*at, name), each
-        yield from leaves(each, (*at, name))
+    for name, field in json_schema.fields(found).items():
+        yield (*at, name), field
+        yield from leaves(field, (*at, name))
 
 
 @pytest.mark.parametrize("kind", list(discover()), ids=lambda each: each.name)
 def test_every_field_has_a_description(kind: Kind) -> None:
-    described = {".".join(path): each.get("description") for path, each in leaves(json_schema.document_schema(kind))}
-    assert [path for path, words in described.items() if not words] == []
+    described = {
+        ".".join(path): document.get("description") for path, document in leaves(json_schema.document_schema(kind))
+    }
+    assert [path for path, message in described.items() if not message] == []
 
 
 def test_a_description_stands_below_its_field() -> None:
@@ -117,9 +119,9 @@ def test_effect_of_a_template_field_matches_the_hash(name: str) -> None:
     assert before.template is not None
     after = before.template.model_dump(mode="json", by_alias=True, exclude_none=True) | {name: OTHER[name]}
     hashes = []
-    for each in (before, spec(template=after)):
-        assert each.template is not None
-        hashes.append(render(each, each.template, name="a", uid="u", policy=Policy()).template_hash)
+    for sandbox_spec in (before, spec(template=after)):
+        assert sandbox_spec.template is not None
+        hashes.append(render(sandbox_spec, sandbox_spec.template, name="a", uid="u", policy=Policy()).template_hash)
     recreated = hashes[0] != hashes[1]
     assert json_schema.takes_effect("Sandbox", ("template", name)) == ("recreate" if recreated else "live")
 
@@ -148,13 +150,13 @@ def test_gpus_of_a_named_template_wait_for_the_next_start() -> None:
 
 
 def test_every_field_of_a_template_was_tried() -> None:
-    found = json_schema.at(json_schema.document_schema(kind_of("Sandbox")), ("spec", "template"))
-    assert found is not None
+    document = json_schema.at(json_schema.document_schema(kind_of("Sandbox")), ("spec", "template"))
+    assert document is not None
     # Only one level is offered in this version; another one can't be rendered.
-    assert set(json_schema.fields(found)) - {"securityLevel"} == set(OTHER)
+    assert set(json_schema.fields(document)) - {"securityLevel"} == set(OTHER)
 
 
 def kind_of(name: str) -> Kind:
-    found = discover().by_name(name)
-    assert found is not None
-    return found
+    kind = discover().by_name(name)
+    assert kind is not None
+    return kind

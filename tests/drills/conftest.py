@@ -21,7 +21,7 @@ def report(record_property: Callable[[str, object], None]) -> Report:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table of this run, in the order of the tests."""
     passed = terminalreporter.getreports("passed")
-    rows = [row for each in passed if each.when == "call" for name, row in each.user_properties if name == "drill"]
+    rows = [row for entry in passed if entry.when == "call" for name, row in entry.user_properties if name == "drill"]
     if not rows:
         return
     terminalreporter.section("drills")

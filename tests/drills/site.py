@@ -83,39 +83,39 @@ class Site:
     def ready_words(self) -> dict[str, str]:
         """Each sandbox's Ready condition: `True Running`."""
         _, listed = self.get("/apis/paddock/v1alpha1/namespaces/default/sandboxes")
-        found = {}
-        for each in listed["items"] if listed else ():
-            conditions = each.get("status", {}).get("conditions", ())
-            found[each["metadata"]["name"]] = next(
+        document = {}
+        for entry in listed["items"] if listed else ():
+            conditions = entry.get("status", {}).get("conditions", ())
+            document[entry["metadata"]["name"]] = next(
                 (f"{it['status']} {it['reason']}" for it in conditions if it["type"] == "Ready"), ""
             )
-        return found
+        return document
 
     def all_are(self, words: str) -> bool:
-        found = self.ready_words()
-        return len(found) == BOXES and all(each.startswith(words) for each in found.values())
+        ready_words = self.ready_words()
+        return len(ready_words) == BOXES and all(ready_word.startswith(words) for ready_word in ready_words.values())
 
     def well(self) -> bool:
         """Return True if the daemon is ready, every sandbox is Ready, and exactly those containers run."""
         if self.get("/readyz")[0] != 200 or not self.all_are("True"):
             return False
         boxes = self.boxes()
-        return len(boxes) == BOXES and all(each.running for each in boxes.values())
+        return len(boxes) == BOXES and all(sandbox.running for sandbox in boxes.values())
 
     def boxes(self) -> Mapping[str, Box]:
         """Our containers by name; fails the drill when an object has two."""
         ids = self.engine.docker("ps", "-aq", "--filter", "label=paddock.instance", check=False).split()
-        shown = self.engine.docker("inspect", *ids, check=False) if ids else "[]"
+        output = self.engine.docker("inspect", *ids, check=False) if ids else "[]"
         try:
-            listed = json.loads(shown or "[]")
+            listed = json.loads(output or "[]")
         except ValueError:
             return {}
-        names = [each["Config"]["Labels"]["paddock.name"] for each in listed]
+        names = [entry["Config"]["Labels"]["paddock.name"] for entry in listed]
         assert len(names) == len(set(names)), f"two containers of one object: {sorted(names)}"
-        states = [each["State"] for each in listed]
+        states = [entry["State"] for entry in listed]
         return {
-            name: Box(each["Id"], state["Pid"], state["Status"] == "running")
-            for name, each, state in zip(names, listed, states, strict=True)
+            name: Box(entry["Id"], state["Pid"], state["Status"] == "running")
+            for name, entry, state in zip(names, listed, states, strict=True)
         }
 
     def recovered(
@@ -125,9 +125,9 @@ class Site:
 
         `crashes` is how many ends were the boxes' own: of all others no back-off may grow.
         """
-        begun = time.monotonic() if begun is None else begun
+        start = time.monotonic() if begun is None else begun
         wait_for("all is well again", self.well, RECOVERS_SECONDS)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         assert self.crashes() <= crashes, "back-off has grown"
         return seconds, compare(before, self.boxes())
 
@@ -136,24 +136,24 @@ class Site:
         store = SqlStore(self.daemon.environment.get("PADDOCK_DATABASE_URL") or f"sqlite:///{self.folder}/paddock.db")
         store.open()
         try:
-            return sum(each.state.crashes + bool(each.state.failure) for each in store.instances())
+            return sum(instance.state.crashes + bool(instance.state.failure) for instance in store.instances())
         finally:
             store.close()
 
     def close(self) -> None:
-        for each in self.daemons:
-            each.kill()
+        for daemon in self.daemons:
+            daemon.kill()
 
 
 @contextmanager
 def site(folder: Path, *options: str, **settings: str) -> Iterator[Site]:
     """A furnished site over an engine with these options."""
     with private_engine(*options) as engine:
-        made = Site(folder, engine, **settings)
+        created = Site(folder, engine, **settings)
         try:
-            yield made.furnish()
+            yield created.furnish()
         finally:
-            made.close()
+            created.close()
 
 
 def compare(before: Mapping[str, Box], after: Mapping[str, Box]) -> str:
@@ -162,5 +162,5 @@ def compare(before: Mapping[str, Box], after: Mapping[str, Box]) -> str:
     started_anew = sum(after[name].pid != box.pid for name, box in before.items())
     if not started_anew:
         return "nothing"
-    words = f"{started_anew} of {len(before)} processes"
-    return f"{words}, {made_anew} containers" if made_anew else f"{words}; no container"
+    message = f"{started_anew} of {len(before)} processes"
+    return f"{message}, {made_anew} containers" if made_anew else f"{message}; no container"

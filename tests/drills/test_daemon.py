@@ -26,9 +26,9 @@ def test_killed(tmp_path: Path, report: Report) -> None:
         place.engine.docker("kill", before["box-0"].id)
         place.engine.docker("rm", "-f", before["box-1"].id)
         place.engine.docker("rename", before["box-2"].id, "somebody-elses")
-        begun = time.monotonic()
+        start = time.monotonic()
         place.start_daemon()
-        seconds, lost = place.recovered(before, begun=begun, crashes=1)
+        seconds, lost = place.recovered(before, begun=start, crashes=1)
         assert lost == "2 of 8 processes, 1 containers"
         assert "somebody-elses" not in place.engine.docker("ps", "--format", "{{.Names}}")
         report("the daemon is killed (-9); sandboxes are killed, removed, renamed", "its next start", seconds, lost)
@@ -61,8 +61,8 @@ def test_disk_full(tmp_path: Path, report: Report) -> None:
     with small_disk(tmp_path / "state") as folder, site(folder) as place:
         before = place.boxes()
         ballast = fill(folder)
-        refused = _apply_until_refused(place)
-        assert "disk" in refused or "full" in refused, refused
+        message = _apply_until_refused(place)
+        assert "disk" in message or "full" in message, message
         place.engine.docker("kill", before["box-0"].id)
         wait_for("it says so", lambda: place.get("/readyz")[0] == 503, 30)
         ballast.unlink()
@@ -89,10 +89,10 @@ def test_the_clock_jumps(tmp_path: Path, report: Report, hours: int) -> None:
     with site(tmp_path / "state", **settings) as place:
         before = place.boxes()
         wrong.write_text(str(hours * _HOUR))
-        begun = time.monotonic()
+        start = time.monotonic()
         place.engine.docker("kill", before["box-0"].id)
         wait_for("it was seen", lambda: place.boxes()["box-0"].pid != before["box-0"].pid)
-        seconds, lost = place.recovered(before, begun=begun, crashes=1)
+        seconds, lost = place.recovered(before, begun=start, crashes=1)
         assert lost == "1 of 8 processes; no container"
         assert _looks(place) > 0
         report(f"the clock is set {hours:+} h; a sandbox is killed", "the kill", seconds, lost)

@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.timeout(300)]
 def unknown(place: Site) -> None:
     """While the engine is away, that is what is told: of the sandboxes, and of the host."""
     wait_for("every sandbox says Unknown", lambda: place.all_are("Unknown EngineUnreachable"), 60)
-    status, words = place.get("/readyz")
-    assert (status, "engine" in words) == (503, True)
+    status, message = place.get("/readyz")
+    assert (status, "engine" in message) == (503, True)
     host = json.loads(place.daemon.paddock("get", "host", "host", "-o", "json").stdout)
-    reachable = next(each for each in host["status"]["conditions"] if each["type"] == "EngineReachable")
+    reachable = next(condition for condition in host["status"]["conditions"] if condition["type"] == "EngineReachable")
     assert reachable["status"] == "False"
 
 
@@ -99,10 +99,10 @@ def test_without_its_bridge(tmp_path: Path, report: Report) -> None:
     with site(tmp_path) as place:
         before = place.boxes()
         place.engine.namespaces.run("ip", "link", "delete", "docker0")
-        begun = time.monotonic()
+        start = time.monotonic()
         place.engine.docker("kill", before["box-0"].id)
         wait_for("it was seen", lambda: place.boxes()["box-0"].pid != before["box-0"].pid)
-        seconds, lost = place.recovered(before, begun=begun, crashes=1)
+        seconds, lost = place.recovered(before, begun=start, crashes=1)
         report("the engine's bridge is removed; a sandbox is killed", "the kill", seconds, lost)
 
 
@@ -112,9 +112,9 @@ def test_the_host_crashes(tmp_path: Path, report: Report) -> None:
         before = place.boxes()
         place.daemon.kill()
         place.engine.crash_host()
-        begun = time.monotonic()
+        start = time.monotonic()
         place.engine.launch()
         place.start_daemon()
-        seconds, lost = place.recovered(before, begun=begun)
+        seconds, lost = place.recovered(before, begun=start)
         assert lost == "8 of 8 processes; no container"
         report("the host reboots after a power cut (simulated)", "the engine is launched", seconds, lost)

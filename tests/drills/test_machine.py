@@ -61,8 +61,8 @@ class Life(RuleBasedStateMachine):
         self.wanted: dict[str, tuple[int, str, str]] = {}
         self.kills: dict[str, int] = {}
         self.crashes = self.restarts = 0
-        other = ("--label", "paddock.instance=somebody-elses", "--label", "paddock.uid=1")
-        self.foreign = [self._foreign(), self._foreign(*other)]
+        texts = ("--label", "paddock.instance=somebody-elses", "--label", "paddock.uid=1")
+        self.foreign = [self._foreign(), self._foreign(*texts)]
 
     def _foreign(self, *options: str) -> str:
         return self.engine.docker("run", "-d", "--network=none", *options, "paddock/test-tiny:1", "sleep", "1000000")
@@ -99,19 +99,19 @@ class Life(RuleBasedStateMachine):
     )
     @precondition(lambda self: self.wanted)
     def meddle(self, name: str, what: tuple[str, ...]) -> None:
-        found = self._ours().get(name)
+        ours = self._ours().get(name)
         ends = what[0] in ("kill", "stop")
-        if found is None or (ends and self.kills.get(name, 0) >= _MOST_KILLS):
+        if ours is None or (ends and self.kills.get(name, 0) >= _MOST_KILLS):
             return
         self.kills[name] = self.kills.get(name, 0) + ends
-        self.engine.docker(*what, found["Id"], check=False)
+        self.engine.docker(*what, ours["Id"], check=False)
 
     @rule(name=_NAMES)
     @precondition(lambda self: self.wanted)
     def rename(self, name: str) -> None:
-        found = self._ours().get(name)
-        if found is not None:
-            self.engine.docker("rename", found["Id"], f"moved-{found['Id'][:6]}", check=False)
+        ours = self._ours().get(name)
+        if ours is not None:
+            self.engine.docker("rename", ours["Id"], f"moved-{ours['Id'][:6]}", check=False)
 
     @initialize(first=st.sampled_from(sorted(_STATES)))
     def move_in(self, first: str) -> None:
@@ -139,9 +139,9 @@ class Life(RuleBasedStateMachine):
         try:
             wait_for("all is as asked", self._as_asked, _QUIET_SECONDS)
         except AssertionError as error:
-            said = self.place.daemon.paddock("get", "sandboxes", check=False).stdout
-            shown = {name: (each["Name"], each["State"]["Status"]) for name, each in self._ours().items()}
-            raise AssertionError(f"wanted {self.wanted}, found {shown}\n{said}") from error
+            output = self.place.daemon.paddock("get", "sandboxes", check=False).stdout
+            printed = {name: (our["Name"], our["State"]["Status"]) for name, our in self._ours().items()}
+            raise AssertionError(f"wanted {self.wanted}, found {printed}\n{output}") from error
 
     @invariant()
     def at_most_one_container_each(self) -> None:
@@ -159,19 +159,19 @@ class Life(RuleBasedStateMachine):
     def _ours(self) -> dict[str, dict[str, Any]]:
         """Our containers by their objects' names. One that goes while it is looked at is left out."""
         ids = self.engine.docker("ps", "-aq", "--no-trunc", "--filter", "label=paddock.uid").split()
-        mine = [each for each in ids if each not in self.foreign]
-        shown = self.engine.docker("inspect", *mine, check=False) if mine else "[]"
-        listed = json.loads(shown or "[]")
-        uids = [each["Config"]["Labels"]["paddock.uid"] for each in listed]
-        assert len(uids) == len(set(uids)), f"two containers of one object: {[each['Name'] for each in listed]}"
-        return {each["Config"]["Labels"]["paddock.name"]: each for each in listed}
+        mine = [name for name in ids if name not in self.foreign]
+        output = self.engine.docker("inspect", *mine, check=False) if mine else "[]"
+        listed = json.loads(output or "[]")
+        uids = [entry["Config"]["Labels"]["paddock.uid"] for entry in listed]
+        assert len(uids) == len(set(uids)), f"two containers of one object: {[entry['Name'] for entry in listed]}"
+        return {entry["Config"]["Labels"]["paddock.name"]: entry for entry in listed}
 
     def _as_asked(self) -> bool:
         if self.place.get("/readyz")[0] != 200 or set(self.place.ready_words()) != set(self.wanted):
             return False
-        found = self._ours()
-        return set(found) <= set(self.wanted) and all(
-            self._is_as_asked(found.get(name), *wanted) for name, wanted in self.wanted.items()
+        ours = self._ours()
+        return set(ours) <= set(self.wanted) and all(
+            self._is_as_asked(ours.get(name), *desired) for name, desired in self.wanted.items()
         )
 
     def _is_as_asked(self, found: dict[str, Any] | None, memory: int, env: str, state: str) -> bool:

@@ -33,8 +33,8 @@ def test_postgres_goes_and_comes(tmp_path: Path, report: Report, how: str) -> No
             server.thaw()
         seconds, lost = place.recovered(before, crashes=1)
         assert lost == "1 of 8 processes; no container"
-        words = {"cut": "PostgreSQL is cut, then started", "freeze": "PostgreSQL hangs (SIGSTOP)"}[how]
-        report(f"{words}; a sandbox is killed", "it answers", seconds, lost)
+        message = {"cut": "PostgreSQL is cut, then started", "freeze": "PostgreSQL hangs (SIGSTOP)"}[how]
+        report(f"{message}; a sandbox is killed", "it answers", seconds, lost)
 
 
 def test_postgres_is_restarted(tmp_path: Path, report: Report) -> None:
@@ -58,12 +58,12 @@ def test_another_daemon_takes_over(tmp_path: Path, report: Report, number: signa
         )
         wait_for("the second waits", lambda: "standby: waiting for the leader lease" in "".join(second.log))
         first.process.send_signal(number)
-        begun = time.monotonic()
+        start = time.monotonic()
         place.engine.docker("kill", before["box-0"].id)
-        seconds, lost = place.recovered(before, begun=begun, crashes=1)
+        seconds, lost = place.recovered(before, begun=start, crashes=1)
         assert lost == "1 of 8 processes; no container"
-        words = {signal.SIGSTOP: "frozen (SIGSTOP)", signal.SIGKILL: "killed (-9)"}[number]
-        report(f"the daemon that acts is {words}, another waits; a sandbox is killed", "the fault", seconds, lost)
+        message = {signal.SIGSTOP: "frozen (SIGSTOP)", signal.SIGKILL: "killed (-9)"}[number]
+        report(f"the daemon that acts is {message}, another waits; a sandbox is killed", "the fault", seconds, lost)
         if number == signal.SIGSTOP:
             first.process.send_signal(signal.SIGCONT)
             assert first.process.wait(60) == 1

@@ -46,15 +46,15 @@ def test_a_stored_time_out_needs_the_listener(annotations: dict[str, str], expec
 
 
 def test_a_needed_listener_is_built_at_once() -> None:
-    made = threading.Event()
+    event = threading.Event()
 
     def make() -> Any:
-        made.set()
+        event.set()
         return PlainTextResponse("hello")
 
     server = FirstRequestServer(make, ("127.0.0.1", 0), "e2b_address", is_needed=lambda: True)
     server.start()
     try:
-        assert made.wait(20)
+        assert event.wait(20)
     finally:
         server.stop()

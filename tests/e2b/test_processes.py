@@ -43,19 +43,19 @@ def _wait_for_end(processes: Processes, uid: str, pid: int) -> None:
 
 
 def test_a_joined_pid_displaces_no_other_command() -> None:
-    processes, own, forged, same = Processes(1.0), Command(), Command(), Command()
-    process = _start(processes, "victim", 7, own)
+    processes, own_command, forged, command = Processes(1.0), Command(), Command(), Command()
+    process = _start(processes, "victim", 7, own_command)
     orphan = OrphanProcess(7, "", {})
     joined = processes.join("attacker", orphan, forged.open, None)
-    assert processes.join("victim", orphan, same.open, None) is process
-    assert not same.opened
+    assert processes.join("victim", orphan, command.open, None) is process
+    assert not command.opened
     assert (processes.of("victim"), processes.of("attacker")) == ([process], [joined])
     forged.end()
     _wait_for_end(processes, "attacker", 7)
     assert processes.get("victim", 7, "") is process
     assert processes.has_just_ended("attacker", 7)
     assert not processes.has_just_ended("victim", 7)
-    own.end()
+    own_command.end()
 
 
 def test_requests_that_join_at_once_share_one() -> None:

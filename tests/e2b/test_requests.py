@@ -21,11 +21,11 @@ DOMAIN = "e2b.localhost:18443"
 
 
 def test_metadata_filters_are_quoted_twice() -> None:
-    asked = {"k": "a b&c=d", "ü": "%41"}
-    query = urlencode({quote(key): quote(value) for key, value in asked.items()})
-    assert filter_of(query) == asked
-    assert matches({**asked, "more": "1"}, asked)
-    assert not matches({"k": "a b&c=d"}, asked)
+    document = {"k": "a b&c=d", "ü": "%41"}
+    query = urlencode({quote(key): quote(value) for key, value in document.items()})
+    assert filter_of(query) == document
+    assert matches({**document, "more": "1"}, document)
+    assert not matches({"k": "a b&c=d"}, document)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_other_users_are_refused_with_a_hint() -> None:
 
 
 def test_networks_only_narrow() -> None:
-    asked = {"allow_internet_access": True}
-    assert network_of(Fields(asked), "full-isolation") is None
-    assert network_of(Fields(asked), "development") is None
+    document = {"allow_internet_access": True}
+    assert network_of(Fields(document), "full-isolation") is None
+    assert network_of(Fields(document), "development") is None
     assert network_of(Fields({"allow_internet_access": False}), "full-isolation") is None
     assert network_of(Fields({"allow_internet_access": False}), "development") == {"allowedHosts": []}
     narrowed = {"network": {"allowOut": ["PyPI.org"], "denyOut": ["0.0.0.0/0"]}}

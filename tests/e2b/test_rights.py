@@ -73,10 +73,10 @@ def test_requests_to_programs_have_the_limits_of_calls(tmp_path: Path) -> None:
 
 
 def test_work_of_a_client_that_leaves_is_closed(tmp_path: Path) -> None:
-    begun, proceed, closed = threading.Event(), threading.Event(), threading.Event()
+    event, proceed, closed = threading.Event(), threading.Event(), threading.Event()
 
     def begin(*_: Any) -> Any:
-        begun.set()
+        event.set()
         proceed.wait(10)
         return SimpleNamespace(close=closed.set, result=dict)
 
@@ -90,7 +90,7 @@ def test_work_of_a_client_that_leaves_is_closed(tmp_path: Path) -> None:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(files.result, place, FileRequest("stat", "/"))
-                await anyio.to_thread.run_sync(begun.wait, 10)
+                await anyio.to_thread.run_sync(event.wait, 10)
                 scope.cancel()
                 proceed.set()
 
@@ -127,8 +127,8 @@ def test_waiting_input_takes_no_thread() -> None:
         assert 0 < len(done) < 100
         before = threading.active_count()
         stdin.abandon()
-        ended = await asyncio.gather(*puts, return_exceptions=True)
+        gather = await asyncio.gather(*puts, return_exceptions=True)
         assert threading.active_count() <= before
-        assert any(isinstance(end, Conflict) for end in ended)
+        assert any(isinstance(end, Conflict) for end in gather)
 
     asyncio.run(fill())

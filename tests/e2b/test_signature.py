@@ -52,8 +52,8 @@ def test_a_signature_is_of_one_request() -> None:
         return SignedUrl(path, operation, user, signature(bare, "one"), expires)  # type: ignore[arg-type]
 
     assert signed().signer(["two", "one"]) == "one"
-    for other in (signed(path="g"), signed(operation="write"), signed(user="root"), signed(expires="9999999999")):
-        assert other.signer(["two", "one"]) == ""
+    for signed_url in (signed(path="g"), signed(operation="write"), signed(user="root"), signed(expires="9999999999")):
+        assert signed_url.signer(["two", "one"]) == ""
     assert signed().signer(["two"]) == ""
 
 

@@ -31,12 +31,12 @@ class Usages:
 def test_readings_are_those_of_the_last_hour() -> None:
     clock = HandClock()
     usages: Any = Usages(clock)
-    history, began = UsageHistory(usages, clock.now), clock.now()
+    history, start = UsageHistory(usages, clock.now), clock.now()
     for _ in range(300):
         clock.advance(15)
         history.sample()
     readings = history.of("ours", 0, clock.now())
-    assert (len(readings), readings[-1].at, readings[0].at > began + 300 * 15 - 3601) == (240, clock.now(), True)
+    assert (len(readings), readings[-1].at, readings[0].at > start + 300 * 15 - 3601) == (240, clock.now(), True)
     assert (readings[0].cpu_percent, readings[0].disk, readings[0].cache) == (12.35, 5, 0)
     assert history.of("other", 0, clock.now()) == []
     assert [reading.at for reading in history.of("ours", clock.now() - 15, int(clock.now()))] == [

@@ -64,14 +64,14 @@ def printed(daemon: RunningDaemon, namespace: str = "default") -> dict[str, str]
 
 def certificate(folder: Path) -> tuple[Path, Path, Path]:
     """Return a certificate for the domain in that folder, its key, and the authority that signed it."""
-    cert, key, authority, own = (folder / name for name in ("cert.pem", "key.pem", "ca.pem", "ca.key"))
+    cert, key, authority, own_path = (folder / name for name in ("cert.pem", "key.pem", "ca.pem", "ca.key"))
     names = folder / "names"
     names.write_text("subjectAltName=DNS:e2b.localhost,DNS:*.e2b.localhost\nbasicConstraints=critical,CA:FALSE\n")
     new = "openssl req -newkey rsa:2048 -nodes -subj"
     for command in (
-        f"{new} /CN=authority -x509 -days 2 -keyout {own} -out {authority}",
+        f"{new} /CN=authority -x509 -days 2 -keyout {own_path} -out {authority}",
         f"{new} /CN=paddock -keyout {key} -out {folder / 'request'}",
-        f"openssl x509 -req -days 2 -in {folder / 'request'} -CA {authority} -CAkey {own} -CAcreateserial"
+        f"openssl x509 -req -days 2 -in {folder / 'request'} -CA {authority} -CAkey {own_path} -CAcreateserial"
         f" -extfile {names} -out {cert}",
     ):
         subprocess.run(command.split(), check=True, capture_output=True)

@@ -61,8 +61,8 @@ def memory(daemon: RunningDaemon) -> int:
 
 def head(box: Box, path: str, **headers: str) -> bytes:
     lines = {"Host": "localhost", "Content-Type": STREAM, **box.headers, **headers}
-    written = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"POST {path} HTTP/1.1\r\n{written}\r\n".encode()
+    content = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST {path} HTTP/1.1\r\n{content}\r\n".encode()
 
 
 def answer(opened: socket.socket) -> bytes:
@@ -94,13 +94,13 @@ def test_guesses_open_nothing_beside_a_neighbour(box: Box, daemon: RunningDaemon
                     reader.read(length)
 
     guessers = [threading.Thread(target=guess, args=(GUESSES // 2,)) for _ in range(2)]
-    for each in guessers:
-        each.start()
+    for guesser in guessers:
+        guesser.start()
     seconds = []
-    while any(each.is_alive() for each in guessers):
-        began = time.monotonic()
+    while any(thread.is_alive() for thread in guessers):
+        start = time.monotonic()
         assert box.read("secret").content == b"x"
-        seconds.append(time.monotonic() - began)
+        seconds.append(time.monotonic() - start)
         time.sleep(0.05)
     assert sum(statuses.values()) == GUESSES
     assert statuses[b"401"] <= 60 * 20  # sixty a minute from one address
@@ -205,8 +205,8 @@ def test_endless_streams_cost_no_memory(box: Box, daemon: RunningDaemon) -> None
                     pass
             assert sent < 64 << 20
             assert memory(daemon) - before < 96 << 20
-    for each in box.call("/process.Process/List", {}).json()["processes"]:
-        box.call("/process.Process/SendSignal", {"process": {"pid": each["pid"]}, "signal": "SIGNAL_SIGKILL"})
+    for entry in box.call("/process.Process/List", {}).json()["processes"]:
+        box.call("/process.Process/SendSignal", {"process": {"pid": entry["pid"]}, "signal": "SIGNAL_SIGKILL"})
 
 
 def test_a_gibibyte_both_ways_in_flat_memory(client: Client, daemon: RunningDaemon) -> None:

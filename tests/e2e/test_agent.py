@@ -18,8 +18,8 @@ WAITS = ["sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 1000000 & w
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("agent") / "state") as made:
-        yield made
+    with running(tmp_path_factory.mktemp("agent") / "state") as created:
+        yield created
 
 
 def sandbox(name: str, image: str, command: list[str] | None = None, **spec: Any) -> str:
@@ -31,13 +31,13 @@ def sandbox(name: str, image: str, command: list[str] | None = None, **spec: Any
 
 
 def wait_until_ready(daemon: RunningDaemon, *names: str) -> None:
-    for each in names:
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", each)
+    for name in names:
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", name)
 
 
 def last_end(daemon: RunningDaemon, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = daemon.get(name).get("status", {}).get("lastTermination", {})
-    return found
+    last_termination: Mapping[str, Any] = daemon.get(name).get("status", {}).get("lastTermination", {})
+    return last_termination
 
 
 @pytest.mark.parametrize(("name", "image"), [("tiny", TINY), ("python", PYTHON)])
@@ -47,15 +47,15 @@ def test_an_agent_answers_the_daemon_beside_its_command(daemon: RunningDaemon, n
     wait_for("it is attested", lambda: daemon.condition(name, "Secured").get("status") == "True", 60)
     assert daemon.paddock("attest", name).returncode == 0
     assert daemon.condition(name, "AgentCallersEnforced")["reason"] == "OtherUser"
-    asked = daemon.paddock("exec", name, "--", "sh", "-c", "echo $MCP_MODE $MCP_PROJECT_ID $MCP_SECURITY_LEVEL").stdout
-    assert asked == "sandbox default full-isolation\n"
+    output = daemon.paddock("exec", name, "--", "sh", "-c", "echo $MCP_MODE $MCP_PROJECT_ID $MCP_SECURITY_LEVEL").stdout
+    assert output == "sandbox default full-isolation\n"
     assert "runtime paddock-agent-" in daemon.paddock("why", name).stdout
     assert "paddock-agent" not in daemon.paddock("get", "volumes", "-A", check=False).stdout
     container = daemon.get(name)["status"]["instanceRef"]["name"]
     mounts = json.loads(docker("inspect", "--format", "{{json .Mounts}}", container))
-    ((mount,), names) = ([each for each in mounts if each["Type"] == way] for way in ("volume", "bind"))
+    ((mount,), names) = ([entry for entry in mounts if entry["Type"] == way] for way in ("volume", "bind"))
     assert (mount["Destination"], mount["RW"]) == ("/.paddock", False)
-    files = {each["Destination"]: each["RW"] for each in names if each["Destination"].startswith("/etc/")}
+    files = {entry["Destination"]: entry["RW"] for entry in names if entry["Destination"].startswith("/etc/")}
     assert files == dict.fromkeys(
         ("/etc/group", "/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/resolv.conf"), False
     )
@@ -80,8 +80,8 @@ def test_the_end_of_the_command_or_of_the_agent_is_the_sandboxes(daemon: Running
     for name, code, line in (("ends", 7, "bye"), ("missing", 127, "no-such-program: no such file or directory")):
         daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", f"sandbox/{name}")
         wait_for("its last lines are there", lambda name=name: last_end(daemon, name).get("logTail"), 60)
-        found = last_end(daemon, name)
-        assert (found["exitCode"], line in found["logTail"][-1]) == (code, True)
+        end = last_end(daemon, name)
+        assert (end["exitCode"], line in end["logTail"][-1]) == (code, True)
     daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
 
 
@@ -105,6 +105,6 @@ def test_a_claim_gets_a_warm_agent(daemon: RunningDaemon) -> None:
     assert daemon.condition("claimed", "Outdated")["status"] == "False"
     with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandbox("claimed").connect(8500) as link:
         link.send(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:8500\r\nConnection: close\r\n\r\n")
-        said = b"".join(iter(link.receive, b""))
-    assert (said.split()[1], b'"callers":"Paddock"' in said.replace(b" ", b"")) == (b"200", True)
+        text = b"".join(iter(link.receive, b""))
+    assert (text.split()[1], b'"callers":"Paddock"' in text.replace(b" ", b"")) == (b"200", True)
     daemon.paddock("delete", "sandbox/claimed", "sandboxpool/p", "sandboxtemplate/t", "--timeout=60s")

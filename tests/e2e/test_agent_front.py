@@ -63,12 +63,12 @@ done | sort -n
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
+    with running(tmp_path_factory.mktemp("daemon")) as created:
         for name, agent, idle in (("with", "agent: {}", 1800), ("without", "", 1800), ("dozing", "agent: {}", 2)):
-            made.apply(SANDBOX % (name, agent, idle))
+            created.apply(SANDBOX % (name, agent, idle))
         for name in ("with", "without"):
-            made.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
-        yield made
+            created.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
+        yield created
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def http(daemon: RunningDaemon) -> Iterator[httpx.Client]:
 def tool(http: httpx.Client, name: str, sandbox: str = "with", **parameters: Any) -> dict[str, Any]:
     answer = http.post(f"/{sandbox}/mcp/execute", json={"tool": name, "parameters": parameters})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    document: dict[str, Any] = answer.json()
+    return document
 
 
 def calls(daemon: RunningDaemon) -> float:
@@ -100,8 +100,8 @@ def test_tools_and_files_meet_in_one_workspace(daemon: RunningDaemon, http: http
     daemon.paddock("cp", "with:/workspace/deep/out", str(tmp_path / "out"))
     assert (tmp_path / "out").read_text() == "from the agent"
     done = tool(http, "exec", command=["sh", "-c", "id -u; exit 4"])
-    own = daemon.get("with")["status"]["user"].partition(":")[0]
-    assert (done["success"], done["exitCode"], done["output"]) == (False, 4, f"{own}\n")
+    its_own = daemon.get("with")["status"]["user"].partition(":")[0]
+    assert (done["success"], done["exitCode"], done["output"]) == (False, 4, f"{its_own}\n")
     before = calls(daemon)
     ran = daemon.paddock("exec", "with", "--", "sh", "-c", "echo out; echo err >&2; exit 3", check=False)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("out\n", "err\n", 3)
@@ -115,13 +115,13 @@ def test_mcp_answers_through_the_front(http: httpx.Client) -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     for method, params in (("tools/list", {}), ("tools/call", {"name": "exec", "arguments": {"command": "echo hi"}})):
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-        named = {"mcp-name": "exec"} if "name" in params else {}
-        answer = http.post("/with/mcp", json=body, headers={**headers, "mcp-method": method, **named})
+        document = {"mcp-name": "exec"} if "name" in params else {}
+        answer = http.post("/with/mcp", json=body, headers={**headers, "mcp-method": method, **document})
         assert answer.status_code == 200, answer.text
-        if named:
+        if document:
             assert answer.json()["result"]["structuredContent"]["stdout"] == "hi\n"
         else:
-            assert {"exec", "file.read", "git"} <= {each["name"] for each in answer.json()["result"]["tools"]}
+            assert {"exec", "file.read", "git"} <= {entry["name"] for entry in answer.json()["result"]["tools"]}
 
 
 def test_what_is_refused_says_what_to_do(daemon: RunningDaemon, http: httpx.Client) -> None:
@@ -141,8 +141,8 @@ def test_a_command_past_its_time_leaves_nothing(daemon: RunningDaemon) -> None:
         script = "echo begun; setsid env -i sleep 4321 >/dev/null 2>&1 & setsid sleep 4321 & sleep 4321"
         done = paddock.sandbox("with").exec(["sh", "-c", script], timeout_seconds=1)
         assert (done.exit_code, done.timed_out, done.stdout) == (124, True, b"begun\n")
-        left = docker("top", str(daemon.get("with")["status"]["instanceRef"]["name"]), "-eo", "pid,args")
-        assert "4321" not in left
+        output = docker("top", str(daemon.get("with")["status"]["instanceRef"]["name"]), "-eo", "pid,args")
+        assert "4321" not in output
         assert daemon.get("with")["status"]["restartCount"] == 0  # nothing was left, so nothing more was killed
 
 
@@ -153,7 +153,7 @@ def test_signals_and_a_closed_connection_reach_a_command(daemon: RunningDaemon) 
         with box.start(["sh", "-c", "trap 'echo heard; exit 9' INT; echo ready; while :; do sleep 0.05; done"]) as run:
             assert next(run).data == b"ready\n"
             run.signal("INT")
-            assert b"".join(each.data for each in run) == b"heard\n"
+            assert b"".join(output.data for output in run) == b"heard\n"
             assert run.exit_code == 9
         with box.start(["sh", "-c", "echo $$; setsid sleep 5432 & exec sleep 5432"]) as run:
             assert next(run).data
@@ -254,7 +254,7 @@ def test_both_ways_answer_the_same(daemon: RunningDaemon) -> None:
 
             @rule(name=NAMES)
             def list_(self, name: str) -> None:
-                self.same(lambda box: [untimed(each) for each in box.files.entries(f"/workspace/{name}")])
+                self.same(lambda box: [untimed(entry) for entry in box.files.entries(f"/workspace/{name}")])
 
             @rule(name=NAMES, recursive=st.booleans())
             def remove(self, name: str, recursive: bool) -> None:

@@ -42,18 +42,18 @@ def prepare(daemon: RunningDaemon, provider: int) -> None:
     """Apply the workflow of the examples, with a scripted model and a budget."""
     daemon.paddock("secret", "set", "anthropic-key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
     source = {"type": "Anthropic", "url": f"http://127.0.0.1:{provider}/v1", "secretRef": {"name": "anthropic-key"}}
-    found = yaml.safe_load((ROOT / "specs" / "workflow" / "agents.yaml").read_text())
-    for stage in found["spec"]["stages"]:
+    document = yaml.safe_load((ROOT / "specs" / "workflow" / "agents.yaml").read_text())
+    for stage in document["spec"]["stages"]:
         if script := SCRIPTS.get(stage["name"]):
             stage["agent"] |= {"model": "agent", "instructions": json.dumps(script)}
-    base = {"apiVersion": found["apiVersion"], "kind": "Provider", "metadata": {"name": "anthropic"}}
+    base = {"apiVersion": document["apiVersion"], "kind": "Provider", "metadata": {"name": "anthropic"}}
     daemon.apply(json.dumps({**base, "spec": {**source, "models": ["agent"], "limits": {"concurrent": 1}}}))
-    daemon.apply(json.dumps(found))
+    daemon.apply(json.dumps(document))
 
 
 def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(daemon.paddock("get", "workflowrun", name, "-o", "json").stdout)
-    return dict(found.get("status", {}))
+    document: dict[str, Any] = json.loads(daemon.paddock("get", "workflowrun", name, "-o", "json").stdout)
+    return dict(document.get("status", {}))
 
 
 def seen(provider: int) -> list[dict[str, Any]]:
@@ -88,13 +88,13 @@ def test_agents_work_through_a_killed_daemon(tmp_path: Path, provider: int) -> N
         go = ("exec", box(), "--", "touch", "/workspace/go")
         wait_for("its first observation", lambda: daemon.paddock(*go, check=False).returncode == 0, 60)
         wait_for("its end", lambda: status(daemon, "r").get("phase") in ("Succeeded", "Failed"), 120)
-        found = status(daemon, "r")
-        assert [each["state"] for each in found["stages"]] == ["Succeeded"] * 5, found
+        document = status(daemon, "r")
+        assert [stage["state"] for stage in document["stages"]] == ["Succeeded"] * 5, document
         assert daemon.paddock("exec", box(), "--", "cat", "/workspace/runs").stdout == "run\n"
         assert daemon.paddock("exec", box(), "--", "test", "-e", "/workspace/no", check=False).returncode == 1
-        turns = [each for each in seen(provider) if each["model"] == "agent"]
+        turns = [entry for entry in seen(provider) if entry["model"] == "agent"]
         assert len(turns) == sum(map(len, SCRIPTS.values())), "no turn was lost or asked twice"
-        assert {each["path"] for each in turns} == {"/v1/messages"}
+        assert {turn["path"] for turn in turns} == {"/v1/messages"}
         assert turns[-1]["tools"] == ["file_read", "file_write", "exec"]
         log = daemon.paddock("workflow", "logs", "r", "coding").stdout
         assert "[tool exec] exit code 0\n" in log
@@ -102,9 +102,9 @@ def test_agents_work_through_a_killed_daemon(tmp_path: Path, provider: int) -> N
         out = tmp_path / "out"
         daemon.paddock("workflow", "artifacts", "r", "--output", str(out))
         assert (out / "output" / "result").read_text() == "made\n"
-        files = [each for each in (tmp_path / "state").rglob("*") if each.is_file()]
-        assert [each for each in files if KEY.encode() in each.read_bytes()] == []
-        assert [each for each in daemon.log if KEY in each] == []
+        files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+        assert [file for file in files if KEY.encode() in file.read_bytes()] == []
+        assert [name for name in daemon.log if KEY in name] == []
     finally:
         daemon.stop()
         remove_containers(daemon.instance_id())

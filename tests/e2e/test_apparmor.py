@@ -8,7 +8,7 @@ import pytest
 from controller.engine.kernel.apparmor import LOADED
 from tests.daemon import RunningDaemon, docker, running
 
-CONFINES = LOADED.is_dir() and any(each.name.startswith("docker-default.") for each in LOADED.iterdir())
+CONFINES = LOADED.is_dir() and any(path.name.startswith("docker-default.") for path in LOADED.iterdir())
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(not CONFINES, reason="no AppArmor profile of an engine's here")]
 IN_FORCE = "docker-default (enforce)"
 BOX = """
@@ -24,8 +24,8 @@ spec:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
 
 
 @pytest.mark.parametrize(("name", "asked"), [("silent", ""), ("asking", ", appArmorProfile: docker-default")])
@@ -34,7 +34,7 @@ def test_its_profile_is_in_force(daemon: RunningDaemon, name: str, asked: str) -
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
     assert daemon.paddock("exec", name, "--", "cat", "/proc/self/attr/current").stdout.strip("\0\n") == IN_FORCE
     facts = json.loads(daemon.paddock("attest", name, "-o", "json").stdout)["facts"]
-    (fact,) = (each for each in facts if each["name"] == "mandatory access")
+    (fact,) = (entry for entry in facts if entry["name"] == "mandatory access")
     assert fact == {"name": "mandatory access", "found": IN_FORCE, "wanted": IN_FORCE, "holds": True}
 
 
@@ -45,6 +45,6 @@ def test_a_profile_that_the_operator_does_not_allow_is_refused(daemon: RunningDa
 
 
 def test_the_doctor_says_so(daemon: RunningDaemon) -> None:
-    found = json.loads(daemon.paddock("doctor", "-o", "json", check=False).stdout)
-    assert "apparmor confine containers" in json.dumps(found)
+    document = json.loads(daemon.paddock("doctor", "-o", "json", check=False).stdout)
+    assert "apparmor confine containers" in json.dumps(document)
     assert "apparmor" in docker("info", "--format", "{{.SecurityOptions}}")

@@ -50,10 +50,10 @@ with Paddock(server) as paddock:
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     # A disk that writes back so much may hold up a client for longer than a daemon waits for one.
-    with running(tmp_path_factory.mktemp("daemon"), prefix=(), PADDOCK_STALL_SECONDS="60") as made:
-        made.apply(BOX)
-        made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/large")
-        yield made
+    with running(tmp_path_factory.mktemp("daemon"), prefix=(), PADDOCK_STALL_SECONDS="60") as created:
+        created.apply(BOX)
+        created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/large")
+        yield created
 
 
 def made(path: Path, size: int) -> Path:
@@ -70,31 +70,31 @@ def most_bytes(daemon: RunningDaemon, *words: str) -> list[int]:
     """Run a command; return its and the daemon's peak memory."""
     Path(f"/proc/{daemon.process.pid}/clear_refs").write_text("5")  # forget the highest so far
     process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=daemon.environment)
-    _, status, used = os.wait4(process.pid, 0)
+    _, status, struct_rusage = os.wait4(process.pid, 0)
     process.returncode = status
     assert status == 0
     lines = Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines()
     highest = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
-    return [used.ru_maxrss << 10, highest]
+    return [struct_rusage.ru_maxrss << 10, highest]
 
 
 @pytest.mark.parametrize("way", ["cp", "http"])
 def test_large_transfers_use_constant_memory(daemon: RunningDaemon, tmp_path: Path, way: str) -> None:
     begin = ["-m", "controller", "cp"] if way == "cp" else ["-c", OVER_HTTP, f"unix://{daemon.socket}"]
-    there, back = "/workspace/file", tmp_path / "back"
-    name = f"large:{there}" if way == "cp" else there
-    used: dict[int, list[list[int]]] = {}
+    text, back = "/workspace/file", tmp_path / "back"
+    name = f"large:{text}" if way == "cp" else text
+    document: dict[int, list[list[int]]] = {}
     try:
         for size in (LITTLE, MUCH):
             source = made(tmp_path / "source", size)
-            used[size] = [
+            document[size] = [
                 most_bytes(daemon, *begin, str(source), name),
                 most_bytes(daemon, *begin, name, str(back)),
             ]
             assert filecmp.cmp(source, back, shallow=False)
     finally:
-        for each in (back, tmp_path / "source"):
-            each.unlink(missing_ok=True)
-    for little, much in zip(used[LITTLE], used[MUCH], strict=True):
+        for path in (back, tmp_path / "source"):
+            path.unlink(missing_ok=True)
+    for little, much in zip(document[LITTLE], document[MUCH], strict=True):
         for before, after in zip(little, much, strict=True):
-            assert after - before < MORE_BYTES, used
+            assert after - before < MORE_BYTES, document

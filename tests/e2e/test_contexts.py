@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
 def sandbox(daemon: RunningDaemon) -> Iterator[Sandbox]:
-    with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(memory="512Mi", cpu=2) as made:
-        yield made
+    with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(memory="512Mi", cpu=2) as created:
+        yield created
 
 
 def test_variables_stay_between_two_calls(sandbox: Sandbox) -> None:
@@ -41,16 +41,16 @@ def test_variables_stay_between_two_calls(sandbox: Sandbox) -> None:
 
 
 def test_pictures_and_markup_come_by_their_types(sandbox: Sandbox) -> None:
-    shown = sandbox.run_code(
+    code = sandbox.run_code(
         "class Chart:\n"
         "    def _repr_png_(self): return b'\\x89PNG picture'\n"
         "    def _repr_html_(self): return '<script>x</script>'\n"
         "display(Chart())\n"
         "Chart()"
     )
-    assert [result.main for result in shown.results] == [False, True]
-    assert shown.results[1].png == b"\x89PNG picture"
-    markup = shown.results[1]._repr_html_()
+    assert [result.main for result in code.results] == [False, True]
+    assert code.results[1].png == b"\x89PNG picture"
+    markup = code.results[1]._repr_html_()
     assert markup is not None
     assert markup.startswith('<iframe sandbox=""')
     assert "<script>" not in markup
@@ -72,11 +72,11 @@ def test_interrupt_of_an_endless_loop_keeps_state(sandbox: Sandbox) -> None:
     running_cell = threading.Event()
     timer = threading.Thread(target=lambda: (running_cell.wait(30), context.interrupt()))
     timer.start()
-    ended = context.run("print('begun', flush=True)\nwhile True: pass", on_stdout=lambda _: running_cell.set())
+    output = context.run("print('begun', flush=True)\nwhile True: pass", on_stdout=lambda _: running_cell.set())
     timer.join()
-    assert (ended.exit_code, ended.state_lost) == (130, False)
-    assert ended.error is not None
-    assert ended.error.name == "KeyboardInterrupt"
+    assert (output.exit_code, output.state_lost) == (130, False)
+    assert output.error is not None
+    assert output.error.name == "KeyboardInterrupt"
     assert context.run("kept").text == "1"
     late = context.run("import time; time.sleep(60)", timeout=0.5)
     assert (late.timed_out, late.exit_code, context.run("kept").text) == (True, 124, "1")
@@ -125,7 +125,7 @@ def test_status_lists_contexts_and_suspending_ends_them(sandbox: Sandbox) -> Non
         "`python` (python)" in fact["value"] or "uses the most" in fact["value"] for fact in sandbox.why()["seen"]
     )
     wait_for("its status lists them", lambda: sandbox.refresh().object["status"].get("contexts"))
-    assert {each["name"] for each in sandbox.object["status"]["contexts"]} == names
+    assert {context["name"] for context in sandbox.object["status"]["contexts"]} == names
     sandbox.suspend()
     suspended = sandbox.condition("Suspended")
     assert suspended is not None

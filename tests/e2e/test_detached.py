@@ -35,7 +35,7 @@ def box_of(daemon: RunningDaemon) -> Iterator[Sandbox]:
 
 
 def found(box: Sandbox, id_: str) -> DetachedExec:
-    return next(each for each in box.execs() if each.id == id_)
+    return next(detached_exec for detached_exec in box.execs() if detached_exec.id == id_)
 
 
 def processes(container: str) -> str:
@@ -89,8 +89,10 @@ def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> 
             wait_for("one whose time was over was killed", lambda: found(box, late).state == "TimedOut")
             assert "sleep 27182" not in processes(container)
             if end == "kill":  # a daemon that is stopped has ended it
-                (left,) = [each.id for each in box.execs() if each.command == ("sleep", "16180")]
-                wait_for("the attached one ends in time", lambda: found(box, left).state == "TimedOut")
+                (remaining,) = [
+                    detached_exec.id for detached_exec in box.execs() if detached_exec.command == ("sleep", "16180")
+                ]
+                wait_for("the attached one ends in time", lambda: found(box, remaining).state == "TimedOut")
             wait_for("and its process is gone", lambda: "sleep 16180" not in processes(container))
             box.exec(["touch", "/tmp/stop"])
             wait_for("its own end", lambda: found(box, ends).state != "Running")

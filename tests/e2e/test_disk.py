@@ -36,15 +36,15 @@ spec:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
-    with running(tmp_path, periods={"layers": 1}, PADDOCK_PROFILE_GRANTS=GRANTS) as made:
-        made.paddock("apply", "-f", "-", stdin=PROFILE)
-        yield made
+    with running(tmp_path, periods={"layers": 1}, PADDOCK_PROFILE_GRANTS=GRANTS) as created:
+        created.paddock("apply", "-f", "-", stdin=PROFILE)
+        yield created
 
 
 def condition(daemon: RunningDaemon, kind: str, name: str, type_: str) -> tuple[str, str]:
-    shown: dict[str, Any] = json.loads(daemon.paddock("get", kind, name, "-o", "json").stdout)
-    found = [each for each in shown["status"].get("conditions", ()) if each["type"] == type_]
-    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+    document: dict[str, Any] = json.loads(daemon.paddock("get", kind, name, "-o", "json").stdout)
+    observed = [entry for entry in document["status"].get("conditions", ()) if entry["type"] == type_]
+    return (observed[0]["status"], observed[0]["reason"]) if observed else ("", "")
 
 
 def enforceable(daemon: RunningDaemon) -> str:
@@ -58,8 +58,8 @@ def apply(daemon: RunningDaemon, name: str, mib: int, enforcement: str = "BestEf
 
 
 def not_accepted(daemon: RunningDaemon, name: str) -> str:
-    found = daemon.condition(name, "Accepted")
-    return str(found["message"]) if found.get("status") == "False" else ""
+    document = daemon.condition(name, "Accepted")
+    return str(document["message"]) if document.get("status") == "False" else ""
 
 
 def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
@@ -71,10 +71,10 @@ def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/large")
         assert condition(daemon, "sandbox", "large", "DiskQuotaEnforced") == ("True", "StorageOption")
         return
-    refused = apply(daemon, "sure", 8, "Required") or wait_for(
+    answer = apply(daemon, "sure", 8, "Required") or wait_for(
         "its host refuses it", lambda: not_accepted(daemon, "sure")
     )
-    assert "can't be Required on this host" in refused
+    assert "can't be Required on this host" in answer
     wait_for(
         "it is stopped",
         lambda: condition(daemon, "sandbox", "large", "Finished") == ("True", "DiskLimitExceeded"),

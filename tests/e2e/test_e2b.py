@@ -68,7 +68,7 @@ class Box:
     def run(self, line: str) -> tuple[str, dict[str, Any]]:
         *events, end, last = self.start(line)
         assert last == {}, last
-        texts = [each["event"]["data"]["stdout"] for each in events if "stdout" in each["event"].get("data", {})]
+        texts = [event["event"]["data"]["stdout"] for event in events if "stdout" in event["event"].get("data", {})]
         return b"".join(map(base64.b64decode, texts)).decode(), end["event"]["end"]
 
     def write(self, path: str, data: bytes) -> httpx.Response:
@@ -80,13 +80,13 @@ class Box:
 
 
 def frames_in(data: bytes) -> list[dict[str, Any]]:
-    found = []
+    observed = []
     while data:
         flags, size = struct.unpack_from(">BI", data)
-        found.append(json.loads(data[5 : 5 + size]))
+        observed.append(json.loads(data[5 : 5 + size]))
         data = data[5 + size :]
     assert flags == END
-    return found
+    return observed
 
 
 def key_of(daemon: RunningDaemon, namespace: str = "default") -> str:
@@ -125,7 +125,7 @@ def test_a_sandbox_runs_commands_and_keeps_files(client: Client, box: Box, daemo
     assert box.run("cat a/b.txt")[0] == "hello"
     assert box.read("none").status_code == 404
     listed = box.call("/filesystem.Filesystem/ListDir", {"path": ".", "depth": 2}).json()["entries"]
-    assert {"/home/user/a", "/home/user/a/b.txt"} <= {each["path"] for each in listed}
+    assert {"/home/user/a", "/home/user/a/b.txt"} <= {entry["path"] for entry in listed}
     spec = json.dumps(daemon.get(box.id))
     assert "bar" not in spec  # variables are neither in the store nor in the container
     assert "FOO" not in daemon.paddock("inspect", box.id).stdout
@@ -147,13 +147,13 @@ def test_leaving_does_not_end_a_command(box: Box) -> None:
     with box.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
         first = next(answer.iter_raw())
     pid = frames_in(first[:5] + first[5:] + frame({}, END))[0]["event"]["start"]["pid"]
-    assert pid in [each["pid"] for each in box.call("/process.Process/List", {}).json()["processes"]]
+    assert pid in [process["pid"] for process in box.call("/process.Process/List", {}).json()["processes"]]
     joined = box.http.post(
         "/process.Process/Connect", content=frame({"process": {"pid": pid}}), headers=headers, timeout=30
     )
     assert base64.b64decode(frames_in(joined.content)[1]["event"]["data"]["stdout"]) == b"late\n"
-    gone = box.call("/process.Process/SendSignal", {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"})
-    assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+    response = box.call("/process.Process/SendSignal", {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"})
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 def test_signed_urls_need_no_header_and_no_other(client: Client, box: Box) -> None:
@@ -161,8 +161,8 @@ def test_signed_urls_need_no_header_and_no_other(client: Client, box: Box) -> No
 
     def url(operation: Operation, token: str, expires: str = "") -> dict[str, str]:
         signed = SignedUrl("signed", operation, "", "", expires)
-        more = {"signature_expiration": expires} if expires else {}
-        return {"path": "signed", "signature": signature(signed, token), **more}
+        document = {"signature_expiration": expires} if expires else {}
+        return {"path": "signed", "signature": signature(signed, token), **document}
 
     token = box.shown["envdAccessToken"]
     soon = str(int(time.time()) + 60)
@@ -181,68 +181,68 @@ def test_access_ends_at_the_namespace_and_with_the_key(daemon: RunningDaemon, cl
     stranger = Client(client.http, key_of(daemon, "team-b"))
     assert stranger.control("GET", f"/sandboxes/{box.id}").status_code == 404
     assert stranger.control("DELETE", f"/sandboxes/{box.id}").status_code == 404
-    theirs = stranger.create()
-    crossed = Box(client.http, {**box.shown, "envdAccessToken": theirs.shown["envdAccessToken"]})
+    created = stranger.create()
+    crossed = Box(client.http, {**box.shown, "envdAccessToken": created.shown["envdAccessToken"]})
     assert crossed.read("a").status_code == 401
     body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", "sleep 60"]}, "stdin": False})
-    headers = {**theirs.headers, "content-type": STREAM}
+    headers = {**created.headers, "content-type": STREAM}
     with client.http.stream("POST", "/process.Process/Start", content=body, headers=headers, timeout=30) as answer:
         pieces = answer.iter_raw()
         next(pieces)
         token = next(
-            each.split()[0] for each in daemon.paddock("token", "list").stdout.splitlines() if "e2b-team-b" in each
+            line.split()[0] for line in daemon.paddock("token", "list").stdout.splitlines() if "e2b-team-b" in line
         )
         daemon.paddock("token", "revoke", token)
-        began = time.monotonic()
+        start = time.monotonic()
         with pytest.raises(httpx.RemoteProtocolError):
             list(pieces)
-        assert time.monotonic() - began < 20
-    assert theirs.read("a").status_code == 401
+        assert time.monotonic() - start < 20
+    assert created.read("a").status_code == 401
     assert stranger.control("GET", "/v2/sandboxes").status_code == 401
 
 
 def test_sandboxes_are_listed_paused_and_killed(daemon: RunningDaemon, client: Client, box: Box) -> None:
-    other = client.create(metadata={"k": "other"}, timeout=60)
+    created = client.create(metadata={"k": "other"}, timeout=60)
     filtered = client.control("GET", "/v2/sandboxes?metadata=k%3Da%252520b")
-    assert [each["sandboxID"] for each in filtered.json()] == [box.id]
+    assert [entry["sandboxID"] for entry in filtered.json()] == [box.id]
     first = client.control("GET", "/v2/sandboxes?limit=1")
     second = client.control("GET", f"/v2/sandboxes?limit=1&nextToken={first.headers['x-next-token']}")
-    assert {each["sandboxID"] for page in (first, second) for each in page.json()} == {box.id, other.id}
-    other.write("kept", b"1")
-    assert client.control("POST", f"/sandboxes/{other.id}/pause", {}).status_code == 204
-    assert client.control("POST", f"/sandboxes/{other.id}/pause", {}).status_code == 409
-    paused = other.read("kept")
+    assert {entry["sandboxID"] for page in (first, second) for entry in page.json()} == {box.id, created.id}
+    created.write("kept", b"1")
+    assert client.control("POST", f"/sandboxes/{created.id}/pause", {}).status_code == 204
+    assert client.control("POST", f"/sandboxes/{created.id}/pause", {}).status_code == 409
+    paused = created.read("kept")
     assert (paused.status_code, "was not found" in paused.json()["message"]) == (502, True)
-    assert client.control("GET", f"/sandboxes/{other.id}").json()["state"] == "paused"
-    connected = client.control("POST", f"/v2/sandboxes/{other.id}/connect", {"timeout": 90})
+    assert client.control("GET", f"/sandboxes/{created.id}").json()["state"] == "paused"
+    connected = client.control("POST", f"/v2/sandboxes/{created.id}/connect", {"timeout": 90})
     assert connected.status_code == 201
-    assert other.read("kept").content == b"1"
-    assert client.control("DELETE", f"/sandboxes/{other.id}").status_code == 204
-    assert client.control("DELETE", f"/sandboxes/{other.id}").status_code == 404
-    assert other.read("kept").status_code == 502
+    assert created.read("kept").content == b"1"
+    assert client.control("DELETE", f"/sandboxes/{created.id}").status_code == 204
+    assert client.control("DELETE", f"/sandboxes/{created.id}").status_code == 404
+    assert created.read("kept").status_code == 502
 
 
 def test_a_time_out_deletes_the_sandbox(daemon: RunningDaemon, client: Client) -> None:
-    short = client.create(timeout=600)
-    assert client.control("POST", f"/sandboxes/{short.id}/timeout", {"timeout": 1}).status_code == 204
-    wait_for("it is gone", lambda: client.control("GET", f"/sandboxes/{short.id}").status_code == 404)
+    created = client.create(timeout=600)
+    assert client.control("POST", f"/sandboxes/{created.id}/timeout", {"timeout": 1}).status_code == 204
+    wait_for("it is gone", lambda: client.control("GET", f"/sandboxes/{created.id}").status_code == 404)
 
 
 def test_a_time_out_may_pause(client: Client) -> None:
-    short = client.create(timeout=1, autoPause=True, autoResume={"enabled": True})
+    created = client.create(timeout=1, autoPause=True, autoResume={"enabled": True})
 
     def is_paused() -> bool:
-        return bool(client.control("GET", f"/sandboxes/{short.id}").json()["state"] == "paused")
+        return bool(client.control("GET", f"/sandboxes/{created.id}").json()["state"] == "paused")
 
     wait_for("it is paused", is_paused)
-    assert short.http.get("/health", headers=short.headers).status_code == 502
-    assert short.run("echo resumed")[0] == "resumed\n"
+    assert created.http.get("/health", headers=created.headers).status_code == 502
+    assert created.run("echo resumed")[0] == "resumed\n"
     wait_for("it is paused again", is_paused)
-    connected = client.control("POST", f"/sandboxes/{short.id}/resume", {"timeout": 60})
-    assert (connected.status_code, short.run("echo back")[0]) == (201, "back\n")
-    assert client.control("POST", f"/sandboxes/{short.id}/pause", {"memory": False}).status_code == 204
-    assert client.control("POST", f"/sandboxes/{short.id}/connect", {}).status_code == 201
-    client.control("DELETE", f"/sandboxes/{short.id}")
+    connected = client.control("POST", f"/sandboxes/{created.id}/resume", {"timeout": 60})
+    assert (connected.status_code, created.run("echo back")[0]) == (201, "back\n")
+    assert client.control("POST", f"/sandboxes/{created.id}/pause", {"memory": False}).status_code == 204
+    assert client.control("POST", f"/sandboxes/{created.id}/connect", {}).status_code == 201
+    client.control("DELETE", f"/sandboxes/{created.id}")
 
 
 def test_forks_and_snapshots_begin_with_the_files(client: Client, box: Box) -> None:
@@ -256,8 +256,8 @@ def test_forks_and_snapshots_begin_with_the_files(client: Client, box: Box) -> N
     again = client.create(templateID=snapshot)
     assert again.read("forked").content == b"2"
     assert client.control("DELETE", f"/templates/{snapshot}").status_code == 409
-    for each in (copy, again):
-        assert client.control("DELETE", f"/sandboxes/{each.id}").status_code == 204
+    for sandbox in (copy, again):
+        assert client.control("DELETE", f"/sandboxes/{sandbox.id}").status_code == 204
     wait_for("it is deleted", lambda: client.control("DELETE", f"/templates/{snapshot}").status_code == 204)
 
 
@@ -303,15 +303,15 @@ def test_a_programs_port_needs_the_access_token(client: Client, box: Box) -> Non
     serve = "python3 -m http.server 8123 --bind 127.0.0.1 --directory a >/dev/null 2>&1 & sleep 0.1"
     box.run(f"setsid sh -c '{serve}'")
     host = f"8123-{box.id}.{box.shown['domain']}"
-    named = {"Host": host, "X-Access-Token": box.shown["envdAccessToken"]}
+    document = {"Host": host, "X-Access-Token": box.shown["envdAccessToken"]}
 
     def page() -> httpx.Response:
-        return client.http.get("/b.txt", headers=named)
+        return client.http.get("/b.txt", headers=document)
 
     wait_for("the program answers", lambda: page().status_code == 200)
     assert page().text == "hello"
     assert client.http.get("/b.txt", headers={"Host": host}).status_code == 401
-    agent = {**named, "Host": f"8500-{box.id}.{box.shown['domain']}"}
+    agent = {**document, "Host": f"8500-{box.id}.{box.shown['domain']}"}
     assert client.http.get("/", headers=agent).status_code == 403
 
 
@@ -342,7 +342,7 @@ def test_refusals_are_sentences(client: Client, box: Box) -> None:
 def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, box: Box) -> None:
     box.run("true")
     entries = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
-    run = next(each for each in reversed(entries) if (each["verb"], each["object"]["name"]) == ("exec", box.id))
+    run = next(entry for entry in reversed(entries) if (entry["verb"], entry["object"]["name"]) == ("exec", box.id))
     assert run["actor"].startswith("token e2b-default-")
     assert run["detail"]["program"] == "/bin/bash"
 

@@ -67,19 +67,19 @@ spec:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        made.apply(BOX % ("open", json.dumps(SERVER), 1800))
-        made.apply(BOX % ("dozing", json.dumps(SERVER), 2))
-        made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/open")
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        created.apply(BOX % ("open", json.dumps(SERVER), 1800))
+        created.apply(BOX % ("dozing", json.dumps(SERVER), 2))
+        created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/open")
+        yield created
 
 
 @pytest.fixture
 def box(daemon: RunningDaemon) -> Iterator[Sandbox]:
     with Paddock(f"unix://{daemon.socket}") as paddock:
-        made = paddock.sandbox("open")
-        wait_for("its server listens", lambda: asked(made))
-        yield made
+        sandbox = paddock.sandbox("open")
+        wait_for("its server listens", lambda: asked(sandbox))
+        yield sandbox
 
 
 def asked(box: Sandbox) -> bool:
@@ -131,26 +131,26 @@ def test_files_and_folders_go_in_and_come_out_as_they_are(daemon: RunningDaemon,
         back = tmp_path / folder.strip("/")
         daemon.paddock("cp", f"open:{folder}/tree", str(back))
         assert tree(back) == tree(source)
-    refused = daemon.paddock("cp", str(source / "script"), "open:/etc/script", check=False)
-    assert (refused.returncode, "read-only" in refused.stderr.lower()) == (1, True)
+    output = daemon.paddock("cp", str(source / "script"), "open:/etc/script", check=False)
+    assert (output.returncode, "read-only" in output.stderr.lower()) == (1, True)
     packed = subprocess.run(["tar", "-C", str(source), "-cf", "-", "deep"], capture_output=True, check=True).stdout
     copied = start(daemon, "cp", "-", "open:/workspace", stdin=subprocess.PIPE)
     copied.communicate(packed, timeout=60)
     assert copied.returncode == 0
     out = start(daemon, "cp", "open:/workspace/deep", "-")
     (tmp_path / "out.tar").write_bytes(out.communicate(timeout=60)[0])
-    with tarfile.open(tmp_path / "out.tar") as made:
-        assert sorted(made.getnames()) == ["deep", "deep/er", "deep/er/binary"]
+    with tarfile.open(tmp_path / "out.tar") as file:
+        assert sorted(file.getnames()) == ["deep", "deep/er", "deep/er/binary"]
 
 
 def tree(top: Path) -> dict[str, Any]:
     """Describe a tree: types, permission bits, contents and link targets."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for path in sorted(top.rglob("*")):
         mode = path.lstat().st_mode & 0o777
         what = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else "folder"
-        found[str(path.relative_to(top))] = (what, None if path.is_symlink() else mode)
-    return found
+        document[str(path.relative_to(top))] = (what, None if path.is_symlink() else mode)
+    return document
 
 
 def test_a_port_of_a_sandbox_without_network(daemon: RunningDaemon, box: Sandbox) -> None:
@@ -159,11 +159,11 @@ def test_a_port_of_a_sandbox_without_network(daemon: RunningDaemon, box: Sandbox
         with socket.create_connection(("127.0.0.1", port)) as link:
             sending = threading.Thread(target=lambda: (link.sendall(data), link.shutdown(socket.SHUT_WR)))
             sending.start()
-            found = b""
+            observed = b""
             while piece := link.recv(1 << 20):
-                found += piece
+                observed += piece
             sending.join()
-        assert found == data
+        assert observed == data
         wait_for("the connection is freed", lambda: connections(box) == 0)
 
 
@@ -194,15 +194,15 @@ def test_a_killed_copy_leaves_nothing(daemon: RunningDaemon, box: Sandbox, direc
     process.kill()
     process.communicate(timeout=30)
     wait_for("its worker is gone", lambda: not workers(daemon))
-    names = [each.name for each in box.files.entries("/workspace")]
+    names = [entry.name for entry in box.files.entries("/workspace")]
     assert "half" not in names
-    assert not [each for each in names if each.startswith(".paddock")]
+    assert not [name for name in names if name.startswith(".paddock")]
 
 
 def test_a_killed_port_forward_leaves_nothing(daemon: RunningDaemon, box: Sandbox) -> None:
-    with forwarded(daemon, "open") as port, contextlib.ExitStack() as held:
-        for words in (b"flood\n", b"sleep\n", b"hello\n"):
-            held.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(words)
+    with forwarded(daemon, "open") as port, contextlib.ExitStack() as stack:
+        for message in (b"flood\n", b"sleep\n", b"hello\n"):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(message)
         wait_for("all are there", lambda: connections(box) == 3)
     # Whoever sleeps in the box does not look at its connection: that one goes with the box.
     wait_for("they are freed", lambda: connections(box) <= 1)
@@ -212,17 +212,17 @@ def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox
     before = connections(box)
     box.files.write("/workspace/much", bytes(40 * MIB))
     script = "while :; do echo 0123456789abcdef; done"
-    with contextlib.ExitStack() as held:
-        for words in (
+    with contextlib.ExitStack() as stack:
+        for message in (
             ("exec", "--timeout=0", "open", "--", "sh", "-c", script),
             ("cp", "open:/workspace/much", "-"),
         ):
-            client = held.enter_context(start(daemon, *words))
-            held.callback(client.kill)
+            client = stack.enter_context(start(daemon, *message))
+            stack.callback(client.kill)
             assert client.stdout is not None
             assert client.stdout.read(16)
-        port = held.enter_context(forwarded(daemon, "open"))
-        link = held.enter_context(socket.create_connection(("127.0.0.1", port)))
+        port = stack.enter_context(forwarded(daemon, "open"))
+        link = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         link.sendall(b"flood\n")
         assert link.recv(16)
         wait_for("the worker's end", lambda: not workers(daemon))
@@ -235,14 +235,14 @@ def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox
 def test_stalled_streams_block_neither_stop_nor_removal(tmp_path: Path, end: str) -> None:
     """By hand they are killed past the daemon, which has to be quick then; else it may be patient with them."""
     patience = {"kill": "1.5", "delete": "3600"}[end]
-    with running(tmp_path, PADDOCK_STALL_SECONDS=patience) as daemon, contextlib.ExitStack() as held:
+    with running(tmp_path, PADDOCK_STALL_SECONDS=patience) as daemon, contextlib.ExitStack() as stack:
         daemon.apply(BOX % ("open", json.dumps(SERVER), 1800))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/open")
         name = str(daemon.get("open")["status"]["instanceRef"]["name"])
         for _ in range(5):
             script = "while :; do echo 0123456789abcdef; done"
-            client = held.enter_context(start(daemon, "exec", "--timeout=0", "open", "--", "sh", "-c", script))
-            held.callback(client.kill)
+            client = stack.enter_context(start(daemon, "exec", "--timeout=0", "open", "--", "sh", "-c", script))
+            stack.callback(client.kill)
             assert client.stdout is not None
             assert client.stdout.read(16)
         if end == "kill":

@@ -34,9 +34,9 @@ def test_without_an_engine_the_daemon_serves_and_reports_it(tmp_path: Path) -> N
         assert row[:3] == ["later", "Unknown", "EngineUnreachable"]
         assert "engine" in daemon.ready_page()
         assert "no-engine.sock" in daemon.ready_page()
-        refused = daemon.paddock("exec", "later", "--", "true", check=False)
-        assert refused.returncode == 1
-        assert "engine" in refused.stderr
+        output = daemon.paddock("exec", "later", "--", "true", check=False)
+        assert output.returncode == 1
+        assert "engine" in output.stderr
     finally:
         assert daemon.stop() == 0
 
@@ -68,13 +68,13 @@ def test_it_recovers_when_the_engine_comes_and_goes(tmp_path: Path) -> None:
             engine.up()
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
             assert "[+]engine ok" in daemon.ready_page()
-            held = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+            output = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
             engine.cut()
             wait_for("it is blind again", lambda: daemon.condition("later", "Ready").get("status") == "Unknown")
             engine.up()
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
             again = docker("ps", "--no-trunc", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
-            assert again == held, "nothing was made twice"
+            assert again == output, "nothing was made twice"
             assert daemon.get("later")["status"]["restartCount"] == 0
         finally:
             daemon.stop()
@@ -85,15 +85,15 @@ def test_it_recovers_when_the_engine_comes_and_goes(tmp_path: Path) -> None:
 def test_silent_connections_block_nobody(tmp_path: Path) -> None:
     """Of anybody who comes to the TCP door, in the middle of its TLS handshake, to a daemon with few files."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
-    subprocess.run([*made, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True, timeout=60)
+    texts = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    subprocess.run([*texts, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True, timeout=60)
     tls = {"PADDOCK_TLS_CERT_FILE": str(cert), "PADDOCK_TLS_KEY_FILE": str(key)}
     few = ("prlimit", "--nofile=400:400")
     door = {"PADDOCK_API_HOST": "127.0.0.1", "PADDOCK_API_PORT": "0"}
-    with running(tmp_path / "state", prefix=few, **door, **tls) as daemon, ExitStack() as held:
+    with running(tmp_path / "state", prefix=few, **door, **tls) as daemon, ExitStack() as stack:
         port = int(daemon.served()["api"].rpartition(":")[2])
         for _ in range(900):
-            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         daemon.apply(BOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
         assert daemon.paddock("exec", "later", "--", "echo", "hello").stdout == "hello\n"

@@ -30,8 +30,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 
 def container(daemon: RunningDaemon, name: str, form: str) -> str:
-    own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
-    return docker("ps", "-a", *own, "--format", form)
+    own_texts = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+    return docker("ps", "-a", *own_texts, "--format", form)
 
 
 def archives(daemon: RunningDaemon) -> list[Path]:
@@ -49,7 +49,7 @@ def test_idle_sandbox_has_its_files_at_the_next_use(daemon: RunningDaemon) -> No
     before = written(daemon, "dozing", "idleTimeoutSeconds: 3")
     wait_for("its files are saved", lambda: daemon.condition("dozing", "FilesKept").get("reason") == "Saved")
     assert container(daemon, "dozing", "{{.State}}") == "exited"
-    assert {each.stat().st_mode & 0o777 for each in archives(daemon)} == {0o600}
+    assert {archive.stat().st_mode & 0o777 for archive in archives(daemon)} == {0o600}
     assert (daemon.folder / "files").stat().st_mode & 0o777 == 0o700
     assert daemon.paddock("exec", "dozing", "--", *READ).stdout == before
     assert daemon.paddock("exec", "dozing", "--", "cat", "/workspace/clean").stdout == "bye\n", "it could clean up"

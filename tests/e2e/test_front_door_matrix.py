@@ -45,10 +45,10 @@ class Beside:
         return subprocess.run(command, env=self.environment, capture_output=True, timeout=600, check=False)
 
     def seconds(self, *words: str) -> float:
-        began = time.monotonic()
+        start = time.monotonic()
         done = self.run(*words)
         assert done.returncode == 0, done.stderr
-        return time.monotonic() - began
+        return time.monotonic() - start
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,10 @@ def test_scp_has_half_of_sshds_speed(client: Client, sshd: Beside, tmp_path: Pat
         pairs = []
         for _ in range(3):
             ours = ("box.paddock:copy", "plain:" + str(tmp_path / "copy"))
-            words = [(str(source), place) if direction == "up" else (place, str(tmp_path / "back")) for place in ours]
-            pairs.append([sshd.seconds("scp", *each) for each in words])
+            arguments = [
+                (str(source), place) if direction == "up" else (place, str(tmp_path / "back")) for place in ours
+            ]
+            pairs.append([sshd.seconds("scp", *argument) for argument in arguments])
         ratio = statistics.median(front / plain for front, plain in pairs)
         rows.append((direction, ratio, pairs))
     print(f"\nscp of {size} MiB, front/sshd: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio, _ in rows))
@@ -108,9 +110,9 @@ def test_a_prompt_is_as_quick_as_exec(client: Client, sshd: Beside) -> None:
     for _ in range(10):
         times["ssh"].append(sshd.seconds("ssh", "box.paddock", "true"))
         times["sshd"].append(sshd.seconds("ssh", "plain", "true"))
-        began = time.monotonic()
+        start = time.monotonic()
         assert client.paddock("exec", "box", "--", "true").returncode == 0
-        times["exec"].append(time.monotonic() - began)
+        times["exec"].append(time.monotonic() - start)
     median = {name: statistics.median(values) for name, values in times.items()}
     print(f"\nssh true, p50: { ({name: round(value * 1000) for name, value in median.items()}) } ms")
     assert median["ssh"] < 2 * median["exec"]
@@ -125,7 +127,7 @@ def test_rsync_copies_many_files(client: Client, sshd: Beside, tmp_path: Path) -
     (tree / "link").symlink_to("0/file 0")
     seconds = {}
     for place in ("box.paddock:tree", f"plain:{tmp_path}/copy"):
-        began = time.monotonic()
+        start = time.monotonic()
         done = subprocess.run(
             ["rsync", "-a", "-e", f"ssh -F {sshd.config}", f"{tree}/", place],
             env=client.environment,
@@ -133,7 +135,7 @@ def test_rsync_copies_many_files(client: Client, sshd: Beside, tmp_path: Path) -
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        seconds[place.partition(":")[0]] = time.monotonic() - began
+        seconds[place.partition(":")[0]] = time.monotonic() - start
     assert (
         client.output("find tree -type f | wc -l; cat 'tree/49/file 1999' | head -1; readlink tree/link")
         == "2000\n1999\n0/file 0\n"
@@ -176,12 +178,12 @@ def test_five_hundred_connections_leave_the_api_answering(client: Client) -> Non
         for _ in range(500):
             silent.append(socket.create_connection(("127.0.0.1", port)))
             silent[-1].sendall(b"GET / HTTP/1.1\r\nHost: ")
-        began = time.monotonic()
+        start = time.monotonic()
         assert client.daemon.paddock("get", "sandboxes").returncode == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - start < 10
     finally:
-        for each in silent:
-            each.close()
+        for connection in silent:
+            connection.close()
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")

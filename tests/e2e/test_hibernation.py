@@ -44,8 +44,8 @@ NEVER = "idleTimeoutSeconds: 86400"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with zram_swap("1G"), running(tmp_path_factory.mktemp("daemon"), PADDOCK_HIBERNATION_BYTES=str(1 << 30)) as made:
-        yield made
+    with zram_swap("1G"), running(tmp_path_factory.mktemp("daemon"), PADDOCK_HIBERNATION_BYTES=str(1 << 30)) as created:
+        yield created
 
 
 def apply(daemon: RunningDaemon, name: str, lifecycle: str, mebibytes: int = 40) -> str:
@@ -68,8 +68,8 @@ def is_hibernated(daemon: RunningDaemon, name: str) -> bool:
 
 
 def container(daemon: RunningDaemon, name: str) -> tuple[str, int]:
-    own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
-    id_ = docker("ps", "-a", "--no-trunc", *own, "--format", "{{.ID}}")
+    own_texts = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+    id_ = docker("ps", "-a", "--no-trunc", *own_texts, "--format", "{{.ID}}")
     return id_, int(docker("inspect", id_, "--format", "{{.State.Pid}}"))
 
 
@@ -103,8 +103,8 @@ def test_idleness_hibernates_and_an_exec_wakes(daemon: RunningDaemon) -> None:
     assert 'paddock_sandbox_hibernated_swapped_bytes{namespace="default",sandbox="idle"}' in metrics
     assert ask(daemon, "idle") == before
     wait_for("the wake is counted", lambda: "paddock_sandbox_wake_seconds_count 1" in daemon.scrape())
-    found = daemon.get("idle")["status"]
-    assert (found["restartCount"], found.get("lastTermination")) == (0, None)
+    status = daemon.get("idle")["status"]
+    assert (status["restartCount"], status.get("lastTermination")) == (0, None)
 
 
 def test_a_person_hibernates_and_a_use_resumes(daemon: RunningDaemon) -> None:
@@ -123,13 +123,13 @@ def test_a_person_hibernates_and_a_use_resumes(daemon: RunningDaemon) -> None:
 
 def test_a_daemon_killed_while_it_hibernates(daemon: RunningDaemon) -> None:
     before = apply(daemon, "half", NEVER, 200)
-    allowed = swap_allowed(daemon, "half")
+    path = swap_allowed(daemon, "half")
     daemon.paddock("set", "run-state", "sandbox/half", "Hibernated")
-    wait_for("its memory is being moved", lambda: allowed.read_text().strip() != "0", 20)
+    wait_for("its memory is being moved", lambda: path.read_text().strip() != "0", 20)
     daemon.kill()
     daemon.start_again()
     wait_for("it is hibernated", lambda: is_hibernated(daemon, "half"))
-    assert allowed.read_text().strip() == "0"
+    assert path.read_text().strip() == "0"
     assert resident_bytes(daemon, "half") < 8 << 20
     assert ask(daemon, "half") == before
 
@@ -180,8 +180,8 @@ spec: {templateRef: {name: asleep}, lifecycle: {shutdownGracePeriodSeconds: 0}}
 def test_a_claim_wakes_a_hibernated_member(daemon: RunningDaemon) -> None:
     daemon.apply(POOL % json.dumps(PROGRAM))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/asleep")
-    own = ("--filter", f"label=paddock.instance={daemon.instance_id()}", "--filter", "name=asleep")
-    assert docker("ps", *own, "--format", "{{.State}}") == "paused"
+    own_texts = ("--filter", f"label=paddock.instance={daemon.instance_id()}", "--filter", "name=asleep")
+    assert docker("ps", *own_texts, "--format", "{{.State}}") == "paused"
     daemon.apply(CLAIM)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/claimed")
     assert daemon.get("claimed")["status"]["launchType"] == "Warm"

@@ -28,17 +28,17 @@ spec:
 
 @pytest.fixture
 def private() -> Iterator[PrivateEngine]:
-    with private_engine() as made:
-        yield made
+    with private_engine() as created:
+        yield created
 
 
 @pytest.fixture
 def daemon(private: PrivateEngine, tmp_path: Path) -> Iterator[RunningDaemon]:
-    made = start_daemon(tmp_path / "state", PADDOCK_DOCKER_HOST=private.base_url, PADDOCK_ENGINE_TIMEOUT_SECONDS="5")
+    created = start_daemon(tmp_path / "state", PADDOCK_DOCKER_HOST=private.base_url, PADDOCK_ENGINE_TIMEOUT_SECONDS="5")
     try:
-        yield made
+        yield created
     finally:
-        made.stop()
+        created.stop()
 
 
 def ready(daemon: RunningDaemon, name: str) -> str:
@@ -52,38 +52,38 @@ def container(daemon: RunningDaemon, name: str) -> str:
 def test_six_hung_containers_do_not_stop_the_others(
     daemon: RunningDaemon, private: PrivateEngine, tmp_path: Path
 ) -> None:
-    daemon.apply("".join(sandbox(each) for each in (*HUNG, "other")))
-    for each in (*HUNG, "other"):
-        wait_for(f"{each} is ready", lambda each=each: ready(daemon, each) == "True", 90)
-    hung, other = [container(daemon, each) for each in HUNG], container(daemon, "other")
+    daemon.apply("".join(sandbox(name) for name in (*HUNG, "other")))
+    for entry in (*HUNG, "other"):
+        wait_for(f"{entry} is ready", lambda each=entry: ready(daemon, each) == "True", 90)
+    hung, second = [container(daemon, name) for name in HUNG], container(daemon, "other")
     with frozen(private, *hung):
         daemon.paddock("delete", "sandbox", HUNG[0], "--wait=false")
-        private.docker("kill", other)
+        private.docker("kill", second)
         wait_for("the other is back", lambda: daemon.get("other")["status"].get("restartCount") == 1, 60)
         wait_for("the other is ready", lambda: ready(daemon, "other") == "True", 60)
         # Nobody has asked the engine for them since they hang.
         with ThreadPoolExecutor(len(HUNG)) as pool:
-            asked = pool.map(lambda each: daemon.paddock("exec", each, "--", "true", check=False), HUNG[1:])
-        assert all(each.returncode for each in asked)
-        for each in HUNG[1:]:
-            wait_for(f"{each} is Unknown", lambda each=each: ready(daemon, each) == "Unknown", 60)
-        refused = daemon.paddock("exec", HUNG[1], "--", "true", check=False)
-        assert refused.returncode != 0
-        assert "Unreadable" in refused.stderr
+            processes = pool.map(lambda each: daemon.paddock("exec", each, "--", "true", check=False), HUNG[1:])
+        assert all(process.returncode for process in processes)
+        for text in HUNG[1:]:
+            wait_for(f"{text} is Unknown", lambda each=text: ready(daemon, each) == "Unknown", 60)
+        output = daemon.paddock("exec", HUNG[1], "--", "true", check=False)
+        assert output.returncode != 0
+        assert "Unreadable" in output.stderr
         assert daemon.stop() == 0
         later = start_daemon(tmp_path / "state", PADDOCK_DOCKER_HOST=private.base_url)
         try:
             # All of these wait for the engine's word, and none of them gets any.
-            assert [ready(later, each) for each in HUNG[1:]] == ["Unknown"] * 5
+            assert [ready(later, name) for name in HUNG[1:]] == ["Unknown"] * 5
             later.paddock("set", "run-state", "sandbox/other", "Suspended")
             later.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/other")
-            assert private.docker("inspect", "-f", "{{.State.Running}}", other) == "false"
+            assert private.docker("inspect", "-f", "{{.State.Running}}", second) == "false"
         except BaseException:
             later.stop()
             raise
     try:
         wait_for("the deleted one is gone", lambda: not later.get(HUNG[0]), 90)
-        for each in HUNG[1:]:
-            wait_for(f"{each} is ready again", lambda each=each: ready(later, each) == "True", 90)
+        for one_name in HUNG[1:]:
+            wait_for(f"{one_name} is ready again", lambda each=one_name: ready(later, each) == "True", 90)
     finally:
         later.stop()

@@ -21,22 +21,22 @@ SLEEPS = '["sleep", "1000000"]'
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
 
 
 def state(daemon: RunningDaemon, name: str) -> str:
     """Inspect the sandbox's container by the engine."""
-    own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
-    return docker("ps", "-a", *own, "--format", "{{.State}}")
+    own_texts = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+    return docker("ps", "-a", *own_texts, "--format", "{{.State}}")
 
 
 def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaemon) -> None:
     daemon.apply(BOX % ("dozing", SLEEPS, "idleTimeoutSeconds: 2"))
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/dozing")
     assert state(daemon, "dozing") == "exited"
-    found = daemon.get("dozing")
-    assert (found["spec"]["runState"], found["status"]["lastTermination"]["reason"]) == ("Running", "IdleReaped")
+    dozing = daemon.get("dozing")
+    assert (dozing["spec"]["runState"], dozing["status"]["lastTermination"]["reason"]) == ("Running", "IdleReaped")
     assert "IdleReaped" in daemon.paddock("get", "sandboxes").stdout
     done = daemon.paddock("exec", "dozing", "--", "echo", "hello")
     assert done.stdout == "hello\n"

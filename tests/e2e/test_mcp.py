@@ -35,14 +35,14 @@ services:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_IMAGE_BUILD="run") as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_IMAGE_BUILD="run") as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
 def mcp(daemon: RunningDaemon) -> Iterator[Mcp]:
-    with connected(daemon.socket) as made:
-        yield made
+    with connected(daemon.socket) as created:
+        yield created
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -83,14 +83,14 @@ def test_code_runs_in_one_call(mcp: Mcp) -> None:
     assert len(again["stdout"]) < (32 << 10) + 64
     assert mcp.do("read_resource", again["resource"]).contents[0].text == "kept" + "y\n" * 50_000
     chart = "x = 6\nclass Chart:\n    def _repr_png_(self): return b'PNG'\ndisplay(Chart())"
-    shown = mcp.call("code.run", {"code": chart, "id": first["id"]})
-    assert [(block.type, getattr(block, "mime_type", "")) for block in shown.content] == [
+    answer = mcp.call("code.run", {"code": chart, "id": first["id"]})
+    assert [(block.type, getattr(block, "mime_type", "")) for block in answer.content] == [
         ("text", ""),
         ("image", "image/png"),
     ]
-    assert shown.content[1].data == "UE5H"
-    kept = mcp.data("code.run", {"code": "x * 7", "id": first["id"]})
-    assert (kept["value"], kept["stateful"], "pictures" in kept) == ("42", True, False)
+    assert answer.content[1].data == "UE5H"
+    stored = mcp.data("code.run", {"code": "x * 7", "id": first["id"]})
+    assert (stored["value"], stored["stateful"], "pictures" in stored) == ("42", True, False)
     assert mcp.data("code.run", {"code": "x", "id": first["id"], "fresh": True})["exitCode"] == 1
     mcp.data("docker.container.remove", {"id": first["id"]})
 
@@ -111,13 +111,13 @@ def sandboxes_of(mcp: Mcp) -> list[dict[str, Any]]:
 
 
 def test_a_missing_image_is_an_error(mcp: Mcp) -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     for name, image in (("imageless", "paddock/nowhere:1"), ("imageless-too", "registry.invalid/nowhere:1")):
         text = mcp.error("docker.container.create", {"name": name, "image": image})
         assert "nowhere:1" in text
         assert "images here: " in text
-    assert time.monotonic() - began < 25  # before the end of either wait
-    wait_for("their end", lambda: not any("imageless" in each["name"] for each in sandboxes_of(mcp)))
+    assert time.monotonic() - start < 25  # before the end of either wait
+    wait_for("their end", lambda: not any("imageless" in sandbox["name"] for sandbox in sandboxes_of(mcp)))
 
 
 def test_what_is_refused_starts_nothing(mcp: Mcp) -> None:
@@ -126,17 +126,17 @@ def test_what_is_refused_starts_nothing(mcp: Mcp) -> None:
     assert "spec.template.privileged" in text
     config["spec"] = {"workspace": {"hostPath": "/etc"}}
     assert "spec.workspace.hostPath" in mcp.error("docker.container.create", {"config": config})
-    assert "evil" not in {each["name"] for each in mcp.data("docker.container.list")["items"]}
+    assert "evil" not in {entry["name"] for entry in mcp.data("docker.container.list")["items"]}
 
 
 def test_containers_of_others_do_not_exist(mcp: Mcp) -> None:
     foreign = docker("run", "-d", "--rm", "--network", "none", "paddock/python:1", "sleep", "600")
     try:
         name = docker("inspect", "-f", "{{.Name}}", foreign).lstrip("/")
-        for given in (foreign, foreign[:12], name):
+        for sent in (foreign, foreign[:12], name):
             for tool in ("docker.container.exec", "docker.container.logs", "docker.container.remove"):
-                asked = {"id": given, **({"command": ["true"]} if tool.endswith("exec") else {})}
-                assert "not found" in mcp.error(tool, asked)
+                document = {"id": sent, **({"command": ["true"]} if tool.endswith("exec") else {})}
+                assert "not found" in mcp.error(tool, document)
         assert docker("inspect", "-f", "{{.State.Running}}", foreign) == "true"
     finally:
         docker("rm", "-f", foreign, check=False)
@@ -165,7 +165,7 @@ def test_a_client_gone_leaves_no_process(mcp: Mcp, daemon: RunningDaemon) -> Non
 
 def test_a_compose_project_runs_and_goes(mcp: Mcp) -> None:
     up = mcp.data("docker.compose.up", {"file": COMPOSE})
-    assert [(each["name"], each["status"]) for each in up["items"]] == [
+    assert [(entry["name"], entry["status"]) for entry in up["items"]] == [
         ("pair-one", "Running"),
         ("pair-two", "Running"),
     ]

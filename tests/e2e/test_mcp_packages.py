@@ -48,19 +48,19 @@ def fill(packages: Packages) -> None:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/python:1") as made:
-        fill(Packages(made.folder / "packages"))
-        yield made
+    with lab("paddock/egress:1", "paddock/python:1") as created:
+        fill(Packages(created.folder / "packages"))
+        yield created
 
 
 @pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon(place.folder / "state", **SETTINGS)
-    yield made
-    made.stop()
-    for each in place.docker("ps", "-q").split():
-        place.docker("rm", "-f", each)
-    unmount_below(Path("/run/paddock/mounts") / made.instance_id())
+    created = place.daemon(place.folder / "state", **SETTINGS)
+    yield created
+    created.stop()
+    for name in place.docker("ps", "-q").split():
+        place.docker("rm", "-f", name)
+    unmount_below(Path("/run/paddock/mounts") / created.instance_id())
 
 
 def server(daemon: RunningDaemon, name: str, **spec: Any) -> None:
@@ -69,8 +69,8 @@ def server(daemon: RunningDaemon, name: str, **spec: Any) -> None:
 
 
 def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout)
-    return found.get("status", {})
+    document: dict[str, Any] = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout)
+    return document.get("status", {})
 
 
 def ended(daemon: RunningDaemon, name: str) -> tuple[str, str]:
@@ -81,8 +81,8 @@ def ended(daemon: RunningDaemon, name: str) -> tuple[str, str]:
         is_over = ready.get("reason") in ("Unused", "InstallFailed", "Answering")
         return (ready["reason"], ready["message"]) if is_over else None
 
-    found: tuple[str, str] = wait_for(f"the install of {name} has ended", look, 180)
-    return found
+    names: tuple[str, str] = wait_for(f"the install of {name} has ended", look, 180)
+    return names
 
 
 class Bridge:
@@ -104,9 +104,9 @@ class Bridge:
     def answer(self) -> str:
         """Return the text of the next answer; what is said without being asked is passed over."""
         assert self._process.stdout is not None
-        found = next(each for each in map(json.loads, iter(self._process.stdout.readline, "")) if "id" in each)
-        assert "result" in found, found
-        return str(found["result"]["content"][0]["text"])
+        observed = next(entry for entry in map(json.loads, iter(self._process.stdout.readline, "")) if "id" in entry)
+        assert "result" in observed, observed
+        return str(observed["result"]["content"][0]["text"])
 
     def __call__(self, tool: str, text: str = "") -> str:
         self.send(tool, text)
@@ -118,11 +118,11 @@ class Bridge:
 
 @contextmanager
 def bridged(daemon: RunningDaemon, name: str) -> Iterator[Bridge]:
-    made = Bridge(daemon, name)
+    bridge = Bridge(daemon, name)
     try:
-        yield made
+        yield bridge
     finally:
-        made.close()
+        bridge.close()
 
 
 def asked(daemon: RunningDaemon, name: str, tool: str, text: str = "") -> str:
@@ -133,25 +133,25 @@ def asked(daemon: RunningDaemon, name: str, tool: str, text: str = "") -> str:
 
 def left(place: Lab, daemon: RunningDaemon) -> list[str]:
     """Return what an install made, and did not take away."""
-    found = json.loads(daemon.paddock("get", "sandboxes,volumes", "-n", SPACE, "-o", "json").stdout)["items"]
-    names = [each["metadata"]["name"] for each in found]
+    document = json.loads(daemon.paddock("get", "sandboxes,volumes", "-n", SPACE, "-o", "json").stdout)["items"]
+    names = [entry["metadata"]["name"] for entry in document]
     names += place.docker("ps", "-aq", "--filter", f"label=paddock.namespace={SPACE}").split()
-    return names + [str(each) for each in (daemon.folder / "volumes").rglob("*") if each.is_file()]
+    return names + [str(path) for path in (daemon.folder / "volumes").rglob("*") if path.is_file()]
 
 
 def test_an_installed_server_runs_without_a_network(place: Lab, daemon: RunningDaemon) -> None:
     server(daemon, "scripted", command="uvx", args=["scripted-server==1.0", "none"])
     assert ended(daemon, "scripted")[0] == "Unused"
-    found = status(daemon, "scripted")["install"]
-    assert [f"{each['name']} {each['version']}" for each in found["lock"]] == [
+    install = status(daemon, "scripted")["install"]
+    assert [f"{entry['name']} {entry['version']}" for entry in install["lock"]] == [
         "scripted-core 2.5",
         "scripted-server 1.0",
     ]
-    assert all(each["integrity"].startswith("sha256:") for each in found["lock"])
-    [image] = json.loads(place.docker("inspect", found["image"]))
-    assert (image["Id"], image["Config"]["User"]) == (found["digest"], "20000:20000")
-    assert f"{found['image']}" in daemon.paddock("get", "mcpservers", "-o", "wide").stdout
-    assert found["digest"] in daemon.paddock("describe", "mcpserver", "scripted").stdout
+    assert all(entry["integrity"].startswith("sha256:") for entry in install["lock"])
+    [image] = json.loads(place.docker("inspect", install["image"]))
+    assert (image["Id"], image["Config"]["User"]) == (install["digest"], "20000:20000")
+    assert f"{install['image']}" in daemon.paddock("get", "mcpservers", "-o", "wide").stdout
+    assert install["digest"] in daemon.paddock("describe", "mcpserver", "scripted").stdout
     wait_for("nothing of the install is left", lambda: not left(place, daemon), 60)
     before = place.mark()
     facts = json.loads(asked(daemon, "scripted", "facts"))
@@ -159,7 +159,7 @@ def test_an_installed_server_runs_without_a_network(place: Lab, daemon: RunningD
     assert place.packets(before) == set(), "nobody asks the registry at run time"
     server(daemon, "again", package={"registry": "pypi", "name": "scripted-server", "version": "1.0"}, args=["none"])
     assert ended(daemon, "again")[0] == "Unused"
-    assert status(daemon, "again")["install"] == found
+    assert status(daemon, "again")["install"] == install
     assert asked(daemon, "again", "echo", "hi") == "hi"
 
 
@@ -176,8 +176,8 @@ def test_failed_installs_say_why_and_leave_nothing(place: Lab, daemon: RunningDa
     for name in reasons:
         daemon.paddock("delete", "mcpserver", name)
     wait_for("nothing of the installs is left", lambda: not left(place, daemon), 60)
-    refused = daemon.paddock("mcp", "import", "/dev/stdin", stdin=IMPORTED, check=False)
-    assert "`npx @scope/server` names no version: write `@scope/server@1.2.3`" in refused.stdout + refused.stderr
+    output = daemon.paddock("mcp", "import", "/dev/stdin", stdin=IMPORTED, check=False)
+    assert "`npx @scope/server` names no version: write `@scope/server@1.2.3`" in output.stdout + output.stderr
 
 
 IMPORTED = json.dumps({"mcpServers": {"files": {"command": "npx", "args": ["-y", "@scope/server", "/workspace"]}}})
@@ -190,8 +190,8 @@ def test_sessions_heal_after_the_engine_was_away(place: Lab, daemon: RunningDaem
         return str(next(iter(status(daemon, "steady").get("conditions", ())), {}).get("reason"))
 
     def sandboxes() -> list[str]:
-        found = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
-        return [each["metadata"]["uid"] for each in found]
+        document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
+        return [entry["metadata"]["uid"] for entry in document]
 
     with bridged(daemon, "steady") as call:
         assert call("echo", "before") == "before"
@@ -208,8 +208,10 @@ def test_sessions_heal_after_the_engine_was_away(place: Lab, daemon: RunningDaem
         wait_for("the lost session has left no sandbox", lambda: first not in sandboxes() and len(sandboxes()) == 1, 60)
     wait_for("its sandbox is gone", lambda: not sandboxes(), 60)
     events = json.loads(daemon.paddock("get", "events", "-o", "json").stdout)["items"]
-    told = [each["count"] for each in events if each["reason"] == "DockerUnavailable" and "steady" in json.dumps(each)]
-    assert told == [1], "one warning, however long it lasted"
+    counts = [
+        event["count"] for event in events if event["reason"] == "DockerUnavailable" and "steady" in json.dumps(event)
+    ]
+    assert counts == [1], "one warning, however long it lasted"
 
 
 def test_a_killed_daemon_leaves_no_install(place: Lab, daemon: RunningDaemon) -> None:

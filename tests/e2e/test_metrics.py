@@ -50,7 +50,7 @@ SOMETIMES = {
     "paddock_store_last_backup_timestamp_seconds",
 }
 # One series for each value that comes up; which ones may is said by the code that counts them.
-OPEN = {name for name, each in CATALOGUE.items() if not each.closed}
+OPEN = {name for name, family in CATALOGUE.items() if not family.closed}
 
 
 def scrape(daemon: RunningDaemon) -> dict[str, Metric]:
@@ -59,7 +59,7 @@ def scrape(daemon: RunningDaemon) -> dict[str, Metric]:
     with urllib.request.urlopen(urllib.request.Request(daemon.metrics_url(), headers=accept), timeout=30) as answer:
         text = answer.read().decode()
     families = list(text_string_to_metric_families(text))
-    return {each.name + ("_total" if each.type == "counter" else ""): each for each in families}
+    return {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +70,13 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Met
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/warm")
 
         def all_there() -> dict[str, Metric] | None:
-            found = scrape(daemon)
-            there = (
+            document = scrape(daemon)
+            texts = (
                 "paddock_store_info",
                 "paddock_docker_info",
                 "paddock_scheduler_job_last_success_timestamp_seconds",
             )
-            return found if all(found.get(each) and found[each].samples for each in there) else None
+            return document if all(document.get(name) and document[name].samples for name in texts) else None
 
         yield wait_for("the figures of the background jobs", all_there)
 
@@ -84,28 +84,30 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Met
 def test_exported_families_equal_the_catalogue(families: dict[str, Metric]) -> None:
     ours = {name for name in families if not name.startswith(FOREIGN)}
     assert ours - CATALOGUE.keys() == set()
-    shown = {name for name in ours if families[name].samples}
-    missing = {name for name, each in CATALOGUE.items() if not each.detail and name not in OPEN} - shown
+    names = {name for name in ours if families[name].samples}
+    missing = {name for name, family in CATALOGUE.items() if not family.detail and name not in OPEN} - names
     assert missing - SOMETIMES == set()
 
 
 def test_types_units_and_labels_are_the_catalogues(families: dict[str, Metric]) -> None:
     for name, family in families.items():
-        said = CATALOGUE.get(name)
-        if said is None:
+        catalogue = CATALOGUE.get(name)
+        if catalogue is None:
             continue
-        assert (family.type, family.unit, family.documentation) == (said.type, said.unit, said.help), name
+        assert (family.type, family.unit, family.documentation) == (catalogue.type, catalogue.unit, catalogue.help), (
+            name
+        )
         for sample in family.samples:
-            assert sample.labels.keys() - {"le"} == set(said.labels), name
+            assert sample.labels.keys() - {"le"} == set(catalogue.labels), name
 
 
 def test_closed_enums_are_there_from_the_start(families: dict[str, Metric]) -> None:
-    for name, said in CATALOGUE.items():
-        counted = said.type != "gauge" and name in families
-        if not (said.closed and said.labels and counted):
+    for name, family in CATALOGUE.items():
+        counted = family.type != "gauge" and name in families
+        if not (family.closed and family.labels and counted):
             continue
-        there = {tuple(each.labels[label] for label in said.labels) for each in families[name].samples}
-        assert there >= set(product(*(said.values[label] for label in said.labels))), name
+        labels = {tuple(sample.labels[label] for label in family.labels) for sample in families[name].samples}
+        assert labels >= set(product(*(family.values[label] for label in family.labels))), name
 
 
 def test_open_families_are_exported_too(families: dict[str, Metric]) -> None:
@@ -127,18 +129,20 @@ def test_open_families_are_exported_too(families: dict[str, Metric]) -> None:
         "paddock_model_tokens_total",
         "paddock_provider_status_ready",
     }
-    shown = {name for name, each in families.items() if each.samples}
-    wanted = {name for name in OPEN if not CATALOGUE[name].detail} - SOMETIMES - rare
-    wanted = {each for each in wanted if not each.startswith("paddock_container_network")}
-    assert wanted - shown == set()
+    names = {name for name, family in families.items() if family.samples}
+    desired = {name for name in OPEN if not CATALOGUE[name].detail} - SOMETIMES - rare
+    texts = {name for name in desired if not name.startswith("paddock_container_network")}
+    assert texts - names == set()
 
 
 def test_a_warm_member_is_measured_without_a_sandboxs_name(families: dict[str, Metric]) -> None:
-    info = [each.labels for each in families["paddock_container_info"].samples]
-    assert {(each["sandbox"], each["pool"]) for each in info} == {("box", ""), ("", "warm")}
+    info = [sample.labels for sample in families["paddock_container_info"].samples]
+    assert {(document["sandbox"], document["pool"]) for document in info} == {("box", ""), ("", "warm")}
     assert len(families["paddock_container_memory_working_set_bytes"].samples) == 2
 
 
 def test_a_sandbox_costs_at_most_60_series(families: dict[str, Metric]) -> None:
-    series = [each for family in families.values() for each in family.samples if each.labels.get("sandbox") == "box"]
+    series = [
+        sample for family in families.values() for sample in family.samples if sample.labels.get("sandbox") == "box"
+    ]
     assert 40 < len(series) <= 60

@@ -232,8 +232,8 @@ def test_make_targets(target: str) -> None:
     assert re.search(rf"^  make {target} +\S", listed, re.MULTILINE)
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for each in re.findall(r"(?:deploy|images)/[a-z-]+\.sh", done.stdout):
-        assert (ROOT / each).is_file(), each
+    for match in re.findall(r"(?:deploy|images)/[a-z-]+\.sh", done.stdout):
+        assert (ROOT / match).is_file(), match
 
 
 @pytest.mark.parametrize(
@@ -256,10 +256,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     folder = tmp_path_factory.mktemp("mission")
     home = folder / "home"
     (home / ".cursor").mkdir(parents=True)  # so that `mcp enable` finds a client here, and no file of the checkout
-    with running(folder / "state") as made:
-        made.environment["HOME"] = str(home)
-        made.apply(TEMPLATE)
-        yield made
+    with running(folder / "state") as created:
+        created.environment["HOME"] = str(home)
+        created.apply(TEMPLATE)
+        yield created
 
 
 @pytest.mark.docker
@@ -268,13 +268,13 @@ def test_commands_and_configuration(daemon: RunningDaemon, tmp_path: Path) -> No
     for name in ("DOCKER_LLM", "POOL", "PANEL", "WORKFLOW", "MANIFEST", "SERVER"):
         (tmp_path / name).write_text(globals()[name])
     (tmp_path / "SNIPPET.sh").write_text(SNIPPET)
-    for line, code, words in LINES:
-        typed = [str(tmp_path / each) if (tmp_path / each).is_file() else each for each in shlex.split(line)]
+    for line, code, arguments in LINES:
+        typed = [str(tmp_path / entry) if (tmp_path / entry).is_file() else entry for entry in shlex.split(line)]
         done = daemon.paddock(*typed, check=False)
-        said = done.stdout + done.stderr
-        assert done.returncode == code, f"{line}: {said}"
-        for each in words:
-            assert each in said, f"{line}: `{each}` is missing in {said}"
+        output = done.stdout + done.stderr
+        assert done.returncode == code, f"{line}: {output}"
+        for argument in arguments:
+            assert argument in output, f"{line}: `{argument}` is missing in {output}"
 
 
 def lasting(daemon: RunningDaemon, line: str) -> pexpect.spawn:
@@ -310,18 +310,18 @@ def test_commands_that_last(daemon: RunningDaemon) -> None:
 def test_levels_have_their_labels_in_the_panel() -> None:
     """The panel says what each allows beside them, from its profile (tests/panel/test_form.py)."""
     form = (ROOT / "controller" / "api" / "panel" / "static" / "pages" / "form.js").read_text()
-    [shown] = re.findall(r"^const LEVELS = \{(.+)\};$", form, re.MULTILINE)
-    assert dict(re.findall(r"'?([a-z-]+)'?: '([^']+)'", shown)) == LEVELS
+    [match] = re.findall(r"^const LEVELS = \{(.+)\};$", form, re.MULTILINE)
+    assert dict(re.findall(r"'?([a-z-]+)'?: '([^']+)'", match)) == LEVELS
 
 
 @pytest.mark.docker
 @pytest.mark.timeout(300)
 def test_tools_by_name(daemon: RunningDaemon) -> None:
-    for name, arguments, words in TOOLS:
+    for name, arguments, message in TOOLS:
         done = daemon.paddock("mcp", "call", name, "--json", json.dumps(arguments), check=False)
-        said = done.stdout + done.stderr
-        for each in words:
-            assert each in said, f"{name}: {said}"
+        output = done.stdout + done.stderr
+        for entry in message:
+            assert entry in output, f"{name}: {output}"
 
 
 @pytest.mark.docker
@@ -330,9 +330,9 @@ def test_a_project_knows_its_name_and_level(daemon: RunningDaemon) -> None:
     level = daemon.get("known")["spec"]["template"]["securityLevel"]
     assert level in ("development", "full-isolation")  # the former where the host's firewall guards it
     names = "PROJECT_ID PROJECT_NAME SECURITY_LEVEL MCP_PROJECT_ID MCP_SECURITY_LEVEL MCP_MODE MCP_ENABLED"
-    line = "; ".join(f"echo ${each}" for each in names.split())
-    shown = daemon.paddock("exec", "known", "--", "sh", "-c", line).stdout.split()
-    assert shown == ["known", "known", level, "known", level, "sandbox", "true"]
+    line = "; ".join(f"echo ${name}" for name in names.split())
+    parts = daemon.paddock("exec", "known", "--", "sh", "-c", line).stdout.split()
+    assert parts == ["known", "known", level, "known", level, "sandbox", "true"]
     daemon.paddock("delete", "sandbox", "known")
 
 
@@ -344,25 +344,25 @@ def test_paths_of_the_agent_and_the_bridge(daemon: RunningDaemon) -> None:
         at = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/paths"
 
         def post(path: str, **body: Any) -> dict[str, Any]:
-            found: dict[str, Any] = client.post(f"{at}/{path}", json=body).json()
-            return found
+            document: dict[str, Any] = client.post(f"{at}/{path}", json=body).json()
+            return document
 
-        one = post("mcp/execute", tool="exec", parameters={"command": "echo", "args": ["hi"]})
-        assert (one["success"], one["output"], one["error"], one["exitCode"]) == (True, "hi\n", None, 0)
-        shown = post("mcp/execute", tool="exec", parameters={"command": "printf", "args": "'%s, ' 'a b' c"})
-        assert shown["output"] == "a b, c, "
+        answer = post("mcp/execute", tool="exec", parameters={"command": "echo", "args": ["hi"]})
+        assert (answer["success"], answer["output"], answer["error"], answer["exitCode"]) == (True, "hi\n", None, 0)
+        printed = post("mcp/execute", tool="exec", parameters={"command": "printf", "args": "'%s, ' 'a b' c"})
+        assert printed["output"] == "a b, c, "
         metadata = {"agentType": "coding", "provider": "anthropic", "model": "claude"}
         write = {"tool": "file.write", "parameters": {"path": "a.txt", "content": "x"}}
         tools = ["build", "test", write, {"tool": "file.read", "parameters": {"path": "a.txt"}}]
         several = post("mcp/execute", type="tool_use", tools=tools, context={}, metadata=metadata)
         assert several["success"], several
-        assert [each["tool"] for each in several["result"]] == ["build", "test", "file.write", "file.read"]
+        assert [entry["tool"] for entry in several["result"]] == ["build", "test", "file.write", "file.read"]
         assert several["output"].startswith("built\n\ntested\n")
-        asked = {"projectId": "paths", "requiredTools": ["exec"], "context": "work", "agentType": "coding"}
-        asked["context"] = {"task": "work", "files": ["a.txt"]}
-        missing = post("run", **asked, provider="anthropic/claude-3-opus")
+        requested = {"projectId": "paths", "requiredTools": ["exec"], "context": "work", "agentType": "coding"}
+        requested["context"] = {"task": "work", "files": ["a.txt"]}
+        missing = post("run", **requested, provider="anthropic/claude-3-opus")
         assert (missing["success"], "`anthropic`" in str(missing["error"])) == (False, True), missing
-        assert "make them agree" in post("run", **{**asked, "projectId": "another"})["message"]
+        assert "make them agree" in post("run", **{**requested, "projectId": "another"})["message"]
         done = post("run", projectId="paths", command=["echo", "hi"])
         assert (done["success"], done["output"], done["files"]) == (True, "hi\n", [])
         assert done["metrics"]["durationSeconds"] > 0

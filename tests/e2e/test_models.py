@@ -56,8 +56,8 @@ class World:
 
     def reachable(self, name: str, reason: str = "Listening") -> dict[str, Any]:
         def found() -> Any:
-            made = self.daemon.condition(name, "ModelsReachable")
-            return made if made.get("reason") == reason else None
+            condition = self.daemon.condition(name, "ModelsReachable")
+            return condition if condition.get("reason") == reason else None
 
         return dict(wait_for(f"{name}: {reason}", found, 90))
 
@@ -66,17 +66,17 @@ class World:
         return [(int(line[:3]), line[4:]) for line in done.stdout.splitlines()]
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.daemon.paddock("get", kind, name, "-o", "json").stdout)
-        return found
+        document: dict[str, Any] = json.loads(self.daemon.paddock("get", kind, name, "-o", "json").stdout)
+        return document
 
     def ready(self, kind: str, name: str) -> str:
         conditions = self.get(kind, name).get("status", {}).get("conditions", [])
-        return str(next((each["reason"] for each in conditions if each["type"] == "Ready"), ""))
+        return str(next((condition["reason"] for condition in conditions if condition["type"] == "Ready"), ""))
 
     def gateway(self) -> int:
         """Return the process id of the gateway."""
         pids = Path(f"/proc/{self.daemon.works_at.process.pid}/task").glob("*/children")
-        for pid in (each for file in pids for each in file.read_text().split()):
+        for pid in (name for file in pids for name in file.read_text().split()):
             with contextlib.suppress(OSError):
                 if b"controller.gateway.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return int(pid)
@@ -115,10 +115,10 @@ def world(tmp_path_factory: pytest.TempPathFactory, provider: int) -> Iterator[W
         "PADDOCK_API_PORT": "0",
     }
     with running(folder / "state", **settings) as daemon:
-        made = World(daemon, provider, port)
+        created = World(daemon, provider, port)
         daemon.paddock("secret", "set", "key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
-        made.add_provider("local", models=["tiny*", "slow", "endless", "echo"])
-        yield made
+        created.add_provider("local", models=["tiny*", "slow", "endless", "echo"])
+        yield created
 
 
 def of(name: str) -> dict[str, Any]:
@@ -130,13 +130,13 @@ def test_a_sandbox_without_a_network_streams_without_a_key(world: World) -> None
     world.reachable("box")
     [(status, body)] = world.ask("box", "tiny", how="stream")
     assert (status, body.endswith("data: [DONE]  "), '"content": " two"' in body) == (200, True, True)
-    assert [each for each, _ in world.ask("box", "secret-model", "echo")] == [404, 200]
+    assert [number for number, _ in world.ask("box", "secret-model", "echo")] == [404, 200]
     assert world.ready("provider", "local") == "Answering"
     inside = "env; cat /etc/hosts /proc/net/tcp; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
-    shown = world.daemon.paddock("exec", "box", "--", "sh", "-c", f"{inside}; ls /sys/class/net").stdout
-    assert shown.splitlines()[-1] == "lo"
-    assert "OPENAI_BASE_URL=http://127.0.0.1:8090/v1" in shown
-    assert "127.0.0.1\tmodels.paddock.internal" in shown
+    output = world.daemon.paddock("exec", "box", "--", "sh", "-c", f"{inside}; ls /sys/class/net").stdout
+    assert output.splitlines()[-1] == "lo"
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8090/v1" in output
+    assert "127.0.0.1\tmodels.paddock.internal" in output
     assert "models Listening: at" in " ".join(world.daemon.paddock("why", "sandbox", "box").stdout.split())
     assert "tiny*" in world.daemon.paddock("models").stdout
 
@@ -150,8 +150,8 @@ def test_the_key_is_nowhere(world: World) -> None:
     search = (
         f"grep -rlsa {KEY[:14]} / --exclude-dir=sys --exclude-dir=proc; cat /proc/[0-9]*/environ | grep -a {KEY[:14]}"
     )
-    found = daemon.paddock("exec", "hunted", "--", "sh", "-c", search, check=False).stdout
-    assert found == ""
+    output = daemon.paddock("exec", "hunted", "--", "sh", "-c", search, check=False).stdout
+    assert output == ""
     assert KEY not in docker("inspect", container)
     pid = int(docker("inspect", "-f", "{{.State.Pid}}", container))
     assert KEY.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
@@ -165,10 +165,10 @@ def test_the_key_is_nowhere(world: World) -> None:
         ("describe", "provider", "local"),
     ):
         assert KEY not in daemon.paddock(*what).stdout, what
-    for each in (daemon, daemon.works_at):
-        assert KEY not in "".join(each.log)
-    stored = [each for at in (daemon, daemon.works_at) for each in at.folder.rglob("*") if each.is_file()]
-    assert [each for each in stored if KEY.encode() in each.read_bytes()] == []
+    for entry in (daemon, daemon.works_at):
+        assert KEY not in "".join(entry.log)
+    stored = [path for at in (daemon, daemon.works_at) for path in at.folder.rglob("*") if path.is_file()]
+    assert [path for path in stored if KEY.encode() in path.read_bytes()] == []
 
 
 def test_no_process_leaves_a_core_with_the_key(world: World) -> None:
@@ -178,21 +178,21 @@ def test_no_process_leaves_a_core_with_the_key(world: World) -> None:
     crash = "cd /tmp && python3 -c 'import os; os.abort()'; ls -A"
     assert "core" not in world.daemon.paddock("exec", "crashing", "--", "sh", "-c", crash, check=False).stdout
     container = world.get("sandbox", "crashing")["status"]["instanceRef"]["containerID"]
-    words = ["exec", "-i", "crashing", "--", "python3", "-c", f"{CLIENT}\nsys.stdin.read()", "whole", "echo"]
-    command, environment = [sys.executable, "-m", "controller", *words], {**os.environ, **world.daemon.environment}
+    arguments = ["exec", "-i", "crashing", "--", "python3", "-c", f"{CLIENT}\nsys.stdin.read()", "whole", "echo"]
+    command, environment = [sys.executable, "-m", "controller", *arguments], {**os.environ, **world.daemon.environment}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
         assert client.stdout is not None
         assert client.stdout.readline().startswith(b"200 ")
 
         def all_four() -> list[int]:
             """The ids of init, the agent, the main process and the client, once all run."""
-            found = [int(each) for each in docker("top", container, "-eo", "pid").split()[1:]]
-            return found if len(found) == 4 else []
+            numbers = [int(name) for name in docker("top", container, "-eo", "pid").split()[1:]]
+            return numbers if len(numbers) == 4 else []
 
         pids = wait_for("all four run", all_four, 60)
-        assert {core_limits(each) for each in pids} == {("0", "0")}
-        assert any(core_has(each, [b"OPENAI_BASE_URL=http"]) for each in pids)
-        assert not any(core_has(each, [KEY.encode()]) for each in pids)
+        assert {core_limits(pid) for pid in pids} == {("0", "0")}
+        assert any(core_has(pid, [b"OPENAI_BASE_URL=http"]) for pid in pids)
+        assert not any(core_has(pid, [KEY.encode()]) for pid in pids)
         client.stdin.close()  # type: ignore[union-attr]
         assert client.wait(60) == 0
 
@@ -202,16 +202,16 @@ def test_models_change_in_a_running_sandbox(world: World) -> None:
     world.add_sandbox("changing", of("local"))
     world.reachable("changing")
     container = world.get("sandbox", "changing")["status"]["instanceRef"]
-    assert [each for each, _ in world.ask("changing", "tiny", "other")] == [200, 404]
+    assert [number for number, _ in world.ask("changing", "tiny", "other")] == [200, 404]
     world.add_sandbox("changing", of("second"))
-    wait_for("the change", lambda: [each for each, _ in world.ask("changing", "tiny", "other")] == [404, 200])
+    wait_for("the change", lambda: [number for number, _ in world.ask("changing", "tiny", "other")] == [404, 200])
     world.add_sandbox("changing", of("local"), of("missing"))
     assert "provider `missing`" in world.reachable("changing", "ProviderMissing")["message"]
     world.add_sandbox("changing")
     wait_for("no listener", lambda: not world.daemon.condition("changing", "ModelsReachable"))
     code = "import socket; print(socket.socket().connect_ex(('127.0.0.1', 8090)))"
-    refused = ("exec", "changing", "--", "python3", "-c", code)
-    wait_for("the port is closed", lambda: world.daemon.paddock(*refused).stdout.strip() == "111")
+    refusal = ("exec", "changing", "--", "python3", "-c", code)
+    wait_for("the port is closed", lambda: world.daemon.paddock(*refusal).stdout.strip() == "111")
     world.add_sandbox("changing", of("local"))
     world.reachable("changing")
     assert world.ask("changing", "tiny")[0][0] == 200
@@ -223,8 +223,8 @@ def test_a_killed_gateway_is_back_and_sandboxes_run_on(world: World) -> None:
     world.add_sandbox("surviving", of("local"))
     world.reachable("surviving")
     before = world.gateway()
-    words = ["exec", "surviving", "--", "python3", "-c", CLIENT, "stream", "endless", "tiny"]
-    command = [sys.executable, "-m", "controller", *words]
+    arguments = ["exec", "surviving", "--", "python3", "-c", CLIENT, "stream", "endless", "tiny"]
+    command = [sys.executable, "-m", "controller", *arguments]
     environment = {**os.environ, **world.daemon.environment}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as client:
         wait_for("the stream runs", lambda: '"endless"' in read(f"http://127.0.0.1:{world.provider}/seen"))
@@ -250,8 +250,8 @@ def test_a_taken_port_is_said(world: World) -> None:
 
 def test_providers_that_can_not_be_used_say_why(world: World) -> None:
     inner = ("provider", "add", "inner", "--type", "openai", "--endpoint", "http://10.0.0.1/v1")
-    refused = world.daemon.paddock("config", *inner, check=False)
-    assert "provider_hosts, `10.0.0.1:80`" in refused.stderr
+    output = world.daemon.paddock("config", *inner, check=False)
+    assert "provider_hosts, `10.0.0.1:80`" in output.stderr
     world.add_provider("keyless", secretRef={"name": "nothing"})
     bound = ("--host", f"127.0.0.1:{world.provider}")
     world.daemon.paddock("secret", "set", "wrong", *bound, stdin="sk-wrong")
@@ -259,11 +259,11 @@ def test_providers_that_can_not_be_used_say_why(world: World) -> None:
     world.daemon.paddock("secret", "set", "elsewhere", "--host", "127.0.0.1:9", stdin=KEY)
     world.add_provider("elsewhere", secretRef={"name": "elsewhere"})
     expected = {"keyless": "SecretMissing", "wrong": "Unauthorized", "elsewhere": "SecretNotForHost"}
-    wait_for("all say why", lambda: {each: world.ready("provider", each) for each in expected} == expected, 60)
+    wait_for("all say why", lambda: {name: world.ready("provider", name) for name in expected} == expected, 60)
     world.add_sandbox("unlucky", of("keyless"), of("wrong"))
     world.reachable("unlucky")
     answers = world.ask("unlucky", "keyless/tiny", "wrong/tiny")
-    assert [each for each, _ in answers] == [503, 502]
+    assert [number for number, _ in answers] == [503, 502]
     assert "sk-wrong" not in str(answers)
     world.daemon.paddock("secret", "set", "nothing", *bound, stdin=KEY)
     wait_for("it is ready", lambda: world.ready("provider", "keyless") == "Answering", 60)
@@ -315,11 +315,11 @@ def test_use_is_counted_and_audited(world: World) -> None:
     world.add_provider("bounded", limits={"requestsPerMinute": 2})
     world.add_sandbox("counted", of("bounded"))
     world.reachable("counted")
-    assert [each for each, _ in world.ask("counted", "tiny", "tiny", "tiny")] == [200, 200, 429]
+    assert [number for number, _ in world.ask("counted", "tiny", "tiny", "tiny")] == [200, 200, 429]
 
     def sums() -> Any:
         items = json.loads(world.daemon.paddock("audit", "-o", "json").stdout)["items"]
-        return [each for each in items if each["verb"] == "models" and each["object"]["name"] == "counted"]
+        return [single for single in items if single["verb"] == "models" and single["object"]["name"] == "counted"]
 
     [entry] = wait_for("the sum in the audit log", sums, 90)
     assert entry["detail"]["requests"] == {"ok": 2, "limited": 1}

@@ -33,16 +33,19 @@ def test_an_orphan_is_removed_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
         daemon.apply("---".join(BOX.format(name=name) for name in ("kept", "lost")))
         for name in ("kept", "lost"):
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", f"sandbox/{name}")
-        held = daemon.get("lost")["status"]["instanceRef"]["containerID"]
-        image = f"paddock/test-copy:{held[:8]}"
-        docker("commit", held, image)
+        container_id = daemon.get("lost")["status"]["instanceRef"]["containerID"]
+        image = f"paddock/test-copy:{container_id[:8]}"
+        docker("commit", container_id, image)
         copy = docker("run", "-d", "--network", "none", image)
         try:
             daemon.kill()
             forget(tmp_path / "paddock.db", "lost")
             second = start_daemon(tmp_path, **quick)
             try:
-                wait_for("the orphan is gone", lambda: not docker("ps", "-aq", "--no-trunc", "--filter", f"id={held}"))
+                wait_for(
+                    "the orphan is gone",
+                    lambda: not docker("ps", "-aq", "--no-trunc", "--filter", f"id={container_id}"),
+                )
                 wait_for("it is told", lambda: "Orphaned" in second.paddock("events", "sandbox/lost").stdout)
                 assert docker("inspect", "-f", "{{.State.Running}}", copy) == "true"
                 assert second.condition("kept", "Ready")["status"] == "True"

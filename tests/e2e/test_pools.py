@@ -41,8 +41,8 @@ LIFETIME_SECONDS = 5
 
 
 def read(daemon: RunningDaemon, word: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(daemon.paddock("get", word, "-o", "json").stdout)
-    return found
+    document: dict[str, Any] = json.loads(daemon.paddock("get", word, "-o", "json").stdout)
+    return document
 
 
 def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
     """The values of a metric of the pool by state ("" where it has none)."""
     with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
         lines = answer.read().decode().splitlines()
-    found = [re.match(rf'{name}{{(?:.*state="(\w+)")?.*}} (\S+)', line) for line in lines]
-    return {each[1] or "": float(each[2]) for each in found if each}
+    matches = [re.match(rf'{name}{{(?:.*state="(\w+)")?.*}} (\S+)', line) for line in lines]
+    return {match[1] or "": float(match[2]) for match in matches if match}
 
 
 def test_empty_pools_pull_their_image_once(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_empty_pools_pull_their_image_once(tmp_path: Path) -> None:
         listed = {"PADDOCK_LOCAL_REGISTRIES": json.dumps([name])}
         try:
             with running(tmp_path) as daemon:
-                refused = daemon.paddock("apply", "-f", "-", stdin=nothing_warm, check=False)
-                assert f"`{name}` is an address" in refused.stderr
+                output = daemon.paddock("apply", "-f", "-", stdin=nothing_warm, check=False)
+                assert f"`{name}` is an address" in output.stderr
             with running(tmp_path, **listed) as daemon:
                 daemon.apply(nothing_warm)
                 daemon.apply(nothing_warm.replace("name: p", "name: other").split("---")[1])
@@ -141,4 +141,4 @@ def scraped(daemon: RunningDaemon) -> str:
     """Return the daemon's image count once it has observed images."""
     with urllib.request.urlopen(daemon.metrics_url(), timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    return "".join(each for each in lines if "images.inspect" in each and not each.endswith(" 0.0"))
+    return "".join(line for line in lines if "images.inspect" in line and not line.endswith(" 0.0"))

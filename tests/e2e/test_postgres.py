@@ -32,12 +32,12 @@ def test_postgresql_survives_a_lost_connection(tmp_path: Path, database: str) ->
     try:
         daemon.apply(BOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/stored")
-        held = daemon.get("stored")["status"]["instanceRef"]["name"]
-        instance = docker("inspect", "-f", '{{index .Config.Labels "paddock.instance"}}', held)
+        reserved = daemon.get("stored")["status"]["instanceRef"]["name"]
+        instance = docker("inspect", "-f", '{{index .Config.Labels "paddock.instance"}}', reserved)
         with admin() as connection:
             name = database.rsplit("/", 1)[1].split("?", maxsplit=1)[0]
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
-        docker("kill", held)
+        docker("kill", reserved)
         wait_for("it is repaired all the same", lambda: daemon.get("stored")["status"]["restartCount"] == 1)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/stored")
         daemon.paddock("delete", "sandbox", "stored", "--timeout=30s")

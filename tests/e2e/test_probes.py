@@ -31,13 +31,13 @@ def box(name: str, probes: str, *, command: str = '["sleep", "1000000"]', deadli
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
 
 
 def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = daemon.get(name).get("status", {})
-    return found
+    document: dict[str, Any] = daemon.get(name).get("status", {})
+    return document
 
 
 def ready(daemon: RunningDaemon, name: str) -> None:
@@ -50,9 +50,9 @@ def not_ready(daemon: RunningDaemon, name: str, words: str) -> None:
 
 
 def test_servers_are_ready_once_their_ports_answer(daemon: RunningDaemon) -> None:
-    asked = {"tcp": "tcpSocket: {port: 8500}", "http": "httpGet: {port: 8500}"}
-    probes = {name: f"readiness: {{{action}, periodSeconds: 1}}" for name, action in asked.items()}
-    daemon.apply("---".join(box(name, each, command=SERVER) for name, each in probes.items()))
+    document = {"tcp": "tcpSocket: {port: 8500}", "http": "httpGet: {port: 8500}"}
+    probes = {name: f"readiness: {{{action}, periodSeconds: 1}}" for name, action in document.items()}
+    daemon.apply("---".join(box(name, probe, command=SERVER) for name, probe in probes.items()))
     for name in probes:
         not_ready(daemon, name, "port 8500: connection refused")
         daemon.paddock("exec", name, "--", "touch", "go")
@@ -90,13 +90,13 @@ def test_a_failing_liveness_probe_restarts_the_sandbox(daemon: RunningDaemon) ->
     ready(daemon, "sick")
     assert status(daemon, "sick")["instanceRef"] == before
     assert status(daemon, "sick")["lastTermination"]["reason"] == "Killed"
-    told = daemon.paddock("events", "sandbox/sick").stdout
-    assert "the liveness probe failed 2 times in a row: exit code 1: sick" in told
+    output = daemon.paddock("events", "sandbox/sick").stdout
+    assert "the liveness probe failed 2 times in a row: exit code 1: sick" in output
 
 
 def test_a_missed_startup_deadline_stops_and_backs_off(daemon: RunningDaemon) -> None:
     daemon.apply(box("late", "readiness: {tcpSocket: {port: 1}, periodSeconds: 1}", deadline=1))
     wait_for("it backs off", lambda: daemon.condition("late", "Degraded").get("reason") == "CrashLoopBackOff")
     assert status(daemon, "late")["lastTermination"]["reason"] == "StartFailed"
-    held = status(daemon, "late")["instanceRef"]["name"]
-    assert docker("inspect", "-f", "{{.State.Running}}", held) == "false"
+    name = status(daemon, "late")["instanceRef"]["name"]
+    assert docker("inspect", "-f", "{{.State.Running}}", name) == "false"

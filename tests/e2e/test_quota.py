@@ -31,8 +31,8 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/first")
         daemon.apply(BOX % ("second", "64Mi"))
         wait_for("it waits", lambda: daemon.condition("second", "Scheduled").get("reason") == "QuotaExceeded")
-        said = daemon.paddock("describe", "sandbox", "second").stdout
-        assert "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used" in said
+        output = daemon.paddock("describe", "sandbox", "second").stdout
+        assert "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used" in output
         wait_for("the quota tells", lambda: "64Mi/100Mi" in daemon.paddock("get", "quota").stdout)
         assert "hostquota" not in daemon.paddock("get", "hostquota").stdout
         daemon.paddock("delete", "sandbox", "first", "--timeout=60s")

@@ -16,31 +16,31 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         name = daemon.works_at.host
         daemon.paddock("wait", "--for=condition=EngineReachable", "--timeout=30s", f"host/{name}")
         host = json.loads(daemon.paddock("get", "host", name, "-o", "json").stdout)["status"]
-        said = json.loads(docker("info", "--format", "{{json .}}"))
-        assert host["engine"]["version"] == said["ServerVersion"]
-        assert host["engine"]["storageDriver"] == said["Driver"]
-        assert host["engine"]["securityOptions"] == said["SecurityOptions"]
-        assert host["capacity"]["cpu"] == str(said["NCPU"])
+        document = json.loads(docker("info", "--format", "{{json .}}"))
+        assert host["engine"]["version"] == document["ServerVersion"]
+        assert host["engine"]["storageDriver"] == document["Driver"]
+        assert host["engine"]["securityOptions"] == document["SecurityOptions"]
+        assert host["capacity"]["cpu"] == str(document["NCPU"])
         daemon.apply(box("seen"))
         ready(daemon, "seen")
         engines = container(daemon, "seen")
-        there = daemon.works_at  # others know the record of an instance, and not its container
-        there.paddock("wait", "--for=jsonpath={.status.state}=Running", f"instance{engines['Name']}")
-        seen = json.loads(there.paddock("get", f"inst{engines['Name']}", "-o", "json").stdout)
-        assert seen["status"]["containerID"] == engines["Id"]
-        assert seen["status"]["limits"] == {"cpu": "100m", "memory": "64Mi", "pids": 32}
+        works_at = daemon.works_at  # others know the record of an instance, and not its container
+        works_at.paddock("wait", "--for=jsonpath={.status.state}=Running", f"instance{engines['Name']}")
+        observed = json.loads(works_at.paddock("get", f"inst{engines['Name']}", "-o", "json").stdout)
+        assert observed["status"]["containerID"] == engines["Id"]
+        assert observed["status"]["limits"] == {"cpu": "100m", "memory": "64Mi", "pids": 32}
         reasons = "jsonpath={.items[*].reason}"
-        shown = daemon.paddock("get", "ev", "--field-selector", "involvedObject.name=seen", "-o", reasons).stdout
-        assert shown.split()[-2:] == ["Created", "Started"]
+        output = daemon.paddock("get", "ev", "--field-selector", "involvedObject.name=seen", "-o", reasons).stdout
+        assert output.split()[-2:] == ["Created", "Started"]
         profile = json.loads(daemon.paddock("get", "sp", "full-isolation", "-o", "json").stdout)
         spec = profile["status"]["effective"]
-        made = engines["HostConfig"]
+        host_config = engines["HostConfig"]
         assert engines["Config"]["User"] == daemon.get("seen")["status"]["user"]
-        assert made["ReadonlyRootfs"] is spec["readOnlyRootFilesystem"]
-        assert made["NetworkMode"] == spec["network"]["mode"]
-        assert list(made["CapAdd"] or []) == spec["capabilities"]
-        assert made["SecurityOpt"][:-1] == spec["securityOptions"]
-        assert made["SecurityOpt"][-1].startswith("seccomp={")
+        assert host_config["ReadonlyRootfs"] is spec["readOnlyRootFilesystem"]
+        assert host_config["NetworkMode"] == spec["network"]["mode"]
+        assert list(host_config["CapAdd"] or []) == spec["capabilities"]
+        assert host_config["SecurityOpt"][:-1] == spec["securityOptions"]
+        assert host_config["SecurityOpt"][-1].startswith("seccomp={")
         assert spec["seccompProfile"] == "minimal"
         mounted = {mount["Destination"] for mount in engines["Mounts"]}
         assert mounted >= {folder["mountPath"] for folder in spec["tmpfs"]}

@@ -26,13 +26,13 @@ SEEN = {
     "deploy/prometheus/README.md": ("paddock_container_memory_working_set_bytes",),
     "specs/README.md": ("300Mi",),
 }
-TO_RUN = [each for each in own() if any(block.language in RUN for block in blocks_of(each))]
+TO_RUN = [path for path in own() if any(block.language in RUN for block in blocks_of(path))]
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("readme")) as found:
-        yield found
+    with running(tmp_path_factory.mktemp("readme")) as observed:
+        yield observed
 
 
 @pytest.mark.parametrize("file", TO_RUN, ids=name)
@@ -40,8 +40,8 @@ def test_a_page_works_when_pasted(daemon: RunningDaemon, file: Path) -> None:
     specs = ("-f", "specs/quickstart.yaml", "-f", "specs/sandbox/minimal.yaml")
     daemon.paddock("apply", *specs)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/quickstart", "sandbox/minimal")
-    told = "".join(run(daemon, each) for each in blocks_of(file) if each.language in RUN)
-    assert [words for words in SEEN[name(file)] if words not in told] == [], told
+    message = "".join(run(daemon, block) for block in blocks_of(file) if block.language in RUN)
+    assert [text for text in SEEN[name(file)] if text not in message] == [], message
 
 
 def run(daemon: RunningDaemon, block: Block) -> str:
@@ -50,8 +50,11 @@ def run(daemon: RunningDaemon, block: Block) -> str:
         return _compare(daemon, block)
     if block.file != ROOT / "README.md" and block.language == "sh" and not set(block.text) & set("|<>&;$"):
         # A fork costs a hundredth of a new interpreter; the first page is pasted into a real shell.
-        asked = ((*daemon.run, *rest) if verb == "run" else (verb, *rest) for verb, *rest in commands(block.text))
-        return "".join(daemon.paddock(*words).stdout for words in asked)
+        requested = (
+            (*daemon.run, *remaining) if verb == "run" else (verb, *remaining)
+            for verb, *remaining in commands(block.text)
+        )
+        return "".join(daemon.paddock(*arguments).stdout for arguments in requested)
     code = block.text.replace("/run/paddock/paddock.sock", str(daemon.socket))
     command = [sys.executable, "-c", code] if block.language == "python" else shell(daemon, block.text)
     return _output(daemon, command, str(block))
@@ -88,15 +91,15 @@ def _output(daemon: RunningDaemon, command: list[str], where: str, *, check: boo
 
 def _compare(daemon: RunningDaemon, block: Block) -> str:
     """Run each command of a console; what is shown below it is what it writes, where `...` stands for anything."""
-    told = ""
-    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-        command, _, expected = part.partition("\n")
+    message = ""
+    for piece in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, expected = piece.partition("\n")
         output = _output(daemon, shell(daemon, command), str(block), check=False)
-        pieces = ["".join(each.split()) for each in expected.split("...")]
+        pieces = ["".join(entry.split()) for entry in expected.split("...")]
         pattern = ".*".join(map(re.escape, pieces))
         assert re.search(pattern, "".join(output.split()), re.DOTALL), f"{block}: `{command}` wrote {output}"
-        told += output
-    return told
+        message += output
+    return message
 
 
 def test_specs_in_pages_are_admitted(daemon: RunningDaemon) -> None:
@@ -104,7 +107,7 @@ def test_specs_in_pages_are_admitted(daemon: RunningDaemon) -> None:
     transport = httpx.HTTPTransport(uds=str(daemon.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         for file in own():
-            documents = [{"file": str(each), "text": each.text} for each in blocks("yaml") if each.file == file]
+            documents = [{"file": str(block), "text": block.text} for block in blocks("yaml") if block.file == file]
             if not documents:
                 continue
             body = {"documents": documents, "dryRun": True}
@@ -114,7 +117,7 @@ def test_specs_in_pages_are_admitted(daemon: RunningDaemon) -> None:
                 continue
             # All reasons come at once. A host without the guard refuses what has a network, and nothing else.
             [host] = client.get("/apis/paddock/v1alpha1/hosts").json()["items"]
-            [guard] = [each for each in host["status"]["conditions"] if each["type"] == "NetworkGuard"]
-            fields = {each["field"] for each in answer["details"]["causes"]}
-            levels = {each for each in fields if each.endswith("spec.securityLevel")}
+            [guard] = [condition for condition in host["status"]["conditions"] if condition["type"] == "NetworkGuard"]
+            fields = {cause["field"] for cause in answer["details"]["causes"]}
+            levels = {field for field in fields if field.endswith("spec.securityLevel")}
             assert (fields, guard["status"] != "True") == (levels, True), answer["message"]

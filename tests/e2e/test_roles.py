@@ -36,28 +36,28 @@ spec: {templateRef: {name: tiny}, host: b, lifecycle: {shutdownGracePeriodSecond
 def front_and_host(folder: Path) -> Iterator[tuple[RunningDaemon, RunningDaemon]]:
     """A daemon `front` with the role api alone and no engine in reach, and host b, which serves other daemons alone."""
     authority = Authority(folder / "authority")
-    with ExitStack() as held:
-        database = held.enter_context(new_database())
+    with ExitStack() as stack:
+        database = stack.enter_context(new_database())
         nowhere = {"PADDOCK_DOCKER_HOST": f"unix://{folder}/no.sock", "PADDOCK_FLEET_ADDRESS": ""}
-        front = held.enter_context(
+        front = stack.enter_context(
             host(folder / "front", "front", database, authority, PADDOCK_ROLES='["api"]', **nowhere)
         )
         roles = {"PADDOCK_ROLES": '["host", "fleet"]'}
-        b = held.enter_context(host(folder / "b", "b", database, authority, **roles))
-        wait_for("the host is known", lambda: [each["metadata"]["name"] for each in _hosts(front)] == ["b"])
+        b = stack.enter_context(host(folder / "b", "b", database, authority, **roles))
+        wait_for("the host is known", lambda: [document["metadata"]["name"] for document in _hosts(front)] == ["b"])
         yield front, b
 
 
 def _hosts(daemon: RunningDaemon) -> list[dict[str, dict[str, str]]]:
     """Return the hosts that report an address."""
     listed = json.loads(daemon.paddock("get", "hosts", "-o", "json").stdout)["items"]
-    return [each for each in listed if each["status"].get("address")]
+    return [entry for entry in listed if entry["status"].get("address")]
 
 
 def graded(daemon: RunningDaemon) -> dict[str, str]:
     """Return the grades of what `paddock doctor` finds."""
     done = daemon.paddock("doctor", "-o", "json", check=False)
-    return {each["check"]: each["grade"] for each in json.loads(done.stdout)}
+    return {entry["check"]: entry["grade"] for entry in json.loads(done.stdout)}
 
 
 def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
         front.paddock("wait", "--for=jsonpath={.status.readyReplicas}=1", "--timeout=60s", "sandboxpool/warm")
         front.apply(_CLAIM.replace("NAME", "claimed"))
         front.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/claimed")
-        found = front.get("claimed")["status"]
-        assert (found["launchType"], found["host"]) == ("Warm", "b")
+        status = front.get("claimed")["status"]
+        assert (status["launchType"], status["host"]) == ("Warm", "b")
         assert front.paddock("exec", "claimed", "--", "echo", "there").stdout == "there\n"
         assert "claimed" in front.paddock("attest", "claimed").stdout
         assert [line.split()[:2] for line in front.paddock("top").stdout.splitlines()][1:] == [["claimed", "b"]]
@@ -78,15 +78,15 @@ def test_a_daemon_without_a_host_serves_all(tmp_path: Path) -> None:
         assert "keeps no host; name one" in front.paddock("image", "pull", "x:1", check=False).stderr
         assert front.paddock("get", "volumes").stderr == "No resources found in default namespace.\n"
         listed = json.loads(front.paddock("audit", "-o", "json").stdout)["items"]
-        assert [each["writer"] for each in listed if each["verb"] == "exec"] == ["api/front"]
+        assert [entry["writer"] for entry in listed if entry["verb"] == "exec"] == ["api/front"]
         assert [line.split()[0] for line in front.paddock("host", "list").stdout.splitlines()] == ["NAME", "b"]
-        found = graded(front)
-        assert (found["daemon"], found["store"], found["host/b"], found["certificate"]) == ("ok",) * 4
-        assert not found.keys() & {"engine", "cgroups", "memory", "engine-socket"}, "it has no engine"
+        observed = graded(front)
+        assert (observed["daemon"], observed["store"], observed["host/b"], observed["certificate"]) == ("ok",) * 4
+        assert not observed.keys() & {"engine", "cgroups", "memory", "engine-socket"}, "it has no engine"
         assert graded(b)["daemon"] == "ok", "it has no socket, and holds its lease"
 
         b.kill()
-        refused = front.paddock("exec", "claimed", "--", "true", check=False)
-        assert "its host `b` can't be reached" in refused.stderr
+        output = front.paddock("exec", "claimed", "--", "true", check=False)
+        assert "its host `b` can't be reached" in output.stderr
         front.paddock("delete", "sandbox", "claimed", "--no-wait")
         assert front.get("claimed")["metadata"]["deletionTimestamp"], "it is saved, for its host"

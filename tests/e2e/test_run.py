@@ -41,9 +41,9 @@ spec:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        made.apply(POOL)
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        created.apply(POOL)
+        yield created
 
 
 def boxes(daemon: RunningDaemon) -> str:
@@ -74,8 +74,8 @@ def test_a_script_runs_with_its_arguments_and_stdin(daemon: RunningDaemon, tmp_p
 def test_a_detached_command_stays_with_its_log(daemon: RunningDaemon, tmp_path: Path) -> None:
     script = tmp_path / "hello.sh"
     script.write_text('echo "$A $1"; exec sleep 1000\n')
-    words = ("-d", "--template", "tiny", "--name", "long", "-e", "A=hello", "-f", str(script), "--", "there")
-    assert daemon.paddock(*daemon.run, *words).stdout == "long\n"
+    arguments = ("-d", "--template", "tiny", "--name", "long", "-e", "A=hello", "-f", str(script), "--", "there")
+    assert daemon.paddock(*daemon.run, *arguments).stdout == "long\n"
     wait_for("its line", lambda: daemon.paddock("logs", "long").stdout == "hello there\n")
     daemon.paddock("sandbox", "stop", "long")
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/long")
@@ -118,8 +118,8 @@ def test_a_full_quota_is_reported_while_waiting(daemon: RunningDaemon) -> None:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, env=daemon.environment, text=True, **streams) as process:
         assert process.stderr is not None
-        told = process.stderr.readline()
-        assert re.match(r"waiting for sandbox run-\w+: Ready=False QuotaExceeded: quota full/q: memory: ", told)
+        line = process.stderr.readline()
+        assert re.match(r"waiting for sandbox run-\w+: Ready=False QuotaExceeded: quota full/q: memory: ", line)
         daemon.paddock("delete", "-n", "full", "sandbox/holder")
         assert process.communicate(timeout=120) == ("42\n", "")
 

@@ -37,8 +37,8 @@ def box(name: str, **said: Any) -> str:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
 
 
 def ready(daemon: RunningDaemon, name: str) -> None:
@@ -47,16 +47,16 @@ def ready(daemon: RunningDaemon, name: str) -> None:
 
 def container(daemon: RunningDaemon, name: str) -> dict[str, Any]:
     """Inspect the sandbox's container by the engine; empty if there is none."""
-    found = daemon.get(name).get("status", {}).get("instanceRef", {}).get("name", "")
-    done = subprocess.run(["docker", "inspect", found], capture_output=True, text=True, check=False)
+    observed = daemon.get(name).get("status", {}).get("instanceRef", {}).get("name", "")
+    done = subprocess.run(["docker", "inspect", observed], capture_output=True, text=True, check=False)
     inspected: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
     return inspected[0] if inspected else {}
 
 
 def named(daemon: RunningDaemon, name: str, what: str = "{{.State}}") -> str:
     """State of the container whose labels say it is this sandbox's, by the engine."""
-    own = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
-    return docker("ps", "-a", *own, "--format", what)
+    own_texts = ("--filter", f"label=paddock.name={name}", "--filter", f"label=paddock.instance={daemon.instance_id()}")
+    return docker("ps", "-a", *own_texts, "--format", what)
 
 
 def cgroup_memory_limit(pid: int) -> int:
@@ -73,19 +73,19 @@ def cgroup_memory_limit(pid: int) -> int:
 def test_apply_makes_a_ready_isolated_sandbox(daemon: RunningDaemon) -> None:
     assert daemon.apply(box("made")).strip() == "sandbox.paddock/made created"
     ready(daemon, "made")
-    held = container(daemon, "made")
-    assert held["State"]["Running"]
-    host = held["HostConfig"]
+    reserved = container(daemon, "made")
+    assert reserved["State"]["Running"]
+    host = reserved["HostConfig"]
     assert host["NetworkMode"] == "none"
     assert host["ReadonlyRootfs"]
     assert host["CapDrop"] == ["ALL"]
     assert not host["CapAdd"]
     assert host["Memory"] == host["MemorySwap"] == 64 << 20
-    assert held["Config"]["User"] == daemon.get("made")["status"]["user"] != "20000:20000"
+    assert reserved["Config"]["User"] == daemon.get("made")["status"]["user"] != "20000:20000"
     assert daemon.apply(box("made")).strip() == "sandbox.paddock/made unchanged"
     table = daemon.paddock("get", "sandboxes").stdout.splitlines()
     assert table[0].split()[:3] == ["NAME", "READY", "STATUS"]
-    assert ["made", "True", "Running"] in [each.split()[:3] for each in table]
+    assert ["made", "True", "Running"] in [name.split()[:3] for name in table]
 
 
 def test_killed_and_removed_containers_are_recreated(daemon: RunningDaemon) -> None:
@@ -155,32 +155,32 @@ def test_foreign_containers_are_not_touched(daemon: RunningDaemon) -> None:
     try:
         daemon.apply(box("clash", run="Suspended"))
         uid = daemon.get("clash")["metadata"]["uid"]
-        taken = f"pdk-clash-{uid.replace('-', '')[:8]}"
-        squatter = docker("run", "-d", "--network", "none", "--name", taken, "paddock/test-tiny:1", "sleep", "1000000")
+        text = f"pdk-clash-{uid.replace('-', '')[:8]}"
+        squatter = docker("run", "-d", "--network", "none", "--name", text, "paddock/test-tiny:1", "sleep", "1000000")
         daemon.apply(box("clash"))
         wait_for("it says so", lambda: daemon.condition("clash", "Ready").get("reason") == "NameConflict")
-        assert taken in daemon.condition("clash", "Ready")["message"]
+        assert text in daemon.condition("clash", "Ready")["message"]
         daemon.paddock("delete", "sandbox", "clash", "--timeout=30s")
-        for each in (foreign, squatter):
-            assert docker("inspect", "-f", "{{.State.Running}}", each) == "true"
+        for name in (foreign, squatter):
+            assert docker("inspect", "-f", "{{.State.Running}}", name) == "true"
     finally:
         docker("rm", "-f", foreign)
-        docker("rm", "-f", taken, check=False)
+        docker("rm", "-f", text, check=False)
 
 
 def test_a_copy_of_a_container_is_foreign(daemon: RunningDaemon) -> None:
     """An image by `docker commit` inherits every label; a container of it is foreign."""
     daemon.apply(box("original"))
     ready(daemon, "original")
-    held = container(daemon, "original")["Id"]
-    image = f"paddock/test-copy:{held[:8]}"
-    docker("commit", held, image)
-    copy = docker("run", "-d", "--network", "none", "--name", f"copy-{held[:8]}", image)
+    reserved = container(daemon, "original")["Id"]
+    image = f"paddock/test-copy:{reserved[:8]}"
+    docker("commit", reserved, image)
+    copy = docker("run", "-d", "--network", "none", "--name", f"copy-{reserved[:8]}", image)
     try:
-        docker("kill", held)
-        wait_for("the box is back", lambda: container_started(held))
+        docker("kill", reserved)
+        wait_for("the box is back", lambda: container_started(reserved))
         ready(daemon, "original")
-        assert daemon.get("original")["status"]["instanceRef"]["containerID"] == held
+        assert daemon.get("original")["status"]["instanceRef"]["containerID"] == reserved
         daemon.paddock("delete", "sandbox", "original", "--timeout=30s")
         assert docker("inspect", "-f", "{{.State.Running}}", copy) == "true"
     finally:
@@ -204,13 +204,13 @@ def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
 def test_a_short_command_finishes_on_a_busy_host(daemon: RunningDaemon) -> None:
     """Many at a time: then the engine notes most starts after the ends."""
     names = [f"brief-{number}" for number in range(12)]
-    daemon.apply("---\n".join(box(each, command='["true"]', restart="OnFailure") for each in names))
-    daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", *(f"sandbox/{each}" for each in names))
-    found = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
+    daemon.apply("---\n".join(box(name, command='["true"]', restart="OnFailure") for name in names))
+    daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", *(f"sandbox/{name}" for name in names))
+    document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
     ends = {
-        each["metadata"]["name"]: (each["status"]["lastTermination"]["reason"], each["status"]["restartCount"])
-        for each in found
-        if each["metadata"]["name"] in names
+        entry["metadata"]["name"]: (entry["status"]["lastTermination"]["reason"], entry["status"]["restartCount"])
+        for entry in document
+        if entry["metadata"]["name"] in names
     }
     assert ends == dict.fromkeys(names, ("Completed", 0))
 
@@ -238,13 +238,13 @@ def test_exec_and_logs(daemon: RunningDaemon) -> None:
 def test_a_restarted_daemon_finishes_interrupted_work(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         daemon.apply("---".join(box(f"many-{index}") for index in range(8)))
-        own = ("--filter", f"label=paddock.instance={daemon.instance_id()}")
-        wait_for("it is at work", lambda: "many-" in docker("ps", "-a", *own))
+        own_texts = ("--filter", f"label=paddock.instance={daemon.instance_id()}")
+        wait_for("it is at work", lambda: "many-" in docker("ps", "-a", *own_texts))
         daemon.works_at.kill()
         daemon.works_at.start_again()
         for index in range(8):
             ready(daemon, f"many-{index}")
-        assert len(docker("ps", "-a", *own, "--format", "{{.Names}}").split()) == 8
+        assert len(docker("ps", "-a", *own_texts, "--format", "{{.Names}}").split()) == 8
 
 
 def test_a_stopped_daemon_leaves_sandboxes_running(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_metrics_show_five_figures_per_sandbox(daemon: RunningDaemon) -> None:
             return str(answer.read().decode())
 
     def value(text: str, name: str) -> float:
-        line = next((each for each in text.splitlines() if each.startswith(f"{name}{{") and '"seen"' in each), None)
+        line = next((entry for entry in text.splitlines() if entry.startswith(f"{name}{{") and '"seen"' in entry), None)
         return float(line.rsplit(" ", 1)[1]) if line else -1.0
 
     def seen() -> str:
@@ -294,9 +294,9 @@ def test_a_second_daemon_is_refused_by_name(daemon: RunningDaemon, tmp_path: Pat
     second = start_daemon(daemon.folder, ready=False, PADDOCK_STANDBY="false")
     assert second.process.wait(30) == 1
     wait_for("it says who", lambda: f"pid {daemon.process.pid}" in "".join(second.log))
-    other = start_daemon(tmp_path / "other", ready=False, PADDOCK_SOCKET=str(daemon.socket))
-    assert other.process.wait(30) == 1
-    wait_for("it says who", lambda: str(daemon.process.pid) in "".join(other.log))
+    other_daemon = start_daemon(tmp_path / "other", ready=False, PADDOCK_SOCKET=str(daemon.socket))
+    assert other_daemon.process.wait(30) == 1
+    wait_for("it says who", lambda: str(daemon.process.pid) in "".join(other_daemon.log))
     port = daemon.metrics_url().rsplit(":", 1)[1].split("/")[0]
     third = start_daemon(tmp_path / "third", ready=False, PADDOCK_METRICS_PORT=port)
     assert third.process.wait(30) == 1
@@ -319,15 +319,15 @@ def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> Non
     """A bridge would connect an isolated sandbox to the Internet, the host and its neighbours."""
     daemon.apply(box("sealed"))
     ready(daemon, "sealed")
-    held = container(daemon, "sealed")["Id"]
+    reserved = container(daemon, "sealed")["Id"]
     daemon.works_at.process.send_signal(signal.SIGSTOP)  # awake, it is back on `none` before the second command
-    docker("network", "disconnect", "none", held, check=False)  # one made without networks is on none already
-    docker("network", "connect", "bridge", held, check=False)
-    is_attached = bool(networks(held))
+    docker("network", "disconnect", "none", reserved, check=False)  # one made without networks is on none already
+    docker("network", "connect", "bridge", reserved, check=False)
+    is_attached = bool(networks(reserved))
     daemon.works_at.process.send_signal(signal.SIGCONT)
     if not is_attached:
         pytest.skip("newer engines attach nothing to a container without a network")
-    wait_for("it is on no network", lambda: networks(held) in ([], ["none"]))
+    wait_for("it is on no network", lambda: networks(reserved) in ([], ["none"]))
     wait_for("it says so", lambda: "Disconnected" in daemon.paddock("events", "sandbox/sealed").stdout)
     assert named(daemon, "sealed") == "running"
 

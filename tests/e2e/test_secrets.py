@@ -30,10 +30,10 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
     folder = tmp_path / "secrets" / "default"
     folder.mkdir(parents=True)
     (folder / "token").write_text(CANARY)
-    for each, mode in ((folder.parent, 0o700), (folder, 0o700), (folder / "token", 0o600)):
-        each.chmod(mode)
-    with running(tmp_path / "state", PADDOCK_SECRETS_DIR=str(folder.parent), PADDOCK_LOG_LEVEL="debug") as made:
-        yield made
+    for path, mode in ((folder.parent, 0o700), (folder, 0o700), (folder / "token", 0o600)):
+        path.chmod(mode)
+    with running(tmp_path / "state", PADDOCK_SECRETS_DIR=str(folder.parent), PADDOCK_LOG_LEVEL="debug") as created:
+        yield created
 
 
 def box(daemon: RunningDaemon) -> str:
@@ -53,8 +53,8 @@ def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> N
     daemon.apply(SPEC)
     ready(daemon)
     assert read(daemon, "cat", "/run/secrets/token") == CANARY
-    own = read(daemon, "id", "-u").strip()
-    assert read(daemon, "stat", "-c", "%u %a", "/run/secrets/token").split() == [own, "400"]
+    own_text = read(daemon, "id", "-u").strip()
+    assert read(daemon, "stat", "-c", "%u %a", "/run/secrets/token").split() == [own_text, "400"]
     in_memory = read(daemon, "cat", "/proc/self/mountinfo")
     assert " /run/secrets/token ro,nosuid,nodev,noexec" in in_memory
     sleeping = ("exec", "--secret", "TOKEN=token", "keeper", "--", "sh", "-c", "echo ${#TOKEN}; exec sleep 30")
@@ -86,14 +86,14 @@ def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> N
     daemon.paddock("set", "run-state", "sandbox/keeper", "Running")
     wait_for("it is told", lambda: daemon.condition("keeper", "Ready").get("reason") == "SecretMissing")
     assert box(daemon) == ""
-    refused = daemon.paddock("exec", "--secret", "TOKEN=token", "keeper", "--", "true", check=False)
-    assert refused.returncode != 0
+    output = daemon.paddock("exec", "--secret", "TOKEN=token", "keeper", "--", "true", check=False)
+    assert output.returncode != 0
 
 
 def found_in(daemon: RunningDaemon) -> list[str]:
     """Return every place that shows the secret, plain or encoded."""
     container = box(daemon)
-    words: dict[str, bytes] = {
+    message: dict[str, bytes] = {
         "docker inspect": docker("inspect", container).encode(),
         "docker logs": docker("logs", container).encode(),
         "docker diff": docker("diff", container).encode(),
@@ -110,22 +110,22 @@ def found_in(daemon: RunningDaemon) -> list[str]:
         "command lines": b"".join(_commands()),
         "the engine's records": _of_engine(container),
     }
-    for each in (*daemon.folder.rglob("*"), *daemon.works_at.folder.rglob("*")):
+    for path in (*daemon.folder.rglob("*"), *daemon.works_at.folder.rglob("*")):
         with contextlib.suppress(FileNotFoundError):  # some are there for a moment
-            if each.is_file():
-                words[str(each)] = each.read_bytes()
-    return [name for name, text in words.items() if CANARY.encode() in text or CANARY[::-1].encode() in text]
+            if path.is_file():
+                message[str(path)] = path.read_bytes()
+    return [name for name, text in message.items() if CANARY.encode() in text or CANARY[::-1].encode() in text]
 
 
 def _commands() -> Iterator[bytes]:
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            yield each.read_bytes()
+            yield path.read_bytes()
         except OSError:
             continue
 
 
 def _of_engine(container: str) -> bytes:
     root = Path(docker("info", "--format", "{{.DockerRootDir}}")) / "containers"
-    found = next(root.glob(f"{container}*"))
-    return b"".join(each.read_bytes() for each in found.rglob("*") if each.is_file())
+    path = next(root.glob(f"{container}*"))
+    return b"".join(entry.read_bytes() for entry in path.rglob("*") if entry.is_file())

@@ -100,8 +100,8 @@ def inside(daemon: RunningDaemon, name: str, script: str) -> str:
 
 
 def snapshot(daemon: RunningDaemon, name: str) -> dict[str, object]:
-    shown: dict[str, object] = json.loads(daemon.paddock("get", "snapshot", name, "-o", "json").stdout)
-    return shown
+    document: dict[str, object] = json.loads(daemon.paddock("get", "snapshot", name, "-o", "json").stdout)
+    return document
 
 
 def test_forks_have_all_files_and_users_of_their_own(daemon: RunningDaemon) -> None:
@@ -164,8 +164,8 @@ def test_an_export_moves_and_a_damaged_one_is_refused(daemon: RunningDaemon, tmp
     data = bytearray(file.read_bytes())
     data[data.index(b"/shelf/f\n")] ^= 1
     file.write_bytes(data)
-    refused = daemon.paddock("snapshot", "import", "bad", str(file), check=False)
-    assert "hash" in refused.stderr
+    output = daemon.paddock("snapshot", "import", "bad", str(file), check=False)
+    assert "hash" in output.stderr
     assert daemon.paddock("get", "snapshot", "bad", check=False).returncode == 1
 
 
@@ -199,11 +199,11 @@ def test_programs_fork_and_roll_back(daemon: RunningDaemon) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         sandbox = paddock.sandboxes.get("p")
         sandbox.run("echo one > /workspace/f")
-        taken = sandbox.snapshot()
+        occupied = sandbox.snapshot()
         sandbox.run("echo two > /workspace/f")
         copies = sandbox.fork(2, name_prefix="pp")
         assert [copy.run("cat /workspace/f").stdout for copy in copies] == ["two\n", "two\n"]
-        sandbox.rollback(taken["metadata"]["name"], backup=False)
+        sandbox.rollback(occupied["metadata"]["name"], backup=False)
         assert sandbox.run("cat /workspace/f").stdout == "one\n"
 
 
@@ -224,10 +224,10 @@ def test_a_killed_daemon_leaves_nothing_frozen(daemon: RunningDaemon) -> None:
     many = "for i in range(20000): open(f'/var/tmp/{i}', 'w').write('x')"
     inside(daemon, "k", f'python3 -c "{many}"; echo . > /workspace/f')
     container = daemon.get("k")["status"]["instanceRef"]["name"]
-    found = subprocess.run(
+    output = subprocess.run(
         ["docker", "inspect", "-f", "{{.State.Pid}}", container], capture_output=True, text=True, check=True
     )
-    frozen = freezer(int(found.stdout))
+    frozen = freezer(int(output.stdout))
     daemon.apply(CUT)
     wait_for("a frozen sandbox", lambda: frozen.read_text().strip() in ("FROZEN", "1") and stand_still(daemon), 20)
     for worker in captures(daemon.folder):

@@ -25,23 +25,23 @@ ELSEWHERE = {
 }
 LARGE = ("paddock/ide:1",)
 SPECS = sorted(
-    each for each in (ROOT / "specs").rglob("*.yaml") if "schema" not in each.parts and each.name not in ELSEWHERE
+    path for path in (ROOT / "specs").rglob("*.yaml") if "schema" not in path.parts and path.name not in ELSEWHERE
 )
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: str(path.relative_to(ROOT / "specs")))
 def test_an_example_runs(tmp_path: Path, path: Path) -> None:
-    documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
+    documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     image = next((line.split()[1] for line in path.read_text().splitlines() if line.startswith("  image: ")), "")
     if image in LARGE and not docker("images", "-q", image):
         pytest.skip(f"{image} is built by a lane of its own")
     with running(tmp_path) as daemon:
         text = path.read_text().replace("\n  host: host ", f"\n  host: {daemon.works_at.host} ")
-        said = daemon.apply(text).splitlines()
-        assert [line.rsplit(" ", 1)[1] for line in said] == ["created"] * len(documents)
-        for each in documents:
-            if each["kind"] == "Sandbox":
-                wanted = {"Suspended": "Suspended"}.get(each["spec"].get("runState", "Running"), "Ready")
-                name = f"sandbox/{each['metadata']['name']}"
-                place = each["metadata"].get("namespace", "default")
-                daemon.paddock("wait", "-n", place, f"--for=condition={wanted}", "--timeout=60s", name)
+        lines = daemon.apply(text).splitlines()
+        assert [line.rsplit(" ", 1)[1] for line in lines] == ["created"] * len(documents)
+        for entry in documents:
+            if entry["kind"] == "Sandbox":
+                desired = {"Suspended": "Suspended"}.get(entry["spec"].get("runState", "Running"), "Ready")
+                name = f"sandbox/{entry['metadata']['name']}"
+                place = entry["metadata"].get("namespace", "default")
+                daemon.paddock("wait", "-n", place, f"--for=condition={desired}", "--timeout=60s", name)

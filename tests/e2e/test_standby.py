@@ -62,24 +62,24 @@ def test_a_standby_takes_over(tmp_path: Path, url: str) -> None:
         assert second.get("one")["metadata"]["name"] == "one"
         assert second.stop() == 0
     finally:
-        for each in filter(None, (first, second)):
-            each.kill()
+        for daemon in filter(None, (first, second)):
+            daemon.kill()
 
 
 def test_a_standby_stops_and_no_wait_is_refused(tmp_path: Path, url: str) -> None:
     first = start(tmp_path / "first", url)
-    others = []
+    remaining = []
     try:
         says(first, '"serving"')
-        others = [start(tmp_path / "second", url), start(tmp_path / "third", url, PADDOCK_STANDBY="false")]
-        says(others[0], "standby: waiting for the leader lease")
-        assert others[0].stop() == 0
-        assert others[1].process.wait(60) == 1
-        says(others[1], f"held by another Paddock daemon: pid {first.process.pid}")
+        remaining = [start(tmp_path / "second", url), start(tmp_path / "third", url, PADDOCK_STANDBY="false")]
+        says(remaining[0], "standby: waiting for the leader lease")
+        assert remaining[0].stop() == 0
+        assert remaining[1].process.wait(60) == 1
+        says(remaining[1], f"held by another Paddock daemon: pid {first.process.pid}")
         assert first.stop() == 0
     finally:
-        for each in (first, *others):
-            each.kill()
+        for daemon in (first, *remaining):
+            daemon.kill()
 
 
 @pytest.mark.postgres
@@ -102,9 +102,9 @@ def test_a_frozen_daemon_exits_when_it_resumes(tmp_path: Path, url: str) -> None
         assert second.get("one")["metadata"]["resourceVersion"] == before
         assert second.stop() == 0
     finally:
-        for each in filter(None, (first, second)):
-            each.process.send_signal(signal.SIGCONT)
-            each.kill()
+        for daemon in filter(None, (first, second)):
+            daemon.process.send_signal(signal.SIGCONT)
+            daemon.kill()
 
 
 def test_a_store_restored_from_a_backup_is_noticed_and_confirmed(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_store_restored_from_a_backup_is_noticed_and_confirmed(tmp_path: Path)
     daemon = start_daemon(folder, PADDOCK_DOCKER_HOST=engine)
     daemon.apply(BOX)
     assert daemon.stop() == 0
-    for each in folder.glob("paddock.db*"):
-        each.unlink()
+    for path in folder.glob("paddock.db*"):
+        path.unlink()
     shutil.copy(backup, database)
     for _ in range(2):
         daemon = start_daemon(folder, PADDOCK_DOCKER_HOST=engine)

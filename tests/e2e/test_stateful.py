@@ -106,9 +106,9 @@ class Life(RuleBasedStateMachine):
             self.quiet()
         finally:
             self.daemon_goes()
-            left = self.engine.docker("ps", "-aq", "--no-trunc", check=False).split()
-            if left:
-                self.engine.docker("rm", "-f", *left, check=False)
+            parts = self.engine.docker("ps", "-aq", "--no-trunc", check=False).split()
+            if parts:
+                self.engine.docker("rm", "-f", *parts, check=False)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @rule(wishes=st.dictionaries(NAMES, WISHES, min_size=1))
@@ -158,8 +158,8 @@ class Life(RuleBasedStateMachine):
         if self.daemon is None:
             return False
         with suppress(ClientError):
-            found = self.client.get("sandboxes", box["Config"]["Labels"][NAME])
-            return bool(found.get("status", {}).get("instanceRef", {}).get("containerID") == box["Id"])
+            sandboxes = self.client.get("sandboxes", box["Config"]["Labels"][NAME])
+            return bool(sandboxes.get("status", {}).get("instanceRef", {}).get("containerID") == box["Id"])
         return False
 
     @rule()
@@ -189,25 +189,25 @@ class Life(RuleBasedStateMachine):
 
     def differences(self) -> list[str]:
         """Return the differences from the desired state."""
-        objects = {each["metadata"]["name"]: each for each in self.client.list("sandboxes")}
-        found = [f"{name} is not to be there" for name in objects.keys() - self.asked.keys()]
-        boxes = {each["Config"]["Labels"][UID]: each for each in self.boxes()}
+        objects = {document["metadata"]["name"]: document for document in self.client.list("sandboxes")}
+        names = [f"{name} is not to be there" for name in objects.keys() - self.asked.keys()]
+        boxes = {sandbox["Config"]["Labels"][UID]: sandbox for sandbox in self.boxes()}
         for name, wish in self.asked.items():
             box = boxes.pop(objects[name]["metadata"]["uid"], None)
-            found += [f"{name}: {each}" for each in _differences(objects[name], box, wish)]
-        return found + [f"container {each['Name']} is nobody's" for each in boxes.values()]
+            names += [f"{name}: {difference}" for difference in _differences(objects[name], box, wish)]
+        return names + [f"container {sandbox['Name']} is nobody's" for sandbox in boxes.values()]
 
     def boxes(self) -> list[dict[str, Any]]:
         """Our containers, as the engine inspects them."""
         ids = self.engine.docker("ps", "-aq", "--filter", f"label={INSTANCE}={self.instance}").split()
-        shown = self.engine.docker("inspect", *ids, check=False) if ids else ""
-        listed: list[dict[str, Any]] = json.loads(shown or "[]")  # one that goes meanwhile is left out
+        output = self.engine.docker("inspect", *ids, check=False) if ids else ""
+        listed: list[dict[str, Any]] = json.loads(output or "[]")  # one that goes meanwhile is left out
         return listed
 
     @invariant()
     def at_most_one_container_each(self) -> None:
         if hasattr(self, "instance"):
-            uids = Counter(each["Config"]["Labels"][UID] for each in self.boxes())
+            uids = Counter(sandbox["Config"]["Labels"][UID] for sandbox in self.boxes())
             assert all(count == 1 for count in uids.values()), f"two containers of one object: {uids}"
 
     @invariant()
@@ -219,11 +219,13 @@ class Life(RuleBasedStateMachine):
 def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str, str]) -> list[str]:
     """Return the differences between a spec and its container that no condition reports."""
     generation, status = obj["metadata"]["generation"], obj.get("status", {})
-    found = [] if status.get("observedGeneration") == generation else ["its spec was not looked at"]
+    names = [] if status.get("observedGeneration") == generation else ["its spec was not looked at"]
     if box is None:
-        return found if wish["runState"] == "Suspended" else [*found, "it has no container"]
+        return names if wish["runState"] == "Suspended" else [*names, "it has no container"]
     state, host = box["State"]["Status"], box["HostConfig"]
-    ready = next((each["status"] for each in status.get("conditions", ()) if each["type"] == "Ready"), "")
+    ready = next(
+        (condition["status"] for condition in status.get("conditions", ()) if condition["type"] == "Ready"), ""
+    )
     facts = {
         "state": (state, SHOWN[wish["runState"]]),
         "ready": (ready, ("True",) if wish["runState"] == "Running" else ("False",)),
@@ -236,7 +238,7 @@ def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str
     }
     stopped = wish["runState"] == "Suspended"  # what a stopped one is made of is looked at when it starts
     looked_at = ("state", "ready") if stopped else facts
-    return found + [f"{name} is {facts[name][0]}" for name in looked_at if facts[name][0] not in facts[name][1]]
+    return names + [f"{name} is {facts[name][0]}" for name in looked_at if facts[name][0] not in facts[name][1]]
 
 
 def test_random_operations_on_a_real_engine() -> None:

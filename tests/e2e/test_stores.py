@@ -26,19 +26,19 @@ def held(instance_id: str) -> set[str]:
 
 
 def test_two_daemons_with_stores_of_their_own_leave_each_other_alone(tmp_path: Path) -> None:
-    with running(tmp_path / "one", **QUICK) as one, running(tmp_path / "two", **QUICK) as two:
-        for each in (one, two):
-            each.apply(BOX % "same")
-            each.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/same")
-        first, second = one.instance_id(), two.instance_id()
-        theirs, (ours,) = held(second), held(first)
+    with running(tmp_path / "one", **QUICK) as first_running, running(tmp_path / "two", **QUICK) as two:
+        for daemon in (first_running, two):
+            daemon.apply(BOX % "same")
+            daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/same")
+        first, second = first_running.instance_id(), two.instance_id()
+        texts, (ours,) = held(second), held(first)
         docker("rm", "-f", ours)
         wait_for("it is made anew", lambda: held(first) and held(first) != {ours}, 60)
-        one.paddock("delete", "sandbox", "same")
+        first_running.paddock("delete", "sandbox", "same")
         assert held(first) == set()
-        one.kill()
+        first_running.kill()
         start_daemon(tmp_path / "one", **QUICK).stop()
-        assert held(second) == theirs
+        assert held(second) == texts
         assert two.condition("same", "Ready")["status"] == "True"
 
 

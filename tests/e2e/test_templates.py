@@ -20,8 +20,8 @@ console.log(pair.left * pair.right, process.argv.slice(-1)[0], network);
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("templates")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("templates")) as created:
+        yield created
 
 
 @pytest.mark.parametrize("template", ["bun", "deno", "node"])

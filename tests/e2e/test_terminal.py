@@ -24,11 +24,11 @@ spec:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        made.apply(BOX % ("tiny", "paddock/test-tiny:1"))
-        made.apply(BOX % ("debian", "paddock/base:1"))
-        made.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/tiny", "sandbox/debian")
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        created.apply(BOX % ("tiny", "paddock/test-tiny:1"))
+        created.apply(BOX % ("debian", "paddock/base:1"))
+        created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/tiny", "sandbox/debian")
+        yield created
 
 
 def at_terminal(daemon: RunningDaemon, *words: str) -> pexpect.spawn:
@@ -90,7 +90,7 @@ def test_the_terminal_is_restored_on_any_exit(daemon: RunningDaemon, number: sig
 
 def children(pid: int) -> list[int]:
     with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(each) for each in file.read().split()]
+        return [int(name) for name in file.read().split()]
 
 
 def container(daemon: RunningDaemon, name: str) -> str:

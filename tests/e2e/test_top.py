@@ -31,13 +31,13 @@ def test_top_shows_the_load_and_a_limit_that_is_near_becomes_an_event(tmp_path: 
             return "MemoryNearLimit" in daemon.paddock("events", "sandbox/busy").stdout
 
         wait_for("memory near its limit is told", told, 60)
-        found = json.loads(daemon.paddock("top", "busy", "-o", "json").stdout)["usage"]
-        assert 1 < found["cpuPercent"] < 12, "a tenth of a processor is what it may have"
-        assert HELD <= found["memoryUsageBytes"] <= found["memoryLimitBytes"] == 32 * MIB
-        assert (found["networkReceiveBytes"], found["networkTransmitBytes"]) == (None, None), "it has none"
+        usage = json.loads(daemon.paddock("top", "busy", "-o", "json").stdout)["usage"]
+        assert 1 < usage["cpuPercent"] < 12, "a tenth of a processor is what it may have"
+        assert HELD <= usage["memoryUsageBytes"] <= usage["memoryLimitBytes"] == 32 * MIB
+        assert (usage["networkReceiveBytes"], usage["networkTransmitBytes"]) == (None, None), "it has none"
         box = daemon.get("busy")["status"]["instanceRef"]["name"]
-        assert found["processes"] == len(docker("top", box, "-eo", "pid").splitlines()) - 1
-        assert found["uptimeSeconds"] > 0
+        assert usage["processes"] == len(docker("top", box, "-eo", "pid").splitlines()) - 1
+        assert usage["uptimeSeconds"] > 0
         line = daemon.paddock("top", "--no-headers").stdout.split()
         limit_at = line.index("32Mi")  # a fleet has a column more, for the host
         assert (line[0], line[limit_at : limit_at + 3]) == ("busy", ["32Mi", "-", "-"])

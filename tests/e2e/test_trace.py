@@ -27,19 +27,21 @@ def test_from_the_request_to_the_engine(tmp_path: Path) -> None:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(daemon.socket), verify=False), timeout=60) as client:
             parent = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
             body = {"documents": [{"file": "box.yaml", "text": BOX}]}
-            made = client.post(f"{API}/apply", json=body, headers=parent)
-            assert (made.status_code, made.headers["X-Trace-Id"]) == (200, TRACE)
+            answer = client.post(f"{API}/apply", json=body, headers=parent)
+            assert (answer.status_code, answer.headers["X-Trace-Id"]) == (200, TRACE)
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
             deleted = client.delete(f"{API}/namespaces/default/sandboxes/box").headers["X-Trace-Id"]
         wait_for("the box is gone", lambda: not daemon.get("box"))
-        told = [(each["event"], each.get("action", "").split()[0:1], each.get("trace_id")) for each in _lines(daemon)]
-    assert ("created", [], TRACE) in told
-    assert {trace for event, _, trace in told if event == "action done"} == {TRACE, deleted}
+        reported = [
+            (line["event"], line.get("action", "").split()[0:1], line.get("trace_id")) for line in _lines(daemon)
+        ]
+    assert ("created", [], TRACE) in reported
+    assert {trace for event, _, trace in reported if event == "action done"} == {TRACE, deleted}
     for verb, trace in (("create", TRACE), ("start", TRACE), ("remove", deleted)):
-        assert ("action done", [verb], trace) in told
+        assert ("action done", [verb], trace) in reported
 
 
 def _lines(daemon: RunningDaemon) -> list[dict[str, Any]]:
     """Log lines of the daemon that is asked, and of that of the sandbox's host."""
-    logs = {id(each): each.log for each in (daemon, daemon.works_at)}
+    logs = {id(entry): entry.log for entry in (daemon, daemon.works_at)}
     return [json.loads(line) for log in logs.values() for line in log if line.startswith("{")]

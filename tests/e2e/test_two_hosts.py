@@ -26,14 +26,16 @@ spec:
 
 def hosts_of(daemon: RunningDaemon) -> dict[str, tuple[str, str]]:
     """Return what `paddock doctor` finds about other hosts."""
-    found = json.loads(daemon.paddock("doctor", "-o", "json", check=False).stdout)
-    return {each["check"]: (each["grade"], each["found"]) for each in found if each["check"].startswith("host/")}
+    document = json.loads(daemon.paddock("doctor", "-o", "json", check=False).stdout)
+    return {
+        entry["check"]: (entry["grade"], entry["found"]) for entry in document if entry["check"].startswith("host/")
+    }
 
 
 def executed(daemon: RunningDaemon) -> list[str]:
     """Return the writers of the audit log's entries of commands, as a daemon lists them."""
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
-    return [each["writer"] for each in items if each["verb"] == "exec"]
+    return [entry["writer"] for entry in items if entry["verb"] == "exec"]
 
 
 def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
@@ -65,14 +67,14 @@ def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
         marks = a.paddock("audit", "verify").stdout.splitlines()[1:]
         b.paddock("exec", "far", "--", "true")
         assert executed(a) == [*["a"] * 3, "b"]
-        marks_then = b.paddock("audit", "verify", *(word for each in marks for word in ("--expect", each))).stdout
-        assert [each.partition(":")[0] for each in marks_then.splitlines()[1:]] == ["a", "b"]
+        marks_then = b.paddock("audit", "verify", *(word for mark in marks for word in ("--expect", mark))).stdout
+        assert [line.partition(":")[0] for line in marks_then.splitlines()[1:]] == ["a", "b"]
         b.stop()
         assert "missing hosts: b (its daemon was stopped)" in a.paddock("top").stderr
         assert hosts_of(a) == {"host/b": ("warning", "its daemon is away")}
-        refused = a.paddock("exec", "far", "--", "true", check=False)
-        assert refused.returncode != 0
-        assert "its host `b` can't be reached" in refused.stderr
+        output = a.paddock("exec", "far", "--", "true", check=False)
+        assert output.returncode != 0
+        assert "its host `b` can't be reached" in output.stderr
         wait_for("the sandbox is still known", lambda: a.get("far"))
 
 
@@ -101,8 +103,8 @@ spec:
 def test_a_workflow_runs_at_its_sandbox_and_is_read_through_any_daemon(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as (a, _):
         a.apply(_POOL)
-        shown = ("get", "sandboxpool", "warm", "-o", "yaml")
-        wait_for("warm ones", lambda: "readyReplicas: 2" in a.paddock(*shown).stdout)
+        texts = ("get", "sandboxpool", "warm", "-o", "yaml")
+        wait_for("warm ones", lambda: "readyReplicas: 2" in a.paddock(*texts).stdout)
         out = tmp_path / "out"
         a.paddock("workflow", "run", "build", "--name", "one", "--wait", "--output", str(out))
         assert (out / "dist" / "result").read_text() == "built\n"
@@ -115,23 +117,23 @@ def test_a_workflow_runs_at_its_sandbox_and_is_read_through_any_daemon(tmp_path:
         with httpx.Client(
             transport=httpx.HTTPTransport(uds=str(a.socket)), base_url="http://paddock", timeout=60
         ) as http:
-            asked = {"open": {"templateRef": {"name": "tiny"}}, "command": ["echo", "new"]}
+            document = {"open": {"templateRef": {"name": "tiny"}}, "command": ["echo", "new"]}
             for _ in range(2):  # it is opened, then there
-                answer = http.post(f"{base}/run", json=asked, headers={"Idempotency-Key": "key"}).json()
+                answer = http.post(f"{base}/run", json=document, headers={"Idempotency-Key": "key"}).json()
                 assert (answer["success"], answer["output"]) == (True, "new\n")
         assert a.get("new")["status"]["host"] == "b"
 
 
 def test_its_resources_are_followed_through_any_daemon(tmp_path: Path) -> None:
     near = BOX.replace("far", "near").replace("host: b", "host: a")  # host a has no engine
-    uris = [f"sandbox://default/{each}" for each in ("far/files/tmp/note", "near/logs", "far/logs", "near")]
+    uris = [f"sandbox://default/{entry}" for entry in ("far/files/tmp/note", "near/logs", "far/logs", "near")]
     heard: list[str] = []
 
     async def listen(a: RunningDaemon) -> None:
-        async with client(a.socket) as made, made.listen(resource_subscriptions=uris) as stream:
+        async with client(a.socket) as created, created.listen(resource_subscriptions=uris) as stream:
             assert stream.honored.resource_subscriptions == [uris[0], uris[2], uris[3]]
-            given = {"container": "far", "path": "/tmp/note", "content": "written"}
-            assert not (await made.call_tool("docker.file.write", given)).is_error
+            document = {"container": "far", "path": "/tmp/note", "content": "written"}
+            assert not (await created.call_tool("docker.file.write", document)).is_error
             async for event in stream:
                 heard.append(event.uri)  # type: ignore[union-attr]
                 if uris[0] in heard:

@@ -38,8 +38,8 @@ def claim(daemon: RunningDaemon, *names: str) -> None:
 
 
 def volumes(daemon: RunningDaemon) -> dict[str, dict[str, Any]]:
-    found = json.loads(daemon.paddock("get", "volumes", "-o", "json").stdout)["items"]
-    return {each["metadata"]["name"]: each for each in found}
+    document = json.loads(daemon.paddock("get", "volumes", "-o", "json").stdout)["items"]
+    return {entry["metadata"]["name"]: entry for entry in document}
 
 
 def in_box(daemon: RunningDaemon, name: str, script: str) -> str:
@@ -57,25 +57,27 @@ def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
         for name in ("a", "b"):
             assert daemon.get(name)["status"]["launchType"] == launched
             assert in_box(daemon, name, f"echo of {name} > /data/{name}; ls /data | grep -v lost") == name
-        used = volumes(daemon)["data-a"]
-        assert used["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "a"}
-        assert used["status"]["usedBy"] == [{"kind": "Sandbox", "name": "a"}]
-        assert (used["status"]["phase"], used["status"]["mounted"], bool(used["status"]["used"])) == (
+        data_a = volumes(daemon)["data-a"]
+        assert data_a["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "a"}
+        assert data_a["status"]["usedBy"] == [{"kind": "Sandbox", "name": "a"}]
+        assert (data_a["status"]["phase"], data_a["status"]["mounted"], bool(data_a["status"]["used"])) == (
             "Bound",
             True,
             True,
         )
-        refused = daemon.paddock("delete", "volume", "data-a", check=False)
-        assert "`data-a` is used by sandbox a" in refused.stderr
+        output = daemon.paddock("delete", "volume", "data-a", check=False)
+        assert "`data-a` is used by sandbox a" in output.stderr
         daemon.paddock("delete", "sandbox", "a", "b", "--timeout=60s")
         assert daemon.paddock("delete", "volume", "data-b").stdout == 'volume.paddock "data-b" deleted\n'
-        assert [(name, each["status"]["phase"]) for name, each in volumes(daemon).items()] == [("data-a", "Released")]
+        assert [(name, volume["status"]["phase"]) for name, volume in volumes(daemon).items()] == [
+            ("data-a", "Released")
+        ]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
         claim(daemon, "a")
         assert daemon.get("a")["status"]["launchType"] == launched
         assert in_box(daemon, "a", "cat /data/a; ls /data | grep -v lost") == "of a\na"
         assert daemon.paddock("attest", "a").returncode == 0
-        assert sorted(each.name for each in daemon.works_at.folder.glob("volumes/default/*")) == [
+        assert sorted(path.name for path in daemon.works_at.folder.glob("volumes/default/*")) == [
             "data-a.claim",
             "data-a.img",
         ]

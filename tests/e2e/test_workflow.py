@@ -48,24 +48,24 @@ spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], workspace: {
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("workflows")) as made:
-        made.apply(BUILD)
-        made.apply(BOX)
-        yield made
+    with running(tmp_path_factory.mktemp("workflows")) as created:
+        created.apply(BUILD)
+        created.apply(BOX)
+        yield created
 
 
 @contextmanager
 def api(daemon: RunningDaemon) -> Iterator[Connection]:
-    made = connect(f"unix://{daemon.socket}")
+    connection = connect(f"unix://{daemon.socket}")
     try:
-        yield made
+        yield connection
     finally:
-        made.close()
+        connection.close()
 
 
 def phase(daemon: RunningDaemon, name: str) -> str:
-    with api(daemon) as made:
-        return str(WorkflowRuns(made, "default").get(name)["status"].get("phase"))
+    with api(daemon) as created:
+        return str(WorkflowRuns(created, "default").get(name)["status"].get("phase"))
 
 
 def test_run_waits_shows_progress_and_unpacks_artifacts(daemon: RunningDaemon, tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_stage_that_prints_without_end_keeps_head_and_tail(daemon: RunningDaemon
     noise = "'echo first; head -c 16000000 /dev/zero | tr \"\\000\" x; echo; echo last'"
     daemon.apply(BUILD.replace("name: build", "name: loud").replace("'echo made'", noise))
     daemon.paddock("workflow", "run", "loud", "--name", "loud", "--wait")
-    shown = daemon.paddock("workflow", "logs", "loud", "make").stdout
-    assert (shown[:6], shown[-6:], len(shown) < 8 << 20) == ("first\n", "\nlast\n", True)
+    output = daemon.paddock("workflow", "logs", "loud", "make").stdout
+    assert (output[:6], output[-6:], len(output) < 8 << 20) == ("first\n", "\nlast\n", True)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_project_opens_closes_and_is_configured(daemon: RunningDaemon) -> None:
     options = ("--memory", "128Mi", "--cpus", "1", "--network", "bridge")
     daemon.paddock("project", "config", "sandbox", "--project", "my-app", *options)
     assert daemon.get("my-app")["spec"]["resources"]["limits"]["memory"] == "128Mi"
-    refused = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--network", "host", check=False)
-    assert "no sandbox shares the network of the host" in refused.stderr
+    output = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--network", "host", check=False)
+    assert "no sandbox shares the network of the host" in output.stderr
     too_many = daemon.paddock("project", "config", "sandbox", "--project", "my-app", "--cpus", "1000", check=False)
     assert (too_many.returncode != 0, "processors" in too_many.stderr or "cpu" in too_many.stderr) == (True, True)
     assert "my-app" in daemon.paddock("sandbox", "list").stdout
@@ -159,8 +159,8 @@ def test_project_without_a_template_has_sources_and_data(daemon: RunningDaemon) 
     write = "cd /workspace; echo x > src/f; echo y > data/f; cat src/f data/f"
     mounted = daemon.paddock("exec", "plain", "--", "sh", "-c", write).stdout
     assert mounted == "x\ny\n"
-    refused = daemon.paddock("project", "open", "theirs", "--folder", "/etc", check=False)
-    assert "spec.workspace.hostPath" in refused.stderr
+    output = daemon.paddock("project", "open", "theirs", "--folder", "/etc", check=False)
+    assert "spec.workspace.hostPath" in output.stderr
 
 
 def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
@@ -168,28 +168,28 @@ def test_bridge_runs_once_for_racing_clients(daemon: RunningDaemon) -> None:
     body: dict[str, Any] = {"command": ["sh", "-c", "echo x >> /workspace/count; cat /workspace/count"]}
 
     def ask(_number: int) -> Any:
-        with api(daemon) as made:
-            return made.request("POST", "namespaces/default/sandboxes/bridged/run", json=body, headers={KEY: "k1"})
+        with api(daemon) as created:
+            return created.request("POST", "namespaces/default/sandboxes/bridged/run", json=body, headers={KEY: "k1"})
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(8)))
-    assert all(each == answers[0] for each in answers)
+    assert all(answer == answers[0] for answer in answers)
     assert (answers[0]["success"], answers[0]["output"], answers[0]["error"]) == (True, "x\n", None)
     assert answers[0]["files"] == [{"path": "count", "size": 2, "sha256": sha256(b"x\n").hexdigest()}]
     metrics = answers[0]["metrics"]
     assert metrics["durationSeconds"] > 0
     assert metrics["cpuSeconds"] > 0
     assert metrics["memoryPeakBytes"] is None or metrics["memoryPeakBytes"] > 0  # an older kernel has no memory.peak
-    with api(daemon) as made:
+    with api(daemon) as created_api:
         path = "namespaces/default/sandboxes/bridged/run"
-        with pytest.raises(Refused, match="was used for another request") as refused:
-            made.request("POST", path, json={"command": ["true"]}, headers={KEY: "k1"})
-        assert refused.value.code == 422
-        failed = made.request("POST", path, json={"command": ["sh", "-c", "exit 4"], "copyOut": "/workspace"})
+        with pytest.raises(Refused, match="was used for another request") as refusal:
+            created_api.request("POST", path, json={"command": ["true"]}, headers={KEY: "k1"})
+        assert refusal.value.code == 422
+        failed = created_api.request("POST", path, json={"command": ["sh", "-c", "exit 4"], "copyOut": "/workspace"})
         assert (failed["success"], failed["error"], failed["files"]) == (False, "exit code 4", [])
-        assert made.request("POST", path, json={"command": ["true"]})["files"] == [], "nothing was changed"
-        again = made.request("POST", path, json={"command": ["true"], "copyOut": "/workspace"})
-        assert [each["path"] for each in again["files"]] == ["count"], again["error"]
+        assert created_api.request("POST", path, json={"command": ["true"]})["files"] == [], "nothing was changed"
+        again = created_api.request("POST", path, json={"command": ["true"], "copyOut": "/workspace"})
+        assert [file["path"] for file in again["files"]] == ["count"], again["error"]
 
 
 KEY = "Idempotency-Key"
@@ -205,9 +205,9 @@ def test_killed_daemon_follows_the_stage_that_runs(tmp_path: Path) -> None:
         daemon.kill()
         daemon = start_daemon(tmp_path)
         wait_for("its end", lambda: phase(daemon, "r") == "Succeeded", 90)
-        with api(daemon) as made:
-            run = WorkflowRuns(made, "default").get("r")
-            assert {each["name"]: each["attempt"] for each in run["status"]["stages"]}["make"] == 1
+        with api(daemon) as created:
+            run = WorkflowRuns(created, "default").get("r")
+            assert {stage["name"]: stage["attempt"] for stage in run["status"]["stages"]}["make"] == 1
             sandbox = run["status"]["sandboxRef"]["name"]
         assert daemon.paddock("exec", sandbox, "--", "cat", "/workspace/runs").stdout == "run\n", "it ran once"
     finally:
@@ -238,18 +238,18 @@ def test_plugin_is_installed_configured_and_removed(daemon: RunningDaemon, tmp_p
     wait_for("its refusal", lambda: "PermissionsNotGranted" in daemon.paddock("plugin", "list").stdout)
     daemon.paddock("plugin", "config", "tickets", "--memory", "128Mi", "--grant")
     wait_for("its objects", lambda: "Ready" in daemon.paddock("plugin", "list").stdout, 60)
-    found = json.loads(daemon.paddock("get", "sandboxtemplate", "tickets", "-o", "json").stdout)
-    assert found["spec"]["resources"]["limits"]["memory"] == "128Mi"
+    document = json.loads(daemon.paddock("get", "sandboxtemplate", "tickets", "-o", "json").stdout)
+    assert document["spec"]["resources"]["limits"]["memory"] == "128Mi"
     swarm = daemon.paddock("plugin", "config", "tickets", "--enable-swarm", check=False)
     assert "placement comes with several hosts" in swarm.stderr
     code = MANIFEST.replace("[{secret: tickets-token}]", "[docker.access]") + "main: index.js\n"
     (tmp_path / "plugin.yaml").write_text(code)
-    refused = daemon.paddock("plugin", "install", str(tmp_path), check=False)
-    assert "plugins are data here" in refused.stderr
-    assert "no plugin gets the engine" in refused.stderr
+    output = daemon.paddock("plugin", "install", str(tmp_path), check=False)
+    assert "plugins are data here" in output.stderr
+    assert "no plugin gets the engine" in output.stderr
     daemon.paddock("plugin", "remove", "tickets")
-    gone = ("get", "sandboxtemplates", "tickets")
-    wait_for("its end", lambda: daemon.paddock(*gone, check=False).returncode != 0)
+    texts = ("get", "sandboxtemplates", "tickets")
+    wait_for("its end", lambda: daemon.paddock(*texts, check=False).returncode != 0)
 
 
 def test_plugin_of_models_brings_server_and_provider(daemon: RunningDaemon) -> None:
@@ -261,8 +261,8 @@ def test_plugin_of_models_brings_server_and_provider(daemon: RunningDaemon) -> N
     wait_for("its objects", lambda: "Ready" in daemon.paddock("plugin", "list").stdout, 60)
     server = json.loads(daemon.paddock("get", "modelserver", "llama3-container", "-o", "json").stdout)["spec"]
     assert (server["resources"]["limits"]["memory"], server["lifecycle"]["idleTimeoutSeconds"]) == ("64Mi", 60)
-    found = json.loads(daemon.paddock("get", "provider", "docker-llm", "-o", "json").stdout)["spec"]
-    assert found["limits"] == {"tokensPerDay": 1_000_000}
+    spec = json.loads(daemon.paddock("get", "provider", "docker-llm", "-o", "json").stdout)["spec"]
+    assert spec["limits"] == {"tokensPerDay": 1_000_000}
     daemon.paddock("plugin", "remove", "docker-llm-provider")
     for kind in ("modelserver/llama3-container", "provider/docker-llm"):
         wait_for(f"the end of {kind}", lambda kind=kind: daemon.paddock("get", kind, check=False).returncode != 0)

@@ -31,12 +31,12 @@ spec: {templateRef: {name: t}, workspace: {hostPath: PATH, readOnly: true}}
 
 @pytest.fixture
 def project() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/srv") as made:
-        folder = Path(made) / "app"
+    with tempfile.TemporaryDirectory(dir="/srv") as temporary_directory:
+        folder = Path(temporary_directory) / "app"
         folder.mkdir()
         (folder / "own").write_text("own")
-        for each in (folder, folder / "own"):
-            os.chown(each, 12345, 12345)
+        for path in (folder, folder / "own"):
+            os.chown(path, 12345, 12345)
         yield folder
 
 
@@ -45,8 +45,8 @@ def test_a_warm_claim_mounts_its_folder(tmp_path: Path, project: Path) -> None:
     with running(tmp_path, PADDOCK_HOST_ROOTS=f'[{{"path": "{project.parent}"}}]') as daemon:
         daemon.apply(POOL)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/warm")
-        refused = daemon.paddock("apply", "-f", "-", stdin=CLAIM.replace("PATH", "/etc"), check=False)
-        assert "`/etc` is a system folder" in refused.stderr
+        output = daemon.paddock("apply", "-f", "-", stdin=CLAIM.replace("PATH", "/etc"), check=False)
+        assert "`/etc` is a system folder" in output.stderr
         daemon.apply(CLAIM.replace("PATH", str(project)))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/mine")
         assert daemon.get("mine")["status"]["launchType"] == "Warm"

@@ -76,16 +76,16 @@ def test_a_whole_answer_is_read_byte_by_byte(answer: bytes) -> None:
 
 
 def test_a_command_ends_wherever_its_output_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = CONTINUE + OUTPUT
+    content = CONTINUE + OUTPUT
     monkeypatch.setattr(agent, "_DRAIN_SECONDS", DEADLINE_SECONDS)
-    for data, stop in stops(whole, complete=True):
+    for data, stop in stops(content, complete=True):
         with contextlib.closing(OnePort(data)) as port, contextlib.closing(AgentConnections(port)) as agents:
             if stop != "deadline":
                 port.theirs.shutdown(socket.SHUT_WR)
             limit = DEADLINE_SECONDS if stop == "deadline" else None
-            begun = data.startswith(CONTINUE + OUTPUT.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+            startswith = data.startswith(CONTINUE + OUTPUT.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
             for name in ("_HELLO_SECONDS", "_START_SECONDS"):
-                monkeypatch.setattr(agent, name, 20.0 if begun else DEADLINE_SECONDS)
+                monkeypatch.setattr(agent, name, 20.0 if startswith else DEADLINE_SECONDS)
 
             def run(agents: AgentConnections = agents, limit: float | None = limit, stop: str = stop) -> list[Chunk]:
                 stream = agents.exec(SANDBOX, 1, ["true"], env={}, timeout_seconds=limit)
@@ -94,9 +94,9 @@ def test_a_command_ends_wherever_its_output_stops(monkeypatch: pytest.MonkeyPatc
                 return list(stream)
 
             result = outcome(begin(run))
-            if stop == "deadline" and begun:
+            if stop == "deadline" and startswith:
                 assert isinstance(result, list), (data, stop, result)
-                assert [each.stream for each in result[-2:]] == ["timeout", "exit"], (data, stop, result)
+                assert [chunk.stream for chunk in result[-2:]] == ["timeout", "exit"], (data, stop, result)
             else:
                 assert isinstance(result, AgentError | StreamError), (data, stop, result)
 
@@ -106,12 +106,12 @@ def test_output_in_small_frames_is_read_to_its_end() -> None:
     frames = b"\1\0\0\0\0\0\0\1A\2\0\0\0\0\0\0\1B" * (count // 2) + FRAMES[-1]
     pieces = [frames[at : at + 100] for at in range(0, len(frames), 100)]
     head, _, _ = OUTPUT.partition(b"\r\n\r\n")
-    body = b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in pieces) + b"0\r\n\r\n"
+    body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
     port = OnePort(CONTINUE)
     with contextlib.closing(port), contextlib.closing(AgentConnections(port)) as agents:
         feeding = begin(lambda: port.theirs.sendall(head + b"\r\n\r\n" + body))
         chunks = outcome(begin(lambda: list(agents.exec(SANDBOX, 1, ["true"], env={}))))
         assert outcome(feeding) is None
     assert isinstance(chunks, list)
-    assert sum(len(each.data) for each in chunks if each.stream == "stdout") == count // 2
+    assert sum(len(chunk.data) for chunk in chunks if chunk.stream == "stdout") == count // 2
     assert chunks[-1] == Chunk("exit", b"7")

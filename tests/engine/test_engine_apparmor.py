@@ -16,8 +16,8 @@ def test_a_profile_that_is_loaded_confines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("others", [(), ("docker-default-of-mine.1", "lsb_release.2")])
 def test_an_engine_that_loaded_none_confines_nothing(tmp_path: Path, others: tuple[str, ...]) -> None:
-    for each in others:
-        (tmp_path / each).mkdir()
+    for name in others:
+        (tmp_path / name).mkdir()
     assert in_force(SAID, tmp_path, tmp_path / "none") == ("name=seccomp,profile=builtin",)
 
 

@@ -23,11 +23,11 @@ def test_calls_go_side_by_side_while_none_hangs(bulkhead: Bulkhead, clock: HandC
 def test_one_alone_waits_for_a_container_that_hangs(bulkhead: Bulkhead, clock: HandClock) -> None:
     with bulkhead.entered("a"):
         clock.advance(1.0)
-        with pytest.raises(Fault, match=r"has waited 1\.0 s") as refused, bulkhead.entered("a"):
+        with pytest.raises(Fault, match=r"has waited 1\.0 s") as refusal, bulkhead.entered("a"):
             pass
         with bulkhead.entered("b"):
             pass
-    outcome = outcome_of(refused.value)
+    outcome = outcome_of(refusal.value)
     assert isinstance(outcome, Waiting)
     assert outcome.reason == "Unreadable"
     with bulkhead.entered("a"):

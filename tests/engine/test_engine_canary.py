@@ -33,9 +33,9 @@ def test_host_addresses_list_sandbox_bridges_last() -> None:
 
 
 def test_its_subnets_are_the_last_of_the_range() -> None:
-    found = list(_last_subnets("10.213.0.0/21"))
-    assert found[:2] == ["10.213.7.240/28", "10.213.7.224/28"]
-    assert all(IPv4Network(each).subnet_of(IPv4Network("10.213.0.0/21")) for each in found)
+    subnets = list(_last_subnets("10.213.0.0/21"))
+    assert subnets[:2] == ["10.213.7.240/28", "10.213.7.224/28"]
+    assert all(IPv4Network(subnet).subnet_of(IPv4Network("10.213.0.0/21")) for subnet in subnets)
 
 
 ROUTES = """\

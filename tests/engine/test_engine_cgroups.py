@@ -118,8 +118,8 @@ class Host:
         (self.proc / "self").mkdir(parents=True)
         (self.proc / "self" / "mountinfo").write_text("".join(self._mountinfo()))
         self.process(PID, group)
-        for each in v1:
-            self.fill(each, V1.get(each, {}))
+        for entry in v1:
+            self.fill(entry, V1.get(entry, {}))
         if v2:
             self.fill("unified", {name: text for name, text in V2.items() if self._v2_has(name)})
 
@@ -130,9 +130,9 @@ class Host:
 
     def _mountinfo(self) -> list[str]:
         lines = ["22 27 0:21 / /proc rw,relatime - proc proc rw\n"]
-        for each in self._v1:
-            point = str(self.sys / each).replace(" ", "\\040")
-            lines.append(f"{next(self._numbers)} 31 0:29 / {point} rw shared:9 - cgroup cgroup rw,{each}\n")
+        for name in self._v1:
+            point = str(self.sys / name).replace(" ", "\\040")
+            lines.append(f"{next(self._numbers)} 31 0:29 / {point} rw shared:9 - cgroup cgroup rw,{name}\n")
         if self._v2:
             point = str(self.sys / "unified").replace(" ", "\\040")
             lines.append(f"{next(self._numbers)} 31 0:38 / {point} rw - cgroup2 cgroup2 rw,nsdelegate\n")
@@ -150,7 +150,7 @@ class Host:
         """A process in that cgroup."""
         (self.proc / str(pid) / "net").mkdir(parents=True, exist_ok=True)
         (self.proc / str(pid) / "net" / "dev").write_text(NET_DEV)
-        rows = [f"{number}:{each}:{group}\n" for number, each in enumerate(self._v1, 1)]
+        rows = [f"{number}:{name}:{group}\n" for number, name in enumerate(self._v1, 1)]
         (self.proc / str(pid) / "cgroup").write_text("".join(rows) + (f"0::{group}\n" if self._v2 else ""))
 
     def status(self, pid: int, state: str, inside: str, flags: int = 0x400000) -> None:
@@ -307,11 +307,11 @@ def test_controllers_mounted_together() -> None:
 
 def test_folders_of_removed_containers_are_dropped(v2: Host) -> None:
     cgroups, text = v2.cgroups, (v2.proc / str(PID) / "cgroup").read_text()
-    known = cgroups.folders(text, ID)
+    folders = cgroups.folders(text, ID)
     cgroups.keep_only({ID})
-    assert cgroups.folders(text, ID) is known
+    assert cgroups.folders(text, ID) is folders
     cgroups.keep_only(())
-    assert cgroups.folders(text, ID) is not known
+    assert cgroups.folders(text, ID) is not folders
 
 
 def test_a_large_cgroup_file_is_read_completely(tmp_path: Path) -> None:
@@ -336,12 +336,12 @@ def test_folders_are_held_and_let_go(v1: Host) -> None:
     before = open_handles()
     reader = CgroupUsage(v1.cgroups)
     reader.read([box()])
-    held = open_handles()
-    assert held > before
+    handles = open_handles()
+    assert handles > before
     reader.read([box()])
-    assert open_handles() == held
+    assert open_handles() == handles
     reader.read([box(started_at=2.0)])
-    assert open_handles() == held, "those of the run before are let go"
+    assert open_handles() == handles, "those of the run before are let go"
     reader.read([])
     assert open_handles() == before
     reader.read([box()])
@@ -358,10 +358,10 @@ def test_at_most_half_of_few_descriptors_are_held(v1: Host) -> None:
     try:
         reader = CgroupUsage(v1.cgroups)
         for _ in range(2):
-            found = [reader.read(boxes)[ID]]
-            held = open_handles() - before
-            assert 52 <= held <= max(256, before + 128) / 2
-        assert [shown(each) for each in found] == [EXPECTED]
+            observed = [reader.read(boxes)[ID]]
+            handles = open_handles() - before
+            assert 52 <= handles <= max(256, before + 128) / 2
+        assert [shown(entry) for entry in observed] == [EXPECTED]
         reader.close()
         assert open_handles() == before
     finally:
@@ -383,9 +383,9 @@ def test_held_files_show_what_changes_in_them(v1: Host) -> None:
     assert reader.read([box()])[ID].cpu_limit_cores is None
     v1.fill("cpu", {"cpu.cfs_quota_us": "150000"})
     v1.fill("memory", {"memory.usage_in_bytes": "12000000", "memory.failcnt": "0"})
-    found = reader.read([box()])[ID]
-    assert (found.cpu_limit_cores, found.cpu_periods, found.memory_usage_bytes) == (1.5, 10, 12_000_000)
-    assert found.memory_limit_hits == 2
+    observed = reader.read([box()])[ID]
+    assert (observed.cpu_limit_cores, observed.cpu_periods, observed.memory_usage_bytes) == (1.5, 10, 12_000_000)
+    assert observed.memory_limit_hits == 2
     reader.close()
 
 
@@ -393,14 +393,14 @@ def test_a_held_file_that_fails_is_opened_anew(v2: Host) -> None:
     """As where the system has made the cgroup anew for the same run; one reading that fails after that is left out."""
     before, reader = open_handles(), CgroupUsage(v2.cgroups)
     reader.read([box()])
-    held = open_handles()
+    handles = open_handles()
     v2.fill("unified", {"memory.current": "gone"})
     assert reader.read([box()]) == {}
     assert open_handles() == before
     (v2.folder("unified") / "memory.current").unlink()
     v2.fill("unified", {"memory.current": "9000000"})
     assert shown(reader.read([box()])[ID]) == EXPECTED
-    assert open_handles() == held
+    assert open_handles() == handles
     reader.close()
 
 
@@ -525,10 +525,10 @@ def test_limits_that_are_only_unreadable_are_not_lost(v2: Host) -> None:
 
 def test_rounding_is_no_drift_and_anything_else_is() -> None:
     configured = Limits(500, 33_554_437, 64)
-    held = Reading(33_554_432, 64, 50_000, 100_000, 1024, 1)
-    assert in_force(configured, held) == configured
-    assert in_force(Limits(500, 64 << 20, 64), held).memory_bytes == 33_554_432
-    assert in_force(Limits(500, 33_554_432, 64, cpu_shares=2048), held).cpu_shares == 1024
+    reading = Reading(33_554_432, 64, 50_000, 100_000, 1024, 1)
+    assert in_force(configured, reading) == configured
+    assert in_force(Limits(500, 64 << 20, 64), reading).memory_bytes == 33_554_432
+    assert in_force(Limits(500, 33_554_432, 64, cpu_shares=2048), reading).cpu_shares == 1024
     unlimited = Reading(None, None, None, 100_000, 1024, 1)
     assert in_force(configured, unlimited) == Limits(0, 0, 0)
 
@@ -536,8 +536,8 @@ def test_rounding_is_no_drift_and_anything_else_is() -> None:
 @pytest.mark.parametrize("shares", [2, 100, 256, 512, 1024, 2048, 262_144])
 def test_v2_weights_convert_back_to_shares(shares: int) -> None:
     for weight in weights_of_shares(shares):
-        held = Reading(1 << 25, 64, 50_000, 100_000, weight, 2)
-        assert in_force(Limits(500, 1 << 25, 64, cpu_shares=shares), held).cpu_shares == shares
+        reading = Reading(1 << 25, 64, 50_000, 100_000, weight, 2)
+        assert in_force(Limits(500, 1 << 25, 64, cpu_shares=shares), reading).cpu_shares == shares
 
 
 def test_weights_at_the_ends() -> None:
@@ -548,5 +548,5 @@ def test_weights_at_the_ends() -> None:
 
 
 def test_a_default_weight_is_no_shares_at_all() -> None:
-    held = Reading(1 << 25, 64, 50_000, 100_000, 100, 2)
-    assert in_force(Limits(500, 1 << 25, 64), held).cpu_shares == 0
+    reading = Reading(1 << 25, 64, 50_000, 100_000, 100, 2)
+    assert in_force(Limits(500, 1 << 25, 64), reading).cpu_shares == 0

@@ -40,7 +40,7 @@ def test_what_every_container_gets() -> None:
     assert host["OomScoreAdj"] == 500
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "10485760", "max-file": "2"}}
     assert {"Name": "core", "Soft": 0, "Hard": 0} in host["Ulimits"]
-    assert not {each["Name"] for each in host["Ulimits"]} - {"core", "nofile"}
+    assert not {ulimit["Name"] for ulimit in host["Ulimits"]} - {"core", "nofile"}
     assert host["NetworkMode"] == "none"
     assert host["Dns"] == ["127.0.0.1"]
     assert body()["Healthcheck"] == {"Test": ["NONE"]}
@@ -49,15 +49,15 @@ def test_what_every_container_gets() -> None:
 
 
 def test_who_and_what_it_is() -> None:
-    made = body()
-    assert (made["Image"], made["Hostname"], made["User"]) == ("sha256:abc", "a", "10001:10002")
-    assert made["Env"] == ["A=1", "B=x=y"]
-    assert made["Labels"] == {"l": "1"}
+    created = body()
+    assert (created["Image"], created["Hostname"], created["User"]) == ("sha256:abc", "a", "10001:10002")
+    assert created["Env"] == ["A=1", "B=x=y"]
+    assert created["Labels"] == {"l": "1"}
 
 
 def test_a_command_replaces_the_entry_point_too() -> None:
-    made = body(command=("sh", "-c", "true"))
-    assert (made["Entrypoint"], made["Cmd"]) == (["sh", "-c", "true"], [])
+    created = body(command=("sh", "-c", "true"))
+    assert (created["Entrypoint"], created["Cmd"]) == (["sh", "-c", "true"], [])
     assert "Entrypoint" not in body()
     assert "Cmd" not in body()
     args = body(args=("-v",))
@@ -65,8 +65,8 @@ def test_a_command_replaces_the_entry_point_too() -> None:
 
 
 def test_no_swap_and_no_zero_shares_are_sent() -> None:
-    made = limits_body(LIMITS)
-    assert made == {"NanoCpus": 1_500_000_000, "Memory": 64 << 20, "MemorySwap": 64 << 20, "PidsLimit": 50}
+    created = limits_body(LIMITS)
+    assert created == {"NanoCpus": 1_500_000_000, "Memory": 64 << 20, "MemorySwap": 64 << 20, "PidsLimit": 50}
     assert limits_body(Limits(10, 6 << 20, 1, cpu_shares=2))["CpuShares"] == 2
 
 
@@ -153,14 +153,14 @@ def test_what_the_loop_does_about_a_fault(fault: Fault, kind: type, reason: str)
 
 
 def test_a_stray_mount_error_says_what_to_do() -> None:
-    words = (
+    message = (
         'container 1: driver "overlay2" failed to remove root filesystem: unlinkat /x/merged: device or resource busy'
     )
-    outcome = outcome_of(of_status(500, words))
+    outcome = outcome_of(of_status(500, message))
     assert isinstance(outcome, Transient)
-    assert outcome.message.endswith(f"{words}; stop the engine, `umount` that folder, and start the engine again")
+    assert outcome.message.endswith(f"{message}; stop the engine, `umount` that folder, and start the engine again")
 
 
 def test_only_a_404_means_gone() -> None:
     assert of_status(404, "no such container").is_gone
-    assert not any(each.is_gone for each in (of_status(500, "x"), of_status(409, "x"), Fault("timeout", "x")))
+    assert not any(fault.is_gone for fault in (of_status(500, "x"), of_status(409, "x"), Fault("timeout", "x")))

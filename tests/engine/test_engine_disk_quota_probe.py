@@ -48,11 +48,11 @@ def engine_with_quotas() -> Iterator[PrivateEngine]:
 def tried(base_url: str, timeout_seconds: float = 60) -> DiskAbility:
     client = Client(base_url, meter=NullMeter(), timeout_seconds=timeout_seconds)
     try:
-        found = DiskQuotaProbe(client).with_disk(client.probe()).disk
+        disk = DiskQuotaProbe(client).with_disk(client.probe()).disk
     finally:
         client.close()
-    assert found is not None
-    return found
+    assert disk is not None
+    return disk
 
 
 def test_the_probe_reports_and_leaves_nothing() -> None:
@@ -64,22 +64,22 @@ def test_the_probe_reports_and_leaves_nothing() -> None:
 def test_a_hanging_foreign_container_does_not_block_the_probe() -> None:
     """The engine asks every container before it removes an image, and hangs with that one."""
     with private_engine() as private:
-        kept = private.docker("images", "-aq")
+        output = private.docker("images", "-aq")
         command = ["sleep", "1000000"]
         private.docker("run", "-d", "--name", "other", "--network", "none", "paddock/test-tiny:1", *command)
         with frozen(private, "other"):
             assert "the probe failed" not in tried(private.base_url, timeout_seconds=10).message
-        wait_for("the engine has removed the image", lambda: private.docker("images", "-aq") == kept)
+        wait_for("the engine has removed the image", lambda: private.docker("images", "-aq") == output)
 
 
 @pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
 def test_btrfs_enforces_the_disk_limit() -> None:
     with engine_with_quotas() as private:
-        found = tried(private.base_url)
-        assert found.enforced, found.message
+        disk_ability = tried(private.base_url)
+        assert disk_ability.enforced, disk_ability.message
         hand = DockerHand(private.base_url)
         with docker_world(private.base_url, hand=hand) as world:
-            world.until(lambda: world.engine.observe().facts.disk == found)
+            world.until(lambda: world.engine.observe().facts.disk == disk_ability)
             box = world.running(world.new_uid(), read_only_root=False, user="0:0", storage_bytes=32 * MIB)
             assert box.storage_bytes > 32 * MIB  # its image counts, too
             assert write(world.streams, box.id, 16) == b"0"

@@ -47,8 +47,8 @@ def meter() -> CountingMeter:
 
 @pytest.fixture
 def world(meter: CountingMeter) -> Iterator[World]:
-    with docker_world(meter=meter) as made:
-        yield made.settled()
+    with docker_world(meter=meter) as created:
+        yield created.settled()
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_engine_and_kernel_apply_the_config(world: World, uid: str) -> None:
         working_dir="/work",
         limits=replace(SMALL, cpu_shares=512),
     )
-    shown = hand(world).inspect(box.id)
-    host: dict[str, Any] = shown["HostConfig"]
+    inspect = hand(world).inspect(box.id)
+    host: dict[str, Any] = inspect["HostConfig"]
     assert host["Init"] is True
     assert host["Privileged"] is False
     assert host["CapDrop"] == ["ALL"]
@@ -102,9 +102,9 @@ def test_engine_and_kernel_apply_the_config(world: World, uid: str) -> None:
     assert (host["NanoCpus"], host["PidsLimit"], host["CpuShares"]) == (500_000_000, 32, 512)
     assert host["ShmSize"] == 16 << 20
     assert not host["Binds"]
-    assert shown["Config"]["Healthcheck"] == {"Test": ["NONE"]}
-    assert shown["Config"]["Hostname"] == "box"
-    assert shown["Config"]["Cmd"] is None or shown["Config"]["Cmd"] == []
+    assert inspect["Config"]["Healthcheck"] == {"Test": ["NONE"]}
+    assert inspect["Config"]["Hostname"] == "box"
+    assert inspect["Config"]["Cmd"] is None or inspect["Config"]["Cmd"] == []
 
     status = dict(line.split(":\t", 1) for line in output(world, box, "cat /proc/self/status").splitlines())
     assert status["CapBnd"] == status["CapEff"] == "0" * 16
@@ -116,8 +116,8 @@ def test_engine_and_kernel_apply_the_config(world: World, uid: str) -> None:
     assert output(world, box, "ulimit -c; ulimit -n") == "0\n16384"
     assert output(world, box, "touch /etc/x 2>/dev/null || echo read-only") == "read-only"
     mounts = output(world, box, "grep -E ' (/tmp|/work) ' /proc/mounts").splitlines()
-    assert all("nosuid,nodev" in each and "uid=10001,gid=10002" in each for each in mounts)
-    assert ["noexec" in each for each in sorted(mounts)] == [True, False]
+    assert all("nosuid,nodev" in mount and "uid=10001,gid=10002" in mount for mount in mounts)
+    assert ["noexec" in mount for mount in sorted(mounts)] == [True, False]
     assert output(world, box, "touch /tmp/x /work/x && echo writable") == "writable"
     assert "nameserver 127.0.0.1" in output(world, box, "cat /etc/resolv.conf")
 
@@ -127,16 +127,16 @@ def test_kernel_files_of_the_host_are_masked(world: World, uid: str) -> None:
     for path in ("/proc/cmdline", "/proc/config.gz", "/sys/kernel/notes", "/proc/kcore", "/proc/keys"):
         assert output(world, box, f"cat {path} 2>/dev/null | wc -c") == "0", path
     masked = hand(world).inspect(box.id)["HostConfig"]["MaskedPaths"]
-    made = subprocess.run(["docker", "create", "paddock/test-tiny:1"], check=True, capture_output=True, text=True)
+    process = subprocess.run(["docker", "create", "paddock/test-tiny:1"], check=True, capture_output=True, text=True)
     try:
-        plain = hand(world).inspect(made.stdout.strip())["HostConfig"]["MaskedPaths"]
+        plain = hand(world).inspect(process.stdout.strip())["HostConfig"]["MaskedPaths"]
         assert set(plain) <= set(masked), "what the engine masks by itself"
     finally:
-        subprocess.run(["docker", "rm", made.stdout.strip()], check=True, capture_output=True)
+        subprocess.run(["docker", "rm", process.stdout.strip()], check=True, capture_output=True)
     config = replace(world.create(uid).config, name=box.name)
-    found = world.only(uid)
-    assert found.inside is not None
-    assert differing(each for each in facts(config, found.inside)) == ""
+    container = world.only(uid)
+    assert container.inside is not None
+    assert differing(fact for fact in facts(config, container.inside)) == ""
 
 
 def test_a_command_leaves_nothing_of_the_images_own(world: World, uid: str) -> None:
@@ -191,19 +191,19 @@ def failure(registry: str, *addresses: str, **options: Any) -> str:
 
 
 def test_a_registry_inside_is_not_asked() -> None:
-    seen: list[str] = []
-    with answering(403, b"", seen) as port:
+    observed: list[str] = []
+    with answering(403, b"", observed) as port:
         registry = f"{socket.gethostname().lower()}:{port}"
         inside = ("127.0.0.1", "10.0.0.7", "169.254.169.254", "100.64.0.1", "fd00::1")
         messages = {failure(registry, PUBLIC, address) for address in inside}
-        assert seen == [], "the engine was not sent there"
+        assert observed == [], "the engine was not sent there"
         messages.add(failure(registry, PUBLIC))
-        assert seen, "the engine was sent to a public address"
+        assert observed, "the engine was sent to a public address"
         assert len(messages) == 1, messages
         assert "local_registries" in messages.pop()
-        seen.clear()
+        observed.clear()
         failure(registry, "127.0.0.1", images=ImageRules(local_registries=(registry,)))
-        assert seen, "the operator listed it"
+        assert observed, "the operator listed it"
 
 
 def test_open_closed_and_refusing_registries_look_alike() -> None:
@@ -216,10 +216,10 @@ def test_open_closed_and_refusing_registries_look_alike() -> None:
 
 
 def test_operators_are_told_what_a_registry_answered() -> None:
-    with docker_world(resolve=lambda *_: ["10.0.0.7"]) as world, pytest.raises(ImageError) as refused:
+    with docker_world(resolve=lambda *_: ["10.0.0.7"]) as world, pytest.raises(ImageError) as refusal:
         world.images.pull("registry.example.org/x:1", seconds=60)
-    assert "10.0.0.7" not in str(refused.value)
-    assert "10.0.0.7" in refused.value.detail
+    assert "10.0.0.7" not in str(refusal.value)
+    assert "10.0.0.7" in refusal.value.detail
 
 
 @pytest.mark.parametrize("status", [200, 401, 403, 404, 429, 500, 503])
@@ -274,14 +274,14 @@ def test_an_uncovered_image_volume_is_refused(world: World, uid: str) -> None:
     recipe = b"FROM paddock/test-tiny:1\nVOLUME /data /more\n"
     subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
     try:
-        refused = world.engine.act(world.create(uid, image=image, tmpfs=(Tmpfs("/data", 1 << 20),)))
-        assert isinstance(refused, Transient)
-        assert refused.reason == "ImageRefused"
-        assert "VOLUME /more" in refused.message
+        outcome = world.engine.act(world.create(uid, image=image, tmpfs=(Tmpfs("/data", 1 << 20),)))
+        assert isinstance(outcome, Transient)
+        assert outcome.reason == "ImageRefused"
+        assert "VOLUME /more" in outcome.message
         assert world.engine.observe().containers == {}
         covered = world.running(uid, image=image, tmpfs=(Tmpfs("/data", 1 << 20), Tmpfs("/more", 1 << 20)))
         mounts = output(world, covered, "grep -E ' (/data|/more) ' /proc/mounts").splitlines()
-        assert [each.split()[2] for each in mounts] == ["tmpfs", "tmpfs"]
+        assert [mount.split()[2] for mount in mounts] == ["tmpfs", "tmpfs"]
         mounts_of_ours = {mount["Destination"] for mount in hand(world).inspect(covered.id)["Mounts"]}
         assert mounts_of_ours <= {"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}, "no volume of the image's"
         world.engine.act(RemoveContainer(uid, covered.name, covered.id, "a test"))
@@ -304,9 +304,9 @@ def test_bad_workdir_or_entrypoint_of_an_image_is_refused(
     subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
     try:
         bare = world.create(uid, image=image, command=("sleep", "1000") if own else None)
-        refused = world.engine.act(bare)
-        assert isinstance(refused, Terminal)
-        assert (refused.reason, words in refused.message) == ("ImageRefused", True), refused.message
+        outcome = world.engine.act(bare)
+        assert isinstance(outcome, Terminal)
+        assert (outcome.reason, words in outcome.message) == ("ImageRefused", True), outcome.message
         assert world.engine.observe().containers == {}
         box = world.running(uid, image=image, command=("sleep", "1000"), **own)
         world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
@@ -322,9 +322,9 @@ def test_image_labels_and_loader_variables_are_neutralised(world: World, uid: st
     recipe = f"FROM paddock/test-tiny:1\n{tricks}".encode()
     subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
     try:
-        refused = world.engine.act(world.create(uid, image=image))
-        assert isinstance(refused, Transient)
-        assert (refused.reason, f"sets {name}," in refused.message) == ("ImageRefused", True)
+        outcome = world.engine.act(world.create(uid, image=image))
+        assert isinstance(outcome, Transient)
+        assert (outcome.reason, f"sets {name}," in outcome.message) == ("ImageRefused", True)
         box = world.running(uid, image=image, env=((name, ""),))
         labels = hand(world).inspect(box.id)["Config"]["Labels"]
         assert (labels["paddock.uid"], labels["paddock.role"], labels["paddock.more"]) == (uid, "sandbox", "")
@@ -341,9 +341,9 @@ def test_a_settled_observation_is_one_list_call(world: World, meter: CountingMet
     boxes = [world.running(world.new_uid()) for _ in range(4)]
     world.engine.observe_now(full=True)
     before = meter.own_calls()
-    seen = world.engine.observe_now()
+    now = world.engine.observe_now()
     assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1}
-    assert set(seen.containers) == {each.uid for each in boxes}
+    assert set(now.containers) == {sandbox.uid for sandbox in boxes}
 
 
 def test_a_full_look_inspects_all(world: World, meter: CountingMeter) -> None:
@@ -368,11 +368,11 @@ def test_cgroup_drift_is_observed_without_inspect(world: World, uid: str, meter:
 
 
 def test_an_out_of_band_disconnect_is_observed(world: World, uid: str, meter: CountingMeter) -> None:
-    box, other = world.running(uid, network_mode="bridge"), world.running(world.new_uid())
+    box, running = world.running(uid, network_mode="bridge"), world.running(world.new_uid())
     before = meter.calls()
     hand(world).api.disconnect_container_from_network(box.id, "bridge")
     holds(lambda: world.only(uid).networks == ())
-    assert world.only(other.uid) == other
+    assert world.only(running.uid) == running
     assert "containers.list" not in meter.calls_since(before)
 
 
@@ -383,7 +383,7 @@ def test_an_action_costs_one_call_and_one_inspect(world: World, uid: str, meter:
     world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
     world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
     calls = meter.own_calls_since(before)
-    assert {each: calls[each] for each in ("containers.start", "containers.kill", "containers.remove")} == {
+    assert {entry: calls[entry] for entry in ("containers.start", "containers.kill", "containers.remove")} == {
         "containers.start": 1,
         "containers.kill": 1,
         "containers.remove": 1,
@@ -400,20 +400,20 @@ def test_a_container_in_creation_is_never_gone(world: World) -> None:
             world.engine.observe_now(full=True)
 
     looking = [threading.Thread(target=observe_now) for _ in range(2)]
-    for each in looking:
-        each.start()
+    for thread in looking:
+        thread.start()
     try:
         for _ in range(25):
             uid = world.new_uid()
             action = world.create(uid)
-            made = ok(world.engine.act(action))
-            assert world.only(uid).id == made
-            ok(world.engine.act(RemoveContainer(uid, action.config.name, made, "a test")))
+            name = ok(world.engine.act(action))
+            assert world.only(uid).id == name
+            ok(world.engine.act(RemoveContainer(uid, action.config.name, name, "a test")))
             assert world.view(uid) == ()
     finally:
         stop.set()
-        for each in looking:
-            each.join()
+        for entry in looking:
+            entry.join()
 
 
 def test_events_are_counted(world: World, uid: str, meter: CountingMeter) -> None:
@@ -472,10 +472,10 @@ def test_memory_and_pids_move_with_load(world: World, uid: str) -> None:
     script = "sleep 1000 & sleep 1000 & head -c 8000000 /dev/zero > /tmp/x; echo filled; sleep 1000"
     box = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
     holds(lambda: read_all(world.streams.logs(box.id))[0] == b"filled\n")
-    found = usage(box)
-    assert found.memory_working_set_bytes > 8_000_000
-    assert found.memory_cache_bytes >= 7_900_000
-    assert found.pids >= 4
+    observed = usage(box)
+    assert observed.memory_working_set_bytes > 8_000_000
+    assert observed.memory_cache_bytes >= 7_900_000
+    assert observed.pids >= 4
 
 
 def test_figures_agree_with_the_engines_own(world: World, uid: str) -> None:
@@ -485,12 +485,12 @@ def test_figures_agree_with_the_engines_own(world: World, uid: str) -> None:
 
     def agree() -> bool:
         """Compare both sources; they are read one after the other, so the sandbox must be idle."""
-        ours, theirs = usage(box), hand(world).api.stats(box.id, stream=False, one_shot=True)
-        cpu_seconds = theirs["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9
+        ours, stats = usage(box), hand(world).api.stats(box.id, stream=False, one_shot=True)
+        cpu_seconds = stats["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9
         return (
-            ours.memory_usage_bytes == pytest.approx(theirs["memory_stats"]["usage"], rel=0.1)
-            and ours.memory_limit_bytes == theirs["memory_stats"]["limit"]
-            and ours.pids == theirs["pids_stats"]["current"]
+            ours.memory_usage_bytes == pytest.approx(stats["memory_stats"]["usage"], rel=0.1)
+            and ours.memory_limit_bytes == stats["memory_stats"]["limit"]
+            and ours.pids == stats["pids_stats"]["current"]
             and ours.cpu_usage_seconds == pytest.approx(cpu_seconds, abs=0.1)
             and CgroupUsage().cpu_seconds([box])[box.id] == pytest.approx(cpu_seconds, abs=0.1)
         )
@@ -501,16 +501,16 @@ def test_figures_agree_with_the_engines_own(world: World, uid: str) -> None:
 def test_network_figures_of_a_box_that_has_one(world: World, uid: str) -> None:
     box = world.running(uid, network_mode="bridge")
     assert box.networks == ("bridge",)
-    theirs = hand(world).api.stats(box.id, stream=False, one_shot=True)["networks"]["eth0"]
+    eth0 = hand(world).api.stats(box.id, stream=False, one_shot=True)["networks"]["eth0"]
     network = usage(box).network
     assert network is not None
-    assert network.receive_bytes >= theirs["rx_bytes"] >= 0
+    assert network.receive_bytes >= eth0["rx_bytes"] >= 0
 
 
 def held_files() -> int:
     """Cgroup files and folders that this process has open."""
-    links = [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-    return sum(os.path.realpath(each).startswith("/sys/fs/cgroup/") for each in links)
+    links = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return sum(os.path.realpath(link).startswith("/sys/fs/cgroup/") for link in links)
 
 
 def test_a_container_killed_between_readings_is_omitted(world: World, uid: str) -> None:
@@ -519,8 +519,8 @@ def test_a_container_killed_between_readings_is_omitted(world: World, uid: str) 
     box = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
     reader = CgroupUsage()
     holds(lambda: reader.read([box])[box.id].memory_usage_bytes > 8_000_000)
-    held = held_files()
-    assert held > 10
+    files = held_files()
+    assert files > 10
     world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
     holds(lambda: reader.read([box]) == {})
     assert reader.cpu_seconds([box]) == {}
@@ -530,7 +530,7 @@ def test_a_container_killed_between_readings_is_omitted(world: World, uid: str) 
     again = world.only(uid)
     assert again.started_at > box.started_at
     holds(lambda: reader.read([again])[box.id].memory_usage_bytes > 8_000_000)
-    assert held_files() == held
+    assert held_files() == files
     reader.close()
     assert held_files() == 0
 
@@ -539,7 +539,7 @@ def test_a_container_killed_between_readings_is_omitted(world: World, uid: str) 
 
 
 def stream_threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "engine-stream"]
+    return [thread for thread in threading.enumerate() if thread.name == "engine-stream"]
 
 
 def test_closing_frees_the_connection(world: World, uid: str) -> None:
@@ -549,10 +549,10 @@ def test_closing_frees_the_connection(world: World, uid: str) -> None:
         world.streams.logs(box.id, follow=True),
         world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"]),
     ]
-    assert [next(each).data for each in opened] == [b"begun\n", b"begun\n"]
+    assert [next(chunk_stream).data for chunk_stream in opened] == [b"begun\n", b"begun\n"]
     assert len(stream_threads()) == 2
-    for each in opened:
-        each.close()
+    for entry in opened:
+        entry.close()
     holds(lambda: not stream_threads())
 
 
@@ -560,9 +560,9 @@ def test_a_command_ends_with_its_reader(world: World, uid: str) -> None:
     box = world.running(uid)
     quiet = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 4000 & wait"])
     loud = world.streams.exec(box.id, ["yes"])
-    for each in (quiet, loud):
-        next(each)
-        each.close()
+    for exec_stream in (quiet, loud):
+        next(exec_stream)
+        exec_stream.close()
     holds(lambda: not re.search("yes|sleep 4000", str(hand(world).api.top(box.id))))
 
 
@@ -589,10 +589,10 @@ def test_a_stalled_reader_blocks_neither_kill_nor_remove(world: World, uid: str,
     box = world.running(uid)
     stream = world.streams.exec(box.id, ["sh", "-c", "while :; do echo a line that nobody reads; done"])
     holds(lambda: stream.queue.full)  # type: ignore[attr-defined]
-    began = time.monotonic()
+    start = time.monotonic()
     kill = SignalContainer(uid, box.name, box.id, "KILL", "a test")
     ok(world.engine.act(kill if end == "KILL" else RemoveContainer(uid, box.name, box.id, "a test")))
-    assert time.monotonic() - began < 20, "a stall is given up after 30 s"
+    assert time.monotonic() - start < 20, "a stall is given up after 30 s"
     with pytest.raises(StreamError, match="not read"):
         list(stream)
 
@@ -648,5 +648,5 @@ def test_logs_follow_to_the_end_of_the_container(world: World, uid: str) -> None
 def test_no_process_of_the_tests_is_left(world: World, uid: str) -> None:
     box = world.running(uid)
     world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
-    left = subprocess.run(["pgrep", "-f", box.id], capture_output=True, text=True, check=False).stdout
-    assert left == ""
+    remaining = subprocess.run(["pgrep", "-f", box.id], capture_output=True, text=True, check=False).stdout
+    assert remaining == ""

@@ -58,23 +58,25 @@ def test_both_forms_of_cgroups(tmp_path: Path, clock: HandClock) -> None:
     (tmp_path / "proc/cgroups").write_text("#subsys_name hierarchy num_cgroups enabled\ncpu 1 2 1\nmemory 0 1 0\n")
     (tmp_path / "sys/class/net/docker0/bridge").mkdir(parents=True)
     (tmp_path / "sys/class/net/eth0").mkdir()
-    seen = read_kernel_facts(clock, root_dir="", state_dir=tmp_path / "no/folder", firewall=Unguarded(), root=tmp_path)
-    assert (seen.controllers, seen.bridges) == ({"cpu"}, ("docker0",))
-    assert (seen.forwarding, seen.unguarded) == (None, "no table")
-    assert seen.state_disk.total > 0  # of the nearest folder that is there
+    kernel_facts = read_kernel_facts(
+        clock, root_dir="", state_dir=tmp_path / "no/folder", firewall=Unguarded(), root=tmp_path
+    )
+    assert (kernel_facts.controllers, kernel_facts.bridges) == ({"cpu"}, ("docker0",))
+    assert (kernel_facts.forwarding, kernel_facts.unguarded) == (None, "no table")
+    assert kernel_facts.state_disk.total > 0  # of the nearest folder that is there
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu io memory pids\n")
     (tmp_path / "proc/sys/net/ipv4").mkdir(parents=True)
     (tmp_path / "proc/sys/net/ipv4/ip_forward").write_text("0\n")
-    seen = read_kernel_facts(clock, root_dir="", state_dir=tmp_path, firewall=Unguarded(), root=tmp_path)
-    assert (seen.controllers, seen.forwarding) == ({"cpu", "io", "memory", "pids"}, False)
+    observed = read_kernel_facts(clock, root_dir="", state_dir=tmp_path, firewall=Unguarded(), root=tmp_path)
+    assert (observed.controllers, observed.forwarding) == ({"cpu", "io", "memory", "pids"}, False)
 
 
 def test_whose_a_socket_is(tmp_path: Path) -> None:
     path = tmp_path / "s"
     assert read_socket_facts(str(path)).mode is None
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as created:
+        created.bind(str(path))
         path.chmod(0o666)
         assert read_socket_facts(str(path)).mode == 0o666
     path.unlink()
@@ -84,8 +86,8 @@ def test_whose_a_socket_is(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_not_there(tmp_path: Path, clock: HandClock) -> None:
-    seen = read_engine_facts(f"unix://{tmp_path}/none.sock", clock, timeout_seconds=2.0, local=True)
-    assert "no Docker Engine answers" in seen.trouble
+    engine_facts = read_engine_facts(f"unix://{tmp_path}/none.sock", clock, timeout_seconds=2.0, local=True)
+    assert "no Docker Engine answers" in engine_facts.trouble
     assert (
         "can't be used as the engine's address"
         in read_engine_facts("x:y", clock, timeout_seconds=2, local=True).trouble
@@ -94,22 +96,25 @@ def test_an_engine_that_is_not_there(tmp_path: Path, clock: HandClock) -> None:
 
 @pytest.mark.docker
 def test_the_real_engine() -> None:
-    seen = read_engine_facts("unix:///var/run/docker.sock", WallClock(), timeout_seconds=30.0, local=True)
-    assert (seen.trouble, seen.facts.engine_version != "") == ("", True)
-    assert seen.file_system
-    assert seen.runc_version[0].isdigit()
+    engine_facts = read_engine_facts("unix:///var/run/docker.sock", WallClock(), timeout_seconds=30.0, local=True)
+    assert (engine_facts.trouble, engine_facts.facts.engine_version != "") == ("", True)
+    assert engine_facts.file_system
+    assert engine_facts.runc_version[0].isdigit()
     dpkg = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "runc"], capture_output=True, text=True, check=False)
-    assert seen.runc_package == dpkg.stdout.strip()
-    assert seen.skew_seconds is not None
-    assert abs(seen.skew_seconds) < 5
-    assert "memory" in read_kernel_facts(WallClock(), root_dir=seen.facts.root_dir, state_dir=Path("/")).controllers
+    assert engine_facts.runc_package == dpkg.stdout.strip()
+    assert engine_facts.skew_seconds is not None
+    assert abs(engine_facts.skew_seconds) < 5
+    assert (
+        "memory"
+        in read_kernel_facts(WallClock(), root_dir=engine_facts.facts.root_dir, state_dir=Path("/")).controllers
+    )
 
 
 def mounts(of: Path) -> list[str]:
     """Return the mounts of that file system; other tests have others."""
     number = of.stat().st_dev
     listed = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [each for each in listed if each.split()[2] == f"{os.major(number)}:{os.minor(number)}"]
+    return [name for name in listed if name.split()[2] == f"{os.major(number)}:{os.minor(number)}"]
 
 
 def test_facts_of_existing_and_missing_folders(tmp_path: Path) -> None:
@@ -118,10 +123,10 @@ def test_facts_of_existing_and_missing_folders(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert read_folder_facts(str(tmp_path / "file")).trouble == "it is not a folder"
     tmp_path.chmod(0o750)
-    found = read_folder_facts(str(tmp_path))
-    assert (found.mode, found.roots, found.maps_ids) == (0o750, os.geteuid() == 0, None)
-    assert found.owner
-    assert found.file_system
+    folder_facts = read_folder_facts(str(tmp_path))
+    assert (folder_facts.mode, folder_facts.roots, folder_facts.maps_ids) == (0o750, os.geteuid() == 0, None)
+    assert folder_facts.owner
+    assert folder_facts.file_system
 
 
 def test_a_system_folder_is_found_behind_a_link(tmp_path: Path) -> None:
@@ -152,6 +157,6 @@ def test_volumes_are_counted(tmp_path: Path) -> None:
     for name, size in (("a/one.img", 1000), ("b/two.img", 24), ("b/half.new", 7)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x" * size)
-    found = read_volume_facts(tmp_path, 1 << 20)
-    assert (found.count, found.held_bytes, found.most_bytes) == (2, 1024, 1 << 20)
+    volume_facts = read_volume_facts(tmp_path, 1 << 20)
+    assert (volume_facts.count, volume_facts.held_bytes, volume_facts.most_bytes) == (2, 1024, 1 << 20)
     assert read_volume_facts(tmp_path / "none", 0).count == 0

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.docker
 
 def get(proxy: str, url: str, *options: str) -> str:
     """Return what curl prints through that proxy: the body, the status, and its error."""
-    asked = ["curl", "-sS", "-m", "5", "-x", proxy, "-w", "\n%{http_code}", *options, url]
-    return subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30).stdout
+    requested = ["curl", "-sS", "-m", "5", "-x", proxy, "-w", "\n%{http_code}", *options, url]
+    return subprocess.run(requested, capture_output=True, text=True, check=False, timeout=30).stdout
 
 
 @contextmanager
@@ -47,8 +47,8 @@ def proxy() -> Iterator[str]:
 
 
 def test_a_refused_host_is_named_in_words(proxy: str) -> None:
-    words = "paddock: other.example.org is not in this sandbox's allowed hosts"
-    assert get(proxy, "http://other.example.org/").splitlines()[0].startswith(words)
+    message = "paddock: other.example.org is not in this sandbox's allowed hosts"
+    assert get(proxy, "http://other.example.org/").splitlines()[0].startswith(message)
     assert "paddock: listed.example.org is reached on port" in get(proxy, "http://listed.example.org:8080/")
 
 

@@ -39,20 +39,20 @@ def test_what_is_mounted_there_is_not_mounted_here(engine: Path, tmp_path: Path)
     place.mkdir()
 
     def mount() -> list[str]:
-        made = mount_calls.tmpfs(mount_calls.NO_SUID, size="4096", mode="0755")
+        tmpfs = mount_calls.tmpfs(mount_calls.NO_SUID, size="4096", mode="0755")
         target = os.open(place, os.O_PATH)
-        mount_calls.attach(made, target)
-        os.close(made)
+        mount_calls.attach(tmpfs, target)
+        os.close(tmpfs)
         os.close(target)
         (place / "seen").touch()
         return sorted(os.listdir(place))
 
     assert namespace.run(mount) == ["seen"]
     assert os.listdir(place) == []
-    theirs = namespace.run(here)
-    assert (theirs != ours, here()) == (True, ours)
+    output = namespace.run(here)
+    assert (output != ours, here()) == (True, ours)
     namespace.close()
-    assert EngineNamespace(f"unix://{engine}").run(here) == theirs
+    assert EngineNamespace(f"unix://{engine}").run(here) == output
 
 
 def test_remote_or_missing_engine_is_an_error(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ NEWER = "PADDOCK_TEST_NEWER" in os.environ  # a later Debian's engine, in a lab
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def box(world: World) -> Container:
 
 def until(stream: Iterator[Chunk], words: bytes) -> bytes:
     """Read until these words have come."""
-    said = b""
-    while words not in said:
-        said += next(stream).data
-    return said
+    answer = b""
+    while words not in answer:
+        answer += next(stream).data
+    return answer
 
 
 def processes(world: World, box: Container) -> str:
@@ -47,11 +47,11 @@ def processes(world: World, box: Container) -> str:
 
 def in_time(world: World, box: Container, command: Sequence[str], seconds: float = 1.0) -> tuple[list[str], list[str]]:
     """Run a command past its time: the names of its last two chunks, and what was left by then."""
-    left: list[str] = []
-    stream = world.streams.exec(box.id, command, timeout_seconds=seconds, escaped=left.append)
+    remaining: list[str] = []
+    stream = world.streams.exec(box.id, command, timeout_seconds=seconds, escaped=remaining.append)
     chunks = list(stream)
     assert chunks[-1].data == b"124"
-    return [each.stream for each in chunks[-2:]], left
+    return [chunk.stream for chunk in chunks[-2:]], remaining
 
 
 class Typist:
@@ -67,9 +67,9 @@ class Typist:
 
 @pytest.fixture
 def typist() -> Iterator[Typist]:
-    made = Typist()
-    yield made
-    made.type(b"")
+    created = Typist()
+    yield created
+    created.type(b"")
 
 
 def test_a_terminal_has_the_size_it_is_given(world: World, box: Container, typist: Typist) -> None:
@@ -130,8 +130,8 @@ def test_a_start_error_is_on_stderr(world: World, box: Container) -> None:
     assert (out.startswith(b'executable "none-such" is not in '), err) == (True, b"")
     _, err, _ = read_all(world.streams.exec(box.id, ["true"], working_dir="/none/such"))
     assert err.startswith(b'working folder "/none/such" can\'t be entered in ')
-    words = b"OCI runtime exec failed: said by the command"
-    assert read_all(world.streams.exec(box.id, ["printf", "%s", words.decode()])) == (words, b"", b"0")
+    message = b"OCI runtime exec failed: said by the command"
+    assert read_all(world.streams.exec(box.id, ["printf", "%s", message.decode()])) == (message, b"", b"0")
 
 
 def test_an_unknown_signal_is_refused(world: World, box: Container) -> None:
@@ -150,20 +150,20 @@ def test_an_unknown_signal_is_refused(world: World, box: Container) -> None:
     ],
 )
 def test_a_timeout_kills_all_known_processes(world: World, box: Container, script: str) -> None:
-    ends, left = in_time(world, box, ["sh", "-c", f"echo begun; {script}"])
-    assert (ends, left) == (["timeout", "exit"], [])
+    ends, remaining = in_time(world, box, ["sh", "-c", f"echo begun; {script}"])
+    assert (ends, remaining) == (["timeout", "exit"], [])
     assert "sleep 4321" not in processes(world, box)
 
 
 def test_children_that_hold_the_output_are_killed_at_the_timeout(world: World, box: Container) -> None:
     """Newer engines may give up the output 2 s after the command's end, and tell only then that it ended in time."""
     command = ["sh", "-c", "echo begun; setsid sh -c 'setsid sleep 4321 & sleep 4321' & exit 0"]
-    left: list[str] = []
-    chunks = list(world.streams.exec(box.id, command, timeout_seconds=1.0, escaped=left.append))
+    remaining: list[str] = []
+    chunks = list(world.streams.exec(box.id, command, timeout_seconds=1.0, escaped=remaining.append))
     if NEWER and chunks[-1] == Chunk("exit", b"0"):
         assert chunks[:-1] == [Chunk("stdout", b"begun\n")]
     else:
-        assert (chunks[-2:], left) == ([Chunk("timeout", b""), Chunk("exit", b"124")], [])
+        assert (chunks[-2:], remaining) == ([Chunk("timeout", b""), Chunk("exit", b"124")], [])
         assert "sleep 4321" not in processes(world, box)
 
 
@@ -181,23 +181,25 @@ ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 
 def test_a_process_without_first_thread_is_killed(world: World) -> None:
     box = world.running(world.new_uid(), image="paddock/python:1")
-    ends, left = in_time(world, box, ["python3", "-c", HEADLESS], 3)
-    assert (ends, left) == (["timeout", "exit"], [])
-    found, _, _ = read_all(world.streams.exec(box.id, ["sh", "-c", "cat /proc/[0-9]*/task/*/stat"]))
-    assert b"python3" not in found
+    ends, remaining = in_time(world, box, ["python3", "-c", HEADLESS], 3)
+    assert (ends, remaining) == (["timeout", "exit"], [])
+    observed, _, _ = read_all(world.streams.exec(box.id, ["sh", "-c", "cat /proc/[0-9]*/task/*/stat"]))
+    assert b"python3" not in observed
 
 
 def test_possible_escapes_are_counted(world: World, box: Container) -> None:
-    _, left = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
-    assert left == ["processes that can't be told from the sandbox's own"]
+    _, remaining = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
+    assert remaining == ["processes that can't be told from the sandbox's own"]
     assert "sleep 4321" in processes(world, box)
 
 
 def test_other_commands_are_let_be(world: World, box: Container) -> None:
-    with contextlib.closing(world.streams.exec(box.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])) as other:
-        assert next(other).data == b"begun\n"
-        _, left = in_time(world, box, ["sleep", "1000"])
-        assert left == []
+    with contextlib.closing(
+        world.streams.exec(box.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])
+    ) as closing:
+        assert next(closing).data == b"begun\n"
+        _, remaining = in_time(world, box, ["sleep", "1000"])
+        assert remaining == []
         assert "sleep 5432" in processes(world, box)
 
 
@@ -246,9 +248,9 @@ def test_a_container_that_hangs_with_a_stalled_reader_is_freed(world: World, box
 
 def test_arguments_that_are_not_utf8_arrive(world: World, box: Container) -> None:
     odd = [b"\xff", b"a'b\n\n", b"%s\\x", "é".encode()]
-    words = ["sh", "-c", 'for each; do printf "<%s>" "$each"; done', "sh", *map(os.fsdecode, odd)]
-    output, _, code = read_all(world.streams.exec(box.id, words))
-    assert (output, code) == (b"".join(b"<%s>" % each for each in odd), b"0")
+    arguments = ["sh", "-c", 'for each; do printf "<%s>" "$each"; done', "sh", *map(os.fsdecode, odd)]
+    output, _, code = read_all(world.streams.exec(box.id, arguments))
+    assert (output, code) == (b"".join(b"<%s>" % entry for entry in odd), b"0")
 
 
 def test_a_terminal_begins_with_its_size(world: World, box: Container) -> None:

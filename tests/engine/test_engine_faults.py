@@ -20,9 +20,9 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[Proxy]:
-    made = Proxy(tmp_path)
-    yield made
-    made.end()
+    created = Proxy(tmp_path)
+    yield created
+    created.end()
 
 
 @pytest.fixture
@@ -33,8 +33,10 @@ def meter() -> CountingMeter:
 @pytest.fixture
 def world(request: pytest.FixtureRequest, proxy: Proxy, meter: CountingMeter) -> Iterator[World]:
     patience = 4.0 if "hang" in request.node.name else 30.0  # which real calls need on a loaded machine
-    with docker_world(proxy.base_url, meter=meter, pauses_seconds=(0.05, 0.2), call_timeout_seconds=patience) as made:
-        yield made
+    with docker_world(
+        proxy.base_url, meter=meter, pauses_seconds=(0.05, 0.2), call_timeout_seconds=patience
+    ) as created:
+        yield created
 
 
 def test_a_missing_engine_is_reported_and_recovers(world: World, proxy: Proxy) -> None:
@@ -86,9 +88,9 @@ def test_a_failed_list_blinds_and_keeps_the_view(world: World, proxy: Proxy) -> 
     proxy.up()
     box = world.settled().running(world.new_uid())
     proxy.answer("GET .*/containers/json", 500)
-    seen = world.engine.observe_now()
-    assert "out of order" in seen.blind
-    assert seen.containers[box.uid] == (box,)
+    now = world.engine.observe_now()
+    assert "out of order" in now.blind
+    assert now.containers[box.uid] == (box,)
     proxy.behave()
     world.until(lambda: not world.engine.observe().blind)
     assert world.only(box.uid) == box
@@ -109,15 +111,15 @@ def test_an_engine_that_hangs_is_not_waited_for(world: World, proxy: Proxy) -> N
 @pytest.mark.parametrize("how", ["500", "hang"])
 def test_an_uninspectable_container_is_unknown(world: World, proxy: Proxy, how: str) -> None:
     proxy.up()
-    box, other = world.settled().running(world.new_uid()), world.running(world.new_uid())
+    box, running = world.settled().running(world.new_uid()), world.running(world.new_uid())
     pattern = f"GET .*/containers/{box.id}/json"
     proxy.answer(pattern, 500) if how == "500" else proxy.hang(pattern)
     world.hand.kill(box.name)
     world.until(lambda: world.state(box.uid) == "unknown")
-    seen = world.engine.observe_now(full=True)
-    assert not seen.blind
-    assert seen.containers[box.uid][0].state is State.UNKNOWN
-    assert seen.containers[other.uid] == (other,)
+    now = world.engine.observe_now(full=True)
+    assert not now.blind
+    assert now.containers[box.uid][0].state is State.UNKNOWN
+    assert now.containers[running.uid] == (running,)
     proxy.behave()
     world.until(lambda: world.state(box.uid) == "exited")
 
@@ -128,9 +130,9 @@ def test_a_new_unreadable_container_is_unknown(world: World, proxy: Proxy) -> No
     proxy.answer("GET .*/containers/[0-9a-f]{64}/json", 500)
     outcome = world.engine.act(world.create(uid))
     assert isinstance(outcome, Transient)
-    seen = world.engine.observe_now()
-    (found,) = seen.containers[uid]
-    assert (found.state, found.uid, found.limits) == (State.UNKNOWN, uid, None)
+    now = world.engine.observe_now()
+    (container,) = now.containers[uid]
+    assert (container.state, container.uid, container.limits) == (State.UNKNOWN, uid, None)
     proxy.behave()
     world.until(lambda: world.state(uid) == "created")
 
@@ -160,12 +162,12 @@ def test_an_engine_too_old_is_refused_in_words(world: World, proxy: Proxy) -> No
 def test_an_engine_gets_an_api_version_it_has(
     world: World, proxy: Proxy, newest: str, lowest: str, spoken: str
 ) -> None:
-    said = {"ApiVersion": newest, "MinAPIVersion": lowest, "Version": "29.0.0"}
-    proxy.answer("GET /version", 200, json.dumps(said))
+    document = {"ApiVersion": newest, "MinAPIVersion": lowest, "Version": "29.0.0"}
+    proxy.answer("GET /version", 200, json.dumps(document))
     proxy.answer("GET /v", 500)
     proxy.up()
-    world.until(lambda: any(f"/v{spoken}/" in each for each in proxy.requests) and world.engine.observe().blind)
-    assert {each.split("/")[1] for each in proxy.requests} <= {f"v{spoken}", "version HTTP", "_ping HTTP"}
+    world.until(lambda: any(f"/v{spoken}/" in request for request in proxy.requests) and world.engine.observe().blind)
+    assert {request.split("/")[1] for request in proxy.requests} <= {f"v{spoken}", "version HTTP", "_ping HTTP"}
 
 
 def test_a_replaced_engine_is_asked_anew(world: World, proxy: Proxy) -> None:
@@ -181,7 +183,7 @@ def test_a_replaced_engine_is_asked_anew(world: World, proxy: Proxy) -> None:
     assert "29.1.2 has taken its place" in outcome.message
     assert "upgrade your client" not in outcome.message
     world.engine.act(PauseContainer(box.uid, box.name, box.id, "a test"))
-    assert any("/v1.51/" in each for each in proxy.requests if "pause" in each)
+    assert any("/v1.51/" in request for request in proxy.requests if "pause" in request)
 
 
 def test_what_answers_but_is_no_engine(world: World, proxy: Proxy) -> None:
@@ -201,7 +203,7 @@ def test_streams_that_break_say_so(world: World, proxy: Proxy) -> None:
 
 
 def test_closing_ends_every_thread_and_stream(proxy: Proxy) -> None:
-    before = {each.name for each in threading.enumerate()}
+    before = {thread.name for thread in threading.enumerate()}
     proxy.up()
     with docker_world(proxy.base_url) as world:
         box = world.settled().running(world.new_uid())
@@ -210,8 +212,8 @@ def test_closing_ends_every_thread_and_stream(proxy: Proxy) -> None:
         world.engine.close()
         with pytest.raises(StreamError, match="stopping"):
             next(stream)
-    left = {each.name for each in threading.enumerate() if each.name.startswith("engine-")} - before
-    assert left <= {"engine-stream"}
+    names = {thread.name for thread in threading.enumerate() if thread.name.startswith("engine-")} - before
+    assert names <= {"engine-stream"}
 
 
 def test_read_all_of_a_finished_exec(world: World, proxy: Proxy) -> None:

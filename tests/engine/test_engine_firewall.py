@@ -32,17 +32,17 @@ def listing(change: Callable[[Parts], Parts] = lambda parts: parts) -> str:
 
 def without_rule(index: int) -> str:
     def change(parts: Parts) -> Parts:
-        rules = [each for each in parts if "rule" in each]
-        return [each for each in parts if each is not rules[index]]
+        rules = [document for document in parts if "rule" in document]
+        return [document for document in parts if document is not rules[index]]
 
     return listing(change)
 
 
 def with_elements(name: str, elements: list[Any]) -> str:
     def change(parts: Parts) -> Parts:
-        for each in parts:
-            if each.get("set", {}).get("name") == name:
-                each["set"]["elem"] = elements
+        for document in parts:
+            if document.get("set", {}).get("name") == name:
+                document["set"]["elem"] = elements
         return parts
 
     return listing(change)
@@ -54,21 +54,23 @@ def test_all_of_it_is_a_guard() -> None:
 
 def needed() -> list[int]:
     """All rules but those that let answers and name servers through: without these more is dropped."""
-    rules = [each["rule"] for each in json.loads(listing())["nftables"] if "rule" in each]
-    passing = [any("accept" in part for part in each["expr"]) for each in rules]
-    return [index for index, lets in enumerate(passing) if not lets]
+    rules = [nftable["rule"] for nftable in json.loads(listing())["nftables"] if "rule" in nftable]
+    anies = [any("accept" in piece for piece in rule["expr"]) for rule in rules]
+    return [index for index, lets in enumerate(anies) if not lets]
 
 
 @pytest.mark.parametrize("gone", needed())
 def test_a_missing_rule_means_guard_lost(gone: int) -> None:
-    found = judged(without_rule(gone))
-    assert found.lost
-    assert "lacks the rule" in found.message
+    firewall_state = judged(without_rule(gone))
+    assert firewall_state.lost
+    assert "lacks the rule" in firewall_state.message
 
 
 def test_a_changed_verdict_is_reported() -> None:
     def change(parts: Parts) -> Parts:
-        rule = next(each["rule"] for each in parts if each.get("rule", {}).get("comment") == "paddock-special")
+        rule = next(
+            document["rule"] for document in parts if document.get("rule", {}).get("comment") == "paddock-special"
+        )
         rule["expr"][-1] = {"accept": None}
         return parts
 
@@ -78,25 +80,25 @@ def test_a_changed_verdict_is_reported() -> None:
 @pytest.mark.parametrize("name", sorted(SETS))
 @pytest.mark.parametrize("elements", [[], ["10.0.0.1"], [{"prefix": {"addr": "10.0.0.0", "len": 9}}]])
 def test_an_emptied_set_means_guard_lost(name: str, elements: list[Any]) -> None:
-    found = judged(with_elements(name, elements))
-    assert found.lost
-    assert f"in the set {name}" in found.message
+    firewall_state = judged(with_elements(name, elements))
+    assert firewall_state.lost
+    assert f"in the set {name}" in firewall_state.message
 
 
 def test_a_set_may_have_more_elements() -> None:
-    halves = [{"prefix": {"addr": each, "len": 9}} for each in ("10.0.0.0", "10.128.0.0")]
-    others = [
+    halves = [{"prefix": {"addr": entry, "len": 9}} for entry in ("10.0.0.0", "10.128.0.0")]
+    documents = [
         {"range": ["172.16.0.0", "172.31.255.255"]},
         {"elem": {"val": {"prefix": {"addr": "192.0.0.0", "len": 8}}}},
     ]
-    assert judged(with_elements("private", [*halves, *others, "203.0.113.1"])) == FirewallState()
+    assert judged(with_elements("private", [*halves, *documents, "203.0.113.1"])) == FirewallState()
 
 
 def test_a_chain_without_its_hook_is_told() -> None:
     def change(parts: Parts) -> Parts:
-        for each in parts:
-            if each.get("chain", {}).get("name") == "forward":
-                del each["chain"]["hook"]
+        for document in parts:
+            if document.get("chain", {}).get("name") == "forward":
+                del document["chain"]["hook"]
         return parts
 
     assert "lacks the hook forward" in judged(listing(change)).message
@@ -104,9 +106,9 @@ def test_a_chain_without_its_hook_is_told() -> None:
 
 def test_a_rule_of_the_hosts_own_changes_nothing() -> None:
     def change(parts: Parts) -> Parts:
-        at = next(index for index, each in enumerate(parts) if "rule" in each)
-        own = {"rule": {"chain": "input", "expr": [{"counter": {"packets": 0, "bytes": 0}}]}}
-        return [*parts[:at], own, *parts[at:]]
+        at = next(index for index, document in enumerate(parts) if "rule" in document)
+        own_document = {"rule": {"chain": "input", "expr": [{"counter": {"packets": 0, "bytes": 0}}]}}
+        return [*parts[:at], own_document, *parts[at:]]
 
     assert judged(listing(change)) == FirewallState()
 
@@ -115,33 +117,33 @@ def test_a_rule_of_the_hosts_own_changes_nothing() -> None:
     "answer", ["nonsense", "[]", '{"nftables": [{"rule": {"chain": "input", "expr": [{"match": {}}]}}]}']
 )
 def test_an_unreadable_listing_is_unknown_not_lost(answer: str) -> None:
-    found = judged(answer)
-    assert "can't be read" in found.message
-    assert not found.lost
+    firewall_state = judged(answer)
+    assert "can't be read" in firewall_state.message
+    assert not firewall_state.lost
 
 
 def test_without_nft_it_is_unknown_and_not_lost() -> None:
-    found = NftFirewall(("/nonexistent/nft",)).guard()
-    assert "not installed" in found.message
-    assert not found.lost
+    guard = NftFirewall(("/nonexistent/nft",)).guard()
+    assert "not installed" in guard.message
+    assert not guard.lost
 
 
 def test_a_failing_nft_is_unknown_not_lost() -> None:
-    found = NftFirewall(("false",)).guard()
-    assert "can't be read" in found.message
-    assert not found.lost
+    guard = NftFirewall(("false",)).guard()
+    assert "can't be read" in guard.message
+    assert not guard.lost
 
 
 def test_checked_rules_match_the_file() -> None:
     text = FILE.read_text()
     for rules in RULES.values():
-        for each in rules:
-            comment = each.rsplit(" ", 1)[-1]
+        for rule in rules:
+            comment = rule.rsplit(" ", 1)[-1]
             assert f'comment "{comment}"' in text or f"jump {comment}" in text
-    for name, wanted in SETS.items():
-        found = re.search(rf"set {name} {{.*?elements = {{ (.*?) }}", text, re.DOTALL)
-        assert found is not None
-        assert found[1].split(", ") == list(wanted)
+    for name, desired in SETS.items():
+        match = re.search(rf"set {name} {{.*?elements = {{ (.*?) }}", text, re.DOTALL)
+        assert match is not None
+        assert match[1].split(", ") == list(desired)
 
 
 class CountedRules:
@@ -261,8 +263,8 @@ def test_private_resolvers_are_those_that_networks_ask(tmp_path: Path, case: str
 
 
 def test_the_guard_says_which_resolvers_pass() -> None:
-    passing = with_elements("resolvers", ["10.0.0.2", {"elem": {"val": "10.0.0.3", "comment": "ours"}}])
-    assert judged(passing) == FirewallState(resolvers=("10.0.0.2", "10.0.0.3"))
+    elements = with_elements("resolvers", ["10.0.0.2", {"elem": {"val": "10.0.0.3", "comment": "ours"}}])
+    assert judged(elements) == FirewallState(resolvers=("10.0.0.2", "10.0.0.3"))
     ranges = with_elements(
         "resolvers", [{"prefix": {"addr": "10.0.0.2", "len": 31}}, {"range": ["10.1.0.0", "10.9.0.0"]}]
     )

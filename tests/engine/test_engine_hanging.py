@@ -29,15 +29,15 @@ CALL_SECONDS = 200.0
 
 @pytest.fixture(scope="module")
 def private() -> Iterator[PrivateEngine]:
-    with private_engine() as made:
-        yield made
+    with private_engine() as created:
+        yield created
 
 
 @pytest.fixture
 def world(private: PrivateEngine) -> Iterator[World]:
     options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": CALL_SECONDS, "observe_seconds": 1.0}
-    with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as made:
-        yield made.settled()
+    with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as created:
+        yield created.settled()
 
 
 def several(world: World, count: int) -> list[Container]:
@@ -49,8 +49,8 @@ def hangs(world: World, box: Container) -> bool:
 
 
 def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, world: World) -> None:
-    hung, other = several(world, 6), world.running(world.new_uid())
-    with frozen(private, *(each.id for each in hung)):
+    hung, running = several(world, 6), world.running(world.new_uid())
+    with frozen(private, *(container.id for container in hung)):
         later = DockerEngine(
             world.instance_id,
             base_url=private.base_url,
@@ -58,33 +58,33 @@ def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, world: Wo
             call_timeout_seconds=CALL_SECONDS,
             observe_seconds=1.0,
         )
-        with ExitStack() as held:
-            held.callback(later.close)
+        with ExitStack() as stack:
+            stack.callback(later.close)
             later.open(lambda: None)
             wait_for("it sees", lambda: later.observe().at and not later.observe().blind)
-            seen = later.observe().containers
-            assert [each.state for each in seen[other.uid]] == [State.RUNNING]
-            assert [seen[each.uid][0].state for each in hung] == [State.UNKNOWN] * 6
-    for each in hung:
-        world.until(lambda each=each: world.state(each.uid) == "exited", 60)
+            containers = later.observe().containers
+            assert [container.state for container in containers[running.uid]] == [State.RUNNING]
+            assert [containers[container.uid][0].state for container in hung] == [State.UNKNOWN] * 6
+    for entry in hung:
+        world.until(lambda each=entry: world.state(each.uid) == "exited", 60)
 
 
 def test_hanging_containers_block_neither_resyncs_nor_events(private: PrivateEngine, world: World) -> None:
     stalled, stopped = world.running(world.new_uid(), command=("yes",)), *several(world, 1)
-    other = world.running(world.new_uid())
+    running = world.running(world.new_uid())
     with frozen(private, stopped.id):
         for _ in range(20):
             with stalled_attach(private, stalled.id):
-                seen = world.engine.observe_now(full=True)
-                assert not seen.blind
-                assert seen.containers[stopped.uid][0].state is State.UNKNOWN
-                assert seen.containers[other.uid][0].state is State.RUNNING
-                world.hand.kill(other.name)
-                world.until(lambda: world.state(other.uid) == "exited")
-                ok(world.engine.act(StartContainer(other.uid, other.name, "a test", other.id)))
-                assert world.state(other.uid) == "running"
+                now = world.engine.observe_now(full=True)
+                assert not now.blind
+                assert now.containers[stopped.uid][0].state is State.UNKNOWN
+                assert now.containers[running.uid][0].state is State.RUNNING
+                world.hand.kill(running.name)
+                world.until(lambda: world.state(running.uid) == "exited")
+                ok(world.engine.act(StartContainer(running.uid, running.name, "a test", running.id)))
+                assert world.state(running.uid) == "running"
                 if not answers(private, stalled.id):  # it hung all the while
-                    assert seen.containers[stalled.uid][0].state is State.UNKNOWN
+                    assert now.containers[stalled.uid][0].state is State.UNKNOWN
                     return
             private.docker("start", stalled.id)  # the engine gave the client up
     pytest.fail("no stalled client made its container hang")
@@ -113,8 +113,8 @@ def test_calls_for_a_hanging_container_are_refused(private: PrivateEngine, world
 def test_a_command_with_a_stuck_error_is_killed(private: PrivateEngine, world: World, where: str) -> None:
     box = world.running(world.new_uid())
     program, folder = (TOO_LONG, "") if where == "program" else ("true", TOO_LONG)
-    _, said, code = read_all(world.streams.exec(box.id, [program], working_dir=folder))
-    assert said.startswith((b"executable ", b"working folder ", b"exec", b"chdir"))
+    _, answer, code = read_all(world.streams.exec(box.id, [program], working_dir=folder))
+    assert answer.startswith((b"executable ", b"working folder ", b"exec", b"chdir"))
     assert code in (b"126", b"127", b"128")  # as the engine has it
     assert answers(private, box.id, 10)
     world.until(lambda: world.state(box.uid) == "running")
@@ -134,8 +134,8 @@ def test_a_probe_with_a_stuck_error_fails(world: World) -> None:
 @pytest.mark.skipif("PADDOCK_TEST_NEWER" in os.environ, reason="newer engines answer all the same")
 def test_a_stuck_out_of_band_exec_is_killed(private: PrivateEngine, world: World) -> None:
     box = world.running(world.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
-    asked = ["docker", "-H", private.base_url, "exec", box.id, TOO_LONG]
-    with subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as out_of_band:
+    requested = ["docker", "-H", private.base_url, "exec", box.id, TOO_LONG]
+    with subprocess.Popen(requested, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as out_of_band:
         wait_for("it hangs", lambda: not answers(private, box.id))
         world.engine.observe_now(full=True)
         assert out_of_band.wait(60) in (126, 127)

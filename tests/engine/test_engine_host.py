@@ -8,12 +8,12 @@ from tests.conftest import HandClock
 
 
 def test_this_machine(clock: HandClock, tmp_path: Path) -> None:
-    found = HostGauge(clock).read(str(tmp_path))
-    assert found.at == clock.now()
-    assert 0 < found.memory.free <= found.memory.total
-    assert 0 < found.disk.free <= found.disk.total
-    assert found.inodes.free <= found.inodes.total
-    assert 0 < found.pids.free < found.pids.total
+    host_use = HostGauge(clock).read(str(tmp_path))
+    assert host_use.at == clock.now()
+    assert 0 < host_use.memory.free <= host_use.memory.total
+    assert 0 < host_use.disk.free <= host_use.disk.total
+    assert host_use.inodes.free <= host_use.inodes.total
+    assert 0 < host_use.pids.free < host_use.pids.total
 
 
 def test_what_is_written_there(clock: HandClock, tmp_path: Path) -> None:
@@ -24,11 +24,11 @@ def test_what_is_written_there(clock: HandClock, tmp_path: Path) -> None:
     (tmp_path / "loadavg").write_text("0.1 0.2 0.3 2/700 12345\n")
     (tmp_path / "sys/kernel/pid_max").write_text("4194304\n")
     (tmp_path / "sys/kernel/threads-max").write_text("1000\n")
-    found = HostGauge(clock, proc=tmp_path).read("")
-    assert (found.memory, found.pids) == (Supply(500 << 10, 2000 << 10), Supply(300, 1000))
-    assert (found.disk, found.inodes) == (Supply(), Supply())
+    host_use = HostGauge(clock, proc=tmp_path).read("")
+    assert (host_use.memory, host_use.pids) == (Supply(500 << 10, 2000 << 10), Supply(300, 1000))
+    assert (host_use.disk, host_use.inodes) == (Supply(), Supply())
 
 
 def test_what_can_not_be_read_is_left_out(clock: HandClock, tmp_path: Path) -> None:
-    found = HostGauge(clock, proc=tmp_path).read(str(tmp_path / "gone"))
-    assert {supply for _, supply in found.supplies()} == {Supply()}
+    host_use = HostGauge(clock, proc=tmp_path).read(str(tmp_path / "gone"))
+    assert {supply for _, supply in host_use.supplies()} == {Supply()}

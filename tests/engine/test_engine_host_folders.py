@@ -28,22 +28,22 @@ USER, OWNER = Ids(20000, 20000), Ids(12345, 12346)
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/srv") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(dir="/srv") as temporary_directory:
+        yield Path(temporary_directory)
 
 
 @pytest.fixture
 def maps() -> Iterator[IdMaps]:
-    made = IdMaps()
-    yield made
-    made.close()
+    id_maps = IdMaps()
+    yield id_maps
+    id_maps.close()
 
 
 def project(root: Path, name: str = "app", owner: Ids = OWNER) -> Path:
-    made = root / name
-    made.mkdir(parents=True)
-    os.chown(made, owner.uid, owner.gid)
-    return made
+    path = root / name
+    path.mkdir(parents=True)
+    os.chown(path, owner.uid, owner.gid)
+    return path
 
 
 def tree(root: Path, path: Path | str, maps: IdMaps, *, read_only: bool = False, namespace: str = "default") -> int:
@@ -64,8 +64,8 @@ def test_a_host_folder_maps_its_owner(root: Path, maps: IdMaps) -> None:
     (folder / "roots").write_text("roots")
     mount = tree(root, folder, maps)
     try:
-        seen = {name: os.stat(name, dir_fd=mount) for name in ("own", "roots", ".")}
-        assert [(each.st_uid, each.st_gid) for each in seen.values()] == [
+        statuses = {name: os.stat(name, dir_fd=mount) for name in ("own", "roots", ".")}
+        assert [(status.st_uid, status.st_gid) for status in statuses.values()] == [
             (20000, 20000),
             (65534, 65534),
             (20000, 20000),
@@ -88,8 +88,8 @@ def test_links_are_never_followed(root: Path, maps: IdMaps) -> None:
     (root / "out").symlink_to("/etc")
     (root / "real" / "app2").symlink_to(inner)
     (root / "magic").symlink_to(f"/proc/self/fd/{os.open('/', os.O_RDONLY)}")
-    for each in ("link/app", "link", "out", "out/ssl", "real/app2", "magic", "magic/etc"):
-        assert "contains a link" in refusal(root, root / each, maps), each
+    for entry in ("link/app", "link", "out", "out/ssl", "real/app2", "magic", "magic/etc"):
+        assert "contains a link" in refusal(root, root / entry, maps), entry
 
 
 def test_only_folders_are_bound(root: Path, maps: IdMaps) -> None:
@@ -100,8 +100,8 @@ def test_only_folders_are_bound(root: Path, maps: IdMaps) -> None:
     listening.bind(str(root / "socket"))
     listening.close()
     os.link(root / "file", root / "hardlink")
-    for each in ("file", "fifo", "device", "socket", "hardlink"):
-        assert "is not a folder" in refusal(root, root / each, maps), each
+    for entry in ("file", "fifo", "device", "socket", "hardlink"):
+        assert "is not a folder" in refusal(root, root / entry, maps), entry
 
 
 def test_sockets_and_credentials_are_refused(root: Path, maps: IdMaps) -> None:
@@ -124,12 +124,12 @@ def test_system_folders_are_refused_under_any_name(root: Path, maps: IdMaps, sys
     mount = mount_calls.tree_of(source)
     mount_calls.attach(mount, target)
     try:
-        words = refusal(root, folder, maps, read_only=True)
-        assert "under another name" in words or "virtual file system of the kernel" in words
+        message = refusal(root, folder, maps, read_only=True)
+        assert "under another name" in message or "virtual file system of the kernel" in message
     finally:
         mount_calls.detach(str(folder))
-        for each in (source, target, mount):
-            os.close(each)
+        for number in (source, target, mount):
+            os.close(number)
 
 
 def test_a_root_is_for_its_namespaces_alone(root: Path, maps: IdMaps) -> None:
@@ -170,8 +170,8 @@ def test_maps_of_many_sandboxes_keep_few_descriptors(root: Path) -> None:
         few.of(OWNER, Ids(2_000_000, 2_000_000))
         with contextlib.suppress(OSError):  # its number may be another one's by now
             assert os.fstat(first).st_ino != namespace
-        found = os.stat("own", dir_fd=mount)
-        assert (found.st_uid, found.st_gid) == (USER.uid, USER.gid)
+        status = os.stat("own", dir_fd=mount)
+        assert (status.st_uid, status.st_gid) == (USER.uid, USER.gid)
         os.close(mount)
     finally:
         few.close()
@@ -221,7 +221,7 @@ def test_id_maps_use_a_spare_or_new_namespace(root: Path, maps: IdMaps) -> None:
     for number, harm in enumerate((False, True)):
         maps.prepare()
         maps.prepare()
-        (holder,) = wait_for("one waits, and not two", lambda: len(found := holders()) == 1 and found)
+        (holder,) = wait_for("one waits, and not two", lambda: len(observed := holders()) == 1 and observed)
         if harm:
             os.kill(holder, signal.SIGKILL)
         owner = Ids(31_000 + number, 32_000 + number)
@@ -233,13 +233,13 @@ def test_id_maps_use_a_spare_or_new_namespace(root: Path, maps: IdMaps) -> None:
 
 def holders() -> list[int]:
     """The processes of ours that are in another user namespace than we."""
-    own, found = os.readlink("/proc/self/ns/user"), []
-    for each in Path("/proc").glob("[0-9]*"):
+    own_text, observed = os.readlink("/proc/self/ns/user"), []
+    for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parent = (each / "stat").read_text().rpartition(")")[2].split()[1]
-            if int(parent) == os.getpid() and os.readlink(each / "ns/user") != own:
-                found.append(int(each.name))
-    return found
+            parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid() and os.readlink(path / "ns/user") != own_text:
+                observed.append(int(path.name))
+    return observed
 
 
 def test_a_mounts_origin_matches_mountinfo(root: Path, maps: IdMaps) -> None:

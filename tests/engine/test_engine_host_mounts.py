@@ -42,11 +42,11 @@ def mounts(tmp_path: Path, ticks: Ticks) -> Iterator[HostMounts]:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "e.sock"))
         listening.listen(100)
-        made = again(tmp_path, ticks)
+        host_mounts = again(tmp_path, ticks)
         try:
-            yield made
+            yield host_mounts
         finally:
-            made.close()
+            host_mounts.close()
             unmount_below(tmp_path)
 
 
@@ -74,7 +74,7 @@ def test_a_new_daemon_knows_existing_mounts(mounts: HostMounts, tmp_path: Path, 
         token.write_text("other")
     next_one = again(tmp_path, ticks)
     assert next_one.bound("u") == mounts.bound("u")
-    assert [each.origin != "" for each in mounts.bound("u")] == [True, True]
+    assert [bound_mount.origin != "" for bound_mount in mounts.bound("u")] == [True, True]
     next_one.close()
 
 
@@ -82,12 +82,12 @@ def test_old_records_get_their_identity(mounts: HostMounts, tmp_path: Path, tick
     mounts.bind(bind("u", *MOUNTS))
     notes = tmp_path / "m" / "i" / "u" / "bound.json"
     older = [
-        {name: value for name, value in each.items() if name != "identity"} for each in json.loads(notes.read_text())
+        {name: value for name, value in entry.items() if name != "identity"} for entry in json.loads(notes.read_text())
     ]
     notes.write_text(json.dumps(older))
     next_one = again(tmp_path, ticks)
     assert next_one.bound("u") == mounts.bound("u")
-    assert all(each.identity for each in next_one.bound("u"))
+    assert all(bound_mount.identity for bound_mount in next_one.bound("u"))
     next_one.close()
 
 
@@ -128,8 +128,8 @@ def test_concurrent_sweeps_and_binds_do_not_deadlock(mounts: HostMounts, tmp_pat
             binds = [threads.submit(young.bind, bind(f"u{number}", *MOUNTS)) for number in range(4)]
             looks = [threads.submit(young.bound, "before") for _ in range(20)]
             sweeps = [threads.submit(young.sweep, [], []) for _ in range(4)]
-            assert [each.result(60) for each in binds] == [Ok()] * 4
-            assert all(len(each.result(60)) == 2 for each in looks)
-            assert [each.result(60) for each in sweeps] == [None] * 4
+            assert [entry.result(60) for entry in binds] == [Ok()] * 4
+            assert all(len(future.result(60)) == 2 for future in looks)
+            assert [sweep.result(60) for sweep in sweeps] == [None] * 4
         young.close()
     assert {len(again(tmp_path, ticks).bound(f"u{number}")) for number in range(4)} == {2}

@@ -92,12 +92,12 @@ def test_notes_name_setuid_files_and_root(top: Path) -> None:
     for name in "abcdef":
         put(top, f"bin/{name}", 0o4755)
     config = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a")
-    found = {**image(top), "Config": {"User": "root:root"}}
-    root, setuid = check_image(Engine(found), "some:1", config).notes  # type: ignore[arg-type]
+    document = {**image(top), "Config": {"User": "root:root"}}
+    root, setuid = check_image(Engine(document), "some:1", config).notes  # type: ignore[arg-type]
     assert "runs as root" in root
     assert setuid.endswith("which gain nothing in this sandbox: /bin/a, /bin/b, /bin/c, /bin/d and 2 more")
     granted = replace(config, security_options=())
-    assert "become other users" in check_image(Engine(found), "some:1", granted).notes[1]  # type: ignore[arg-type]
+    assert "become other users" in check_image(Engine(document), "some:1", granted).notes[1]  # type: ignore[arg-type]
     owned = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", user="20000:20000")
     assert check_image(Engine({"Config": {"User": ""}}), "some:1", owned).notes == ()  # type: ignore[arg-type]
     [unknown] = check_image(Engine({"Config": {"User": "1"}}), "some:1", granted).notes  # type: ignore[arg-type]
@@ -124,11 +124,11 @@ def test_only_paddocks_own_user_gives_way(user: str, labels: dict[str, str], fou
     data = {"User": user, "Labels": labels}
     assert user_with(data, 1_700_005) == found
     assert user_with(data, 0) == ""
-    own = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", own_id=1_700_005)
-    checked = check_image(Engine({"Config": data}), "some:1", own)  # type: ignore[arg-type]
+    own_config = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", own_id=1_700_005)
+    checked = check_image(Engine({"Config": data}), "some:1", own_config)  # type: ignore[arg-type]
     assert (checked.user, checked.groups) == (found, ("20000",) if found else ())
-    asked = check_image(Engine({"Config": data}), "some:1", replace(own, user="34567:34567"))  # type: ignore[arg-type]
-    assert asked.user == "34567:34567"
+    image_check = check_image(Engine({"Config": data}), "some:1", replace(own_config, user="34567:34567"))  # type: ignore[arg-type]
+    assert image_check.user == "34567:34567"
 
 
 @pytest.mark.parametrize("user", ["1700001:1700001", "1700001", "1000:1700009", "root:1700000"])

@@ -27,11 +27,11 @@ MOUNTINFO = """\
 
 
 def test_the_top_mount_at_a_path_counts() -> None:
-    found = {each.path: each for each in parse_mounts(MOUNTINFO)}
-    assert list(found) == ["/", "/a b", "/tmp", "/shm"]
-    assert not found["/"].writable  # the file system itself is read-only
-    assert (found["/tmp"].kind, found["/tmp"].writable) == ("ext4", False)
-    assert (found["/a b"].size_bytes, found["/shm"].size_bytes) == (2 * os.sysconf("SC_PAGE_SIZE"), 0)
+    document = {mount.path: mount for mount in parse_mounts(MOUNTINFO)}
+    assert list(document) == ["/", "/a b", "/tmp", "/shm"]
+    assert not document["/"].writable  # the file system itself is read-only
+    assert (document["/tmp"].kind, document["/tmp"].writable) == ("ext4", False)
+    assert (document["/a b"].size_bytes, document["/shm"].size_bytes) == (2 * os.sysconf("SC_PAGE_SIZE"), 0)
 
 
 def test_a_foreign_process_is_unreadable(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def made_up(proc: Path, pid: int) -> None:
 def test_an_ending_process_shares_no_namespaces(tmp_path: Path) -> None:
     """An ended process has no namespaces, as on a kernel without them."""
     made_up(tmp_path, 5)
-    found = read_inside(5, "abc", tmp_path)
-    assert (found.unread, found.shared, found.own_users) == ("", (), True)
+    inside = read_inside(5, "abc", tmp_path)
+    assert (inside.unread, inside.shared, inside.own_users) == ("", (), True)
     for name in NAMESPACES:
         (tmp_path / "5" / "ns" / name).unlink()
     assert read_inside(5, "abc", tmp_path).unread == "its PID 1 can't be read: no such process"
@@ -83,18 +83,21 @@ def test_an_ending_process_shares_no_namespaces(tmp_path: Path) -> None:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 @pytest.mark.docker
 def test_an_interface_put_into_a_box_is_told(world: World) -> None:
-    wanted, uid = rendered("full-isolation"), world.new_uid()
-    run(world, uid, wanted)
-    found = world.only(uid)
+    config, uid = rendered("full-isolation"), world.new_uid()
+    run(world, uid, config)
+    observed = world.only(uid)
     link = ["ip", "link", "add", "name", "p0", "type", "veth", "peer", "name", "p1"]
-    subprocess.run(["nsenter", "--target", str(found.pid), "--net", *link], check=True)
-    assert differing(facts(wanted, read_inside(found.pid, found.id))) == "network interfaces: found p0, p1, wanted none"
+    subprocess.run(["nsenter", "--target", str(observed.pid), "--net", *link], check=True)
+    assert (
+        differing(facts(config, read_inside(observed.pid, observed.id)))
+        == "network interfaces: found p0, p1, wanted none"
+    )
 
 
 @pytest.mark.docker
@@ -102,10 +105,10 @@ def test_reading_is_quick(world: World) -> None:
     """Under 15 ms, by processor time: the machine may be busy otherwise."""
     uid = world.new_uid()
     run(world, uid, rendered("full-isolation"))
-    found, begun = world.only(uid), time.process_time()
+    observed, start = world.only(uid), time.process_time()
     for _ in range(100):
-        read_inside(found.pid, found.id)
-    assert time.process_time() - begun < 1.5
+        read_inside(observed.pid, observed.id)
+    assert time.process_time() - start < 1.5
 
 
 @pytest.mark.docker
@@ -113,14 +116,14 @@ def test_a_daemon_kills_a_tampered_sandbox(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         daemon.apply(box("own"))
         ready(daemon, "own")
-        found = json.loads(daemon.paddock("attest", "own", "-o", "json").stdout)
-        assert (found["secured"], found["message"]) == ("True", "read back from inside as rendered")
+        document = json.loads(daemon.paddock("attest", "own", "-o", "json").stdout)
+        assert (document["secured"], document["message"]) == ("True", "read back from inside as rendered")
         daemon.paddock("wait", "--for=condition=Secured", "--timeout=30s", "sandbox/own")
         pid = str(container(daemon, "own")["State"]["Pid"])
         subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
-        told = daemon.paddock("attest", "own", check=False)
-        assert told.returncode == 1
-        assert "read-only root: found no, wanted yes" in told.stdout
+        output = daemon.paddock("attest", "own", check=False)
+        assert output.returncode == 1
+        assert "read-only root: found no, wanted yes" in output.stdout
         daemon.paddock("wait", "--for=condition=Secured=False", "--timeout=30s", "sandbox/own")
         daemon.paddock("wait", "--for=jsonpath={.status.lastTermination.reason}=Killed", "--timeout=30s", "sandbox/own")
         assert docker("inspect", "--format", "{{.State.Status}}", container(daemon, "own")["Id"]).strip() == "exited"

@@ -23,9 +23,9 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def view(clock: HandClock) -> View:
-    made = View(clock)
-    made.settle(made.ticket(), [], frozenset(), engine_run=FIRST)
-    return made
+    created = View(clock)
+    created.settle(created.ticket(), [], frozenset(), engine_run=FIRST)
+    return created
 
 
 def observe_now(view: View, engine_run: EngineRun | None) -> tuple[float, float]:
@@ -34,9 +34,9 @@ def observe_now(view: View, engine_run: EngineRun | None) -> tuple[float, float]
 
 
 def test_a_restarted_engine_was_down_since_last_observed(view: View, clock: HandClock) -> None:
-    seen = clock.now()
+    now = clock.now()
     clock.advance(60)
-    assert observe_now(view, SECOND) == (seen - 15, clock.now())
+    assert observe_now(view, SECOND) == (now - 15, clock.now())
 
 
 def test_a_slow_engine_has_no_downtime(view: View, clock: HandClock) -> None:
@@ -47,10 +47,10 @@ def test_a_slow_engine_has_no_downtime(view: View, clock: HandClock) -> None:
 
 
 def test_an_unidentified_engine_was_down_while_blind(view: View, clock: HandClock) -> None:
-    seen = clock.now()
+    now = clock.now()
     view.blind("connection refused")
     clock.advance(60)
-    assert observe_now(view, None) == (seen - 15, clock.now())
+    assert observe_now(view, None) == (now - 15, clock.now())
 
 
 def test_live_restore_means_no_lost_containers(view: View) -> None:
@@ -60,15 +60,15 @@ def test_live_restore_means_no_lost_containers(view: View) -> None:
 
 
 def test_the_first_look_knows_when_the_engine_began(view: View) -> None:
-    begun, ended = view.now.lost
-    assert begun < FIRST.began_at < ended
+    start, end = view.now.lost
+    assert start < FIRST.began_at < end
 
 
 def test_later_crashes_are_not_due_to_the_engine() -> None:
     clock = HandClock()
-    made = View(clock)
-    _, ended = observe_now(made, EngineRun(10, 100, clock.now() - 2))
-    assert ended == clock.now()
+    created = View(clock)
+    _, end = observe_now(created, EngineRun(10, 100, clock.now() - 2))
+    assert end == clock.now()
 
 
 def test_the_end_of_what_is_gone_is_kept(view: View) -> None:
@@ -96,8 +96,8 @@ def test_the_engine_run_is_the_listeners(tmp_path: Path) -> None:
         listening.bind(str(path))
         listening.listen()
         (folder / "comm").write_text("dockerd\n")
-        found = engine_run_of(f"unix://{path}", proc=proc)
-        assert found == EngineRun(os.getpid(), 22, 1000 + 22 / os.sysconf("SC_CLK_TCK"))
+        engine_run = engine_run_of(f"unix://{path}", proc=proc)
+        assert engine_run == EngineRun(os.getpid(), 22, 1000 + 22 / os.sysconf("SC_CLK_TCK"))
         (folder / "comm").write_text("something\n")
         assert engine_run_of(f"unix://{path}", proc=proc) is None
     assert engine_run_of(f"unix://{path}", proc=proc) is None

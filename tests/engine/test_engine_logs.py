@@ -25,8 +25,8 @@ class Answer:
     """An answer of the engine, in pieces."""
 
     def __init__(self, *frames: bytes, size: int = 1 << 16) -> None:
-        whole = b"".join(frames)
-        self.pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+        text = b"".join(frames)
+        self.pieces = [text[at : at + size] for at in range(0, len(text), size)]
 
     def read(self) -> bytes:
         return self.pieces.pop(0) if self.pieces else b""
@@ -47,7 +47,7 @@ def followed(
         return None if len(requests) <= running else float("inf")
 
     reader = LogReader(LogRequest(follow=True, **asked), open_, ended_at, ByteQueue())
-    text = b"".join(each.data for each in reader.chunks(reader.first())).decode()
+    text = b"".join(chunk.data for chunk in reader.chunks(reader.first())).decode()
     assert script == []
     return text, requests
 
@@ -58,8 +58,8 @@ ONE, TWO = frame("one\n", NOW + 1), frame("two\n", NOW + 2)
 @pytest.mark.parametrize("size", [1, 7, 1 << 16])
 def test_entries_come_in_pieces_of_any_size(size: int) -> None:
     answer = Answer(ONE, frame("err", NOW, kind=2), TWO, size=size)
-    read = [each for batch in entries(answer.read) for each in batch]
-    assert [(each.stream, each.text) for each in read] == [
+    read = [entry for batch in entries(answer.read) for entry in batch]
+    assert [(entry.stream, entry.text) for entry in read] == [
         ("stdout", b"one\n"),
         ("stderr", b"err"),
         ("stdout", b"two\n"),
@@ -70,7 +70,7 @@ def test_entries_come_in_pieces_of_any_size(size: int) -> None:
 def test_an_answer_that_the_engine_ends_is_continued() -> None:
     text, requests = followed(Answer(ONE), Answer(ONE, TWO), Answer(ONE, TWO), running=1)
     assert text == "one\ntwo\n"
-    assert [each["follow"] for each in requests] == ["1", "1", "0"]
+    assert [request["follow"] for request in requests] == ["1", "1", "0"]
     assert NOW - 1 < float(requests[1]["since"]) < NOW + 1
 
 
@@ -80,10 +80,10 @@ def test_the_end_shows_what_the_engine_left_out() -> None:
 
 def test_a_file_that_is_begun_anew_is_read_from_the_position() -> None:
     now = time.time()
-    zero, one, two = frame("zero\n", now - 0.5), frame("one\n", now - 0.3), frame("two\n", now - 0.2)
-    text, requests = followed(Answer(zero, one, zero, one), Answer(zero, one, two), Answer(two))
+    zero, first, two = frame("zero\n", now - 0.5), frame("one\n", now - 0.3), frame("two\n", now - 0.2)
+    text, requests = followed(Answer(zero, first, zero, first), Answer(zero, first, two), Answer(two))
     assert text == "zero\none\ntwo\n"
-    assert [each["follow"] for each in requests] == ["1", "1", "0"]
+    assert [request["follow"] for request in requests] == ["1", "1", "0"]
 
 
 def test_what_is_in_no_file_any_more_is_said() -> None:
@@ -126,7 +126,7 @@ def test_an_engine_that_does_not_answer_is_no_end() -> None:
 def last(count: int, *answers: Answer, **asked: Any) -> str:
     script = list(answers)
     reader = LogReader(LogRequest(tail=count, **asked), lambda _: script.pop(0), lambda: None, ByteQueue())  # type: ignore[arg-type,return-value]
-    text = b"".join(each.data for each in reader.chunks(reader.first())).decode()
+    text = b"".join(chunk.data for chunk in reader.chunks(reader.first())).decode()
     assert script == []
     return text
 

@@ -31,8 +31,8 @@ class Host:
         (folder / "stat").write_text(f"{pid} (a) {' '.join(fields)} 100 0\n")
 
     def end(self, pid: int) -> None:
-        for each in (self.proc / str(pid)).iterdir():
-            each.unlink()
+        for path in (self.proc / str(pid)).iterdir():
+            path.unlink()
         (self.proc / str(pid)).rmdir()
 
     def evidence(self) -> ExitEvidence:
@@ -41,9 +41,9 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    made = Host(tmp_path)
-    made.begin(INIT)
-    return made
+    created = Host(tmp_path)
+    created.begin(INIT)
+    return created
 
 
 def test_a_dead_process_that_runs_for_the_engine_is_lost(host: Host) -> None:

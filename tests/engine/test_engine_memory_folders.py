@@ -18,8 +18,8 @@ TMP, DATA = "/tmp", "/tmp/inner/data"
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def sandbox(world: World) -> Container:
 
 def shares(sandbox: Container) -> dict[str, int]:
     """Return the used MiB of the folders of this test."""
-    found = {each.path: each for each in read_memory_folders(sandbox)}
-    assert (found[TMP].size_bytes, found["/dev/shm"].size_bytes > 0) == (4 * MIB, True)
-    return {path: each.used_bytes // MIB for path, each in found.items() if path.startswith(TMP)}
+    document = {memory_folder.path: memory_folder for memory_folder in read_memory_folders(sandbox)}
+    assert (document[TMP].size_bytes, document["/dev/shm"].size_bytes > 0) == (4 * MIB, True)
+    return {path: folder_use.used_bytes // MIB for path, folder_use in document.items() if path.startswith(TMP)}
 
 
 def test_used_bytes_are_those_of_each_folder(sandbox: Container) -> None:
@@ -39,7 +39,7 @@ def test_used_bytes_are_those_of_each_folder(sandbox: Container) -> None:
     docker("exec", sandbox.id, "dd", "if=/dev/zero", f"of={DATA}/x", "bs=1048576", "count=3")
     docker("exec", sandbox.id, "sh", "-c", f"cat /dev/zero > {TMP}/y", check=False)
     assert shares(sandbox) == {TMP: 4, DATA: 3}
-    full = {each.path for each in read_memory_folders(sandbox) if each.share >= 0.9}
+    full = {memory_folder.path for memory_folder in read_memory_folders(sandbox) if memory_folder.share >= 0.9}
     assert full == {TMP}
 
 

@@ -21,14 +21,14 @@ SLOTS = (Slot("/work"),)
 
 @pytest.fixture
 def project() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/srv") as made:
-        folder = Path(made) / "app"
+    with tempfile.TemporaryDirectory(dir="/srv") as temporary_directory:
+        folder = Path(temporary_directory) / "app"
         folder.mkdir(mode=0o750)
         (folder / "own").write_text("own\n")
         os.link("/etc/shadow", folder / "shadow")
         (folder / "out").symlink_to("/etc/hostname")
-        for each in (folder, folder / "own"):
-            os.chown(each, OWNER, OWNER)
+        for path in (folder, folder / "own"):
+            os.chown(path, OWNER, OWNER)
         (folder / "own").chmod(0o600)
         yield folder
 
@@ -37,8 +37,8 @@ def project() -> Iterator[Path]:
 def world(project: Path, tmp_path: Path) -> Iterator[World]:
     roots = (HostRoot(path=str(project.parent)),)
     try:
-        with docker_world(host_roots=roots, mounts_dir=tmp_path / "mounts") as made:
-            yield made.settled()
+        with docker_world(host_roots=roots, mounts_dir=tmp_path / "mounts") as created:
+            yield created.settled()
     finally:
         unmount_below(tmp_path)
 
@@ -65,8 +65,8 @@ def test_the_sandbox_acts_as_the_folders_owner(world: World, project: Path) -> N
     box = claimed(world, project)
     out, err = said(world, box, "cat /work/own; echo new > /work/new; mkdir /work/d; stat -c %u:%g /work /work/shadow")
     assert (out.splitlines(), err) == (["own", "20000:20000", "65534:65534"], "")
-    made = [(project / name).stat() for name in ("new", "d")]
-    assert [(each.st_uid, each.st_gid) for each in made] == [(OWNER, OWNER)] * 2
+    statuses = [(project / name).stat() for name in ("new", "d")]
+    assert [(status.st_uid, status.st_gid) for status in statuses] == [(OWNER, OWNER)] * 2
     _, err = said(world, box, "cat /work/shadow")
     assert "Permission denied" in err
     _, err = said(world, box, "chmod 777 /work/shadow")

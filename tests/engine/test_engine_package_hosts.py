@@ -24,8 +24,8 @@ ALL = ("pip", "npm", "apt")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for each in ("etc/apt/sources.list.d", "root/.config/pip", "home/ann/.pip"):
-        (tmp_path / each).mkdir(parents=True)
+    for entry in ("etc/apt/sources.list.d", "root/.config/pip", "home/ann/.pip"):
+        (tmp_path / entry).mkdir(parents=True)
     return tmp_path
 
 
@@ -34,8 +34,8 @@ def hosts(root: Path, *tools: str, **env: str) -> tuple[str, ...]:
 
 
 def test_a_host_without_configuration_names_none(root: Path) -> None:
-    found = read_package_hosts(ALL, root, {})
-    assert (found.hosts, found.left_out) == ((), ())
+    package_hosts = read_package_hosts(ALL, root, {})
+    assert (package_hosts.hosts, package_hosts.left_out) == ((), ())
 
 
 def test_a_tool_without_configuration_is_asked(root: Path) -> None:
@@ -136,7 +136,7 @@ def test_apt_by_both_its_formats(root: Path) -> None:
     )
     (apt / "sources.list.d/more.disabled").write_text("deb http://off.example.org/ x main\n")
     names = ("one", "two", "three", "four")
-    assert hosts(root, "apt") == tuple(sorted(f"{each}.example.org" for each in names))
+    assert hosts(root, "apt") == tuple(sorted(f"{name}.example.org" for name in names))
 
 
 def test_unreachable_package_hosts_are_reported(root: Path) -> None:
@@ -144,14 +144,14 @@ def test_unreachable_package_hosts_are_reported(root: Path) -> None:
         "[global]\nindex-url = http://192.0.2.7/simple\nextra-index-url = https://ann:secret@far.example.org:8443/x\n"
         "find-links = http://localhost/ http://[::1\n"
     )
-    found = read_package_hosts(["pip"], root, {})
-    assert found.hosts == ()
-    told = " | ".join(found.left_out)
-    assert "192.0.2.7 is an IP address" in told
-    assert "far.example.org: port 8443 is not allowed" in told
-    assert "localhost is not a full name" in told
-    assert "the address is malformed" in told
-    assert "secret" not in told
+    package_hosts = read_package_hosts(["pip"], root, {})
+    assert package_hosts.hosts == ()
+    message = " | ".join(package_hosts.left_out)
+    assert "192.0.2.7 is an IP address" in message
+    assert "far.example.org: port 8443 is not allowed" in message
+    assert "localhost is not a full name" in message
+    assert "the address is malformed" in message
+    assert "secret" not in message
 
 
 def test_only_requested_tools_are_read(root: Path) -> None:
@@ -163,9 +163,9 @@ def test_registries_are_those_that_the_tools_install_from(root: Path) -> None:
     assert read_registries(root, {}) == Registries()
     (root / "etc/npmrc").write_text("registry=https://ann:secret@host.example.org/npm/\n@ours:registry=https://x.org\n")
     (root / "etc/pip.conf").write_text("[global]\nindex-url = https://host.example.org/simple\nfind-links = /opt\n")
-    found = read_registries(root, {})
-    assert found == Registries("https://host.example.org/npm/", "https://host.example.org/simple")
-    assert registry_hosts(found) == ("host.example.org", "host.example.org")
+    registries = read_registries(root, {})
+    assert registries == Registries("https://host.example.org/npm/", "https://host.example.org/simple")
+    assert registry_hosts(registries) == ("host.example.org", "host.example.org")
     local = {"PIP_INDEX_URL": "file:///opt/simple", "npm_config_registry": "https://env.example.org:8081"}
     assert read_registries(root, local) == Registries("https://env.example.org:8081", "")
     assert registry_hosts(read_registries(root, local)) == (), "sandboxes reach ports 80 and 443 only"

@@ -58,14 +58,14 @@ def commands(private: PrivateEngine, box: Container) -> Iterator[None]:
                 subprocess.run(ask, capture_output=True, timeout=WAITS_SECONDS, check=False)
 
     threads = [threading.Thread(target=run) for _ in range(3)]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         over.set()
-        for each in threads:
-            each.join()
+        for entry in threads:
+            entry.join()
 
 
 def stands(private: PrivateEngine, box: Container) -> bool:
@@ -90,15 +90,15 @@ def stuck(private: PrivateEngine, box: Container) -> None:
 
 
 def test_it_is_freed_and_all_else_goes_on(private: PrivateEngine, world: World) -> None:
-    uid, other = world.new_uid(), world.new_uid()
+    uid, second = world.new_uid(), world.new_uid()
     box = world.running(uid)
-    world.running(other)
+    world.running(second)
     stuck(private, box)
     world.engine.observe_now(full=True)
     world.until(lambda: world.state(uid) == "paused", 30)
     wait_for("it answers again", lambda: not stands(private, box))
     assert not world.engine.observe().blind
-    assert world.state(other) == "running"
+    assert world.state(second) == "running"
     unpausing = UnpauseContainer(uid, box.name, box.id, "a test")
     wait_for("it goes on", lambda: world.engine.act(unpausing) == Ok(box.id))
     assert private.docker("exec", box.id, "echo", "hello") == "hello"
@@ -129,31 +129,31 @@ def test_a_pause_waits_for_exec_starts(private: PrivateEngine) -> None:
 def paused_again_and_again(world: World) -> None:
     uid = world.new_uid()
     box = world.running(uid, limits=ROOMY)
-    over, ended, wrong = threading.Event(), [], []
+    over, end, wrong = threading.Event(), [], []
 
     def run() -> None:
         while not over.is_set():
             try:
-                ended.append(list(world.streams.exec(box.id, ["echo", "hello"])))
+                end.append(list(world.streams.exec(box.id, ["echo", "hello"])))
             except StreamError as error:
                 if "paused" not in str(error):
                     wrong.append(str(error))
                 time.sleep(0.01)
 
     threads = [threading.Thread(target=run) for _ in range(4)]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     try:
         for _ in range(12):
-            before = len(ended)
-            wait_for("commands end", lambda before=before: len(ended) > before + 1)
+            before = len(end)
+            wait_for("commands end", lambda before=before: len(end) > before + 1)
             assert world.engine.act(PauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
             assert world.engine.act(UnpauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
     finally:
         over.set()
-        for each in threads:
-            each.join()
+        for entry in threads:
+            entry.join()
     assert wrong == []
-    assert {tuple((each.stream, each.data) for each in one) for one in ended} == {
+    assert {tuple((chunk.stream, chunk.data) for chunk in chunks) for chunks in end} == {
         (("stdout", b"hello\n"), ("exit", b"0"))
     }

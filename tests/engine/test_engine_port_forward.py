@@ -27,8 +27,8 @@ threading.Thread(target=serve, args=(socket.AF_INET, ("127.0.0.1", 8500))).start
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 def test_a_port_of_a_box_without_network(world: World) -> None:
@@ -44,10 +44,10 @@ def test_a_port_of_a_box_without_network(world: World) -> None:
     with wait_for("the server listens", connected) as link:
         link.sendall(b"x" * 100_000)
         link.shutdown(1)
-        found = b""
+        observed = b""
         while piece := link.recv(65536):
-            found += piece
-    assert found == b"heard " + b"x" * 100_000
+            observed += piece
+    assert observed == b"heard " + b"x" * 100_000
     with pytest.raises(StreamError, match="nothing listens on port 8501"):
         ports.connect(box, 8501)
     with pytest.raises(StreamError, match="no longer belongs to container"):

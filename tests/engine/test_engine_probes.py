@@ -50,19 +50,19 @@ print("up", flush=True)
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 @pytest.fixture(scope="module")
 def box(world: World) -> Container:
     limits = Limits(cpu_millicores=1000, memory_bytes=128 << 20, pids=64)
     command = ("python3", "-c", SERVER)
-    made = world.running(world.new_uid(), image="paddock/python:1", command=command, limits=limits)
-    for chunk in world.streams.logs(made.id, follow=True):
+    running = world.running(world.new_uid(), image="paddock/python:1", command=command, limits=limits)
+    for chunk in world.streams.logs(running.id, follow=True):
         assert b"up" in chunk.data
         break
-    return made
+    return running
 
 
 def watch(box: Container, **asked: Any) -> Watch:
@@ -98,13 +98,13 @@ def test_https_to_what_is_no_tls_fails(world: World, box: Container) -> None:
 
 def test_a_command_that_never_stops_talking_is_ended(world: World, box: Container) -> None:
     talk = ["python3", "-c", "while True: print('x' * 4096)"]
-    asked = {"exec": {"command": talk}, "timeoutSeconds": 30}
-    assert world.probes.probe(watch(box, **asked)) == ProbeResult("failure", "the command wrote more than 64 KiB")
+    document = {"exec": {"command": talk}, "timeoutSeconds": 30}
+    assert world.probes.probe(watch(box, **document)) == ProbeResult("failure", "the command wrote more than 64 KiB")
 
 
 def test_no_thread_stays_in_the_box(world: World, box: Container) -> None:
     socket_in(box.pid, box.id).close()
-    assert not any(each.name == "engine-netns" for each in threading.enumerate())
+    assert not any(thread.name == "engine-netns" for thread in threading.enumerate())
 
 
 def test_a_probe_never_enters_a_reused_pid(box: Container) -> None:

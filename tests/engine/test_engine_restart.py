@@ -124,9 +124,9 @@ def test_a_start_that_the_engines_death_cut_off_is_blocked_until_its_container_i
 
 def shims(container_id: str) -> list[Path]:
     """Return the processes whose command line names the container."""
-    found = []
+    observed = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if container_id.encode() in line.read_bytes():
-                found.append(line)
-    return found
+                observed.append(line)
+    return observed

@@ -63,7 +63,7 @@ def test_rules_of_nft_itself_count() -> None:
 def test_rules_of_ipv6_hide_no_others(family: str) -> None:
     match = {"op": "==", "left": SADDR6, "right": {"prefix": {"addr": "fd00::", "len": 64}}}
     rules = [{"family": family, "expr": [{"match": match}, {"masquerade": None}]}, {"family": "ip", "expr": NFT}]
-    listing = json.dumps({"nftables": [{"rule": each} for each in rules]})
+    listing = json.dumps({"nftables": [{"rule": rule} for rule in rules]})
     assert list(translated_by_nft(listing)) == [IPv4Network("10.7.0.0/16")]
 
 
@@ -129,11 +129,11 @@ def test_flushed_rules_and_a_removed_bridge_are_noticed() -> None:
             assert read().leads_out is True
             private.namespaces.run("nft", "flush", "ruleset")
             assert read().leads_out is False
-            with pytest.raises(Fault) as refused:
+            with pytest.raises(Fault) as refusal:
                 networks.ensure(ensure("pdp-two", "10.213.9.16/28"))
             tried = DockerCanary("i", client).observe_now(canary(), "10.213.0.0/16")
             assert "systemctl restart docker" in tried.trouble
-            outcome = outcome_of(refused.value)
+            outcome = outcome_of(refusal.value)
             assert isinstance(outcome, Transient)
             assert outcome.reason == "EngineRulesLost"
             private.namespaces.run("ip", "link", "del", "pdp-one")

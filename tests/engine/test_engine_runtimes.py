@@ -92,14 +92,14 @@ def engine(private_cgroups: None) -> Iterator[PrivateEngine]:
 
 @contextmanager
 def choosing(base_url: str) -> Iterator[World]:
-    with docker_world(base_url, hand=DockerHand(base_url), default_runtime="auto") as made:
-        yield made.settled()
+    with docker_world(base_url, hand=DockerHand(base_url), default_runtime="auto") as created:
+        yield created.settled()
 
 
 @pytest.fixture
 def world(engine: PrivateEngine) -> Iterator[World]:
-    with choosing(engine.base_url) as made:
-        yield made
+    with choosing(engine.base_url) as created:
+        yield created
 
 
 @pytest.fixture
@@ -109,8 +109,8 @@ def any_world(request: pytest.FixtureRequest) -> Iterator[World]:
         "crun" in docker("info", "--format", "{{range $name, $_ := .Runtimes}}{{$name}} {{end}}")
         and not UNIFIED.is_dir()
     ):
-        with choosing(SOCKET) as made:
-            yield made
+        with choosing(SOCKET) as created:
+            yield created
     else:
         yield request.getfixturevalue("world")
 

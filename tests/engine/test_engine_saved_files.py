@@ -38,7 +38,7 @@ class House:
         self.mounts = HostMounts("i", client, folder=self.folder / "m", saved=saved)
 
     def start(self, *mounts: Mount, keep: bool = True, user: str = "20000:20001") -> Outcome:
-        slots = tuple(Slot(each.path) for each in mounts)
+        slots = tuple(Slot(mount.path) for mount in mounts)
         return self.mounts.bind(
             BindMounts("u", "box", "default", "img", user, slots, mounts, "a test", keep_files=keep)
         )
@@ -48,7 +48,7 @@ class House:
 
     def on_disk(self) -> list[str]:
         root = self.folder / "state" / "files"
-        return sorted(str(each.relative_to(root)) for each in root.rglob("*")) if root.is_dir() else []
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*")) if root.is_dir() else []
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_saved_files_come_back_as_they_were(house: House) -> None:
     assert done.saved is not None
     assert done.saved.file_count >= 3
     assert (house.mounts.bound("u"), list(house.place(1).iterdir())) == ((), [])
-    assert {each.stat().st_mode & 0o777 for each in (house.folder / "state" / "files").rglob("*.tar")} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (house.folder / "state" / "files").rglob("*.tar")} == {0o600}
     house.again()
     assert house.start(TMP, WORK) == Ok()
     after = (house.place(1) / "a" / "file").stat()
@@ -148,7 +148,7 @@ def test_crash_before_the_start_restores_once(house: House, monkeypatch: pytest.
     (house.place(1) / "a" / "file").unlink()
     house.again()
     assert house.start(TMP, WORK) == Ok()
-    assert sorted(each.name for each in (house.place(1) / "a").iterdir()) == ["link"]
+    assert sorted(path.name for path in (house.place(1) / "a").iterdir()) == ["link"]
     assert house.on_disk() == []
 
 
@@ -159,7 +159,7 @@ def test_killed_at_any_step_loses_nothing(house: House, monkeypatch: pytest.Monk
         (house.place(1) / str(step)).write_text("kept")
         if work == "start":
             assert isinstance(house.mounts.save_files(SAVE), Ok)
-        with killed_at(step, monkeypatch) as ended:
+        with killed_at(step, monkeypatch) as killed:
             if work == "save":
                 house.mounts.save_files(SAVE)
             else:
@@ -169,7 +169,7 @@ def test_killed_at_any_step_loses_nothing(house: House, monkeypatch: pytest.Monk
         assert house.start(TMP, WORK) == Ok(), f"step {step}"
         assert sorted(int(file.name) for file in house.place(1).iterdir()) == list(range(step + 1)), f"step {step}"
         assert house.on_disk() == [], f"step {step}"
-        if ended:
+        if killed:
             break
     assert 5 < step < 60
 
@@ -194,10 +194,10 @@ def test_too_large_is_refused_and_stays_in_memory(house: House) -> None:
     house.again(most_bytes=1 << 20)
     house.start(TMP, WORK)
     (house.place(1) / "large").write_bytes(os.urandom(2 << 20))
-    refused = house.mounts.check_files(CHECK)
-    assert isinstance(refused, Transient)
-    assert refused.reason == FILES_TOO_LARGE
-    assert "suspend_files_bytes" in refused.message
+    files = house.mounts.check_files(CHECK)
+    assert isinstance(files, Transient)
+    assert files.reason == FILES_TOO_LARGE
+    assert "suspend_files_bytes" in files.message
     failed = house.mounts.save_files(SAVE)
     assert isinstance(failed, Transient)
     assert failed.reason == FILES_NOT_SAVED
@@ -224,9 +224,9 @@ def test_damaged_archive_refuses_the_start_in_words(house: House) -> None:
     house.mounts.save_files(SAVE)
     for archive in (house.folder / "state" / "files").rglob("*.tar"):
         archive.write_bytes(archive.read_bytes()[:700])
-    refused = house.start(TMP, WORK)
-    assert isinstance(refused, Transient)
-    assert "onSuspend" in refused.message
+    started = house.start(TMP, WORK)
+    assert isinstance(started, Transient)
+    assert "onSuspend" in started.message
 
 
 def test_restored_bytes_are_recorded_as_uncharged(house: House) -> None:
@@ -234,4 +234,7 @@ def test_restored_bytes_are_recorded_as_uncharged(house: House) -> None:
     (house.place(1) / "large").write_bytes(os.urandom(2 << 20))
     house.mounts.save_files(SAVE)
     house.start(TMP, WORK)
-    assert {each.path: each.uncharged_bytes >> 20 for each in house.mounts.bound("u")} == {"/tmp": 0, "/work": 2}
+    assert {bound_mount.path: bound_mount.uncharged_bytes >> 20 for bound_mount in house.mounts.bound("u")} == {
+        "/tmp": 0,
+        "/work": 2,
+    }

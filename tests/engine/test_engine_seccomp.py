@@ -105,8 +105,8 @@ def test_a_profile_of_another_content_is_not_used() -> None:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 def box(world: World, seccomp: str) -> Container:
@@ -124,17 +124,17 @@ def run(world: World, seccomp: str, script: str) -> str:
 
 @pytest.mark.docker
 def test_what_minimal_refuses(world: World) -> None:
-    found = json.loads(run(world, MINIMAL, ATTEMPTS))
-    more = {"shmget": "ENOSYS", "splice": "ENOSYS", "mlock": "EPERM", "ptrace": "EPERM"}
+    document = json.loads(run(world, MINIMAL, ATTEMPTS))
+    further = {"shmget": "ENOSYS", "splice": "ENOSYS", "mlock": "EPERM", "ptrace": "EPERM"}
     fine = {"tcp": "ok", "unix": "ok", "tcp6": "ok", "netlink route": "ok"}
-    assert found == {**ALWAYS_REFUSED, **more, **fine}
+    assert document == {**ALWAYS_REFUSED, **further, **fine}
 
 
 @pytest.mark.docker
 def test_what_standard_refuses(world: World) -> None:
-    found = json.loads(run(world, STANDARD, ATTEMPTS))
-    assert ALWAYS_REFUSED.items() <= found.items()
-    assert {found[name] for name in ("shmget", "splice", "mlock", "tcp")} == {"ok"}
+    document = json.loads(run(world, STANDARD, ATTEMPTS))
+    assert ALWAYS_REFUSED.items() <= document.items()
+    assert {document[name] for name in ("shmget", "splice", "mlock", "tcp")} == {"ok"}
 
 
 @pytest.mark.docker
@@ -155,7 +155,7 @@ def test_a_low_port_takes_the_capability(world: World) -> None:
     bind = "import socket; socket.socket().bind(('127.0.0.1', 80))"
     uid = world.new_uid()
     sysctls = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
-    made = world.running(uid, image=PYTHON, seccomp=MINIMAL, user="20000:20000", sysctls=sysctls)
-    _, trouble, code = read_all(world.streams.exec(made.id, ["python", "-c", bind]))
+    running = world.running(uid, image=PYTHON, seccomp=MINIMAL, user="20000:20000", sysctls=sysctls)
+    _, trouble, code = read_all(world.streams.exec(running.id, ["python", "-c", bind]))
     assert code == b"1"
     assert b"Permission denied" in trouble

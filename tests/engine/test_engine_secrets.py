@@ -15,11 +15,11 @@ VALUE = "s3cret-value"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "secrets"
-    (made / "team").mkdir(parents=True)
-    made.chmod(0o700)
-    (made / "team").chmod(0o700)
-    return made
+    path = tmp_path / "secrets"
+    (path / "team").mkdir(parents=True)
+    path.chmod(0o700)
+    (path / "team").chmod(0o700)
+    return path
 
 
 def put(folder: Path, name: str = "token", text: str = VALUE + "\n", mode: int = 0o600) -> Path:

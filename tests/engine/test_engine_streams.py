@@ -33,26 +33,26 @@ class Breaking:
 
 
 def pumped() -> tuple[Breaking, ByteQueue, threading.Event]:
-    wire, queue, left = Breaking(), ByteQueue(), threading.Event()
-    _relay(cast("HttpStream", wire), queue, max_wait_seconds=None, last=tuple, on_abandon=left.set)
-    return wire, queue, left
+    wire, queue, event = Breaking(), ByteQueue(), threading.Event()
+    _relay(cast("HttpStream", wire), queue, max_wait_seconds=None, last=tuple, on_abandon=event.set)
+    return wire, queue, event
 
 
 def test_a_disconnect_is_reported_despite_a_broken_connection() -> None:
-    wire, queue, left = pumped()
+    wire, queue, event = pumped()
     queue.clear()
     wire.cut()
     assert wire.released.wait(30)
-    assert left.is_set()
+    assert event.is_set()
 
 
 def test_a_connected_reader_gets_the_error() -> None:
-    wire, queue, left = pumped()
+    wire, queue, event = pumped()
     wire.cut()
     with pytest.raises(StreamError, match="the stream broke: reset by peer"):
         queue.get()
     assert wire.released.wait(30)
-    assert not left.is_set()
+    assert not event.is_set()
 
 
 HEAD = b"HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\n\r\n"
@@ -61,18 +61,18 @@ FRAMED = b"\1\0\0\0\0\0\0\2hi" + b"\2\0\0\0\0\0\0\0" + b"\2\0\0\0\0\0\0\1!"
 
 def test_output_of_the_engine_ends_wherever_it_stops() -> None:
     for data, stop in stops(FRAMED, complete=True):
-        ours, theirs = sent(HEAD + data)
+        ours, connection = sent(HEAD + data)
         response = http.client.HTTPResponse(ours)
         response.begin()
         wire = HttpStream(ours, response)
-        with theirs:
+        with connection:
             if stop == "deadline":
                 wire.wait_at_most(DEADLINE_SECONDS)
             reading = begin(lambda wire=wire: list(frames(wire.read)))  # type: ignore[misc]
             if stop == "cut":
                 wire.cut()
             elif stop == "close":
-                theirs.shutdown(socket.SHUT_WR)
+                connection.shutdown(socket.SHUT_WR)
             result = outcome(reading)
             wire.release()
             if stop == "deadline":
@@ -80,5 +80,5 @@ def test_output_of_the_engine_ends_wherever_it_stops() -> None:
             else:
                 assert isinstance(result, list), (data, stop, result)
                 if stop == "close" and data == FRAMED:
-                    text = b"".join(each.data for each in result if each.stream == "stdout")
+                    text = b"".join(chunk.data for chunk in result if chunk.stream == "stdout")
                     assert (text, result[-1]) == (b"hi", Chunk("stderr", b"!"))

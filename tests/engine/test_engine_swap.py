@@ -15,7 +15,7 @@ ID, PID = "c0ffee" + "0" * 58, 42
 
 def host(root: Path, *devices: str) -> SwapGauge:
     (root / "proc").mkdir(parents=True)
-    (root / "proc/swaps").write_text(HEAD + "".join(f"{each} partition 1048576 1024 -2\n" for each in devices))
+    (root / "proc/swaps").write_text(HEAD + "".join(f"{device} partition 1048576 1024 -2\n" for device in devices))
     memory = root / "sys/fs/cgroup/memory"
     memory.mkdir(parents=True)
     (memory / "memory.memsw.limit_in_bytes").touch()
@@ -32,7 +32,7 @@ def block(root: Path, name: str, **files: str) -> Path:
 
 
 def kinds(gauge: SwapGauge) -> list[str]:
-    return [each.kind for each in gauge.read().devices]
+    return [device.kind for device in gauge.read().devices]
 
 
 def test_zram_is_memory_unless_a_disk_is_behind_it(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_what_cgroup_v2_lacks(tmp_path: Path, files: tuple[str, ...], trouble: s
     group = tmp_path / "sys/fs/cgroup/system.slice"
     group.mkdir(parents=True)
     (group.parent / "cgroup.controllers").write_text("memory\n")
-    for each in files:
-        (group / each).touch()
-    found = SwapGauge(tmp_path).read().trouble
-    assert trouble in found
-    assert bool(found) == bool(trouble)
+    for file in files:
+        (group / file).touch()
+    text = SwapGauge(tmp_path).read().trouble
+    assert trouble in text
+    assert bool(text) == bool(trouble)
 
 
 @pytest.fixture

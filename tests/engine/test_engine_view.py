@@ -25,9 +25,9 @@ def wakes() -> Wakes:
 
 @pytest.fixture
 def view(clock: HandClock, wakes: Wakes) -> View:
-    made = View(clock)
-    made.on_change(wakes)
-    return made
+    created = View(clock)
+    created.on_change(wakes)
+    return created
 
 
 def seen(ticket: int, id_: str = "a", uid: str = "u1", state: State = State.RUNNING) -> ViewEntry:
@@ -35,7 +35,7 @@ def seen(ticket: int, id_: str = "a", uid: str = "u1", state: State = State.RUNN
 
 
 def state(view: View, uid: str = "u1") -> list[str]:
-    return [str(each.state) for each in view.now.containers.get(uid, ())]
+    return [str(container.state) for container in view.now.containers.get(uid, ())]
 
 
 def test_before_the_first_look_it_is_blind(view: View) -> None:
@@ -45,16 +45,16 @@ def test_before_the_first_look_it_is_blind(view: View) -> None:
 
 
 def test_an_action_wins_over_an_older_list(view: View) -> None:
-    began = view.ticket()
+    start = view.ticket()
     view.put(seen(view.ticket(), state=State.EXITED))
-    view.settle(began, [seen(began)], frozenset("a"))
+    view.settle(start, [seen(start)], frozenset("a"))
     assert state(view) == ["exited"]
 
 
 def test_newer_containers_survive_an_older_list(view: View) -> None:
-    began = view.ticket()
+    start = view.ticket()
     view.put(seen(view.ticket()))
-    view.settle(began, (), frozenset())
+    view.settle(start, (), frozenset())
     assert state(view) == ["running"]
 
 
@@ -66,9 +66,9 @@ def test_unlisted_containers_are_gone(view: View) -> None:
 
 
 def test_a_removal_beats_every_list_and_inspect(view: View) -> None:
-    began = view.ticket()
+    start = view.ticket()
     view.forget("a")
-    view.settle(began, [seen(began)], frozenset("a"))
+    view.settle(start, [seen(start)], frozenset("a"))
     view.put(seen(view.ticket()))
     assert view.now.containers == {}
 
@@ -76,9 +76,9 @@ def test_a_removal_beats_every_list_and_inspect(view: View) -> None:
 def test_a_404_removes_only_observed_containers(view: View) -> None:
     view.not_found("a", view.ticket())
     assert not view.is_gone("a"), "it is listed while it is being created"
-    asked = view.ticket()
+    ticket = view.ticket()
     view.put(seen(view.ticket()))
-    view.not_found("a", asked)
+    view.not_found("a", ticket)
     assert state(view) == ["running"], "asked before it was made"
     view.not_found("a", view.ticket())
     assert view.now.containers == {}
@@ -124,7 +124,7 @@ def test_an_observation_is_never_changed_afterwards(view: View) -> None:
     before = view.now
     view.put(seen(view.ticket(), "b"))
     view.forget("a")
-    assert [each.id for each in before.containers["u1"]] == ["a"]
+    assert [container.id for container in before.containers["u1"]] == ["a"]
     with pytest.raises(TypeError):
         before.containers["u1"] = ()  # type: ignore[index]
 
@@ -132,6 +132,6 @@ def test_an_observation_is_never_changed_afterwards(view: View) -> None:
 def test_grouped_by_uid_oldest_first(view: View) -> None:
     young = Container(id="y", name="y", uid="u1", state=State.RUNNING, created_at=2.0)
     old = Container(id="z", name="z", uid="u1", state=State.EXITED, created_at=1.0)
-    for each in (young, old):
-        view.put(ViewEntry(each, LIMITS, view.ticket()))
-    assert [each.id for each in view.now.containers["u1"]] == ["z", "y"]
+    for container in (young, old):
+        view.put(ViewEntry(container, LIMITS, view.ticket()))
+    assert [entry.id for entry in view.now.containers["u1"]] == ["z", "y"]

@@ -25,9 +25,9 @@ VOLUME = Mount("/data", "volume", "data", size_bytes=SIZE)
 
 @pytest.fixture
 def maps() -> Iterator[IdMaps]:
-    made = IdMaps()
-    yield made
-    made.close()
+    id_maps = IdMaps()
+    yield id_maps
+    id_maps.close()
 
 
 def inside(mount: int) -> Path:
@@ -49,12 +49,12 @@ def resized(volumes: Volumes, mount: Mount) -> str:
 
 
 def attached(image: Path) -> list[Path]:
-    found = []
-    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+    observed = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):  # others' come and go
-            if each.read_text().strip() == str(image):
-                found.append(each)
-    return found
+            if path.read_text().strip() == str(image):
+                observed.append(path)
+    return observed
 
 
 def test_data_persists_for_the_next_user(tmp_path: Path, maps: IdMaps) -> None:
@@ -64,11 +64,11 @@ def test_data_persists_for_the_next_user(tmp_path: Path, maps: IdMaps) -> None:
     (inside(first) / "kept").write_text("kept")
     second = volumes.tree(VOLUME, "team", ROOT, maps)  # while the first is there
     assert (inside(second) / "kept").read_text() == "kept"
-    for each in (first, second):
-        os.close(each)
+    for number in (first, second):
+        os.close(number)
     third = volumes.tree(replace(VOLUME, read_only=True), "team", Ids(30000, 30001), maps)
-    found = (inside(third) / "kept").stat()
-    assert (found.st_uid, found.st_gid) == (30000, 30001)
+    status = (inside(third) / "kept").stat()
+    assert (status.st_uid, status.st_gid) == (30000, 30001)
     with pytest.raises(OSError, match="Read-only"):
         (inside(third) / "more").touch()
     os.close(third)
@@ -92,7 +92,7 @@ def test_namespace_limit_and_isolation_of_volumes(tmp_path: Path, maps: IdMaps) 
     with pytest.raises(Refused, match="volumes_per_namespace_bytes"):
         volumes.tree(replace(VOLUME, source="more"), "team", Ids(20000, 20000), maps)
     os.close(volumes.tree(VOLUME, "other", Ids(20000, 20000), maps))
-    assert sorted(str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*.img")) == [
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.img")) == [
         "other/data.img",
         "team/data.img",
     ]
@@ -132,23 +132,23 @@ def test_holes_are_filled_without_data_loss(tmp_path: Path) -> None:
 
 def may_exceed_limits() -> bool:
     """CAP_SYS_RESOURCE: without it the kernel makes no file system larger that is in use."""
-    (held,) = (each.split()[1] for each in Path("/proc/self/status").read_text().splitlines() if "CapEff" in each)
-    return bool(int(held, 16) >> 24 & 1)
+    (reserved,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line)
+    return bool(int(reserved, 16) >> 24 & 1)
 
 
 def test_a_mounted_volume_grows_or_says_what_to_do(tmp_path: Path, maps: IdMaps) -> None:
     volumes, larger = Volumes(tmp_path, 1 << 30), replace(VOLUME, size_bytes=4 * SIZE)
-    used = volumes.tree(VOLUME, "team", ROOT, maps)
-    before = os.fstatvfs(used).f_blocks
-    said = resized(volumes, larger)
+    tree = volumes.tree(VOLUME, "team", ROOT, maps)
+    before = os.fstatvfs(tree).f_blocks
+    output = resized(volumes, larger)
     if not may_exceed_limits():
-        assert "suspend the sandboxes that use it" in said
-        assert os.fstatvfs(used).f_blocks == before
+        assert "suspend the sandboxes that use it" in output
+        assert os.fstatvfs(tree).f_blocks == before
     else:
-        assert said == ""
-        assert os.fstatvfs(used).f_blocks > 3 * before
-    (inside(used) / "still").write_text("well")
-    os.close(used)
+        assert output == ""
+        assert os.fstatvfs(tree).f_blocks > 3 * before
+    (inside(tree) / "still").write_text("well")
+    os.close(tree)
     free(tmp_path / "team" / "data.img")
     now = volumes.tree(larger, "team", ROOT, maps)
     assert os.fstatvfs(now).f_blocks > 3 * before
@@ -188,15 +188,15 @@ def test_shrinking_and_full_disks_are_refused(tmp_path: Path, maps: IdMaps) -> N
 
 def test_a_deleted_volume_stays_usable_while_mounted(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 30)
-    used = volumes.tree(VOLUME, "team", ROOT, maps)
-    (inside(used) / "old").touch()
+    tree = volumes.tree(VOLUME, "team", ROOT, maps)
+    (inside(tree) / "old").touch()
     for _ in range(2):
         volumes.remove("team", "data")
     assert not list(tmp_path.rglob("*"))
-    assert (inside(used) / "old").exists()
+    assert (inside(tree) / "old").exists()
     fresh = volumes.tree(VOLUME, "team", ROOT, maps)
     assert not (inside(fresh) / "old").exists()
-    os.close(used)
+    os.close(tree)
     os.close(fresh)
 
 
@@ -204,38 +204,44 @@ def test_listed_volumes_have_size_age_and_use(tmp_path: Path, maps: IdMaps) -> N
     volumes = Volumes(tmp_path, 1 << 30)
     assert volumes.list_volumes() == []
     before = time.time()
-    own = volumes.tree(replace(VOLUME, source="a", claimed_by="box"), "team", ROOT, maps)
+    own_number = volumes.tree(replace(VOLUME, source="a", claimed_by="box"), "team", ROOT, maps)
     os.close(volumes.tree(replace(VOLUME, source="a-b"), "team", ROOT, maps))
     os.close(volumes.tree(VOLUME, "other", ROOT, maps))
     place = tmp_path / "place"
     place.mkdir()
     target = os.open(place, os.O_PATH)
-    mount_calls.attach(own, target)
+    mount_calls.attach(own_number, target)
     try:
         first = volumes.used_bytes()["team", "a"]
         (place / "more").write_bytes(bytes(1 << 20))
         os.sync()
         assert 1 << 20 <= volumes.used_bytes()["team", "a"] - first < 2 << 20
-        found = volumes.list_volumes()
-        assert [(each.namespace, each.name) for each in found] == [("other", "data"), ("team", "a"), ("team", "a-b")]
-        assert [each.claimed_by for each in found] == ["", "box", ""]
-        assert all(each.size_bytes == SIZE and abs(each.made_at - before) < 120 for each in found)
-        assert len({each.uid for each in found}) == 3
+        host_volumes = volumes.list_volumes()
+        assert [(host_volume.namespace, host_volume.name) for host_volume in host_volumes] == [
+            ("other", "data"),
+            ("team", "a"),
+            ("team", "a-b"),
+        ]
+        assert [host_volume.claimed_by for host_volume in host_volumes] == ["", "box", ""]
+        assert all(
+            host_volume.size_bytes == SIZE and abs(host_volume.made_at - before) < 120 for host_volume in host_volumes
+        )
+        assert len({host_volume.uid for host_volume in host_volumes}) == 3
         with pytest.raises(VolumeInUse):
             volumes.remove_unused("team", "a")
     finally:
         mount_calls.detach(str(place))
         os.close(target)
-        os.close(own)
+        os.close(own_number)
     free(tmp_path / "team" / "a.img")
     volumes.remove_unused("team", "a")
-    assert [each.name for each in volumes.list_volumes("team")] == ["a-b"]
-    assert [each.name for each in (tmp_path / "team").iterdir()] == ["a-b.img"]
+    assert [volume.name for volume in volumes.list_volumes("team")] == ["a-b"]
+    assert [path.name for path in (tmp_path / "team").iterdir()] == ["a-b.img"]
 
 
 def test_a_claimed_volume_is_exclusive(tmp_path: Path, maps: IdMaps) -> None:
-    volumes, own = Volumes(tmp_path, 1 << 30), replace(VOLUME, claimed_by="one")
-    os.close(volumes.tree(own, "team", ROOT, maps))
+    volumes, own_mount = Volumes(tmp_path, 1 << 30), replace(VOLUME, claimed_by="one")
+    os.close(volumes.tree(own_mount, "team", ROOT, maps))
     with pytest.raises(Refused, match="belongs to sandbox `one`"):
         volumes.tree(replace(VOLUME, claimed_by="two"), "team", ROOT, maps)
     os.close(volumes.tree(VOLUME, "team", ROOT, maps))
@@ -244,4 +250,4 @@ def test_a_claimed_volume_is_exclusive(tmp_path: Path, maps: IdMaps) -> None:
     volumes.remove("team", "data", "one")
     os.close(volumes.tree(VOLUME, "team", ROOT, maps))
     with pytest.raises(Refused, match="is a shared volume"):
-        volumes.tree(own, "team", ROOT, maps)
+        volumes.tree(own_mount, "team", ROOT, maps)

@@ -25,8 +25,8 @@ def test_files_name_the_sandbox_and_its_gateway() -> None:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with docker_world() as made:
-        yield made.settled()
+    with docker_world() as created:
+        yield created.settled()
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def sandbox(world: World) -> Container:
 @pytest.mark.docker
 def test_engine_makes_it_without_networks(world: World, sandbox: Container) -> None:
     form = "{{.Config.NetworkDisabled}} {{.HostConfig.MemorySwappiness}} {{len .NetworkSettings.Networks}}"
-    found = docker("inspect", "--format", form, sandbox.id).split()
+    parts = docker("inspect", "--format", form, sandbox.id).split()
     swappiness = "0" if world.engine.observe().facts.cgroup_version == "1" else "<nil>"
-    assert found == ["true", swappiness, "0"]
+    assert parts == ["true", swappiness, "0"]
     assert sandbox.networks == ("none",)
 
 
@@ -65,5 +65,5 @@ def test_attachment_by_somebody_is_taken_back(world: World, sandbox: Container) 
     assert world.only(sandbox.uid).networks == ("bridge",)
     ok(world.engine.act(DisconnectNetwork(sandbox.uid, sandbox.name, sandbox.id, "bridge", "a test")))
     ok(world.engine.act(ConnectNetwork(sandbox.uid, sandbox.name, sandbox.id, "none", "a test")))
-    seen = world.only(sandbox.uid)
-    assert (seen.networks, seen.state) == (("none",), State.RUNNING)
+    container = world.only(sandbox.uid)
+    assert (container.networks, container.state) == (("none",), State.RUNNING)

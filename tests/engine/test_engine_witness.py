@@ -36,15 +36,15 @@ class Box:
     def files(self) -> Usage:
         """Read the cgroup files, like a scrape."""
         container = self.container
-        found = self._files.read([container])
-        assert container.id in found, "the files can be read"
-        return found[container.id]
+        observed = self._files.read([container])
+        assert container.id in observed, "the files can be read"
+        return observed[container.id]
 
     def engine(self) -> Usage:
         """Read the engine's stats."""
-        found = usage_from_stats(self._api.stats(self.name, stream=False, one_shot=True), self.container)
-        assert found is not None
-        return found
+        usage = usage_from_stats(self._api.stats(self.name, stream=False, one_shot=True), self.container)
+        assert usage is not None
+        return usage
 
     def says(self, word: str) -> None:
         """Wait until it has written that."""
@@ -76,9 +76,9 @@ def run(api: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Box]
         return boxes[-1]
 
     yield start
-    for each in boxes:
-        each.close()
-        docker("rm", "-f", each.name, check=False)
+    for sandbox in boxes:
+        sandbox.close()
+        docker("rm", "-f", sandbox.name, check=False)
 
 
 REST = "; import time; time.sleep(10**6)"
@@ -165,8 +165,8 @@ print('moved')
 def disk_of(folder: str) -> str:
     """The whole disk that holds it."""
     device = os.stat(folder).st_dev
-    found = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
-    return f"/dev/{(found.parent if (found / 'partition').exists() else found).name}"
+    resolve = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    return f"/dev/{(resolve.parent if (resolve / 'partition').exists() else resolve).name}"
 
 
 def test_disk_io_of_known_size(run: Callable[..., Box]) -> None:
@@ -239,9 +239,9 @@ def test_throttling(run: Callable[..., Box]) -> None:
     files = box.files()
 
     def agree() -> bool:
-        one, other = box.files(), box.engine()
+        first, engine = box.files(), box.engine()
         figures = ("cpu_periods", "cpu_throttled_periods", "cpu_throttled_seconds")
-        return all(getattr(one, name) == pytest.approx(getattr(other, name)) for name in figures)
+        return all(getattr(first, name) == pytest.approx(getattr(engine, name)) for name in figures)
 
     wait_for("both witnesses agree once all is quiet", agree)
     assert files.cpu_limit_cores == 0.05
@@ -267,15 +267,15 @@ def test_waiting_for_a_processor(api: Any, run: Callable[..., Box]) -> None:
     box = run(program, "--cpuset-cpus", "0")
 
     def both() -> list[int] | None:
-        said = [int(each) for each in docker("logs", box.name).splitlines()]
-        return said if len(said) == 2 else None
+        numbers = [int(line) for line in docker("logs", box.name).splitlines()]
+        return numbers if len(numbers) == 2 else None
 
     waited = sum(wait_for("both have spun", both, 120)) / 1e9
-    found = stalled(box)
-    assert found.cpu_waiting_seconds is not None
+    observed = stalled(box)
+    assert observed.cpu_waiting_seconds is not None
     assert waited > 0.5
-    assert 0.9 * waited / 2 < found.cpu_waiting_seconds < 1.1 * waited
-    assert (found.cpu_stalled_seconds or 0) <= found.cpu_waiting_seconds
+    assert 0.9 * waited / 2 < observed.cpu_waiting_seconds < 1.1 * waited
+    assert (observed.cpu_stalled_seconds or 0) <= observed.cpu_waiting_seconds
 
 
 def test_waiting_for_the_disk(run: Callable[..., Box]) -> None:
@@ -285,9 +285,9 @@ def test_waiting_for_the_disk(run: Callable[..., Box]) -> None:
         timed.replace("print('moved')", "print('moved', time.monotonic() - began)") + REST.lstrip("; "), "--user", "0:0"
     )
     line = wait_for("it has moved them", lambda: docker("logs", box.name).strip())
-    found = stalled(box)
-    assert found.io_waiting_seconds is not None
-    assert 0 < found.io_waiting_seconds < float(line.split()[1]) + 1, "no longer than it took, and the start"
+    observed = stalled(box)
+    assert observed.io_waiting_seconds is not None
+    assert 0 < observed.io_waiting_seconds < float(line.split()[1]) + 1, "no longer than it took, and the start"
 
 
 def test_waiting_for_memory(run: Callable[..., Box]) -> None:
@@ -298,23 +298,23 @@ def test_waiting_for_memory(run: Callable[..., Box]) -> None:
     )
     box = run(program + REST, "--memory", "32m", "--memory-swap", "32m", "--user", "0:0")
     box.says("read")
-    found = stalled(box)
-    assert found.memory_waiting_seconds is not None
-    assert found.memory_waiting_seconds > 0
-    assert (found.memory_stalled_seconds or 0) <= found.memory_waiting_seconds
-    assert found.memory_limit_hits is not None
+    observed = stalled(box)
+    assert observed.memory_waiting_seconds is not None
+    assert observed.memory_waiting_seconds > 0
+    assert (observed.memory_stalled_seconds or 0) <= observed.memory_waiting_seconds
+    assert observed.memory_limit_hits is not None
 
 
 def stalled(box: Box) -> Usage:
     """As a scrape with every detail reads it."""
     reader = CgroupUsage(stalls=True)
     try:
-        found = reader.read([box.container])[box.container.id]
+        observed = reader.read([box.container])[box.container.id]
     finally:
         reader.close()
-    if found.cpu_waiting_seconds is None:
+    if observed.cpu_waiting_seconds is None:
         pytest.skip("this kernel or engine keeps no PSI of containers")
-    return found
+    return observed
 
 
 def test_sizes_of_layer_and_log(api: Any, run: Callable[..., Box]) -> None:
@@ -327,11 +327,11 @@ def test_sizes_of_layer_and_log(api: Any, run: Callable[..., Box]) -> None:
     box.says("written")
     container = box.container
     engine = api.inspect_container(box.name)["Id"]
-    (told,) = [each["SizeRw"] for each in api.containers(size=True, filters={"id": engine})]
+    (reported,) = [entry["SizeRw"] for entry in api.containers(size=True, filters={"id": engine})]
     # The containerd image store has no folder of its own for a layer: there the engine's figure counts.
-    written = tree_bytes(container.layer_path) if container.layer_path else told
-    assert 8 * MIB <= written < 9 * MIB
-    assert written == pytest.approx(told, abs=MIB // 2)
+    content = tree_bytes(container.layer_path) if container.layer_path else reported
+    assert 8 * MIB <= content < 9 * MIB
+    assert content == pytest.approx(reported, abs=MIB // 2)
     log = box.files().log_bytes
     assert log is not None
     assert lines * (len(line) + 1) < log < lines * (len(line) + 100), "each line, and what the engine notes beside it"

@@ -83,8 +83,8 @@ class Measuring:
     def after(self, seconds: float) -> int | None:
         self.clock.advance(seconds)
         self.layers.measure()
-        found = self.layers.now().get("c1")
-        return found.used_bytes if found else None
+        answer = self.layers.now().get("c1")
+        return answer.used_bytes if answer else None
 
 
 def test_layers_are_measured_when_due(tmp_path: Path) -> None:

@@ -47,34 +47,34 @@ def test_authorities_named_by_variables_are_trusted(root: Path) -> None:
 
 
 def test_values_of_spec_and_image_stay() -> None:
-    made = trusting_host(CONFIG, {"CURL_CA_BUNDLE": "/corp.pem", "NODE_EXTRA_CA_CERTS": "/etc/ssl/cert.pem"})
-    env = dict(made.env)
+    config = trusting_host(CONFIG, {"CURL_CA_BUNDLE": "/corp.pem", "NODE_EXTRA_CA_CERTS": "/etc/ssl/cert.pem"})
+    env = dict(config.env)
     assert (env["PIP_CERT"], env["NODE_EXTRA_CA_CERTS"]) == (HOST_AUTHORITIES, HOST_AUTHORITIES)
     assert "CURL_CA_BUNDLE" not in env
-    own = ContainerConfig("a:1", "pdk-a", Limits(0, 0, 0), "a", network_mode="pdx-a", env=(("PIP_CERT", "/x"),))
-    assert dict(trusting_host(own, {}).env)["PIP_CERT"] == "/x"
+    own_config = ContainerConfig("a:1", "pdk-a", Limits(0, 0, 0), "a", network_mode="pdx-a", env=(("PIP_CERT", "/x"),))
+    assert dict(trusting_host(own_config, {}).env)["PIP_CERT"] == "/x"
 
 
 def test_only_networked_sandboxes_without_credentials_trust_it() -> None:
     assert trusts_host(CONFIG)
     assert not trusts_host(ContainerConfig("a:1", "pdk-a", Limits(0, 0, 0), "a"))
-    named = (("SSL_CERT_FILE", AUTHORITIES),)
-    assert not trusts_host(ContainerConfig("a:1", "pdk-a", Limits(0, 0, 0), "a", network_mode="pdx-a", env=named))
+    by_name = (("SSL_CERT_FILE", AUTHORITIES),)
+    assert not trusts_host(ContainerConfig("a:1", "pdk-a", Limits(0, 0, 0), "a", network_mode="pdx-a", env=by_name))
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     (tmp_path / "own.pem").write_text(OWN)
     monkeypatch.setenv("PIP_CERT", str(tmp_path / "own.pem"))
-    with docker_world(authorities_dir=tmp_path / "host-ca") as made:
-        yield made.settled()
+    with docker_world(authorities_dir=tmp_path / "host-ca") as created:
+        yield created.settled()
 
 
 @pytest.mark.docker
 def test_the_engine_gives_a_sandbox_the_file(world: World) -> None:
     sandbox = world.running(world.new_uid(), network_mode="bridge")
-    found = docker("exec", sandbox.id, "sh", "-c", 'tail -n 2 "$PIP_CERT"; touch "$PIP_CERT" || true')
-    assert found.splitlines() == OWN.splitlines()[1:]
+    output = docker("exec", sandbox.id, "sh", "-c", 'tail -n 2 "$PIP_CERT"; touch "$PIP_CERT" || true')
+    assert output.splitlines() == OWN.splitlines()[1:]
     assert sandbox.config_hash == world.create(sandbox.uid, network_mode="bridge").config.hash()
     alone = world.running(world.new_uid())
     assert docker("exec", alone.id, "sh", "-c", 'echo "[$PIP_CERT]"; ls /etc').split()[0] == "[]"

@@ -119,14 +119,14 @@ def test_a_killed_daemons_build_is_adopted(world: World) -> None:
 )
 def test_without_builds_the_remedy_is_said(image: str, reason: str) -> None:
     builds = RecipeBuilds(lambda _: False, "unix:///nowhere", HandClock(), None)
-    refused = builds.ensure(image)
-    assert isinstance(refused, Transient)
-    assert refused.reason == reason
-    assert "the setting build_images is off; build it (`images/build.sh" in refused.message
+    ensure = builds.ensure(image)
+    assert isinstance(ensure, Transient)
+    assert ensure.reason == reason
+    assert "the setting build_images is off; build it (`images/build.sh" in ensure.message
 
 
 def test_a_host_without_docker_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(world.folder))
-    refused = world.builds.ensure(NODE)
-    assert isinstance(refused, Transient)
-    assert "this host has no `bash` command" in refused.message
+    ensure = world.builds.ensure(NODE)
+    assert isinstance(ensure, Transient)
+    assert "this host has no `bash` command" in ensure.message

@@ -24,9 +24,9 @@ def docker(*words: str) -> str:
 
 @pytest.fixture
 def container() -> Iterator[str]:
-    made = docker("run", "-d", "--network", "none", "paddock/test-tiny:1", "sleep", "1000000")
-    yield made
-    docker("rm", "-f", made)
+    output = docker("run", "-d", "--network", "none", "paddock/test-tiny:1", "sleep", "1000000")
+    yield output
+    docker("rm", "-f", output)
 
 
 Make = Callable[[], Sentinel]
@@ -40,17 +40,17 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def sentinel(folder: Path) -> Iterator[Make]:
     """Sentinels as daemons make them, one after the other."""
-    made: list[Sentinel] = []
+    sentinels: list[Sentinel] = []
 
     def make() -> Sentinel:
-        made.append(Sentinel(folder, ENGINE))
-        return made[-1]
+        sentinels.append(Sentinel(folder, ENGINE))
+        return sentinels[-1]
 
     yield make
     (folder / FILE).unlink(missing_ok=True)  # that ends it
-    for each in made:
-        if each._process is not None:
-            each._process.wait(10)
+    for entry in sentinels:
+        if entry._process is not None:
+            entry._process.wait(10)
 
 
 def state(container: str) -> str:

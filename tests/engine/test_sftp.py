@@ -63,9 +63,9 @@ def client(tmp_path: Path) -> Iterator[Client]:
     (tmp_path / "workspace").mkdir()
     (tmp_path / "etc").mkdir()
     old = os.umask(0)
-    made = Client(tmp_path)
-    yield made
-    made.close()
+    created = Client(tmp_path)
+    yield created
+    created.close()
     os.umask(old)
 
 
@@ -121,8 +121,8 @@ def test_attributes_are_set_and_read(client: Client) -> None:
     file.write_bytes(b"12345")
     attributes = struct.pack(">IQIII", 1 | 4 | 8, 3, 0o600, 1000, 2000)
     assert client.code(sftp.SETSTAT, text("file") + attributes) == sftp.OK
-    found = file.stat()
-    assert (found.st_size, stat.S_IMODE(found.st_mode), found.st_mtime) == (3, 0o600, 2000)
+    status = file.stat()
+    assert (status.st_size, stat.S_IMODE(status.st_mode), status.st_mtime) == (3, 0o600, 2000)
     (client.root / "workspace/link").symlink_to("file")
     assert client.ask(sftp.STAT, text("link")) == (sftp.ATTRS, sftp.attributes_of(file.stat()))
     assert client.ask(sftp.LSTAT, text("link"))[1] == sftp.attributes_of((file.parent / "link").lstat())
@@ -210,9 +210,9 @@ def test_a_stream_is_answered_however_it_is_cut(tmp_path: Path, size: int) -> No
         sftp.serve(root, {}, lambda _: next(pieces), answers.append, "/")
     finally:
         os.close(root)
-    whole = b"".join(answers)
-    assert whole[4:9] == struct.pack(">BI", sftp.VERSION_ANSWER, 3)
-    assert whole.endswith(text("/a/b") + text("/a/b") + _NONE)
+    content = b"".join(answers)
+    assert content[4:9] == struct.pack(">BI", sftp.VERSION_ANSWER, 3)
+    assert content.endswith(text("/a/b") + text("/a/b") + _NONE)
 
 
 @pytest.mark.parametrize(

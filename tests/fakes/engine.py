@@ -174,7 +174,7 @@ class Box:
     def seen(self, *, readable: bool) -> Container:
         """As a view shows it."""
         generation = self.labels.get(own.GENERATION, "0")
-        shown = Container(
+        container = Container(
             id=self.id,
             name=self.name,
             uid=self.labels.get(own.UID, ""),
@@ -200,7 +200,7 @@ class Box:
             error=self.error,
             out_of_band=self.out_of_band,
             inside=self._inside() if self.state in _LIVE else None,
-            slots=tuple(each.path for each in self.config.mount_points) if self.config else (),
+            slots=tuple(mount_point.path for mount_point in self.config.mount_points) if self.config else (),
             bound=() if self.unrecorded else bound_of(self.mounts, self.keeps),
             unrecorded=self.unrecorded,
             revision=int(self.labels.get(own.REVISION, "0")),
@@ -213,7 +213,7 @@ class Box:
             frozen_memory=self._frozen_memory(),
             runtime=(self.config and (self.config.runtime or self.config.host_runtime)) or "runc",
         )
-        return shown if readable else replace(shown, state=State.UNKNOWN)
+        return container if readable else replace(container, state=State.UNKNOWN)
 
     def _frozen_memory(self) -> FrozenMemory | None:
         if self.state is not State.PAUSED:
@@ -222,7 +222,7 @@ class Box:
 
     def _inside(self) -> InsideState:
         inside = inside_of(self.config, self.networks, self.tampered, self.mounts)
-        return replace(inside, mounts=tuple(each for each in inside.mounts if each.path not in self.unmounted))
+        return replace(inside, mounts=tuple(mount for mount in inside.mounts if mount.path not in self.unmounted))
 
 
 class Stream(Iterator[Chunk]):
@@ -296,8 +296,10 @@ class FakeEngine:
         self._files, self._ports, self.adopted_execs = FakeFiles(), FakePorts(), FakeAdoptedExecs()
         self.image_store = FakeImages(
             self.images,
-            lambda: {each.image_id for each in self._boxes.values()},
-            lambda: {each.config.agent for each in self._boxes.values() if each.config and each.config.agent},
+            lambda: {sandbox.image_id for sandbox in self._boxes.values()},
+            lambda: {
+                sandbox.config.agent for sandbox in self._boxes.values() if sandbox.config and sandbox.config.agent
+            },
         )
         self._clock = clock
         self.facts = facts
@@ -428,10 +430,14 @@ class FakeEngine:
 
     def box(self, name: str) -> Box:
         """The container of that name, ours or not. KeyError if there is none."""
-        return next(each for each in self._boxes.values() if each.name == name) if self.exists(name) else _no_box(name)
+        return (
+            next(sandbox for sandbox in self._boxes.values() if sandbox.name == name)
+            if self.exists(name)
+            else _no_box(name)
+        )
 
     def exists(self, name: str) -> bool:
-        return any(each.name == name for each in self._boxes.values())
+        return any(sandbox.name == name for sandbox in self._boxes.values())
 
     def kill(self, name: str, signal: str = "KILL") -> None:
         """`docker kill`."""
@@ -504,7 +510,7 @@ class FakeEngine:
         with self._by_hand():
             box = self.box(name)
             self.places[box.labels[own.UID]].pop(path, None)
-            box.mounts = tuple(each for each in box.mounts if each.path != path)
+            box.mounts = tuple(mount for mount in box.mounts if mount.path != path)
 
     def unmount_inside(self, name: str, path: str) -> None:
         """`umount` in the sandbox's mount namespace, as root of the host: no event tells of it."""
@@ -550,9 +556,9 @@ class FakeEngine:
 
     def open_root(self, name: str) -> None:
         """Run `mount -o remount,rw /` in the sandbox, as root of the host."""
-        found = self.box(name).seen(readable=True).inside
-        assert found is not None
-        mounts = (replace(each, writable=True) if each.path == "/" else each for each in found.mounts)
+        inside = self.box(name).seen(readable=True).inside
+        assert inside is not None
+        mounts = (replace(mount, writable=True) if mount.path == "/" else mount for mount in inside.mounts)
         self.tamper(name, mounts=tuple(mounts))
 
     def use_memory(self, name: str, count: int) -> None:
@@ -646,45 +652,45 @@ class FakeEngine:
     # ports.UsageReader
 
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
-        boxes = [self._boxes[each.id] for each in containers if each.id in self._boxes]
-        return {each.id: _usage(each, self._clock.now()) for each in boxes if each.state in _LIVE}
+        boxes = [self._boxes[container.id] for container in containers if container.id in self._boxes]
+        return {sandbox.id: _usage(sandbox, self._clock.now()) for sandbox in boxes if sandbox.state in _LIVE}
 
     # ports.CpuReader
 
     def cpu_seconds(self, containers: Iterable[Container]) -> Mapping[str, float]:
-        return {id_: each.cpu_usage_seconds for id_, each in self.read(containers).items()}
+        return {id_: entry.cpu_usage_seconds for id_, entry in self.read(containers).items()}
 
     # ports.Probes
 
     def probe(self, watch: Watch) -> ProbeResult:
         self.probes_run.append(watch)
-        wanted = watch.probe
+        probe = watch.probe
         try:
             box = self._reachable(watch.run[0])
         except StreamError as error:
             return ProbeResult("unknown", str(error))
         if box.state is not State.RUNNING:
             return ProbeResult("unknown", f"the sandbox is not running: container {box.name} is {box.state}")
-        if wanted.exec is not None:
-            return self._exec_probe(wanted.exec.command, wanted.timeout_seconds)
-        port = (wanted.http_get or wanted.tcp_socket).port
+        if probe.exec is not None:
+            return self._exec_probe(probe.exec.command, probe.timeout_seconds)
+        port = (probe.http_get or probe.tcp_socket).port
         if (box.name, port) not in self.answers:
             return ProbeResult("failure", f"port {port}: connection refused")
         status = self.answers[box.name, port]
         if status is None:
-            return ProbeResult("failure", f"port {port}: no answer within {wanted.timeout_seconds} s")
-        if wanted.http_get is not None and not 200 <= status < 400:
-            return ProbeResult("failure", f"GET {wanted.http_get.path} on port {port}: HTTP status {status}")
+            return ProbeResult("failure", f"port {port}: no answer within {probe.timeout_seconds} s")
+        if probe.http_get is not None and not 200 <= status < 400:
+            return ProbeResult("failure", f"GET {probe.http_get.path} on port {port}: HTTP status {status}")
         return ProbeResult("success")
 
     def _exec_probe(self, command: Sequence[str], timeout_seconds: int) -> ProbeResult:
-        known = self.execs.get(command[0])
-        done = run(command) if known is None else Run((), known)
+        execs = self.execs.get(command[0])
+        done = run(command) if execs is None else Run((), execs)
         code = done.exit_code
         if code is None:
             return ProbeResult("failure", f"no answer within {timeout_seconds} s; the command was killed")
-        said = b"".join(each.data for each in done.output).decode().strip()
-        return ProbeResult("failure", f"exit code {code}: {said}".rstrip(": ")) if code else ProbeResult("success")
+        output = b"".join(chunk.data for chunk in done.output).decode().strip()
+        return ProbeResult("failure", f"exit code {code}: {output}".rstrip(": ")) if code else ProbeResult("success")
 
     # ports.Streams
 
@@ -699,10 +705,10 @@ class FakeEngine:
         timestamps: bool = False,
     ) -> Stream:
         box = self._reachable(container_id)
-        kept = [(at, chunk) for at, chunk in box.output if since is None or at >= since]
-        kept = kept if tail is None else kept[len(kept) - min(tail, len(kept)) :]
+        stored = [(at, chunk) for at, chunk in box.output if since is None or at >= since]
+        kept = stored if tail is None else stored[len(stored) - min(tail, len(stored)) :]
         kept = [(at, chunk) for at, chunk in kept if until is None or at <= until]
-        lines = [Chunk(each.stream, f"{at} ".encode() + each.data) if timestamps else each for at, each in kept]
+        lines = [Chunk(chunk.stream, f"{at} ".encode() + chunk.data) if timestamps else chunk for at, chunk in kept]
         return Stream(lines, self.open_streams)
 
     def inspect(self, container_id: str) -> Mapping[str, Any]:
@@ -735,9 +741,9 @@ class FakeEngine:
         def chunks() -> Iterator[Chunk]:  # it has begun before it has read its input
             program = self.programs.get(command[0])
             done = program(self._files.root(container_id), command) if program else run(command, stdin or ())
-            yield from (Chunk("stdout", each.data) if tty else each for each in done.output)
+            yield from (Chunk("stdout", chunk.data) if tty else chunk for chunk in done.output)
             if done.exit_code is None and self.hanging:
-                made.ended.wait()
+                stream.ended.wait()
                 return
             if done.exit_code is None:
                 if escaped is not None and leaves:
@@ -747,17 +753,17 @@ class FakeEngine:
 
         def begins() -> None:
             self.commands.append((box.name, tuple(command)))
-            known = stdin is None and command[0] not in self.programs
-            self.adopted_execs.start(ref, run(command).exit_code if known else 0)
+            expected = stdin is None and command[0] not in self.programs
+            self.adopted_execs.start(ref, run(command).exit_code if expected else 0)
 
         ref = self.adopted_execs.prepare(box.id, begins)
         if prepared is not None:
             prepared(ref)
-        made = Stream(chunks(), self.open_streams)
-        made.ref = ref
+        stream = Stream(chunks(), self.open_streams)
+        stream.ref = ref
         begins()
-        made.killed = lambda: self.adopted_execs.end(ref)
-        return made
+        stream.killed = lambda: self.adopted_execs.end(ref)
+        return stream
 
     def _reachable(self, container_id: str) -> Box:
         if self._down:
@@ -784,16 +790,16 @@ class FakeEngine:
         if action.image in self.building:
             return Waiting(2.0, "ImageBuilding", f"{action.image} is being built on this host: 0 s")
         reasons = {egress.IMAGE: "EgressImageMissing", agents.IMAGE: "AgentImageMissing"}
-        words = f"{action.image} is not on this host, and the daemon does not build it; {remedy(action.image)}"
-        return Transient(reasons.get(action.image, "ImageMissing"), words)
+        message = f"{action.image} is not on this host, and the daemon does not build it; {remedy(action.image)}"
+        return Transient(reasons.get(action.image, "ImageMissing"), message)
 
     def _create(self, action: CreateContainer) -> Outcome:
         config = action.config
         if action.labels.get(own.INSTANCE) != self.instance_id or action.labels.get(own.UID) != action.uid:
             return Terminal("InvalidConfig", f"{config.name}: its labels belong to another store or object")
-        refused = self._refused(config.limits)
-        if refused:
-            return Terminal("InvalidConfig", f"the engine refuses this configuration: {refused}")
+        message = self._refused(config.limits)
+        if message:
+            return Terminal("InvalidConfig", f"the engine refuses this configuration: {message}")
         if config.storage_bytes and not (self.facts.disk and self.facts.disk.enforced):
             return Transient("EngineError", "the engine answered with an error: --storage-opt is not supported here")
         image_id = self._image_id(action)
@@ -805,10 +811,10 @@ class FakeEngine:
         if config.agent:
             agent = self._agent(config.agent)
             if not agent:
-                words = f"the agent's image {agents.IMAGE} is not on this host; run `images/build.sh agent`"
-                return Transient("AgentImageMissing", words)
+                text = f"the agent's image {agents.IMAGE} is not on this host; run `images/build.sh agent`"
+                return Transient("AgentImageMissing", text)
             config = replace(config, agent=agent)
-        holder = next((each for each in self._boxes.values() if each.name == config.name), None)
+        holder = next((sandbox for sandbox in self._boxes.values() if sandbox.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:
                 return Ok(holder.id)
@@ -817,22 +823,22 @@ class FakeEngine:
 
     def _image_id(self, action: CreateContainer) -> str | None:
         if action.image_id:
-            here = action.image_id in (*self.images.values(), *self.image_store.built)
-            return action.image_id if here else None
+            present = action.image_id in (*self.images.values(), *self.image_store.built)
+            return action.image_id if present else None
         return self.images.get(action.config.image)
 
     def _agent(self, reference: str) -> str:
         """The image of that agent's runtime, which is filled if missing; "" if its image is not here."""
-        filled, here = self.image_store.runtimes, set(self.images.values())
+        filled, images = self.image_store.runtimes, set(self.images.values())
         image = reference if agents.volume_name(reference) else self.images.get(agents.IMAGE, "")
         image = image or next(reversed(filled), "")
-        if image in here:
+        if image in images:
             filled.setdefault(image)
         return image if image in filled else ""
 
     def _make_network(self, action: EnsureNetwork) -> Outcome:
-        found = self.networks.get(action.name)
-        wanted = Network(
+        networks = self.networks.get(action.name)
+        network = Network(
             id=_digest("network", action.name, str(len(self.calls))),
             name=action.name,
             uid=action.uid,
@@ -842,23 +848,23 @@ class FakeEngine:
             namespace=action.labels.get(own.NAMESPACE, ""),
             object_name=action.labels.get(own.NAME, ""),
         )
-        if found is not None and replace(found, id=wanted.id) == wanted:
+        if networks is not None and replace(networks, id=network.id) == network:
             return Ok()
-        if found is not None and found.uid != action.uid:
+        if networks is not None and networks.uid != action.uid:
             return Transient("NameConflict", f"the network {action.name} belongs to another object")
-        if found is not None and self._in_use(action.name):
+        if networks is not None and self._in_use(action.name):
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
-        others = {each.subnet for name, each in self.networks.items() if name != action.name}
-        if action.config.subnet in others | self._foreign_subnets:
+        subnets = {entry.subnet for name, entry in self.networks.items() if name != action.name}
+        if action.config.subnet in subnets | self._foreign_subnets:
             return Transient("SubnetTaken", f"subnet {action.config.subnet}: already in use on this host")
-        self.networks[action.name] = wanted
+        self.networks[action.name] = network
         return Ok()
 
     def _remove_network(self, action: RemoveNetwork) -> Outcome:
-        found = self.networks.get(action.name)
-        if found is None:
+        networks = self.networks.get(action.name)
+        if networks is None:
             return Ok()
-        if found.uid != action.uid:
+        if networks.uid != action.uid:
             return Transient("NameConflict", f"the network {action.name} belongs to another object")
         if self._in_use(action.name):
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
@@ -873,32 +879,32 @@ class FakeEngine:
             return _hands_off(box)
         if not action.container_id:
             self.places[action.uid] = {}
-            held = self.in_memory.pop(action.uid, {}) if action.keep_files else {}
+            in_memory = self.in_memory.pop(action.uid, {}) if action.keep_files else {}
             saved = self.saved_files.pop(action.uid, {}) if action.keep_files else {}
-            self.in_memory[action.uid] = {**saved, **held}
+            self.in_memory[action.uid] = {**saved, **in_memory}
         if action.uid not in self.places:
             return Transient("MountFailed", f"{action.name}: no such file or directory")
         (self.keeping.add if action.keep_files else self.keeping.discard)(action.uid)
-        for each in action.mounts:
-            if each.kind == "host" and self.folders is not None and each.source not in self.folders:
-                return Transient("MountRefused", f"{each.source} does not exist; create the folder, or use another")
-            if each.kind == "secret" and self.secrets is not None and each.source not in self.secrets:
-                return Transient("SecretMissing", f"secret {each.source}: not found")
-            if each.kind == "volume":
-                key = (action.namespace, each.source)
-                if key in self.volumes and each.claimed_by not in ("", self.claims.get(key, "")):
-                    return Transient("MountRefused", f"volume `{each.source}` belongs to another sandbox")
-                if key not in self.volumes and each.claimed_by:
-                    self.claims[key] = each.claimed_by
-                if self.volumes.get(key, 0) > each.size_bytes:
-                    return Transient("MountRefused", f"volume `{each.source}` is larger, and volumes never shrink")
-                self.volumes[key] = each.size_bytes
-            self.places[action.uid][each.path] = each
+        for mount in action.mounts:
+            if mount.kind == "host" and self.folders is not None and mount.source not in self.folders:
+                return Transient("MountRefused", f"{mount.source} does not exist; create the folder, or use another")
+            if mount.kind == "secret" and self.secrets is not None and mount.source not in self.secrets:
+                return Transient("SecretMissing", f"secret {mount.source}: not found")
+            if mount.kind == "volume":
+                key = (action.namespace, mount.source)
+                if key in self.volumes and mount.claimed_by not in ("", self.claims.get(key, "")):
+                    return Transient("MountRefused", f"volume `{mount.source}` belongs to another sandbox")
+                if key not in self.volumes and mount.claimed_by:
+                    self.claims[key] = mount.claimed_by
+                if self.volumes.get(key, 0) > mount.size_bytes:
+                    return Transient("MountRefused", f"volume `{mount.source}` is larger, and volumes never shrink")
+                self.volumes[key] = mount.size_bytes
+            self.places[action.uid][mount.path] = mount
         for each_box in self._boxes.values():
             if self._is_ours(each_box, action.uid):
                 each_box.mounts = tuple(self.places[action.uid].values())
                 each_box.keeps = action.uid in self.keeping
-                each_box.unmounted -= {each.path for each in action.mounts}
+                each_box.unmounted -= {entry.path for entry in action.mounts}
                 each_box.unrecorded = each_box.unrecorded and bool(action.container_id)
         return Ok(action.container_id)
 
@@ -908,15 +914,15 @@ class FakeEngine:
         return Ok()
 
     def _save_files(self, action: SaveFiles) -> Outcome:
-        boxes = [each for each in self._boxes.values() if self._is_ours(each, action.uid)]
-        if any(each.state in _LIVE for each in boxes):
+        boxes = [sandbox for sandbox in self._boxes.values() if self._is_ours(sandbox, action.uid)]
+        if any(sandbox.state in _LIVE for sandbox in boxes):
             return Waiting(0.1, "StillRunning", f"{action.name} runs")
         if action.keep and action.uid in self.too_large:
             return Transient(FILES_NOT_SAVED, f"{action.name}: its files in memory are too large")
         files = {**self.saved_files.pop(action.uid, {}), **self.in_memory.pop(action.uid, {})}
-        for each in boxes:
-            each.mounts = tuple(one for one in each.mounts if one.kind in ("host", "volume"))
-        self.places[action.uid] = {each.path: each for box in boxes for each in box.mounts}
+        for entry in boxes:
+            entry.mounts = tuple(mount for mount in entry.mounts if mount.kind in ("host", "volume"))
+        self.places[action.uid] = {mount.path: mount for box in boxes for mount in box.mounts}
         if not action.keep:
             return Ok()
         if files:
@@ -933,8 +939,8 @@ class FakeEngine:
         self.saved_files.pop(uid, None)
 
     def _remove_volumes(self, action: RemoveVolumes) -> Outcome:
-        for each in action.volumes:
-            key = (action.namespace, each)
+        for volume in action.volumes:
+            key = (action.namespace, volume)
             if self.claims.get(key, "") in ("", action.claimed_by):
                 self.drop_volume(key)
         return Ok()
@@ -950,14 +956,14 @@ class FakeEngine:
     def mounts_volume(self, namespace: str, name: str) -> bool:
         """Tell whether a container of that namespace has it mounted."""
         return any(
-            each.kind == "volume" and each.source == name
+            mount.kind == "volume" and mount.source == name
             for box in self._boxes.values()
             if box.labels.get(own.NAMESPACE) == namespace
-            for each in box.mounts
+            for mount in box.mounts
         )
 
     def _in_use(self, network: str) -> bool:
-        return any(network in each.networks and each.state in _LIVE for each in self._boxes.values())
+        return any(network in sandbox.networks and sandbox.state in _LIVE for sandbox in self._boxes.values())
 
     def _start(self, action: StartContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
@@ -972,7 +978,7 @@ class FakeEngine:
         if box.gpus and not self.gpu_driver:
             return Terminal("NoDeviceDriver", f"{box.name} requests gpus; this engine has no driver for them")
         if box.state is not State.RUNNING:
-            lacking = [each for each in box.networks if each.startswith("pd") and each not in self.networks]
+            lacking = [network for network in box.networks if network.startswith("pd") and network not in self.networks]
             if lacking:
                 return Transient("StartFailed", f"{box.name} does not start: network {lacking[0]} not found")
             self._run(box)
@@ -1024,9 +1030,9 @@ class FakeEngine:
             return _gone(action.name)
         if not self._is_ours(box, action.uid):
             return _hands_off(box)
-        refused = self._refused(action.limits)
-        if refused:
-            return Terminal("InvalidConfig", f"the engine refuses this configuration: {refused}")
+        message = self._refused(action.limits)
+        if message:
+            return Terminal("InvalidConfig", f"the engine refuses this configuration: {message}")
         if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
             return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
         shares = action.limits.cpu_shares or box.limits.cpu_shares
@@ -1053,10 +1059,10 @@ class FakeEngine:
             return Ok(action.container_id) if isinstance(action, DisconnectNetwork) else _gone(action.name)
         if not self._is_ours(box, action.uid):
             return _hands_off(box)
-        others = set(box.networks) - {action.network}
-        if isinstance(action, ConnectNetwork) and "none" in others | {action.network} and others:
+        networks = set(box.networks) - {action.network}
+        if isinstance(action, ConnectNetwork) and "none" in networks | {action.network} and networks:
             return Transient("Conflict", "a container on the network none is on no other")
-        box.networks = tuple(sorted(others | ({action.network} if isinstance(action, ConnectNetwork) else set())))
+        box.networks = tuple(sorted(networks | ({action.network} if isinstance(action, ConnectNetwork) else set())))
         names = action.peer_names if isinstance(action, ConnectNetwork) else ()
         box.names_on = {**box.names_on, action.network: names}
         return Ok(box.id)
@@ -1067,8 +1073,8 @@ class FakeEngine:
             return Ok(action.container_id, GONE)
         if not self._is_ours(box, action.uid):
             return _hands_off(box)
-        written = b"".join(chunk.data for at, chunk in box.output if at >= action.since)
-        return Ok(box.id, tail_of(written))
+        text = b"".join(chunk.data for at, chunk in box.output if at >= action.since)
+        return Ok(box.id, tail_of(text))
 
     def _remove(self, action: RemoveContainer) -> Outcome:
         box = self._boxes.get(action.container_id)
@@ -1076,7 +1082,7 @@ class FakeEngine:
             if not self._is_ours(box, action.uid):
                 return _hands_off(box)
             self._drop(box)
-            if not action.replaced and not any(self._is_ours(each, action.uid) for each in self._boxes.values()):
+            if not action.replaced and not any(self._is_ours(sandbox, action.uid) for sandbox in self._boxes.values()):
                 self.places.pop(action.uid, None)
                 self._forget_files(action.uid)
         return Ok(action.container_id)
@@ -1119,7 +1125,7 @@ class FakeEngine:
         box.exit_code, box.oom_killed, box.error, box.cgroups_lost = 0, False, "", False
         box.tampered, box.unmounted = dict(self.hostile) if box.config else {}, set()
         done = run(box.command)
-        box.output += [(self._clock.now(), each) for each in done.output]
+        box.output += [(self._clock.now(), chunk) for chunk in done.output]
         code = self.start_exits.get(box.name, done.exit_code)
         if code is not None:
             _end(box, code, self._clock.now())
@@ -1161,24 +1167,24 @@ class FakeEngine:
             )
         elif act is not None:
             mine = {uid: group for uid, group in self._all().items() if uid == act}
-            others = {uid: group for uid, group in before.containers.items() if uid != act}
+            groups = {uid: group for uid, group in before.containers.items() if uid != act}
             networks = MappingProxyType(dict(self.networks))
-            after = replace(before, containers=MappingProxyType({**others, **mine}), networks=networks)
+            after = replace(before, containers=MappingProxyType({**groups, **mine}), networks=networks)
         else:
             return
-        moved = after != before
+        relocated = after != before
         at = before.at if self._down else self._clock.now()
-        self._now = replace(after, revision=before.revision + moved, at=at)
-        if moved:
+        self._now = replace(after, revision=before.revision + relocated, at=at)
+        if relocated:
             self._wake()
 
     def _all(self) -> Mapping[str, tuple[Container, ...]]:
-        found: dict[str, tuple[Container, ...]] = {}
+        document: dict[str, tuple[Container, ...]] = {}
         for box in sorted(self._boxes.values(), key=lambda each: (each.created_at, each.id)):
             if self._is_ours(box):
                 uid = box.labels.get(own.UID, "")
-                found[uid] = (*found.get(uid, ()), box.seen(readable=uid not in self._unreadable))
-        return MappingProxyType(found)
+                document[uid] = (*document.get(uid, ()), box.seen(readable=uid not in self._unreadable))
+        return MappingProxyType(document)
 
 
 class FakeVolumes:
@@ -1278,7 +1284,7 @@ def _copied(value: Any) -> Any:
         copies = {name: copy(getattr(value, name)) for name in ("output", "tampered", "written", "unmounted")}
         return replace(value, **copies)
     if isinstance(value, dict):
-        made = copy(value)
-        made.update((key, _copied(each)) for key, each in value.items())
-        return made
+        created = copy(value)
+        created.update((key, _copied(entry)) for key, entry in value.items())
+        return created
     return copy(value) if isinstance(value, list | set | deque) else value

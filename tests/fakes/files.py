@@ -30,14 +30,14 @@ class FakeFiles:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory()
         if container_id not in self._roots:
-            made = self._roots[container_id] = Path(self._folder.name) / container_id[:12]
-            for each in ("tmp", "workspace", "etc"):
-                (made / each).mkdir(parents=True)
+            path = self._roots[container_id] = Path(self._folder.name) / container_id[:12]
+            for entry in ("tmp", "workspace", "etc"):
+                (path / entry).mkdir(parents=True)
         return self._roots[container_id]
 
     def begin(self, container: Container, ask: FileRequest) -> "FakeWork":
-        allowed = (State.RUNNING, State.PAUSED) if ask.op in READ_OPERATIONS else (State.RUNNING,)
-        if container.state not in allowed:
+        runnings = (State.RUNNING, State.PAUSED) if ask.op in READ_OPERATIONS else (State.RUNNING,)
+        if container.state not in runnings:
             raise FileError("NotRunning", "the sandbox is not running")
         self.begun[ask.op] += 1
         folders = {"working_dir": container.working_dir, "home": container.home}
@@ -46,8 +46,8 @@ class FakeFiles:
         return work
 
     def close(self) -> None:
-        for each in list(self.open):
-            each.close()
+        for fake_work in list(self.open):
+            fake_work.close()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -84,8 +84,8 @@ class FakeWork:
                 self._ended = True
             else:
                 self._rest = piece
-        given, self._rest = self._rest[:count], self._rest[count:]
-        return given
+        sent, self._rest = self._rest[:count], self._rest[count:]
+        return sent
 
     def _poll(self, source: "queue.Queue[Any]") -> Any:
         while not self._closed.is_set():
@@ -130,12 +130,12 @@ class FakeWork:
 
     def result(self) -> dict[str, Any]:
         try:
-            said = self._poll(self._words)
+            poll = self._poll(self._words)
         except CutOff as error:
             raise FileError("CutOff", str(error)) from error
-        if "error" in said:
-            raise FileError(said["error"], said["message"])
-        return dict(said.get("done", said.get("head")))
+        if "error" in poll:
+            raise FileError(poll["error"], poll["message"])
+        return dict(poll.get("done", poll.get("head")))
 
     def close(self) -> None:
         self._closed.set()

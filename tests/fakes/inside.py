@@ -25,8 +25,8 @@ IMAGES_USER = "20000:20000"
 
 def user_of(config: ContainerConfig) -> str:
     """Return the user of a container: all images of the fake engine are Paddock's, which fit any user."""
-    own = f"{config.own_id}:{config.own_id}" if config.own_id else IMAGES_USER
-    return config.user or own
+    own_text = f"{config.own_id}:{config.own_id}" if config.own_id else IMAGES_USER
+    return config.user or own_text
 
 
 def inside_of(
@@ -47,7 +47,7 @@ def _inside_of(config: ContainerConfig, networks: tuple[str, ...], bound: tuple[
     uid, _, gid = user_of(config).partition(":")
     ids = int(uid), int(gid or 0)
     bounding = mask_of(config.capabilities)
-    reach = tuple(f"eth{number}" for number, each in enumerate(networks) if each != "none")
+    reach = tuple(f"eth{number}" for number, network in enumerate(networks) if network != "none")
     return InsideState(
         uid=ids[0],
         gid=ids[1],
@@ -67,22 +67,22 @@ def bound_of(mounts: tuple[Mount, ...], keeps: bool = False) -> tuple[BoundMount
     """Return the host's records of them. `keeps`: their files in memory outlive the container."""
     return tuple(
         BoundMount(
-            each.path,
-            str(each),
-            f"0:1 {each.source}",
-            each.read_only,
-            size_bytes=each.size_bytes if each.kind == "volume" else 0,
-            kind=each.kind,
-            keeps_files=keeps and each.kind in ("memory", "tmpfs"),
+            mount.path,
+            str(mount),
+            f"0:1 {mount.source}",
+            mount.read_only,
+            size_bytes=mount.size_bytes if mount.kind == "volume" else 0,
+            kind=mount.kind,
+            keeps_files=keeps and mount.kind in ("memory", "tmpfs"),
         )
-        for each in mounts
+        for mount in mounts
     )
 
 
 def _places(config: ContainerConfig, bound: tuple[Mount, ...]) -> Iterator[ObservedMount]:
-    known = {each.path: each for each in bound}
+    expected = {entry.path: entry for entry in bound}
     for slot in config.mount_points:
-        mount = known.get(slot.path)
+        mount = expected.get(slot.path)
         if mount is None:
             size = EMPTY_BYTES
             yield ObservedMount(
@@ -103,9 +103,15 @@ def _mounts(config: ContainerConfig) -> list[ObservedMount]:
     )
     folders = [
         ObservedMount(
-            each.path, "tmpfs", writable=True, nosuid=True, nodev=True, noexec=each.noexec, size_bytes=each.size_bytes
+            tmpfs.path,
+            "tmpfs",
+            writable=True,
+            nosuid=True,
+            nodev=True,
+            noexec=tmpfs.noexec,
+            size_bytes=tmpfs.size_bytes,
         )
-        for each in (() if config.holds_memory else config.tmpfs)
+        for tmpfs in (() if config.holds_memory else config.tmpfs)
     ]
     volume = f"8:1 /var/lib/docker/volumes/{volume_name(config.agent)}/_data"
     agent = [ObservedMount(FOLDER, "ext4", writable=False, origin=volume)] if config.agent else []

@@ -122,7 +122,7 @@ class FakeScheduler:
     def list(self) -> Sequence[PlacedRecord]:
         self._try()
         with self._lock:
-            return [PlacedRecord(each.placement, self._state(each)) for _, each in sorted(self._entries.items())]
+            return [PlacedRecord(entry.placement, self._state(entry)) for _, entry in sorted(self._entries.items())]
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         self._wakes.append(wake)
@@ -133,7 +133,7 @@ class FakeScheduler:
             raise self.failure
 
     def _id(self, name: str) -> str:
-        return next((each.id for each in self._hosts.values() if each.name == name), "")
+        return next((host.id for host in self._hosts.values() if host.name == name), "")
 
     def _replace(self, name: str, **changes: object) -> None:
         self._hosts[self._id(name)] = replace(self._hosts[self._id(name)], **changes)  # type: ignore[arg-type]
@@ -153,12 +153,12 @@ class FakeScheduler:
 
     def _settle(self) -> None:
         """End what may not stay where it is; then choose for those without a host, the oldest first."""
-        for each in self._entries.values():
-            if each.on and not (each.placement.running and self._may_stay(each)):
-                each.on = ""
-        for each in self._entries.values():
-            if each.placement.running and not each.on:
-                each.on = self._choose(each)
+        for entry in self._entries.values():
+            if entry.on and not (entry.placement.running and self._may_stay(entry)):
+                entry.on = ""
+        for single in self._entries.values():
+            if single.placement.running and not single.on:
+                single.on = self._choose(single)
         for wake in tuple(self._wakes):
             wake()
 
@@ -174,15 +174,15 @@ class FakeScheduler:
         return host.fit and entry.placement.node_selector.items() <= host.labels.items()
 
     def _choose(self, entry: _Entry) -> str:
-        wanted, free = entry.placement, []
+        placement, free = entry.placement, []
         for host in self._hosts.values():
-            there = [each.placement for each in self._entries.values() if each.on == host.id]
-            memory = sum(each.memory_bytes for each in there) + wanted.memory_bytes
-            cpu = sum(each.cpu_millicores for each in there) + wanted.cpu_millicores
+            placements = [single.placement for single in self._entries.values() if single.on == host.id]
+            memory = sum(one_placement.memory_bytes for one_placement in placements) + placement.memory_bytes
+            cpu = sum(one_placement.cpu_millicores for one_placement in placements) + placement.cpu_millicores
             room = memory <= host.memory_bytes and cpu <= host.cpu_millicores
             up = host.liveness is Liveness.UP and host.availability is Availability.ACTIVE
             if room and up and self._suits(entry, host):
-                free.append((len(there), host.id))
+                free.append((len(placements), host.id))
         return min(free)[1] if free else ""
 
     def _state(self, entry: _Entry) -> PlacementState:
@@ -196,8 +196,8 @@ class FakeScheduler:
 
 def fake_cluster(names: Iterable[str] = ("one", "two", "three")) -> FakeScheduler:
     """A cluster of equal hosts, all of them fit."""
-    made = FakeScheduler()
-    for each in names:
-        made.join(each)
-        made.set_host(each, fit=True, labels={})
-    return made
+    fake_scheduler = FakeScheduler()
+    for name in names:
+        fake_scheduler.join(name)
+        fake_scheduler.set_host(name, fit=True, labels={})
+    return fake_scheduler

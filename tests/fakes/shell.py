@@ -26,11 +26,11 @@ def run(command: Sequence[str] | None, stdin: Iterable[bytes] = ()) -> Run:
     output: list[Chunk] = []
     code: int | None = 0
     for statement in statements:
-        words = shlex.split(statement)
-        if not words:
+        parts = shlex.split(statement)
+        if not parts:
             continue
-        code = _step(words, stdin, output)
-        if code is None or words[0] == "exit" or (code and command[1:2] == ("-ec",)):
+        code = _step(parts, stdin, output)
+        if code is None or parts[0] == "exit" or (code and command[1:2] == ("-ec",)):
             break
     return Run(tuple(output), code)
 
@@ -39,7 +39,7 @@ def _step(words: list[str], stdin: Iterable[bytes], output: list[Chunk]) -> int 
     name, arguments = words[0], words[1:]
     if name == "echo":
         stream = "stderr" if ">&2" in arguments else "stdout"
-        text = " ".join(each for each in arguments if each != ">&2")
+        text = " ".join(argument for argument in arguments if argument != ">&2")
         output.append(Chunk(stream, f"{text}\n".encode()))
         return 0
     if name == "cat":

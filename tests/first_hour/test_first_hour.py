@@ -63,7 +63,7 @@ def way_out(namespaces: Namespaces) -> Iterator[None]:
         ("-t", "filter", "FORWARD", "-o", LINK, "-j", "ACCEPT"),
     ]
     ip("link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(namespaces.pid))
-    added = []
+    addition = []
     try:
         ip("addr", "add", f"{HOST_SIDE}/30", "dev", LINK)
         ip("link", "set", LINK, "up")
@@ -72,10 +72,10 @@ def way_out(namespaces: Namespaces) -> Iterator[None]:
         namespaces.run("ip", "route", "add", "default", "via", HOST_SIDE)
         for table, name, chain, *rule in rules:
             subprocess.run(["iptables", table, name, "-I", chain, *rule], check=True)
-            added.append((table, name, "-D", chain, *rule))
+            addition.append((table, name, "-D", chain, *rule))
         yield
     finally:
-        for rule in added:
+        for rule in addition:
             subprocess.run(["iptables", *rule], check=True)
         ip("link", "del", LINK)
 
@@ -131,20 +131,20 @@ def developer() -> Iterator[Developer]:
         "PADDOCK_SECRETS_DIR": str(folder / "secrets"),
         "DOCKER_HOST": engine.base_url,
     }
-    made = Developer(clone, engine.namespaces, environment)
+    created = Developer(clone, engine.namespaces, environment)
     try:
         with way_out(engine.namespaces):
             subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=120)
             engine.start()
             try:
-                made.up = made.run("make", "up", seconds=UP_SECONDS).stdout
-                yield made
+                created.up = created.run("make", "up", seconds=UP_SECONDS).stdout
+                yield created
             finally:
                 # With the sandboxes go the mounts that were made for them.
-                made.paddock("delete", "sandbox", "--all", check=False)
-                made.run("make", "down", check=False)
+                created.paddock("delete", "sandbox", "--all", check=False)
+                created.run("make", "down", check=False)
                 folders = f"cut -d' ' -f2 /proc/mounts | grep '^{folder}/mounts' | tac"
-                made.run("sh", "-c", f"{folders} | xargs -r -n 1 umount -l", check=False)
+                created.run("sh", "-c", f"{folders} | xargs -r -n 1 umount -l", check=False)
     finally:
         engine.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -167,10 +167,10 @@ def test_3_an_agents_first_ten_lines_work(developer: Developer) -> None:
 
 
 def test_4_pip_installs_and_other_hosts_are_refused_in_words(developer: Developer) -> None:
-    said = developer.python(TWO_STEPS)
-    assert said.startswith("installed\n")
-    assert said.count("CONNECT tunnel failed, response 403") == 2, "curl and git"
-    assert "paddock: example.com is not in this sandbox's allowed hosts" in said
+    python = developer.python(TWO_STEPS)
+    assert python.startswith("installed\n")
+    assert python.count("CONNECT tunnel failed, response 403") == 2, "curl and git"
+    assert "paddock: example.com is not in this sandbox's allowed hosts" in python
 
 
 def test_5_an_image_that_is_not_built_is_built_meanwhile(developer: Developer) -> None:
@@ -188,10 +188,10 @@ def test_6_mcp_servers_are_installed_and_called(developer: Developer) -> None:
         return [line.split() for line in developer.paddock("get", "mcpservers", "--no-headers").stdout.splitlines()]
 
     wait_for("both are installed", lambda: all(row[1] != "Installing" for row in rows()), STEP_SECONDS)
-    told = developer.paddock("mcp", "call", "--server", "mcp-server-time", "get_current_time", "timezone=UTC").stdout
-    assert "UTC" in told
-    said = developer.paddock("mcp", "call", "--server", "server-everything", "echo", "message=hello").stdout
-    assert "hello" in said
+    output = developer.paddock("mcp", "call", "--server", "mcp-server-time", "get_current_time", "timezone=UTC").stdout
+    assert "UTC" in output
+    answer = developer.paddock("mcp", "call", "--server", "server-everything", "echo", "message=hello").stdout
+    assert "hello" in answer
 
 
 def test_7_a_project_runs_an_agents_command(developer: Developer) -> None:

@@ -11,6 +11,6 @@ from tests.lab.fleet import Fleet, fleet, impossible
 def hosts() -> Iterator[Fleet]:
     """Three managers of one swarm, for a module; a test leaves all of them up and connected."""
     assert not impossible(), impossible()
-    with fleet() as made:
-        made.form_swarm()
-        yield made
+    with fleet() as created:
+        created.form_swarm()
+        yield created

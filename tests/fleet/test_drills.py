@@ -48,44 +48,44 @@ def placed(daemon: RunningDaemon, name: str) -> None:
 
 
 def test_the_swarms_leader_is_killed(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
-    gone = hosts.leader()
-    others = [each for each in hosts if each is not gone]
-    before = {each.name: running(each) for each in others}
-    gone.engine.end(signal.SIGKILL)
+    leader = hosts.leader()
+    fleet_hosts = [host for host in hosts if host is not leader]
+    before = {fleet_host.name: running(fleet_host) for fleet_host in fleet_hosts}
+    leader.engine.end(signal.SIGKILL)
     try:
-        began, asked = time.monotonic(), daemons[others[0].name]
-        asked.apply(sandbox("next"))
-        placed(asked, "next")
-        print(f"\nthe swarm's leader is killed: another sandbox is placed and Ready after {since(began)}")
-        assert {each.name: running(each) for each in others} == before
+        start, daemon = time.monotonic(), daemons[fleet_hosts[0].name]
+        daemon.apply(sandbox("next"))
+        placed(daemon, "next")
+        print(f"\nthe swarm's leader is killed: another sandbox is placed and Ready after {since(start)}")
+        assert {fleet_host.name: running(fleet_host) for fleet_host in fleet_hosts} == before
     finally:
-        gone.engine.start()
-    began = time.monotonic()
-    ready(daemons[gone.name], f"on-{gone.name}")
-    wait_for("its sandbox runs", lambda: running(gone), _LONG_SECONDS)
-    print(f"... its engine is started: its sandbox is Ready after {since(began)}")
+        leader.engine.start()
+    started_at = time.monotonic()
+    ready(daemons[leader.name], f"on-{leader.name}")
+    wait_for("its sandbox runs", lambda: running(leader), _LONG_SECONDS)
+    print(f"... its engine is started: its sandbox is Ready after {since(started_at)}")
 
 
 def test_the_quorum_is_lost_and_found(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
-    left, *gone = hosts
-    before = running(left)
-    for each in gone:
-        each.engine.end(signal.SIGKILL)
+    host, *fleet_hosts = hosts
+    before = running(host)
+    for fleet_host in fleet_hosts:
+        fleet_host.engine.end(signal.SIGKILL)
     try:
-        began, asked = time.monotonic(), daemons[left.name]
-        asked.apply(sandbox("next"))
-        wait_for("it is shown", lambda: reason(asked, "next", "Scheduled") == "NoQuorum", _LONG_SECONDS)
-        print(f"\nthe quorum is lost: NoQuorum is shown after {since(began)}")
-        assert running(left) == before
-        assert asked.paddock("exec", f"on-{left.name}", "--", "echo", "on").stdout == "on\n"
+        start, daemon = time.monotonic(), daemons[host.name]
+        daemon.apply(sandbox("next"))
+        wait_for("it is shown", lambda: reason(daemon, "next", "Scheduled") == "NoQuorum", _LONG_SECONDS)
+        print(f"\nthe quorum is lost: NoQuorum is shown after {since(start)}")
+        assert running(host) == before
+        assert daemon.paddock("exec", f"on-{host.name}", "--", "echo", "on").stdout == "on\n"
     finally:
-        for each in gone:
-            each.engine.start()
-    began = time.monotonic()
-    wait_for("it is placed", lambda: reason(asked, "next") == "True", _LONG_SECONDS)
-    print(f"... both engines are started: what waited is Ready after {since(began)}")
-    placed(asked, "next")
-    assert running(left) == before
+        for entry in fleet_hosts:
+            entry.engine.start()
+    started_at = time.monotonic()
+    wait_for("it is placed", lambda: reason(daemon, "next") == "True", _LONG_SECONDS)
+    print(f"... both engines are started: what waited is Ready after {since(started_at)}")
+    placed(daemon, "next")
+    assert running(host) == before
 
 
 def test_a_daemon_is_killed(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
@@ -98,96 +98,96 @@ def test_the_leading_daemon_is_killed(hosts: Fleet, daemons: dict[str, RunningDa
 
 
 def _kill_daemon(hosts: Fleet, daemons: dict[str, RunningDaemon], name: str, what: str) -> None:
-    before, asked = running(hosts[name]), daemons[next(each for each in NAMES if each != name)]
+    before, daemon = running(hosts[name]), daemons[next(entry for entry in NAMES if entry != name)]
     daemons[name].kill()
-    began = time.monotonic()
-    asked.apply(sandbox("next"))
-    placed(asked, "next")
-    print(f"\n{what} is killed (-9): another sandbox is placed and Ready after {since(began)}")
-    wait_for("nobody can tell", lambda: reason(asked, f"on-{name}") == "HostLost")
-    print(f"... its host is Unknown after {since(began)}")
+    start = time.monotonic()
+    daemon.apply(sandbox("next"))
+    placed(daemon, "next")
+    print(f"\n{what} is killed (-9): another sandbox is placed and Ready after {since(start)}")
+    wait_for("nobody can tell", lambda: reason(daemon, f"on-{name}") == "HostLost")
+    print(f"... its host is Unknown after {since(start)}")
     assert running(hosts[name]) == before
-    began = time.monotonic()
+    started_at = time.monotonic()
     daemons[name] = hosts[name].daemon(PADDOCK_SCHEDULER="swarm")
-    ready(asked, f"on-{name}")
-    print(f"... it is started: its sandbox is Ready after {since(began)}")
+    ready(daemon, f"on-{name}")
+    print(f"... it is started: its sandbox is Ready after {since(started_at)}")
     assert running(hosts[name]) == before, "it is the same container"
     assert sum(containers(hosts, f"on-{name}").values()) == 1
 
 
 def test_a_host_is_partitioned(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
-    host, asked = hosts["three"], daemons["one"]
+    host, daemon = hosts["three"], daemons["one"]
     before = running(host)
     host.cut()
     try:
-        began = time.monotonic()
-        wait_for("nobody can tell", lambda: reason(asked, "on-three") == "HostLost", _LONG_SECONDS)
-        print(f"\na host is cut off: it is Unknown after {since(began)}")
-        asked.apply(sandbox("next"))
-        placed(asked, "next")
-        print(f"... another sandbox is placed and Ready after {since(began)}")
+        start = time.monotonic()
+        wait_for("nobody can tell", lambda: reason(daemon, "on-three") == "HostLost", _LONG_SECONDS)
+        print(f"\na host is cut off: it is Unknown after {since(start)}")
+        daemon.apply(sandbox("next"))
+        placed(daemon, "next")
+        print(f"... another sandbox is placed and Ready after {since(start)}")
         assert running(host) == before
     finally:
         host.mend()
-    began = time.monotonic()
-    wait_for("it is Ready again", lambda: reason(asked, "on-three") == "True", _LONG_SECONDS)
-    print(f"... it is mended: its sandbox is Ready after {since(began)}")
+    started_at = time.monotonic()
+    wait_for("it is Ready again", lambda: reason(daemon, "on-three") == "True", _LONG_SECONDS)
+    print(f"... it is mended: its sandbox is Ready after {since(started_at)}")
     assert running(host) == before, "it is the same container"
 
 
 def test_postgresql_is_stopped(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
-    before, asked = {each.name: running(each) for each in hosts}, daemons["two"]
+    before, two = {host.name: running(host) for host in hosts}, daemons["two"]
     hosts.database.cut()
     try:
-        refused = asked.paddock("apply", "-f", "-", stdin=sandbox("next"), check=False)
-        assert refused.returncode != 0
-        assert {each.name: running(each) for each in hosts} == before
+        output = two.paddock("apply", "-f", "-", stdin=sandbox("next"), check=False)
+        assert output.returncode != 0
+        assert {host.name: running(host) for host in hosts} == before
     finally:
         hosts.database.start()
-    began = time.monotonic()
+    start = time.monotonic()
 
     def applied() -> bool:
-        return asked.paddock("apply", "-f", "-", stdin=sandbox("next"), check=False).returncode == 0
+        return two.paddock("apply", "-f", "-", stdin=sandbox("next"), check=False).returncode == 0
 
     wait_for("apply works", applied)
-    placed(asked, "next")
+    placed(two, "next")
     print(
-        f"\nPostgreSQL was stopped, and is started: another sandbox is applied, placed and Ready after {since(began)}"
+        f"\nPostgreSQL was stopped, and is started: another sandbox is applied, placed and Ready after {since(start)}"
     )
-    assert {each.name: running(each) for each in hosts} == before
+    assert {host.name: running(host) for host in hosts} == before
 
 
 def test_two_machines_have_one_name(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
     """The second one waits while the first has its daemon, then takes the lease, and leaves it at once."""
-    asked, before = daemons["one"], running(hosts["two"])
+    daemon, before = daemons["one"], running(hosts["two"])
     folder = hosts["three"].folder / "named-two"
     settings = {"PADDOCK_SCHEDULER": "swarm", "PADDOCK_HOST_NAME": "two"}
     second = hosts["three"].daemon(ready=False, folder=folder, **settings)
     wait_for("it waits", lambda: any("waiting for the leader lease" in line for line in second.log))
     daemons["two"].kill()
-    began = time.monotonic()
+    start = time.monotonic()
     assert second.process.wait(60) == 1
     assert any("its engine is" in line and "Set another host_name here" in line for line in second.log)
-    print(f"\na second machine has the name of a host whose daemon dies: it ends after {since(began)}")
-    assert "OtherEngine" in asked.paddock("events", "host/two").stdout
+    print(f"\na second machine has the name of a host whose daemon dies: it ends after {since(start)}")
+    assert "OtherEngine" in daemon.paddock("events", "host/two").stdout
     daemons["two"] = hosts["two"].daemon(PADDOCK_SCHEDULER="swarm")
-    ready(asked, "on-two")
+    ready(daemon, "on-two")
     assert running(hosts["two"]) == before, "it is the same container"
     assert containers(hosts, "on-two") == {"one": 0, "two": 1, "three": 0}
 
 
 def test_a_frozen_daemon_wakes(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
     """It was away for longer than its lease, which nobody took: it goes on; what runs was never touched."""
-    asked, before, frozen = daemons["one"], running(hosts["two"]), daemons["two"]
+    daemon, before, frozen = daemons["one"], running(hosts["two"]), daemons["two"]
     frozen.process.send_signal(signal.SIGSTOP)
     try:
-        wait_for("nobody can tell", lambda: reason(asked, "on-two") == "HostLost")
-        refused = asked.paddock("exec", "on-two", "--", "true", check=False)
-        assert refused.returncode != 0
+        wait_for("nobody can tell", lambda: reason(daemon, "on-two") == "HostLost")
+        output = daemon.paddock("exec", "on-two", "--", "true", check=False)
+        assert output.returncode != 0
         assert running(hosts["two"]) == before
     finally:
         frozen.process.send_signal(signal.SIGCONT)
-    began = time.monotonic()
-    ready(asked, "on-two")
-    print(f"\na daemon was frozen, and wakes: its sandbox is Ready after {since(began)}")
+    start = time.monotonic()
+    ready(daemon, "on-two")
+    print(f"\na daemon was frozen, and wakes: its sandbox is Ready after {since(start)}")
     assert running(hosts["two"]) == before, "it is the same container"

@@ -52,28 +52,28 @@ def sandbox(name: str, host: str = "") -> str:
 @pytest.fixture(scope="module")
 def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
     """A daemon on each host."""
-    made = {name: hosts[name].daemon() for name in NAMES}
-    yield made
-    for each in made.values():
-        each.stop()
+    created = {name: hosts[name].daemon() for name in NAMES}
+    yield created
+    for daemon in created.values():
+        daemon.stop()
 
 
 def containers(hosts: Fleet, name: str) -> dict[str, int]:
     """Return how many containers of a sandbox each host has."""
     return {
-        each.name: len(each.docker("ps", "-aq", "--filter", f"label=paddock.name={name}").split()) for each in hosts
+        host.name: len(host.docker("ps", "-aq", "--filter", f"label=paddock.name={name}").split()) for host in hosts
     }
 
 
 def reason(daemon: RunningDaemon, name: str, type_: str = "Ready") -> str:
     """Return the reason of a condition, or True where it holds."""
-    found = daemon.condition(name, type_)
-    return "True" if found.get("status") == "True" else str(found.get("reason", ""))
+    condition = daemon.condition(name, type_)
+    return "True" if condition.get("status") == "True" else str(condition.get("reason", ""))
 
 
 def leading(daemons: Mapping[str, RunningDaemon]) -> str | None:
     """Return the host whose daemon decides for all, as their metrics say."""
-    return next((name for name, each in daemons.items() if _leads(each)), None)
+    return next((name for name, daemon in daemons.items() if _leads(daemon)), None)
 
 
 def _leads(daemon: RunningDaemon) -> bool:
@@ -83,79 +83,79 @@ def _leads(daemon: RunningDaemon) -> bool:
 
 
 def test_a_sandbox_runs_on_the_host_that_it_names(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    asked = daemons["one"]
-    asked.apply(sandbox("there", "two"))
-    wait_for("it is Ready", lambda: reason(asked, "there") == "True")
+    daemon = daemons["one"]
+    daemon.apply(sandbox("there", "two"))
+    wait_for("it is Ready", lambda: reason(daemon, "there") == "True")
     assert containers(hosts, "there") == {"one": 0, "two": 1, "three": 0}
     assert daemons["three"].get("there")["status"]["host"] == "two"
-    refused = asked.paddock("apply", "-f", "-", stdin=sandbox("there", "one"), check=False)
-    assert refused.returncode != 0
-    assert "spec.host: is on host `two`, and can't move" in refused.stdout + refused.stderr
-    asked.paddock("delete", "sandbox", "there")
+    output = daemon.paddock("apply", "-f", "-", stdin=sandbox("there", "one"), check=False)
+    assert output.returncode != 0
+    assert "spec.host: is on host `two`, and can't move" in output.stdout + output.stderr
+    daemon.paddock("delete", "sandbox", "there")
     wait_for("it is gone", lambda: sum(containers(hosts, "there").values()) == 0)
 
 
 def test_one_without_a_host_waits_for_a_person(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    asked = daemons["three"]
-    asked.apply(sandbox("nowhere"))
-    wait_for("somebody says so", lambda: reason(asked, "nowhere", "Scheduled") == "NoHost")
-    assert "paddock host list" in asked.condition("nowhere", "Scheduled")["message"]
-    asked.apply(sandbox("nowhere", "three"))
-    wait_for("it is Ready", lambda: reason(asked, "nowhere") == "True")
+    three = daemons["three"]
+    three.apply(sandbox("nowhere"))
+    wait_for("somebody says so", lambda: reason(three, "nowhere", "Scheduled") == "NoHost")
+    assert "paddock host list" in three.condition("nowhere", "Scheduled")["message"]
+    three.apply(sandbox("nowhere", "three"))
+    wait_for("it is Ready", lambda: reason(three, "nowhere") == "True")
     assert containers(hosts, "nowhere") == {"one": 0, "two": 0, "three": 1}
-    asked.apply(sandbox("unused"))
-    wait_for("it waits", lambda: reason(asked, "unused", "Scheduled") == "NoHost")
-    asked.paddock("delete", "sandbox", "nowhere", "unused")
-    wait_for("both are gone", lambda: not asked.get("nowhere") and not asked.get("unused"))
+    three.apply(sandbox("unused"))
+    wait_for("it waits", lambda: reason(three, "unused", "Scheduled") == "NoHost")
+    three.paddock("delete", "sandbox", "nowhere", "unused")
+    wait_for("both are gone", lambda: not three.get("nowhere") and not three.get("unused"))
 
 
 def test_a_quota_counts_what_all_hosts_hold(daemons: Mapping[str, RunningDaemon]) -> None:
-    asked = daemons["one"]
-    asked.apply(_QUOTA)
+    daemon = daemons["one"]
+    daemon.apply(_QUOTA)
     for name, host in (("a", "one"), ("b", "two")):
-        asked.apply(sandbox(name, host))
-        wait_for(f"{name} is Ready", lambda name=name: reason(asked, name) == "True")
-    asked.apply(sandbox("c", "three"))
-    wait_for("the third waits", lambda: reason(asked, "c", "Scheduled") == "QuotaExceeded")
-    asked.paddock("delete", "sandbox", "a")
-    wait_for("its place is taken", lambda: reason(asked, "c") == "True")
-    asked.paddock("delete", "sandbox", "b", "c")
-    asked.paddock("delete", "quota", "small")
-    wait_for("all are gone", lambda: not any(asked.get(name) for name in "abc"))
+        daemon.apply(sandbox(name, host))
+        wait_for(f"{name} is Ready", lambda name=name: reason(daemon, name) == "True")
+    daemon.apply(sandbox("c", "three"))
+    wait_for("the third waits", lambda: reason(daemon, "c", "Scheduled") == "QuotaExceeded")
+    daemon.paddock("delete", "sandbox", "a")
+    wait_for("its place is taken", lambda: reason(daemon, "c") == "True")
+    daemon.paddock("delete", "sandbox", "b", "c")
+    daemon.paddock("delete", "quota", "small")
+    wait_for("all are gone", lambda: not any(daemon.get(name) for name in "abc"))
 
 
 def test_any_daemon_claims_a_warm_sandbox_of_any_host(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    asked = daemons["one"]
-    asked.apply(_POOL)
-    asked.paddock("wait", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=60s", "sandboxpool/warm")
+    daemon = daemons["one"]
+    daemon.apply(_POOL)
+    daemon.paddock("wait", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=60s", "sandboxpool/warm")
     warm = set(hosts["two"].docker("ps", "-q", "--no-trunc").split())
 
-    asked.apply(_CLAIM)
-    wait_for("it is Ready", lambda: reason(asked, "claimed") == "True")
-    found = asked.get("claimed")["status"]
-    assert (found["launchType"], found["host"]) == ("Warm", "two")
-    assert found["instanceRef"]["containerID"] in warm
-    asked.paddock("delete", "sandbox", "claimed")
-    asked.paddock("delete", "sandboxpool", "warm")
+    daemon.apply(_CLAIM)
+    wait_for("it is Ready", lambda: reason(daemon, "claimed") == "True")
+    status = daemon.get("claimed")["status"]
+    assert (status["launchType"], status["host"]) == ("Warm", "two")
+    assert status["instanceRef"]["containerID"] in warm
+    daemon.paddock("delete", "sandbox", "claimed")
+    daemon.paddock("delete", "sandboxpool", "warm")
     wait_for("all are gone", lambda: not hosts["two"].docker("ps", "-aq"))
-    asked.paddock("delete", "sandboxtemplate", "tiny")
+    daemon.paddock("delete", "sandboxtemplate", "tiny")
 
 
 def test_a_killed_daemon_leaves_its_sandboxes_running(hosts: Fleet, daemons: dict[str, RunningDaemon]) -> None:
     """The role of the fleet goes to another host; nothing moves; the same daemon comes back to what it had."""
     host = wait_for("one leads", lambda: leading(daemons))
-    other = next(name for name in NAMES if name != host)
-    asked = daemons[other]
-    asked.apply(sandbox("stays", host))
-    wait_for("it is Ready", lambda: reason(asked, "stays") == "True")
+    second = next(name for name in NAMES if name != host)
+    daemon = daemons[second]
+    daemon.apply(sandbox("stays", host))
+    wait_for("it is Ready", lambda: reason(daemon, "stays") == "True")
     daemons[host].kill()
-    left = {name: each for name, each in daemons.items() if name != host}
-    wait_for("another leads", lambda: leading(left))
-    asked.apply(sandbox("nowhere"))
-    wait_for("it decides", lambda: reason(asked, "nowhere", "Scheduled") == "NoHost")
-    wait_for("nobody can tell", lambda: reason(asked, "stays") == "HostLost")
+    remaining = {name: entry for name, entry in daemons.items() if name != host}
+    wait_for("another leads", lambda: leading(remaining))
+    daemon.apply(sandbox("nowhere"))
+    wait_for("it decides", lambda: reason(daemon, "nowhere", "Scheduled") == "NoHost")
+    wait_for("nobody can tell", lambda: reason(daemon, "stays") == "HostLost")
     assert containers(hosts, "stays")[host] == 1
     daemons[host] = hosts[host].daemon()
-    wait_for("it is Ready again", lambda: reason(asked, "stays") == "True")
-    asked.paddock("delete", "sandbox", "stays", "nowhere")
+    wait_for("it is Ready again", lambda: reason(daemon, "stays") == "True")
+    daemon.paddock("delete", "sandbox", "stays", "nowhere")
     wait_for("it removes its own", lambda: sum(containers(hosts, "stays").values()) == 0)

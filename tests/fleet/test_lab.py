@@ -35,10 +35,10 @@ def test_a_partitioned_host_is_down_and_comes_back(hosts: Fleet) -> None:
 
 
 def test_a_leader_without_power_is_replaced(hosts: Fleet) -> None:
-    gone = hosts.leader()
-    gone.power_off()
-    other = hosts.leader()
-    assert other is not gone
-    wait_for("it is missed", lambda: hosts.nodes(other)[gone.name] == "down")
-    gone.engine.start()
-    wait_for("it is back", lambda: hosts.nodes(other)[gone.name] == "ready")
+    leader = hosts.leader()
+    leader.power_off()
+    fleet_host = hosts.leader()
+    assert fleet_host is not leader
+    wait_for("it is missed", lambda: hosts.nodes(fleet_host)[leader.name] == "down")
+    leader.engine.start()
+    wait_for("it is back", lambda: hosts.nodes(fleet_host)[leader.name] == "ready")

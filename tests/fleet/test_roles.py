@@ -47,23 +47,23 @@ def lab() -> Iterator[Lab]:
                 **more,
             )
 
-        made = {name: start(name, name, PADDOCK_FLEET_ADDRESS=f"{hosts[name].address}:9466") for name in NAMES}
-        made["front"] = start("front", "two", PADDOCK_DOCKER_HOST="unix:///nowhere.sock")
-        wait_for("all may be chosen", lambda: all(is_fit(hosts, each) for each in hosts))
-        yield Lab(hosts, made)
-        for each in made.values():
-            each.stop()
+        starteds = {name: start(name, name, PADDOCK_FLEET_ADDRESS=f"{hosts[name].address}:9466") for name in NAMES}
+        starteds["front"] = start("front", "two", PADDOCK_DOCKER_HOST="unix:///nowhere.sock")
+        wait_for("all may be chosen", lambda: all(is_fit(hosts, host) for host in hosts))
+        yield Lab(hosts, starteds)
+        for started in starteds.values():
+            started.stop()
 
 
 def test_sandboxes_run_on_workers_through_any_daemon(lab: Lab) -> None:
     names = ("a", "b", "c")
-    for each in names:
-        lab.front.apply(sandbox(each))
-    found = {each: ready(lab.front, each) for each in names}
-    assert set(found.values()) == set(NAMES), "the swarm spreads them"
-    for each in names:
-        assert lab.front.paddock("exec", each, "--", "echo", each).stdout == f"{each}\n"
-        assert lab.daemons["three"].paddock("exec", each, "--", "echo", each).stdout == f"{each}\n"
+    for name in names:
+        lab.front.apply(sandbox(name))
+    readies = {entry: ready(lab.front, entry) for entry in names}
+    assert set(readies.values()) == set(NAMES), "the swarm spreads them"
+    for text in names:
+        assert lab.front.paddock("exec", text, "--", "echo", text).stdout == f"{text}\n"
+        assert lab.daemons["three"].paddock("exec", text, "--", "echo", text).stdout == f"{text}\n"
     lab.front.paddock("delete", "sandbox", *names)
 
 
@@ -75,7 +75,7 @@ def test_no_worker_takes_the_lead(lab: Lab) -> None:
     lab.front.apply(sandbox("waits"))
     wait_for("the host is missed", lambda: "away" in lab.front.paddock("get", "host", "one").stdout)
     assert lab.front.paddock("exec", "on-two", "--", "echo", "on").stdout == "on\n"
-    assert leading({name: each for name, each in lab.daemons.items() if name != "one"}) is None
+    assert leading({name: daemon for name, daemon in lab.daemons.items() if name != "one"}) is None
     started = lab.hosts["one"].daemon(
         folder=lab.daemons["one"].folder,
         **{k: v for k, v in lab.daemons["one"].environment.items() if k[:7] == "PADDOCK"},

@@ -57,8 +57,8 @@ class Lab:
         return self.daemons[self.asked].paddock(*arguments).stdout
 
     def run(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.paddock("get", "workflowrun", name, "-o", "json"))
-        return found
+        document: dict[str, Any] = json.loads(self.paddock("get", "workflowrun", name, "-o", "json"))
+        return document
 
     def begin(self, name: str) -> None:
         self.daemons[self.asked].apply(_RUN.format(name=name, host=self.host))
@@ -75,21 +75,21 @@ class Lab:
         wait_for("its end", lambda: "completionTime" in self.run(name)["status"], 60)
         status = self.run(name)["status"]
         assert (status["phase"], status["host"]) == ("Succeeded", self.host)
-        assert [each["attempt"] for each in status["stages"]] == [1, 1]
+        assert [stage["attempt"] for stage in status["stages"]] == [1, 1]
         self.paddock("workflow", "artifacts", name, "--output", str(folder))
         assert (folder / "dist" / "log").read_text() == "began\n"
 
 
 @pytest.fixture(scope="module")
 def lab(hosts: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    made = Lab(hosts, Authority(tmp_path_factory.mktemp("authority")), {})
+    created = Lab(hosts, Authority(tmp_path_factory.mktemp("authority")), {})
     for name in NAMES:
-        made.start(name)
-    made.leader = wait_for("one leads", lambda: leading(made.daemons))
-    made.host, made.asked = (each for each in NAMES if each != made.leader)
-    yield made
-    for each in made.daemons.values():
-        each.stop()
+        created.start(name)
+    created.leader = wait_for("one leads", lambda: leading(created.daemons))
+    created.host, created.asked = (entry for entry in NAMES if entry != created.leader)
+    yield created
+    for daemon in created.daemons.values():
+        daemon.stop()
 
 
 def test_run_goes_on_when_the_leading_daemon_is_killed(lab: Lab, tmp_path: Path) -> None:
@@ -97,13 +97,13 @@ def test_run_goes_on_when_the_leading_daemon_is_killed(lab: Lab, tmp_path: Path)
     wait_for("its stage runs", lambda: lab.state("r") == "Running", 60)
     lab.daemons[lab.leader].kill()
     lab.begin("later")
-    began = time.monotonic()
+    start = time.monotonic()
     lab.let_go("r")
     lab.finish("r", tmp_path / "r")
     assert lab.paddock("workflow", "logs", "r", "work") == "went\n"
-    print(f"finished {time.monotonic() - began:.1f} s after the leading daemon was killed")
+    print(f"finished {time.monotonic() - start:.1f} s after the leading daemon was killed")
     wait_for("one begun meanwhile runs", lambda: lab.state("later") == "Running", 60)
-    print(f"one begun meanwhile runs after {time.monotonic() - began:.1f} s")
+    print(f"one begun meanwhile runs after {time.monotonic() - start:.1f} s")
     lab.let_go("later")
     lab.finish("later", tmp_path / "later")
     lab.start(lab.leader)
@@ -117,9 +117,9 @@ def test_run_goes_on_when_its_host_is_back(lab: Lab, tmp_path: Path) -> None:
     def reason() -> str:
         return str(lab.run("lost")["status"]["conditions"][0]["reason"])
 
-    began = time.monotonic()
+    start = time.monotonic()
     wait_for("that is said", lambda: reason() == "HostLost", 60)
-    print(f"lost after {time.monotonic() - began:.1f} s")
+    print(f"lost after {time.monotonic() - start:.1f} s")
     lab.start(lab.host)
     wait_for("it is back", lambda: reason() == "RunInProgress", 60)
     lab.let_go("lost")

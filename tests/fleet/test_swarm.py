@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.fleet, pytest.mark.docker]
 
 @pytest.fixture
 def world(hosts: Fleet) -> Iterator[SwarmWorld]:
-    made = SwarmWorld(hosts)
-    yield made
-    made.tidy()
+    swarm_world = SwarmWorld(hosts)
+    yield swarm_world
+    swarm_world.tidy()
 
 
 def problem(scheduler: SwarmScheduler) -> SchedulerProblem | None:
@@ -36,58 +36,58 @@ def problem(scheduler: SwarmScheduler) -> SchedulerProblem | None:
 
 
 def test_pinning_and_labels_keep_the_placeholder(world: SwarmWorld) -> None:
-    wanted = placement(world)
-    world.scheduler.place(wanted)
-    host = placed_on(world, wanted.uid)
+    desired = placement(world)
+    world.scheduler.place(desired)
+    host = placed_on(world, desired.uid)
     before = world.running(1)
-    assert world.scheduler.pin(wanted.uid, 1, host) == Placed(host)
-    for each in world.names:
-        world.scheduler.set_host(each, fit=False, labels={"changed": "yes"})
+    assert world.scheduler.pin(desired.uid, 1, host) == Placed(host)
+    for name in world.names:
+        world.scheduler.set_host(name, fit=False, labels={"changed": "yes"})
     marker = placement(world, host=host)  # once this one is placed, the swarm has heeded what came before
     world.scheduler.place(marker)
     assert set(before) < set(world.running(2))
 
 
 def test_a_placeholder_can_do_nothing(world: SwarmWorld) -> None:
-    wanted = placement(world, host="two")
-    world.scheduler.place(wanted)
-    placed_on(world, wanted.uid)
+    desired = placement(world, host="two")
+    world.scheduler.place(desired)
+    placed_on(world, desired.uid)
     (container,) = world.running(1)
-    found = json.loads(world.fleet["two"].docker("inspect", container))[0]
-    config, host = found["Config"], found["HostConfig"]
+    observed = json.loads(world.fleet["two"].docker("inspect", container))[0]
+    config, host = observed["Config"], observed["HostConfig"]
     assert (config["User"], host["ReadonlyRootfs"], host["CapDrop"]) == ("65534:65534", True, ["ALL"])
     assert (host["Memory"], host["PidsLimit"], host["LogConfig"]["Type"]) == (16 << 20, 4, "none")
     assert not any(label.startswith("paddock.") for label in config["Labels"]), "no daemon takes it for its own"
 
 
 def test_a_killed_placeholder_runs_again_on_its_host(world: SwarmWorld) -> None:
-    wanted = placement(world, host="three")
-    world.scheduler.place(wanted)
-    placed_on(world, wanted.uid)
+    desired = placement(world, host="three")
+    world.scheduler.place(desired)
+    placed_on(world, desired.uid)
     before = world.running(1)
     world.fleet["three"].docker("kill", *before)
-    wait_for("another runs", lambda: [each for each in world.containers() if each not in before])
-    assert placed_on(world, wanted.uid) == "three"
+    wait_for("another runs", lambda: [container for container in world.containers() if container not in before])
+    assert placed_on(world, desired.uid) == "three"
 
 
 def test_a_partitioned_host_is_lost_and_found(world: SwarmWorld) -> None:
-    wanted = placement(world, host="three")
-    world.scheduler.place(wanted)
-    placed_on(world, wanted.uid)
+    desired = placement(world, host="three")
+    world.scheduler.place(desired)
+    placed_on(world, desired.uid)
     world.running(1)
-    began = time.monotonic()
+    start = time.monotonic()
     world.fleet["three"].cut()
     try:
-        becomes(world, wanted.uid, lambda now: isinstance(now, Lost))
-        print(f"a partitioned host is Lost after {time.monotonic() - began:.1f} s")
+        becomes(world, desired.uid, lambda now: isinstance(now, Lost))
+        print(f"a partitioned host is Lost after {time.monotonic() - start:.1f} s")
         assert len(world.containers()) == 1, "its placeholder runs on"
     finally:
         world.fleet["three"].mend()
-    assert placed_on(world, wanted.uid) == "three"
+    assert placed_on(world, desired.uid) == "three"
 
 
 def test_others_services_are_never_touched(world: SwarmWorld) -> None:
-    other, uid = SwarmScheduler(world.asked.engine.base_url, "another"), str(uuid.uuid4())
+    swarm_scheduler, uid = SwarmScheduler(world.asked.engine.base_url, "another"), str(uuid.uuid4())
     world.asked.docker(
         "service",
         "create",
@@ -101,39 +101,39 @@ def test_others_services_are_never_touched(world: SwarmWorld) -> None:
     )
     mine = placement(world)
     try:
-        for scheduler, name in ((world.scheduler, uid), (other, mine.uid)):
+        for scheduler, name in ((world.scheduler, uid), (swarm_scheduler, mine.uid)):
             world.scheduler.place(mine)
-            with pytest.raises(SchedulerError) as refused:
+            with pytest.raises(SchedulerError) as refusal:
                 scheduler.release(name)
-            assert refused.value.problem is SchedulerProblem.REFUSED
-            assert "docker service rm" in str(refused.value)
-        assert other.list() == []
-        assert [each.placement for each in world.scheduler.list()] == [mine]
+            assert refusal.value.problem is SchedulerProblem.REFUSED
+            assert "docker service rm" in str(refusal.value)
+        assert swarm_scheduler.list() == []
+        assert [placed_record.placement for placed_record in world.scheduler.list()] == [mine]
     finally:
         world.asked.docker("service", "rm", service_name(uid))
 
 
 def test_a_host_without_the_image_says_so(world: SwarmWorld) -> None:
     world.fleet["two"].docker("rmi", "paddock/placeholder:1")
-    wanted = placement(world, host="two")
-    world.scheduler.place(wanted)
-    becomes(world, wanted.uid, lambda now: isinstance(now, Pending) and "No such image" in now.message)
+    desired = placement(world, host="two")
+    world.scheduler.place(desired)
+    becomes(world, desired.uid, lambda now: isinstance(now, Pending) and "No such image" in now.message)
     SwarmScheduler(world.fleet["two"].engine.base_url, "any").prepare()
-    assert placed_on(world, wanted.uid) == "two"
+    assert placed_on(world, desired.uid) == "two"
 
 
 def test_another_leader_goes_on(world: SwarmWorld) -> None:
     """The engine that is asked leads no more, or another one: placements stay, and new ones are made."""
-    wanted = placement(world, host="one")
-    world.scheduler.place(wanted)
-    placed_on(world, wanted.uid)
+    desired = placement(world, host="one")
+    world.scheduler.place(desired)
+    placed_on(world, desired.uid)
     leader = world.fleet.leader()
-    asked = next(each for each in world.fleet if each is not leader)
-    scheduler = SwarmScheduler(asked.engine.base_url, world.scheduler._instance_id, timeout_seconds=60)
-    began = time.monotonic()
+    fleet_host = next(entry for entry in world.fleet if entry is not leader)
+    scheduler = SwarmScheduler(fleet_host.engine.base_url, world.scheduler._instance_id, timeout_seconds=60)
+    start = time.monotonic()
     leader.engine.end(signal.SIGKILL)
     try:
-        later = replace(wanted, uid=str(uuid.uuid4()), host=asked.name)  # the size of hosts is not asked now
+        later = replace(desired, uid=str(uuid.uuid4()), host=fleet_host.name)  # the size of hosts is not asked now
 
         def places() -> bool:
             try:
@@ -142,11 +142,11 @@ def test_another_leader_goes_on(world: SwarmWorld) -> None:
                 return False
 
         wait_for("a new leader places", places, 120)
-        print(f"a placement after the leader was killed took {time.monotonic() - began:.1f} s")
-        assert wanted.uid in {each.placement.uid for each in scheduler.list()}
+        print(f"a placement after the leader was killed took {time.monotonic() - start:.1f} s")
+        assert desired.uid in {placed_record.placement.uid for placed_record in scheduler.list()}
     finally:
         leader.engine.start()
-    assert placed_on(world, wanted.uid) == "one"
+    assert placed_on(world, desired.uid) == "one"
 
 
 def test_causes_of_no_answer_are_told_apart() -> None:

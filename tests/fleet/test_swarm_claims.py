@@ -76,23 +76,23 @@ spec: {{hard: {{sandboxes: {most}}}}}
 
 @pytest.fixture(scope="module")
 def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
-    made = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
-    wait_for("all may be chosen", lambda: all(is_fit(hosts, each) for each in hosts))
-    made["one"].apply(_POOL)
-    yield made
-    for each in made.values():
-        each.stop()
+    created = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
+    wait_for("all may be chosen", lambda: all(is_fit(hosts, host) for host in hosts))
+    created["one"].apply(_POOL)
+    yield created
+    for daemon in created.values():
+        daemon.stop()
 
 
 @pytest.fixture(scope="module")
 def clients(daemons: dict[str, RunningDaemon]) -> Iterator[list[httpx.Client]]:
-    made = [
-        httpx.Client(transport=httpx.HTTPTransport(uds=str(each.socket)), base_url="http://paddock", timeout=60)
-        for each in daemons.values()
+    created = [
+        httpx.Client(transport=httpx.HTTPTransport(uds=str(daemon.socket)), base_url="http://paddock", timeout=60)
+        for daemon in daemons.values()
     ]
-    yield made
-    for each in made:
-        each.close()
+    yield created
+    for client in created:
+        client.close()
 
 
 def claim(client: httpx.Client, name: str, template: str = "tiny", **more: object) -> None:
@@ -106,8 +106,8 @@ def claim(client: httpx.Client, name: str, template: str = "tiny", **more: objec
 
 
 def status(client: httpx.Client, path: str) -> dict[str, object]:
-    found = client.get(f"{_NAMESPACE}/{path}").json().get("status", {})
-    return {**found, **{each["type"]: each["status"] for each in found.get("conditions", ())}}
+    observed = client.get(f"{_NAMESPACE}/{path}").json().get("status", {})
+    return {**observed, **{condition["type"]: condition["status"] for condition in observed.get("conditions", ())}}
 
 
 def fill(clients: list[httpx.Client], pool: str = "warm", replicas: int = WARM) -> None:
@@ -116,15 +116,15 @@ def fill(clients: list[httpx.Client], pool: str = "warm", replicas: int = WARM) 
 
 
 def clear(clients: list[httpx.Client]) -> None:
-    for each in clients[0].get(f"{_NAMESPACE}/sandboxes").json()["items"]:
-        clients[0].delete(f"{_NAMESPACE}/sandboxes/{each['metadata']['name']}")
+    for entry in clients[0].get(f"{_NAMESPACE}/sandboxes").json()["items"]:
+        clients[0].delete(f"{_NAMESPACE}/sandboxes/{entry['metadata']['name']}")
     wait_for("all are gone", lambda: not clients[0].get(f"{_NAMESPACE}/sandboxes").json()["items"], seconds=120)
 
 
 def running(hosts: Fleet) -> Counter[str]:
     """Return how many containers each sandbox uid has, over all hosts."""
-    shown = (each.docker("ps", "-a", "--format", '{{.Label "paddock.uid"}}').split() for each in hosts)
-    return Counter(uid for found in shown for uid in found if "-" in uid)
+    parts = (host.docker("ps", "-a", "--format", '{{.Label "paddock.uid"}}').split() for host in hosts)
+    return Counter(uid for names in parts for uid in names if "-" in uid)
 
 
 def test_a_claim_through_any_daemon(daemons: dict[str, RunningDaemon], clients: list[httpx.Client]) -> None:
@@ -136,16 +136,16 @@ def test_a_claim_through_any_daemon(daemons: dict[str, RunningDaemon], clients: 
         ("refilling", "tiny", False),
     ):
         fill(clients)
-        taken = []
+        occupied = []
         for at in range(12):
             client = clients[at % 3 if template == "tiny" else 1 + at % 2]
             if refilled:
                 fill(clients)
                 fill(clients, "far", FAR)
-            taken.append(warm(client, f"{kind.split()[-1]}-{at}", template))
+            occupied.append(warm(client, f"{kind.split()[-1]}-{at}", template))
         print(
-            f"a warm claim through any daemon, {kind}: p50 {statistics.median(taken) * 1000:.0f} ms (60), "
-            f"most {max(taken):.2f} s"
+            f"a warm claim through any daemon, {kind}: p50 {statistics.median(occupied) * 1000:.0f} ms (60), "
+            f"most {max(occupied):.2f} s"
         )
     clear(clients)
     daemons["one"].paddock("delete", "sandboxpool", "far")
@@ -153,14 +153,14 @@ def test_a_claim_through_any_daemon(daemons: dict[str, RunningDaemon], clients: 
 
 def warm(client: httpx.Client, name: str, template: str) -> float:
     """Seconds from the request to Ready."""
-    began, path = time.monotonic(), f"sandboxes/{name}"
+    start, path = time.monotonic(), f"sandboxes/{name}"
     claim(client, name, template)
     ready: dict[str, object] = {}
     while ready.get("Ready") != "True":
-        assert time.monotonic() < began + 60, f"{name} is not Ready in a minute: {ready}"
+        assert time.monotonic() < start + 60, f"{name} is not Ready in a minute: {ready}"
         ready = status(client, path)
     assert ready["launchType"] == "Warm"
-    return time.monotonic() - began
+    return time.monotonic() - start
 
 
 def test_no_warm_one_goes_to_two(hosts: Fleet, clients: list[httpx.Client]) -> None:
@@ -187,9 +187,9 @@ def test_no_quota_gives_one_too_many(clients: list[httpx.Client], daemons: dict[
         list(threads.map(lambda pair: claim(clients[pair[0] % 3], pair[1]), enumerate(names)))
 
     def ready() -> int:
-        found = [status(clients[2], f"sandboxes/{name}").get("Ready") == "True" for name in names]
-        assert sum(found) <= 10
-        return sum(found)
+        observed = [status(clients[2], f"sandboxes/{name}").get("Ready") == "True" for name in names]
+        assert sum(observed) <= 10
+        return sum(observed)
 
     wait_for("as many as may", lambda: ready() == 10)
     clear(clients)
@@ -201,9 +201,9 @@ def test_a_pools_bound_holds_for_all_hosts(
     """Three times as many sandboxes as may come from the pool, all of which need one of it."""
     daemons["three"].apply(_BOUNDED)
     fill(clients, "few", MOST)
-    seen: list[int] = []
+    observed: list[int] = []
     over = threading.Event()
-    watching = threading.Thread(target=lambda: _sample(hosts, seen, over))
+    watching = threading.Thread(target=lambda: _sample(hosts, observed, over))
     watching.start()
     try:
         names = [f"few-{at}" for at in range(3 * MOST)]
@@ -213,31 +213,35 @@ def test_a_pools_bound_holds_for_all_hosts(
                     lambda pair: claim(clients[pair[0] % 3], pair[1], "few", poolPolicy="Require"), enumerate(names)
                 )
             )
-        left = set(names)
-        while left:
+        remaining = set(names)
+        while remaining:
             wait_for(
-                "as many as may are Ready", lambda: len(_ready(clients, left)) == min(MOST, len(left)), seconds=120
+                "as many as may are Ready",
+                lambda: len(_ready(clients, remaining)) == min(MOST, len(remaining)),
+                seconds=120,
             )
-            assert len(_ready(clients, left)) <= MOST
-            gone = min(_ready(clients, left))
-            clients[len(left) % 3].delete(f"{_NAMESPACE}/sandboxes/{gone}")
-            left.discard(gone)
+            assert len(_ready(clients, remaining)) <= MOST
+            ready = min(_ready(clients, remaining))
+            clients[len(remaining) % 3].delete(f"{_NAMESPACE}/sandboxes/{ready}")
+            remaining.discard(ready)
         fill(clients, "few", MOST)
     finally:
         over.set()
         watching.join()
-    print(f"members of a pool of {MOST} over three hosts: at most {max(seen)} of {len(seen)} samples")
-    assert max(seen) == MOST
-    found = status(clients[0], "sandboxpools/few")
-    assert (found["replicas"], found["used"]) == (MOST, {"memory": f"{8 * MOST}Mi"})
+    print(f"members of a pool of {MOST} over three hosts: at most {max(observed)} of {len(observed)} samples")
+    assert max(observed) == MOST
+    document = status(clients[0], "sandboxpools/few")
+    assert (document["replicas"], document["used"]) == (MOST, {"memory": f"{8 * MOST}Mi"})
     daemons["one"].paddock("delete", "sandboxpool", "few")
 
 
 def _ready(clients: list[httpx.Client], names: set[str]) -> list[str]:
     items = clients[0].get(f"{_NAMESPACE}/sandboxes").json()["items"]
     states = {
-        each["metadata"]["name"]: {one["type"]: one["status"] for one in each.get("status", {}).get("conditions", ())}
-        for each in items
+        entry["metadata"]["name"]: {
+            condition["type"]: condition["status"] for condition in entry.get("status", {}).get("conditions", ())
+        }
+        for entry in items
     }
     return [name for name in names if states.get(name, {}).get("Ready") == "True"]
 
@@ -245,5 +249,5 @@ def _ready(clients: list[httpx.Client], names: set[str]) -> list[str]:
 def _sample(hosts: Fleet, seen: list[int], over: threading.Event) -> None:
     """Count the running containers of the bounded pool on all hosts, one host after the other."""
     while not over.is_set():
-        shown = (each.docker("ps", "--no-trunc", "--format", "{{.Command}}") for each in hosts)
-        seen.append(sum(each.count("1000002") for each in shown))
+        outputs = (host.docker("ps", "--no-trunc", "--format", "{{.Command}}") for host in hosts)
+        seen.append(sum(output.count("1000002") for output in outputs))

@@ -24,11 +24,11 @@ spec: {hard: {sandboxes: 1}}
 @pytest.fixture(scope="module")
 def daemons(hosts: Fleet) -> Iterator[dict[str, RunningDaemon]]:
     """A daemon on each host."""
-    made = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
-    wait_for("all may be chosen", lambda: all(is_fit(hosts, each) for each in hosts))
-    yield made
-    for each in made.values():
-        each.stop()
+    created = {name: hosts[name].daemon(PADDOCK_SCHEDULER="swarm") for name in NAMES}
+    wait_for("all may be chosen", lambda: all(is_fit(hosts, host) for host in hosts))
+    yield created
+    for daemon in created.values():
+        daemon.stop()
 
 
 def is_fit(hosts: Fleet, host: FleetHost) -> bool:
@@ -51,12 +51,12 @@ def placeholders(hosts: Fleet) -> list[str]:
 
 
 def test_the_swarm_chooses_the_hosts(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    for each in ("a", "b", "c"):
-        daemons["one"].apply(sandbox(each))
-    found = {each: ready(daemons["two"], each) for each in ("a", "b", "c")}
-    assert set(found.values()) == set(NAMES), "it spreads them"
-    for each, host in found.items():
-        assert containers(hosts, each) == {name: int(name == host) for name in NAMES}
+    for entry in ("a", "b", "c"):
+        daemons["one"].apply(sandbox(entry))
+    readies = {single: ready(daemons["two"], single) for single in ("a", "b", "c")}
+    assert set(readies.values()) == set(NAMES), "it spreads them"
+    for one_name, host in readies.items():
+        assert containers(hosts, one_name) == {name: int(name == host) for name in NAMES}
 
 
 def test_one_that_fits_nowhere_says_so_in_the_swarms_words(daemons: Mapping[str, RunningDaemon]) -> None:
@@ -75,8 +75,8 @@ def test_a_suspended_one_keeps_its_host(hosts: Fleet, daemons: Mapping[str, Runn
     wait_for("it is suspended", lambda: reason(daemons["one"], "rests", "Suspended") == "True")
 
     def replicas() -> set[int]:
-        shown = json.loads(hosts["one"].docker("service", "inspect", *placeholders(hosts)))
-        return {each["Spec"]["Mode"]["Replicated"]["Replicas"] for each in shown}
+        document = json.loads(hosts["one"].docker("service", "inspect", *placeholders(hosts)))
+        return {entry["Spec"]["Mode"]["Replicated"]["Replicas"] for entry in document}
 
     wait_for("its placeholder reserves nothing", lambda: 0 in replicas())
     daemons["one"].apply(sandbox("rests"))
@@ -88,33 +88,37 @@ def test_a_placeholder_that_is_removed_by_hand_is_made_again(
     hosts: Fleet, daemons: Mapping[str, RunningDaemon]
 ) -> None:
     host, before = host_of(daemons["one"], "a"), containers(hosts, "a")
-    known = set(placeholders(hosts))
-    hosts["one"].docker("service", "rm", *known)
-    wait_for("all are back", lambda: len(placeholders(hosts)) == len(known), seconds=30)
+    expected = set(placeholders(hosts))
+    hosts["one"].docker("service", "rm", *expected)
+    wait_for("all are back", lambda: len(placeholders(hosts)) == len(expected), seconds=30)
     assert (host_of(daemons["one"], "a"), containers(hosts, "a")) == (host, before)
 
 
 def test_a_deleted_one_gives_its_place_back(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    known = len(placeholders(hosts))
+    count = len(placeholders(hosts))
     daemons["one"].paddock("delete", "sandbox", "large")
     daemons["three"].paddock("delete", "sandbox", "c")
-    wait_for("both placeholders are gone", lambda: len(placeholders(hosts)) == known - 2)
+    wait_for("both placeholders are gone", lambda: len(placeholders(hosts)) == count - 2)
 
 
 def test_waiting_for_a_quota_takes_no_room(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    asked, known = daemons["one"], len(placeholders(hosts))
-    asked.apply(_QUOTA)
+    daemon, count = daemons["one"], len(placeholders(hosts))
+    daemon.apply(_QUOTA)
     for at in range(4):
-        asked.apply(sandbox(f"g{at}").replace(f"name: g{at}", f"namespace: greedy, name: g{at}", 1))
+        daemon.apply(sandbox(f"g{at}").replace(f"name: g{at}", f"namespace: greedy, name: g{at}", 1))
 
     def scheduled() -> list[tuple[str, bool]]:
-        shown = json.loads(daemons["two"].paddock("get", "sandboxes", "-n", "greedy", "-o", "json").stdout)["items"]
-        found = [(each["type"], each["reason"], obj) for obj in shown for each in obj["status"].get("conditions", ())]
-        return sorted((reason, "host" in obj["status"]) for type_, reason, obj in found if type_ == "Scheduled")
+        document = json.loads(daemons["two"].paddock("get", "sandboxes", "-n", "greedy", "-o", "json").stdout)["items"]
+        observed = [
+            (condition["type"], condition["reason"], obj)
+            for obj in document
+            for condition in obj["status"].get("conditions", ())
+        ]
+        return sorted((reason, "host" in obj["status"]) for type_, reason, obj in observed if type_ == "Scheduled")
 
-    wait_for("three wait", lambda: len([each for each, _ in scheduled() if each == "QuotaExceeded"]) == 3)
-    wait_for("one is placed", lambda: len(placeholders(hosts)) == known + 1)
-    asked.paddock("delete", "sandboxes", "--all", "-n", "greedy")
+    wait_for("three wait", lambda: len([name for name, _ in scheduled() if name == "QuotaExceeded"]) == 3)
+    wait_for("one is placed", lambda: len(placeholders(hosts)) == count + 1)
+    daemon.paddock("delete", "sandboxes", "--all", "-n", "greedy")
 
 
 def test_a_sandbox_goes_where_its_image_is(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
@@ -129,11 +133,11 @@ def test_a_host_that_cannot_pull_gives_it_back(hosts: Fleet, daemons: Mapping[st
     daemons["one"].apply(sandbox("late").replace(TINY, "team/late:1"))
     wait_for("it can't be pulled", lambda: reason(daemons["one"], "late") == "ImagePullFailed", seconds=60)
     first = host_of(daemons["one"], "late")
-    other = next(name for name in NAMES if name != first)
-    hosts[other].docker("tag", TINY, "team/late:1")
+    second = next(name for name in NAMES if name != first)
+    hosts[second].docker("tag", TINY, "team/late:1")
     wait_for("it runs there", lambda: reason(daemons["one"], "late") == "True", seconds=120)
-    assert host_of(daemons["one"], "late") == other
-    assert f"host {other} has the image team/late:1" in daemons["one"].paddock("events", "sandbox/late").stdout
+    assert host_of(daemons["one"], "late") == second
+    assert f"host {second} has the image team/late:1" in daemons["one"].paddock("events", "sandbox/late").stdout
 
 
 def has_image(daemon: RunningDaemon, host: str, image: str) -> bool:
@@ -141,17 +145,17 @@ def has_image(daemon: RunningDaemon, host: str, image: str) -> bool:
 
 
 def test_how_long_the_swarm_takes(daemons: Mapping[str, RunningDaemon]) -> None:
-    taken = {}
+    document = {}
     for kind, host in (("named", "two"), ("chosen", "")):
         seconds = []
         for at in range(3):
             name = f"{kind}-{at}"
-            began = time.monotonic()
+            start = time.monotonic()
             daemons["one"].apply(sandbox(name, host))
             ready(daemons["one"], name)
-            seconds.append(time.monotonic() - began)
-        taken[kind] = sorted(seconds)[1]
-    print(f"cold Ready: {taken['named']:.2f} s with spec.host, {taken['chosen']:.2f} s through the swarm")
+            seconds.append(time.monotonic() - start)
+        document[kind] = sorted(seconds)[1]
+    print(f"cold Ready: {document['named']:.2f} s with spec.host, {document['chosen']:.2f} s through the swarm")
 
 
 _POOL = """
@@ -175,26 +179,26 @@ spec: {templateRef: {name: tiny}, lifecycle: {shutdownGracePeriodSeconds: 0}}
 
 def warm(hosts: Fleet) -> dict[str, int]:
     """Return the number of running members that each host has."""
-    shown = {
-        each.name: each.docker("ps", "-q", "--filter", "label=paddock.name", "--filter", "name=pdk-warm-", check=False)
-        for each in hosts
+    outputs = {
+        host.name: host.docker("ps", "-q", "--filter", "label=paddock.name", "--filter", "name=pdk-warm-", check=False)
+        for host in hosts
     }
-    return {name: len(found.split()) for name, found in shown.items()}
+    return {name: len(output.split()) for name, output in outputs.items()}
 
 
 def pool(daemon: RunningDaemon) -> dict[str, int]:
-    found = json.loads(daemon.paddock("get", "sandboxpool", "warm", "-o", "json").stdout).get("status", {})
-    return {name: found.get(name, 0) for name in ("readyReplicas", "claimedReplicas")}
+    status = json.loads(daemon.paddock("get", "sandboxpool", "warm", "-o", "json").stdout).get("status", {})
+    return {name: status.get(name, 0) for name in ("readyReplicas", "claimedReplicas")}
 
 
 def test_a_pool_is_spread_over_the_hosts(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
     daemons["one"].apply(_POOL)
     wait_for("it is full", lambda: pool(daemons["two"])["readyReplicas"] == 6)
     assert sum(count > 0 for count in warm(hosts).values()) > 1, "they are on several hosts"
-    began = time.monotonic()
+    start = time.monotonic()
     daemons["three"].apply(_CLAIM)
     ready(daemons["three"], "claimed")
-    print(f"warm Ready: {time.monotonic() - began:.2f} s with the start of two commands")
+    print(f"warm Ready: {time.monotonic() - start:.2f} s with the start of two commands")
     assert daemons["one"].get("claimed")["status"]["launchType"] == "Warm"
     wait_for("it is full again", lambda: pool(daemons["two"]) == {"readyReplicas": 6, "claimedReplicas": 1})
 
@@ -216,23 +220,23 @@ def test_a_dead_host_is_shown_and_its_pool_is_full_elsewhere(
     wait_for("it is full", lambda: pool(daemons["one"])["readyReplicas"] == 9)
     assert warm(hosts)["three"] > 0, before
     hosts["three"].power_off()
-    began = time.monotonic()
+    start = time.monotonic()
     wait_for("it is shown", lambda: "daemon away" in daemons["one"].paddock("host", "list").stdout)
-    print(f"dead host shown after {time.monotonic() - began:.1f} s (20)")
+    print(f"dead host shown after {time.monotonic() - start:.1f} s (20)")
 
     def full() -> bool:
-        found = warm(hosts)
-        return found["one"] + found["two"] >= 9
+        document = warm(hosts)
+        return document["one"] + document["two"] >= 9
 
     wait_for("its members are made elsewhere", full)
-    print(f"pool full elsewhere after {time.monotonic() - began:.1f} s (30)")
+    print(f"pool full elsewhere after {time.monotonic() - start:.1f} s (30)")
     hosts["three"].engine.start()
 
 
 def test_the_doctor_asks_the_swarm(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    asked = daemons["one"]
-    assert findings(asked, "swarm") == {"swarm": "ok"}
-    assert findings(asked, "node/") == {}
+    daemon = daemons["one"]
+    assert findings(daemon, "swarm") == {"swarm": "ok"}
+    assert findings(daemon, "node/") == {}
     hosts["one"].docker("node", "demote", hosts["two"].node_id)
     try:
         wait_for("it leads no more", lambda: findings(daemons["two"], "swarm") == {"swarm": "warning"})

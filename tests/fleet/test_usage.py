@@ -21,10 +21,10 @@ _MOST_SECONDS = 4.0  # for an answer: two for the hosts, and this machine is bus
 def daemons(hosts: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningDaemon]]:
     """A daemon on each host, which reach each other."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
-    made = {name: hosts[name].daemon(**_settings(authority, name, hosts[name].address)) for name in NAMES}
-    yield made
-    for each in made.values():
-        each.stop()
+    created = {name: hosts[name].daemon(**_settings(authority, name, hosts[name].address)) for name in NAMES}
+    yield created
+    for daemon in created.values():
+        daemon.stop()
 
 
 def _settings(authority: Authority, name: str, address: str) -> dict[str, str]:
@@ -39,11 +39,11 @@ def _settings(authority: Authority, name: str, address: str) -> dict[str, str]:
 
 def used(daemon: RunningDaemon) -> tuple[dict[str, str], Mapping[str, str]]:
     """Return the hosts of the sandboxes whose usage is listed, by their names, and the missing hosts."""
-    began = time.monotonic()
+    start = time.monotonic()
     with Paddock(f"unix://{daemon.socket}") as paddock:
-        found = paddock.sandboxes.metrics()
-    assert time.monotonic() - began < _MOST_SECONDS
-    return {each.name: each.host for each in found.items}, found.missing
+        metrics = paddock.sandboxes.metrics()
+    assert time.monotonic() - start < _MOST_SECONDS
+    return {metric.name: metric.host for metric in metrics.items}, metrics.missing
 
 
 def findings(daemon: RunningDaemon, kind: str = "host/") -> dict[str, str]:
@@ -51,33 +51,33 @@ def findings(daemon: RunningDaemon, kind: str = "host/") -> dict[str, str]:
     transport = httpx.HTTPTransport(uds=str(daemon.socket))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         report: dict[str, Any] = client.get("/apis/paddock/v1alpha1/doctor").json()
-    return {each["check"]: each["grade"] for each in report["items"] if each["check"].startswith(kind)}
+    return {entry["check"]: entry["grade"] for entry in report["items"] if entry["check"].startswith(kind)}
 
 
 def test_usage_is_that_of_all_hosts_that_answer(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
-    asked = daemons["one"]
+    daemon = daemons["one"]
     for name in NAMES:
-        asked.apply(sandbox(f"on-{name}", name))
+        daemon.apply(sandbox(f"on-{name}", name))
     everywhere = {f"on-{name}": name for name in NAMES}
     for name in NAMES:
         wait_for(f"{name} lists all", lambda name=name: used(daemons[name]) == (everywhere, {}))
-    assert "on-three" in asked.paddock("top").stdout
-    assert {check: grade for check, grade in findings(asked).items() if "conditions" not in check} == {
+    assert "on-three" in daemon.paddock("top").stdout
+    assert {check: grade for check, grade in findings(daemon).items() if "conditions" not in check} == {
         "host/two": "ok",
         "host/three": "ok",
     }
-    assert findings(asked, "certificate") == {"certificate": "ok"}
+    assert findings(daemon, "certificate") == {"certificate": "ok"}
 
     hosts["three"].cut()
     try:
-        listed, missing = used(asked)  # its lease holds still: it is asked, and given up
+        listed, missing = used(daemon)  # its lease holds still: it is asked, and given up
         assert (listed, set(missing)) == ({"on-one": "one", "on-two": "two"}, {"three"})
-        assert "host/three/reach" in findings(asked)
-        wait_for("its daemon is away", lambda: "away" in used(asked)[1].get("three", ""))
-        assert findings(asked)["host/three"] == "warning"
-        assert "missing hosts: three" in asked.paddock("top").stderr
+        assert "host/three/reach" in findings(daemon)
+        wait_for("its daemon is away", lambda: "away" in used(daemon)[1].get("three", ""))
+        assert findings(daemon)["host/three"] == "warning"
+        assert "missing hosts: three" in daemon.paddock("top").stderr
     finally:
         hosts["three"].mend()
-    wait_for("all are listed again", lambda: used(asked) == (everywhere, {}))
-    asked.paddock("delete", "sandbox", *everywhere)
-    wait_for("all are gone", lambda: not any(asked.get(name) for name in everywhere))
+    wait_for("all are listed again", lambda: used(daemon) == (everywhere, {}))
+    daemon.paddock("delete", "sandbox", *everywhere)
+    wait_for("all are gone", lambda: not any(daemon.get(name) for name in everywhere))

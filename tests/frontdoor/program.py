@@ -55,9 +55,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         if "Content-Length" in self.headers:
-            left = size = int(self.headers["Content-Length"])
-            while left:
-                left -= len(self.rfile.read(min(left, 1 << 18)))
+            remaining = size = int(self.headers["Content-Length"])
+            while remaining:
+                remaining -= len(self.rfile.read(min(remaining, 1 << 18)))
         else:
             size = 0
             while count := int(self.rfile.readline(), 16):

@@ -175,7 +175,7 @@ def test_a_frame_of_another_site_works(daemon: RunningDaemon, context: "BrowserC
     page.goto(portal)
     frame = page.frame_locator("iframe")
     frame.locator("body[data-socket='300000 vite-hmr'][data-headers]").wait_for()
-    (cookie,) = (each for each in context.cookies() if each["name"] == "__Host-paddock-preview-frame")
+    (cookie,) = (cooky for cooky in context.cookies() if cooky["name"] == "__Host-paddock-preview-frame")
     assert (cookie["sameSite"], cookie["partitionKey"]) == ("None", "http://127.0.0.1")
     alone = context.new_page()
     answer = alone.goto(_origin(link))
@@ -240,8 +240,10 @@ def test_an_app_works_behind_a_proxy(fronted: RunningDaemon, context: "BrowserCo
     page.goto(_origin(link) + "/redirect")
     assert page.url == _origin(link) + "/landed?x=1"
     sources = json.loads(fronted.paddock("audit", "-o", "json").stdout)
-    used = [entry for entry in sources["items"] if entry["verb"] == "preview"] if isinstance(sources, dict) else sources
-    assert any(entry["actor"] == "preview link" and entry["source"] == "127.0.0.1" for entry in used)
+    entries = (
+        [entry for entry in sources["items"] if entry["verb"] == "preview"] if isinstance(sources, dict) else sources
+    )
+    assert any(entry["actor"] == "preview link" and entry["source"] == "127.0.0.1" for entry in entries)
 
 
 def test_plain_http_leads_to_https(fronted: RunningDaemon) -> None:
@@ -261,11 +263,11 @@ def test_a_large_upload_takes_no_memory(fronted: RunningDaemon) -> None:
     before = _peak_memory(fronted)
     pieces = (b"x" * _MIB for _ in range(size))
     headers = {"Host": parts.netloc, "X-Paddock-Preview-Token": parts.query.partition("=")[2]}
-    began = time.monotonic()
+    start = time.monotonic()
     with httpx.Client(verify=trusting, timeout=600, headers=headers) as http:
         url, name = f"https://127.0.0.1:{parts.port}/upload", {"sni_hostname": parts.hostname}
         answer = http.post(url, extensions=name, content=pieces)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     assert answer.json()["size"] == size * _MIB
     grown = _peak_memory(fronted) - before
     print(f"\nupload of {size} MiB in {seconds:.1f} s: the daemon's peak grew by {grown // _MIB} MiB")
@@ -303,7 +305,7 @@ def test_code_server_works_by_its_link(daemon: RunningDaemon, context: "BrowserC
 
     def is_written() -> bool:
         page.keyboard.type("echo from-the-editor > /workspace/note\n")  # the shell may still be starting
-        shown = daemon.paddock("exec", "ide", "--", "cat", "/workspace/note", check=False).stdout
-        return shown == "from-the-editor\n"
+        output = daemon.paddock("exec", "ide", "--", "cat", "/workspace/note", check=False).stdout
+        return output == "from-the-editor\n"
 
     wait_for("the file", is_written)

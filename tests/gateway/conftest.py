@@ -49,10 +49,10 @@ class World:
     child: Child | None = None
 
     def start(self, used: dict[str, Any] | None = None) -> None:
-        ended = threading.Event()
+        event = threading.Event()
         self.messages.clear()
-        self.child = Child("controller.gateway.process", "model gateway", self._take, lambda _: ended.set())
-        wait_for("the process", lambda: any(each["type"] == "ready" for each in self.messages), 60)
+        self.child = Child("controller.gateway.process", "model gateway", self._take, lambda _: event.set())
+        wait_for("the process", lambda: any(message["type"] == "ready" for message in self.messages), 60)
         self.configure(used)
         for name in self.sockets:
             self._hand_over(name)
@@ -66,13 +66,13 @@ class World:
 
     def target(self, name: str, **given: Any) -> Target:
         base = f"http://127.0.0.1:{self.provider}/v1"
-        made = Target(id=name, namespace="default", name=name, form="OpenAI", models=("*",), base=base, key=KEY)
-        made = replace(made, **{"private": True, **given})
-        self.targets[name] = made
-        return made
+        target = Target(id=name, namespace="default", name=name, form="OpenAI", models=("*",), base=base, key=KEY)
+        created = replace(target, **{"private": True, **given})
+        self.targets[name] = created
+        return created
 
     def configure(self, used: dict[str, Any] | None = None) -> None:
-        access = {name: Access(User("default", name), found) for name, found in self.users.items()}
+        access = {name: Access(User("default", name), user) for name, user in self.users.items()}
         config = Config(self.targets, {**access, HOST: Access(User("", "", "Token"), ())})
         message = {"type": "config", "config": to_json(config), "listening": sorted(self.sockets)}
         assert self.child is not None
@@ -82,8 +82,8 @@ class World:
         """Give a sandbox a listener, and let it use these sources."""
         if name != HOST:
             self.users[name] = targets
-        made = socket.create_server(("127.0.0.1", 0))
-        self.sockets[name] = made
+        server = socket.create_server(("127.0.0.1", 0))
+        self.sockets[name] = server
         if self.child is not None:
             self.configure()
             self._hand_over(name)
@@ -95,11 +95,11 @@ class World:
 
     def connect(self, _namespace: str, source: str, user: User, _seconds: float) -> tuple[socket.socket, Target]:
         """Open a connection for an agent stage, as the supervisor does."""
-        own, its = socket.socketpair()
+        own_connection, connection = socket.socketpair()
         assert self.child is not None
-        with its:
-            self.child.send({"type": "connect", "user": asdict(user), "target": source}, [its.fileno()])
-        return own, self.targets[source]
+        with connection:
+            self.child.send({"type": "connect", "user": asdict(user), "target": source}, [connection.fileno()])
+        return own_connection, self.targets[source]
 
     def connection(self, name: str) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.sockets[name].getsockname()[1], timeout=60)
@@ -124,21 +124,21 @@ class World:
         return Stream(self.connection(name), {"model": model})
 
     def state(self, target: str) -> str:
-        found = [each for each in self.messages if each["type"] == "state" and each["target"] == target]
-        return str(found[-1]["reason"]) if found else ""
+        observed = [message for message in self.messages if message["type"] == "state" and message["target"] == target]
+        return str(observed[-1]["reason"]) if observed else ""
 
     def uses(self, user: str) -> dict[str, int]:
-        found: dict[str, int] = {}
+        document: dict[str, int] = {}
         for message in list(self.messages):
-            for each in message.get("uses", ()):
-                if each["user"]["name"] == user:
+            for use in message.get("uses", ()):
+                if use["user"]["name"] == user:
                     for name, count in (
-                        *each["outcomes"].items(),
-                        ("in", each["tokensIn"]),
-                        ("out", each["tokensOut"]),
+                        *use["outcomes"].items(),
+                        ("in", use["tokensIn"]),
+                        ("out", use["tokensOut"]),
                     ):
-                        found[name] = found.get(name, 0) + count
-        return found
+                        document[name] = document.get(name, 0) + count
+        return document
 
 
 class Stream:
@@ -154,13 +154,13 @@ class Stream:
 
     def rest(self) -> tuple[bytes, bool]:
         """Return the rest, and whether it came to its end."""
-        found = b""
+        observed = b""
         try:
-            while part := self.answer.read1():
-                found += part
+            while read1 := self.answer.read1():
+                observed += read1
         except (http.client.IncompleteRead, ConnectionError):
-            return found, False
-        return found, True
+            return observed, False
+        return observed, True
 
     def close(self) -> None:
         self.answer.close()
@@ -180,10 +180,10 @@ def provider() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def world(provider: int) -> Iterator[World]:
     """One process for a module; each test names its own sandboxes and sources."""
-    made = World(provider)
-    made.start()
-    yield made
-    assert made.child is not None
-    made.child.stop()
-    for each in made.sockets.values():
-        each.close()
+    created = World(provider)
+    created.start()
+    yield created
+    assert created.child is not None
+    created.child.stop()
+    for connection in created.sockets.values():
+        connection.close()

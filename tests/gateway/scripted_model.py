@@ -39,10 +39,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
     def _refused(self) -> bool:
-        given = self.headers.get("x-api-key") or (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if not KEY or given == KEY:
+        x_api_key = self.headers.get("x-api-key") or (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if not KEY or x_api_key == KEY:
             return False
-        self._json(401, {"error": {"message": f"Incorrect API key provided: {given}"}})
+        self._json(401, {"error": {"message": f"Incorrect API key provided: {x_api_key}"}})
         return True
 
     def do_GET(self) -> None:
@@ -55,14 +55,14 @@ class Handler(BaseHTTPRequestHandler):
             if (model := self.path.partition("/models/")[2]) and model not in (*names, "tiny-alias"):
                 self._json(404, {"error": {"message": "no such model"}})
                 return
-            self._json(200, {"object": "list", "data": [{"id": each, "object": "model"} for each in names]})
+            self._json(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self._refused():
             return
-        asked = json.loads(body)
-        model = asked["model"]
+        document = json.loads(body)
+        model = document["model"]
         SEEN.append({"path": self.path, "model": model, "headers": {k.lower(): v for k, v in self.headers.items()}})
         if model == "redirect":
             self.send_response(302)
@@ -74,15 +74,15 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif model == "busy":
             self._json(429, {"error": {"message": "slow down"}}, {"Retry-After": "7"})
-        elif model == "newer" and "max_tokens" in asked:
+        elif model == "newer" and "max_tokens" in document:
             error = {"message": "Unsupported parameter", "param": "max_tokens", "code": "unsupported_parameter"}
             self._json(400, {"error": error})
         elif model in ("agent", "newer"):
-            self._json(200, (_agent_messages if self.path.endswith("/messages") else _agent_chat)(asked))
+            self._json(200, (_agent_messages if self.path.endswith("/messages") else _agent_chat)(document))
         elif model == "boom":
             self._json(500, {"error": {"message": "boom"}})
         elif model == "echo":
-            self._json(200, {"headers": dict(self.headers), "body": asked, "usage": {"total_tokens": 3}})
+            self._json(200, {"headers": dict(self.headers), "body": document, "usage": {"total_tokens": 3}})
         elif model == "gzip":
             self.send_response(200)
             self.send_header("Content-Encoding", "gzip")
@@ -92,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
             self._start("application/octet-stream")
             self._part(GARBAGE)
             self._part(b"")
-        elif asked.get("stream"):
+        elif document.get("stream"):
             self._stream(model, self.path)
         else:
             self._whole(self.path, model)
@@ -102,17 +102,17 @@ class Handler(BaseHTTPRequestHandler):
         if path.endswith("/messages"):
             usage = {"input_tokens": 5, "output_tokens": 4}
             content = [{"type": "text", "text": text}]
-            made = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": content}
-            self._json(200, {**made, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage})
+            document = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": content}
+            self._json(200, {**document, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage})
             return
         usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        made = {"id": "c1", "object": "chat.completion", "created": 1, "model": model}
-        self._json(200, {**made, "choices": [choice], "usage": usage})
+        created = {"id": "c1", "object": "chat.completion", "created": 1, "model": model}
+        self._json(200, {**created, "choices": [choice], "usage": usage})
 
     def _stream(self, model: str, path: str) -> None:
         self._start("text/event-stream")
-        began = time.monotonic()
+        start = time.monotonic()
         try:
             for event in _of_messages(model) if path.endswith("/messages") else _of_chat(model):
                 self._part(event)
@@ -120,7 +120,7 @@ class Handler(BaseHTTPRequestHandler):
                     time.sleep(600)
                 time.sleep(0.3 if model == "slow" else 0.0)
             for at in range(250 if model == "ticking" else 0):
-                time.sleep(max(0.0, began + at * 0.02 - time.monotonic()))
+                time.sleep(max(0.0, start + at * 0.02 - time.monotonic()))
                 self._part(b'data: {"choices": [{"delta": {"content": "tick"}}]}\n\n')
             while model == "endless":
                 self._part(b'data: {"choices": []}\n\n')
@@ -151,39 +151,39 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _scripted(asked: dict[str, Any]) -> Any:
-    first = next(each for each in asked["messages"] if each["role"] == "user")["content"]
+    first = next(message for message in asked["messages"] if message["role"] == "user")["content"]
     text = first if isinstance(first, str) else first[0]["text"]
-    answers = sum(each["role"] == "assistant" for each in asked["messages"])
+    answers = sum(message["role"] == "assistant" for message in asked["messages"])
     SEEN[-1]["messages"] = asked["messages"]
-    SEEN[-1]["tools"] = [each.get("name") or each["function"]["name"] for each in asked.get("tools", ())]
+    SEEN[-1]["tools"] = [tool.get("name") or tool["function"]["name"] for tool in asked.get("tools", ())]
     return json.loads(text)[answers]
 
 
 def _agent_messages(asked: dict[str, Any]) -> dict[str, Any]:
-    said = _scripted(asked)
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": said}] if isinstance(said, str) else []
+    scripted = _scripted(asked)
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": scripted}] if isinstance(scripted, str) else []
     why = "end_turn"
-    if isinstance(said, dict):
-        why = "max_tokens" if "cut" in said else "tool_use"
-        blocks = [{"type": "text", "text": said["cut"]}] if "cut" in said else []
-        for at, (name, arguments) in enumerate(said.get("calls", ())):
+    if isinstance(scripted, dict):
+        why = "max_tokens" if "cut" in scripted else "tool_use"
+        blocks = [{"type": "text", "text": scripted["cut"]}] if "cut" in scripted else []
+        for at, (name, arguments) in enumerate(scripted.get("calls", ())):
             blocks.append({"type": "tool_use", "id": f"toolu_{at}", "name": name, "input": arguments})
-    made = {"id": "msg_1", "type": "message", "role": "assistant", "model": asked["model"], "content": blocks}
+    document = {"id": "msg_1", "type": "message", "role": "assistant", "model": asked["model"], "content": blocks}
     usage = {"input_tokens": 3, "cache_read_input_tokens": 2, "output_tokens": 4}
-    return {**made, "stop_reason": why, "stop_sequence": None, "usage": usage}
+    return {**document, "stop_reason": why, "stop_sequence": None, "usage": usage}
 
 
 def _agent_chat(asked: dict[str, Any]) -> dict[str, Any]:
-    said = _scripted(asked)
-    message: dict[str, Any] = {"role": "assistant", "content": said if isinstance(said, str) else None}
+    scripted = _scripted(asked)
+    message: dict[str, Any] = {"role": "assistant", "content": scripted if isinstance(scripted, str) else None}
     why = "stop"
-    if isinstance(said, dict) and "cut" in said:
-        message["content"], why = said["cut"], "length"
-    elif isinstance(said, dict):
+    if isinstance(scripted, dict) and "cut" in scripted:
+        message["content"], why = scripted["cut"], "length"
+    elif isinstance(scripted, dict):
         why = "tool_calls"
         message["tool_calls"] = [
             {"id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for at, (name, arguments) in enumerate(said["calls"])
+            for at, (name, arguments) in enumerate(scripted["calls"])
         ]
     usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
     choice = {"index": 0, "message": message, "finish_reason": why}
@@ -192,11 +192,13 @@ def _agent_chat(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_chat(model: str) -> list[bytes]:
-    made = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model}
-    events = [{**made, "choices": [{"index": 0, "delta": {"content": each}, "finish_reason": None}]} for each in WORDS]
+    document = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model}
+    events = [
+        {**document, "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]} for word in WORDS
+    ]
     usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
-    end = {**made, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage}
-    return [b"data: " + json.dumps(each).encode() + b"\n\n" for each in (*events, end)] + [b"data: [DONE]\n\n"]
+    end = {**document, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage}
+    return [b"data: " + json.dumps(entry).encode() + b"\n\n" for entry in (*events, end)] + [b"data: [DONE]\n\n"]
 
 
 def _of_messages(model: str) -> list[bytes]:
@@ -207,7 +209,7 @@ def _of_messages(model: str) -> list[bytes]:
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     ]
     events += [
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": each}} for each in WORDS
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word}} for word in WORDS
     ]
     ending = {"stop_reason": "end_turn", "stop_sequence": None}
     events += [
@@ -215,7 +217,7 @@ def _of_messages(model: str) -> list[bytes]:
         {"type": "message_delta", "delta": ending, "usage": {"output_tokens": 4}},
         {"type": "message_stop"},
     ]
-    return [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in events]
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ SCRIPT = [
 
 @pytest.fixture
 def models(world: World) -> GatewayModels:
-    made = GatewayModels()
-    made.supervisor = world
-    return made
+    gateway_models = GatewayModels()
+    gateway_models.supervisor = world
+    return gateway_models
 
 
 def add(world: World, name: str, form: Any, **more: Any) -> None:
@@ -62,18 +62,20 @@ def test_conversation_is_translated_both_ways(world: World, models: GatewayModel
     reply = complete(models, ask(f"talk-{form}", "agent", script=script))
     calls = (ToolCall("", "file.read", {"path": "/a"}), ToolCall("", "rm", {}))
     assert reply == ModelReply("", calls, 5, 4)
-    said = ModelMessage("assistant", "", (ToolCall("c0", "file.read", {"path": "/a"}), ToolCall("c1", "rm", {})))
+    model_message = ModelMessage(
+        "assistant", "", (ToolCall("c0", "file.read", {"path": "/a"}), ToolCall("c1", "rm", {}))
+    )
     results = [ModelMessage("tool", f"result {at}", call_id=f"c{at}") for at in range(2)]
-    reply = complete(models, ask(f"talk-{form}", "agent", said, *results, script=[None, *script[1:]]))
+    reply = complete(models, ask(f"talk-{form}", "agent", model_message, *results, script=[None, *script[1:]]))
     assert reply == ModelReply("", (), 5, 4)
-    seen = scripted_model.SEEN[-1]
-    assert seen["tools"] == ["exec", "file_read"]
-    roles = [each["role"] for each in seen["messages"]]
+    observed = scripted_model.SEEN[-1]
+    assert observed["tools"] == ["exec", "file_read"]
+    roles = [message["role"] for message in observed["messages"]]
     tools = ["user"] if form == "Anthropic" else ["tool", "tool"]
     assert roles[-1 - len(tools) :] == ["assistant", *tools]
-    assert [each for each in ("result 0", "result 1") if each not in json.dumps(seen["messages"])] == []
-    more = (said, *results, ModelMessage("assistant", ""), ModelMessage("user", "go on"))
-    reply = complete(models, ask(f"talk-{form}", "agent", *more, script=[None, {"cut": "half"}]))
+    assert [entry for entry in ("result 0", "result 1") if entry not in json.dumps(observed["messages"])] == []
+    model_messages = (model_message, *results, ModelMessage("assistant", ""), ModelMessage("user", "go on"))
+    reply = complete(models, ask(f"talk-{form}", "agent", *model_messages, script=[None, {"cut": "half"}]))
     assert (reply.text, reply.cut) == ("half", True), "an empty answer is not sent again"
 
 
@@ -112,8 +114,8 @@ def test_errors_say_whether_to_try_again(
 
 def test_refused_key_and_unknown_model_are_final(world: World, models: GatewayModels) -> None:
     add(world, "badkey", "OpenAI", key="wrong", models=("agent",))
-    for model, words in (("agent", "refuses the key"), ("other", "does not exist")):
-        with pytest.raises(ModelError, match=words) as failed:
+    for model, message in (("agent", "refuses the key"), ("other", "does not exist")):
+        with pytest.raises(ModelError, match=message) as failed:
             complete(models, ask("badkey", model))
         assert not failed.value.again
 
@@ -138,7 +140,7 @@ def test_stopped_stage_leaves_its_provider(world: World, models: GatewayModels) 
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_for("the request", lambda: any(each["model"] == "hang" for each in scripted_model.SEEN))
+    wait_for("the request", lambda: any(document["model"] == "hang" for document in scripted_model.SEEN))
     stopping.set()
     thread.join(60)
     assert str(failed[0]) == "stopped on request"
@@ -169,7 +171,7 @@ class Dying:
 @pytest.mark.parametrize(
     ("form", "backend"),
     [
-        *((each, "sqlite") for each in ("OpenAI", "Anthropic", "Any")),
+        *((entry, "sqlite") for entry in ("OpenAI", "Anthropic", "Any")),
         pytest.param("Any", "postgres", marks=pytest.mark.postgres),
     ],
 )
@@ -204,11 +206,11 @@ def _check_crash(house: RunHarness, models: GatewayModels) -> None:
     house.hanging = 0
     house.models = models
     house.daemon()
-    found = house.finish().status["stages"][0]
-    assert (found["state"], found["message"]) == ("Succeeded", "5 turns, 45 tokens"), found
-    assert found["outputs"] == [{"name": "answer", "value": "all is done"}]
+    stage = house.finish().status["stages"][0]
+    assert (stage["state"], stage["message"]) == ("Succeeded", "5 turns, 45 tokens"), stage
+    assert stage["outputs"] == [{"name": "answer", "value": "all is done"}]
     assert house.commands() == ["echo one", "echo two", "echo three"]
     lines = house.services.runs.transcript("default", "r", "a")
     roles = "user assistant tool tool assistant tool tool assistant user assistant tool assistant"
-    assert " ".join(each["role"] for each in lines) == roles
+    assert " ".join(line["role"] for line in lines) == roles
     assert lines[6]["text"].startswith("error: `git` is not one of your tools")

@@ -17,7 +17,7 @@ _NOON = 1_800_000_000.0
 @settings(max_examples=examples(100))
 @given(st.lists(st.floats(0, 40), max_size=60), st.integers(1, 5))
 def test_no_minute_has_more_requests_than_allowed(pauses: list[float], most: int) -> None:
-    budget, now, taken = Budget(), _NOON, []
+    budget, now, occupied = Budget(), _NOON, []
     for pause in pauses:
         now += pause
         try:
@@ -26,9 +26,9 @@ def test_no_minute_has_more_requests_than_allowed(pauses: list[float], most: int
             later = now + error.retry_after  # then there is room
             budget.take(Limits(requests_per_minute=most), later, Reservation("a", 0))
             now += error.retry_after
-        taken.append(now)
-    for at in taken:
-        assert sum(at - 60 < each <= at for each in taken) <= most
+        occupied.append(now)
+    for at in occupied:
+        assert sum(at - 60 < number <= at for number in occupied) <= most
 
 
 def test_tokens_are_of_a_day() -> None:
@@ -37,13 +37,13 @@ def test_tokens_are_of_a_day() -> None:
     reservation = budgets.take("a", limits, 5)
     budgets.settle(reservation, 12)
     budgets.end(reservation)
-    with pytest.raises(BudgetUsed) as used:
+    with pytest.raises(BudgetUsed) as usage:
         budgets.take("a", limits, 5)
     again = Budgets(lambda: clock[0])
     again.restore(budgets.usage())
     with pytest.raises(BudgetUsed):
         again.take("a", limits, 5)
-    clock[0] += used.value.retry_after
+    clock[0] += usage.value.retry_after
     again.take("a", limits, 5)
 
 

@@ -36,10 +36,10 @@ USED = {"p": {"seconds": {"1000": 2}, "day": 0, "tokens": 9}}
 
 
 def report(**outcomes: int) -> dict[str, Any]:
-    one = {"target": "p", "outcomes": outcomes, "tokensIn": 5, "tokensOut": 4, "firstBytes": [0.1]}
+    document = {"target": "p", "outcomes": outcomes, "tokensIn": 5, "tokensOut": 4, "firstBytes": [0.1]}
     users = User("default", "box"), User("default", "token ci", "Token"), User("default", "build-1", "WorkflowRun")
     return {
-        "uses": [{**one, "user": asdict(each)} for each in users],
+        "uses": [{**document, "user": asdict(user)} for user in users],
         "used": {**USED, "gone": USED["p"]},
         "running": 1,
     }
@@ -67,7 +67,7 @@ def test_sums_are_audited_and_survive_a_broken_store(file: Path) -> None:
     ledger.take(report(ok=1, limited=1), CONFIG)
     clock.at += 31
     ledger.write_due(None)
-    assert [(each.verb, each.actor, each.kind, each.name) for each in log.entries] == [
+    assert [(entry.verb, entry.actor, entry.kind, entry.name) for entry in log.entries] == [
         ("models", "paddock", "Sandbox", "box"),
         ("models", "token ci", "Provider", "openai"),
         ("models", "paddock", "WorkflowRun", "build-1"),

@@ -30,19 +30,19 @@ class OneConnection:
 
 
 def reaching(sock: OneByteSocket) -> GatewayModels:
-    made = GatewayModels()
-    made.supervisor = OneConnection(sock)
-    return made
+    gateway_models = GatewayModels()
+    gateway_models.supervisor = OneConnection(sock)
+    return gateway_models
 
 
 def test_a_request_ends_wherever_its_answer_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_LOOK_SECONDS", DEADLINE_SECONDS)
     for data, stop in stops(ANSWER):
-        ours, theirs = sent(data)
-        with ours, theirs:
+        ours, connection = sent(data)
+        with ours, connection:
             seconds = DEADLINE_SECONDS if stop == "deadline" else 60.0
             if stop == "close":
-                theirs.shutdown(socket.SHUT_WR)
+                connection.shutdown(socket.SHUT_WR)
             asking = begin(
                 lambda ours=ours, seconds=seconds, stop=stop: reaching(ours).complete(  # type: ignore[misc]
                     ASKED, seconds=seconds, stopped=lambda: stop == "cut"
@@ -56,14 +56,14 @@ def test_a_request_ends_wherever_its_answer_stops(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("stop", ["deadline", "cut"])
 def test_a_dripping_answer_ends_at_its_time_and_on_request(stop: str) -> None:
-    ours, theirs = sent(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
-    with ours, theirs:
+    ours, connection = sent(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+    with ours, connection:
         until = time.monotonic() + 0.2
 
         def drip() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    theirs.sendall(b" ")
+                    connection.sendall(b" ")
 
         begin(drip)
         stopped = (lambda: time.monotonic() > until) if stop == "cut" else (lambda: False)

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def events(body: bytes) -> list[dict[str, Any]]:
-    lines = [each[6:] for each in body.decode().split("\n") if each.startswith("data: ")]
-    return [json.loads(each) for each in lines if each != "[DONE]"]
+    lines = [name[6:] for name in body.decode().split("\n") if name.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
 def reported(world: World, target: str, tokens: int) -> Any:
     """Return the first reported use of a source with so many tokens or more."""
-    uses = (each["used"].get(target) for each in list(world.messages) if each["type"] == "uses")
-    return next((each for each in uses if each and each["tokens"] >= tokens), None)
+    uses = (message["used"].get(target) for message in list(world.messages) if message["type"] == "uses")
+    return next((use for use in uses if use and use["tokens"] >= tokens), None)
 
 
 def test_a_stream_passes_through_as_it_comes(world: World) -> None:
@@ -38,16 +38,19 @@ def test_a_stream_passes_through_as_it_comes(world: World) -> None:
     connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer of-the-sandbox"})
     answer = connection.getresponse()
     first = answer.read1()
-    seen = scripted_model.SEEN[-1]["headers"]
-    rest = b""
-    while part := answer.read1():
+    headers = scripted_model.SEEN[-1]["headers"]
+    remaining = b""
+    while read1 := answer.read1():
         assert b"[DONE]" not in first  # it came long before the end
-        rest += part
+        remaining += read1
     connection.close()
     assert answer.headers["content-type"] == "text/event-stream"
-    assert "".join(each["choices"][0]["delta"].get("content", "") for each in events(first + rest)) == "One two three."
-    assert seen["authorization"] == f"Bearer {KEY}"
-    assert seen["host"] == f"127.0.0.1:{world.provider}"
+    assert (
+        "".join(event["choices"][0]["delta"].get("content", "") for event in events(first + remaining))
+        == "One two three."
+    )
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert headers["host"] == f"127.0.0.1:{world.provider}"
     wait_for("its use", lambda: world.uses("box").get("out") == 4)
     assert world.uses("box") == {"ok": 1, "in": 5, "out": 4}
     assert world.state("plain") == "Answering"
@@ -56,8 +59,10 @@ def test_a_stream_passes_through_as_it_comes(world: World) -> None:
 def test_anthropic_messages_get_their_own_header(world: World) -> None:
     world.target("claude", form="Anthropic", models=("claude-*",))
     world.listen("author", "claude")
-    asked = {"model": "claude-x", "max_tokens": 5, "messages": [], "stream": True}
-    answer = world.post("author", "/v1/messages", asked, x_api_key="mine", anthropic_version="2023-06-01", cookie="a=b")
+    document = {"model": "claude-x", "max_tokens": 5, "messages": [], "stream": True}
+    answer = world.post(
+        "author", "/v1/messages", document, x_api_key="mine", anthropic_version="2023-06-01", cookie="a=b"
+    )
     assert answer.status == 200
     assert b"event: message_stop" in answer.body
     headers = scripted_model.SEEN[-1]["headers"]
@@ -72,12 +77,12 @@ def test_models_are_those_that_are_listed(world: World) -> None:
     world.target("listed", models=("tiny*", "written"))
     world.target("another", models=("other",))
     world.listen("reader", "listed", "another")
-    found = world.ask("reader", "GET", "/v1/models").json
-    assert [each["id"] for each in found["data"]] == ["other", "tiny", "tiny-2", "written"]
+    document = world.ask("reader", "GET", "/v1/models").json
+    assert [entry["id"] for entry in document["data"]] == ["other", "tiny", "tiny-2", "written"]
     assert world.ask("reader", "GET", "/v1/models/tiny-2").json["owned_by"] == "listed"
     assert world.ask("reader", "GET", "/v1/models/secret").status == 404
-    refused = world.chat("reader", "secret")
-    assert (refused.status, refused.json["error"]["code"]) == (404, "model_not_found")
+    chat = world.chat("reader", "secret")
+    assert (chat.status, chat.json["error"]["code"]) == (404, "model_not_found")
     assert world.chat("reader", "listed/tiny").json["model"] == "tiny"
     assert world.chat("reader", "another/tiny").status == 404
 
@@ -85,9 +90,9 @@ def test_models_are_those_that_are_listed(world: World) -> None:
 def test_models_that_answer_are_named_alone(world: World) -> None:
     world.target("aliased", models=("tiny*", "written"))
     world.listen("asker", "aliased")
-    named = ("tiny", "tiny-alias", "written", "aliased/tiny", "aliased/tiny-alias")
-    assert {world.ask("asker", "GET", f"/v1/models/{each}").status for each in named} == {200}
-    assert {world.chat("asker", each).status for each in named} == {200}
+    texts = ("tiny", "tiny-alias", "written", "aliased/tiny", "aliased/tiny-alias")
+    assert {world.ask("asker", "GET", f"/v1/models/{name}").status for name in texts} == {200}
+    assert {world.chat("asker", name).status for name in texts} == {200}
     assert world.ask("asker", "GET", "/v1/models/aliased/tiny").json["id"] == "aliased/tiny"
     assert world.ask("asker", "GET", "/v1/models/tiny-none").status == 404
     assert world.ask("asker", "GET", "/v1/models/other").status == 404
@@ -96,7 +101,7 @@ def test_models_that_answer_are_named_alone(world: World) -> None:
 def test_a_provider_is_asked_for_models_within_its_budget(world: World) -> None:
     world.target("bounded", models=("tiny*",), limits=Limits(requests_per_minute=1))
     world.listen("prober", "bounded")
-    assert [world.ask("prober", "GET", f"/v1/models/tiny-{each}").status for each in "ab"] == [404, 200]
+    assert [world.ask("prober", "GET", f"/v1/models/tiny-{name}").status for name in "ab"] == [404, 200]
     assert world.chat("prober", "tiny").status == 429
 
 
@@ -156,8 +161,8 @@ def test_large_and_compressed_bodies_are_refused(world: World) -> None:
     assert connection.getresponse().status == 413
     connection.close()
     assert world.post("big", "/v1/embeddings", {"model": "tiny"}, content_encoding="gzip").status == 415
-    whole = world.chat("big", messages=[{"role": "user", "content": "x" * (1 << 20)}])
-    assert whole.status == 200
+    chat = world.chat("big", messages=[{"role": "user", "content": "x" * (1 << 20)}])
+    assert chat.status == 200
 
 
 def test_unknown_routes_and_loops_are_refused(world: World) -> None:
@@ -185,10 +190,10 @@ def test_failures_of_providers_are_said_in_words(world: World) -> None:
     world.target("bouncing", models=("redirect", "boom", "garbage", "gzip"))
     world.target("keyless", broken="SecretMissing; ask the operator")
     world.listen("unlucky", "wrong-key")
-    refused = world.chat("unlucky", "wrong-key/tiny")
-    assert (refused.status, refused.json["error"]["code"]) == (502, "unauthorized")
-    assert b"sk-other" not in refused.body
-    assert refused.headers["x-should-retry"] == "false"
+    chat = world.chat("unlucky", "wrong-key/tiny")
+    assert (chat.status, chat.json["error"]["code"]) == (502, "unauthorized")
+    assert b"sk-other" not in chat.body
+    assert chat.headers["x-should-retry"] == "false"
     world.users["unlucky"] = ("wrong-key", "away", "public", "bouncing", "keyless")
     world.configure()
     assert world.chat("unlucky", "away/tiny").status == 502
@@ -200,7 +205,7 @@ def test_failures_of_providers_are_said_in_words(world: World) -> None:
     missing = world.chat("unlucky", "keyless/tiny")
     assert (missing.status, "SecretMissing" in missing.error) == (503, True)
     states = {"wrong-key": "Unauthorized", "away": "Unreachable", "public": "NotAllowed"}
-    assert {each: wait_for(each, lambda each=each: world.state(each)) for each in states} == states
+    assert {state: wait_for(state, lambda each=state: world.state(each)) for state in states} == states
 
 
 def test_stalled_and_endless_answers_end(world: World) -> None:
@@ -209,9 +214,9 @@ def test_stalled_and_endless_answers_end(world: World) -> None:
     world.listen("waiter", "stalling", "endless")
     for model in ("stall", "endless"):
         stream = world.stream("waiter", model)
-        body, ended = stream.rest()
+        body, has_ended = stream.rest()
         stream.close()
-        assert ("error" in events(body)[-1], ended) == (True, False), model
+        assert ("error" in events(body)[-1], has_ended) == (True, False), model
     wait_for("both counted", lambda: world.uses("waiter").get("failed") == 2)
     assert world.uses("waiter")["out"] > 10  # of an answer that was cut, what came is counted
 
@@ -234,7 +239,7 @@ def test_a_request_without_an_answer_counts_its_input(world: World) -> None:
     connection = world.connection("impatient")
     before = len(scripted_model.SEEN)
     connection.request("POST", "/v1/chat/completions", json.dumps({"model": "hang", "user": "x" * 4000}))
-    wait_for("the request", lambda: any(each["model"] == "hang" for each in scripted_model.SEEN[before:]))
+    wait_for("the request", lambda: any(document["model"] == "hang" for document in scripted_model.SEEN[before:]))
     connection.close()
     wait_for("it is counted", lambda: world.uses("impatient").get("cancelled") == 1)
     assert world.uses("impatient")["in"] > 1000
@@ -246,26 +251,26 @@ def test_one_of_two_sandboxes_is_revoked(world: World) -> None:
     world.target("shared")
     world.listen("kept", "shared")
     world.listen("revoked", "shared")
-    kept, revoked = (world.stream(each, "endless") for each in ("kept", "revoked"))
-    assert kept.part()
+    stream, revoked = (world.stream(entry, "endless") for entry in ("kept", "revoked"))
+    assert stream.part()
     assert revoked.part()
     world.users["revoked"] = ()
     world.configure()
     assert not revoked.rest()[1]
-    assert kept.part()
+    assert stream.part()
     assert world.chat("revoked").status == 404
     assert world.chat("kept").status == 200
-    for each in (kept, revoked):
-        each.close()
+    for one_stream in (stream, revoked):
+        one_stream.close()
 
 
 def test_budgets_hold_for_all_users_together(world: World) -> None:
     world.target("minute", limits=Limits(requests_per_minute=2))
     world.target("tokens", limits=Limits(tokens_per_day=10))
     world.target("single", limits=Limits(concurrent=1))
-    for each in ("first", "second"):
-        world.listen(each, "minute", "tokens", "single")
-    assert [world.chat(each, "minute/tiny").status for each in ("first", "second")] == [200, 200]
+    for entry in ("first", "second"):
+        world.listen(entry, "minute", "tokens", "single")
+    assert [world.chat(single, "minute/tiny").status for single in ("first", "second")] == [200, 200]
     limited = world.chat("first", "minute/tiny")
     assert (limited.status, 1 <= int(limited.headers["retry-after"]) <= 61) == (429, True)
     assert [world.chat("first", "tokens/tiny").status for _ in range(3)] == [200, 200, 429]
@@ -280,11 +285,11 @@ def test_parallel_requests_reserve_their_tokens(world: World) -> None:
     world.target("reserved", limits=Limits(tokens_per_day=100))
     world.listen("busy", "reserved")
     streams = [Stream(world.connection("busy"), {"model": "stall", "max_tokens": 20}) for _ in range(50)]
-    statuses = [each.answer.status for each in streams]
-    refused = [each for each in streams if each.answer.status == 429]
+    statuses = [entry.answer.status for entry in streams]
+    refusal = [entry for entry in streams if entry.answer.status == 429]
     assert 2 <= statuses.count(200) <= 5  # their bounds together are within the budget
-    assert len(refused) == 50 - statuses.count(200)
-    assert {each.answer.headers["retry-after"] for each in refused} == {"1"}
+    assert len(refusal) == 50 - statuses.count(200)
+    assert {entry.answer.headers["retry-after"] for entry in refusal} == {"1"}
     for stream in streams:
         stream.close()
     # What they did not use is free again.
@@ -300,15 +305,15 @@ def test_spent_tokens_survive_the_process_and_reservations_do_not(provider: int)
     try:
         stream = Stream(world.connection("box"), {"model": "endless", "max_tokens": 900})
         assert world.chat("box", max_tokens=900).status == 429
-        used = wait_for("a report of what runs", lambda: reported(world, "day", 30))
+        usage = wait_for("a report of what runs", lambda: reported(world, "day", 30))
         assert world.child is not None
         os.kill(world.child.pid, signal.SIGKILL)
         world.child.stop()
         stream.close()
-        world.start({"day": used})
+        world.start({"day": usage})
         assert world.chat("box", max_tokens=900).status == 200
-        spent = wait_for("its use", lambda: reported(world, "day", used["tokens"] + 1))
-        assert spent["tokens"] == used["tokens"] + 9
+        spent = wait_for("its use", lambda: reported(world, "day", usage["tokens"] + 1))
+        assert spent["tokens"] == usage["tokens"] + 9
     finally:
         world.child.stop()
         world.sockets["box"].close()
@@ -316,14 +321,16 @@ def test_spent_tokens_survive_the_process_and_reservations_do_not(provider: int)
 
 def test_a_token_opens_the_listener_on_the_host(world: World) -> None:
     def authorize(asked: dict[str, Any]) -> dict[str, Any]:
-        known = (asked["token"], asked["namespace"]) == ("pdk_right", "default")
-        return {"status": 200 if known else 403, "message": "token ci" if known else "it needs the role user"}
+        expected = (asked["token"], asked["namespace"]) == ("pdk_right", "default")
+        return {"status": 200 if expected else 403, "message": "token ci" if expected else "it needs the role user"}
 
     world.answer = authorize
     world.target("hosted")
     world.listen(HOST)
-    found = world.post(HOST, "/default/v1/chat/completions", {"model": "hosted/tiny"}, Authorization="Bearer pdk_right")
-    assert found.status == 200
+    answer = world.post(
+        HOST, "/default/v1/chat/completions", {"model": "hosted/tiny"}, Authorization="Bearer pdk_right"
+    )
+    assert answer.status == 200
     assert world.ask(HOST, "GET", "/default/v1/models").status == 401
     assert world.ask(HOST, "GET", "/other/v1/models", x_api_key="pdk_right").status == 403
     assert world.ask(HOST, "GET", "/v1/models", x_api_key="pdk_right").status == 404
@@ -344,11 +351,11 @@ def test_a_model_server_is_reached_through_the_daemon(world: World) -> None:
     stream = world.stream("local", "smol")
     assert stream.part().startswith(b": modelserver `smol` is starting")
     opened.set()
-    body, ended = stream.rest()
+    body, has_ended = stream.rest()
     stream.close()
-    assert ended, body
+    assert has_ended, body
     assert events(body)[0]["model"] == "tiny"
-    wait_for("the daemon hears of the end", lambda: any(each["type"] == "closed" for each in world.messages))
+    wait_for("the daemon hears of the end", lambda: any(message["type"] == "closed" for message in world.messages))
     world.answer = lambda _: {"message": "sandbox `model-smol` is not ready"}
     assert "not ready" in world.chat("local", "smol").error
 
@@ -359,7 +366,7 @@ def test_the_process_has_no_privileges(world: World) -> None:
     status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines() if ":\t" in line)
     if os.geteuid() == 0:
         assert status["Uid"].split() == [str(USER)] * 4
-        assert {status[each] for each in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
+        assert {status[entry] for entry in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
         assert (status.get("Groups", "").strip(), status["NoNewPrivs"]) == ("", "1")
     limits = (proc / "limits").read_text()
     assert "Max core file size        0 " in limits
@@ -375,13 +382,13 @@ def test_a_new_process_goes_on_with_listeners_and_budgets(provider: int) -> None
     world.start({})
     try:
         assert world.chat("box").status == 200
-        used = wait_for("a report of its tokens", lambda: reported(world, "day", 9))
+        usage = wait_for("a report of its tokens", lambda: reported(world, "day", 9))
         assert world.child is not None
         os.kill(world.child.pid, signal.SIGKILL)
         world.child.stop()
         connection = world.connection("box")
         connection.request("GET", "/v1/models")  # waits in the listener that is kept
-        world.start({"day": used})
+        world.start({"day": usage})
         assert connection.getresponse().status == 200
         connection.close()
         assert world.chat("box").status == 429
@@ -394,11 +401,11 @@ def test_idle_connections_of_one_listener_are_bounded(world: World) -> None:
     world.target("crowded")
     world.listen("flood", "crowded")
     world.listen("calm", "crowded")
-    held = [socket.create_connection(world.sockets["flood"].getsockname()) for _ in range(100)]
-    wait_for("the rest is cut off", lambda: sum(_is_closed(each) for each in held) >= 36)
+    connections = [socket.create_connection(world.sockets["flood"].getsockname()) for _ in range(100)]
+    wait_for("the rest is cut off", lambda: sum(_is_closed(connection) for connection in connections) >= 36)
     assert world.chat("calm").status == 200
-    for each in held:
-        each.close()
+    for entry in connections:
+        entry.close()
 
 
 def _is_closed(sock: socket.socket) -> bool:

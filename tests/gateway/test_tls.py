@@ -55,7 +55,7 @@ class Provider:
             upstream = Upstream(target, tls_context(), NotImplemented)
             try:
                 async with upstream.send("GET", "/models", [], b"") as answer:
-                    return b"".join([each async for each in answer.parts])
+                    return b"".join([entry async for entry in answer.parts])
             finally:
                 await upstream.close()
 
@@ -64,9 +64,9 @@ class Provider:
 
 @pytest.fixture
 def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Provider]:
-    made = Provider(tmp_path, *request.param)
-    yield made
-    made.close()
+    created = Provider(tmp_path, *request.param)
+    yield created
+    created.close()
 
 
 @pytest.mark.parametrize("provider", [("localhost",)], indirect=True)
@@ -91,10 +91,10 @@ def test_a_wrong_certificate_is_refused_with_words(
 ) -> None:
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    with pytest.raises(UpstreamError) as refused:
+    with pytest.raises(UpstreamError) as refusal:
         provider.ask()
-    assert refused.value.reason == "Unreachable"
-    assert words in str(refused.value)
+    assert refusal.value.reason == "Unreachable"
+    assert words in str(refusal.value)
     assert provider.seen == []
 
 

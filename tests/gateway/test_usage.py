@@ -27,7 +27,7 @@ def test_events_are_not_held_back() -> None:
 
 
 def _stream(*events: object) -> bytes:
-    return b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events)
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
 
 
 def test_usage_of_streams() -> None:
@@ -53,9 +53,9 @@ def test_unreported_and_cut_answers_are_estimated() -> None:
     endless = UsageReader("text/event-stream", 0)
     endless.feed(b"data: " + b"x" * (3 << 20))
     assert endless.tokens()[0] == 0
-    whole = UsageReader("application/json", 0)
-    whole.feed(json.dumps({"usage": {"prompt_tokens": 3, "total_tokens": 3}}).encode())
-    assert whole.tokens() == (3, 0)
+    usage_reader = UsageReader("application/json", 0)
+    usage_reader.feed(json.dumps({"usage": {"prompt_tokens": 3, "total_tokens": 3}}).encode())
+    assert usage_reader.tokens() == (3, 0)
     false = UsageReader("application/json", 8)
     false.feed(json.dumps({"usage": {"prompt_tokens": -5, "completion_tokens": True}}).encode())
     assert false.tokens() == (2, len(json.dumps({"usage": {"prompt_tokens": -5, "completion_tokens": True}})) // 4)
@@ -67,8 +67,8 @@ def _target(name: str, *models: str, renamed: str = "") -> Target:
 
 def test_a_model_belongs_to_the_first_that_lists_it() -> None:
     targets = (_target("openai", "gpt-*"), _target("router", "*"), _target("smol", "smol", renamed="tiny"))
-    found = {each: choose(targets, each) for each in ("gpt-4", "llama", "smol/smol", "openai/gpt-4", "router/a/b")}
-    assert {each: (got[0].name, got[1]) for each, got in found.items() if got} == {
+    chooses = {entry: choose(targets, entry) for entry in ("gpt-4", "llama", "smol/smol", "openai/gpt-4", "router/a/b")}
+    assert {name: (got[0].name, got[1]) for name, got in chooses.items() if got} == {
         "gpt-4": ("openai", "gpt-4"),
         "llama": ("router", "llama"),
         "smol/smol": ("smol", "tiny"),

@@ -36,11 +36,14 @@ def test_older_versions_compute_the_same_without_a_writer() -> None:
 
 
 def test_the_report_sums_up_every_chain() -> None:
-    whole, broken = ChainReport("b", 3, 2, 5, "x", last_at=9.0), ChainReport("", 1, 4, 5, "y", "entry 6 is missing", 7)
-    both = AuditReport((broken, whole))
-    assert (both.entries, both.pruned, both.thinned, both.newest) == (4, 6, 7, whole)
+    chain_report, broken = (
+        ChainReport("b", 3, 2, 5, "x", last_at=9.0),
+        ChainReport("", 1, 4, 5, "y", "entry 6 is missing", 7),
+    )
+    both = AuditReport((broken, chain_report))
+    assert (both.entries, both.pruned, both.thinned, both.newest) == (4, 6, 7, chain_report)
     assert both.problem == "chain of older versions: entry 6 is missing"
-    assert AuditReport((whole,)).problem == AuditReport(()).problem == ""
+    assert AuditReport((chain_report,)).problem == AuditReport(()).problem == ""
     assert AuditReport(()).newest.last_hash == GENESIS
 
 

@@ -49,10 +49,10 @@ BOX = "10.213.104.137"
     ],
 )
 def test_a_log_line_is_parsed(line: str, verdict: str, host: str, inside: str) -> None:
-    found = parsed(line)
-    assert found is not None
-    assert (found.verdict, found.host, found.inside) == (verdict, host, inside)
-    assert found.at > 1.7e9
+    access = parsed(line)
+    assert access is not None
+    assert (access.verdict, access.host, access.inside) == (verdict, host, inside)
+    assert access.at > 1.7e9
 
 
 @pytest.mark.parametrize(

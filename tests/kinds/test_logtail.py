@@ -8,8 +8,8 @@ from controller.kinds.common.log_tail import TAIL_BYTES, TAIL_LINES, tail_of
 
 
 def test_the_last_lines_are_kept() -> None:
-    found = tail_of("".join(f"line {at}\n" for at in range(100)).encode())
-    assert found.lines == tuple(f"line {at}" for at in range(100 - TAIL_LINES, 100))
+    tail = tail_of("".join(f"line {at}\n" for at in range(100)).encode())
+    assert tail.lines == tuple(f"line {at}" for at in range(100 - TAIL_LINES, 100))
 
 
 def test_a_last_line_without_an_end_is_one() -> None:
@@ -41,5 +41,5 @@ def test_active_characters_are_escaped(written: bytes, shown: str) -> None:
 def test_the_tail_is_bounded(written: bytes) -> None:
     lines = tail_of(written).lines
     assert 0 < len(lines) <= TAIL_LINES
-    assert sum(len(each.encode()) + 1 for each in lines) <= TAIL_BYTES
+    assert sum(len(line.encode()) + 1 for line in lines) <= TAIL_BYTES
     assert "\\u0000" not in json.dumps(lines)

@@ -120,14 +120,14 @@ def test_the_text_is_canonical(count: int) -> None:
 def models_with_quantities() -> dict[type[Model], dict[str, type[Millicores] | type[Bytes]]]:
     """Every spec model that holds a quantity, and its fields that are one."""
     discover()
-    found, left = {}, [Model]
-    while left:
-        model = left.pop()
-        left += model.__subclasses__()
+    document, models = {}, [Model]
+    while models:
+        model = models.pop()
+        models += model.__subclasses__()
         units = {name: quantity(info) for name, info in model.model_fields.items()}
         if any(units.values()):
-            found[model] = {name: {"cpu": Millicores, "bytes": Bytes}[unit] for name, unit in units.items() if unit}
-    return found
+            document[model] = {name: {"cpu": Millicores, "bytes": Bytes}[unit] for name, unit in units.items() if unit}
+    return document
 
 
 MODELS = models_with_quantities()
@@ -136,7 +136,7 @@ NEEDED = {"mount_path": "/data", "name": "data", "base": "development", "image":
 
 
 def test_every_model_with_a_quantity_is_found() -> None:
-    names = {each.__name__ for each in MODELS}
+    names = {model.__name__ for model in MODELS}
     assert names >= {"HardLimits", "PerSandbox", "PoolQuota", "ResourceLimits", "ProfileLimits", "TmpfsMount"}
     assert set(MODELS[HardLimits]) == {"cpu", "memory", "disk"}
 
@@ -147,30 +147,30 @@ def test_a_parsed_quantity_is_never_parsed_again(model: type[Model], data: st.Da
     """Text -> model, and from there by every way into a model of the same type: always the same number."""
     read = {}
     for name, type_ in MODELS[model].items():
-        bounds = {type(each).__name__: each for each in metadata(model.model_fields[name])}
+        bounds = {type(entry).__name__: entry for entry in metadata(model.model_fields[name])}
         number = data.draw(st.integers(bounds["Ge"].ge, bounds["Le"].le), label=name)
         read[name] = type_(number)
     needed = {name: NEEDED[name] for name, info in model.model_fields.items() if info.is_required() and name in NEEDED}
     text = {Millicores: format_cpu, Bytes: format_bytes}
-    made = model.model_validate(needed | {name: text[type(each)](each) for name, each in read.items()})
+    created = model.model_validate(needed | {name: text[type(entry)](entry) for name, entry in read.items()})
     ways = {
         "the constructor, by name": model(**needed, **read),
-        "each field of another": model(**{name: getattr(made, name) for name in model.model_fields}),
-        "a dump as JSON": model.model_validate(made.model_dump(mode="json", by_alias=True)),
-        "a dump": model.model_validate(made.model_dump()),
-        "JSON text": model.model_validate_json(made.model_dump_json()),
-        "a copy": made.model_copy(update=read),
-        "validated again": model.model_validate(made),
+        "each field of another": model(**{name: getattr(created, name) for name in model.model_fields}),
+        "a dump as JSON": model.model_validate(created.model_dump(mode="json", by_alias=True)),
+        "a dump": model.model_validate(created.model_dump()),
+        "JSON text": model.model_validate_json(created.model_dump_json()),
+        "a copy": created.model_copy(update=read),
+        "validated again": model.model_validate(created),
     }
-    for way, other in ways.items():
-        assert other == made, way
+    for way, second in ways.items():
+        assert second == created, way
         for name, number in read.items():
-            assert getattr(other, name) == number, way
-            assert type(getattr(other, name)) is type(number), way
+            assert getattr(second, name) == number, way
+            assert type(getattr(second, name)) is type(number), way
 
 
 def metadata(info: FieldInfo) -> list[Any]:
-    inner = [each for part in get_args(info.annotation) for each in getattr(part, "__metadata__", ())]
+    inner = [entry for argument in get_args(info.annotation) for entry in getattr(argument, "__metadata__", ())]
     return [*info.metadata, *inner]
 
 
@@ -182,8 +182,8 @@ def test_a_default_is_a_quantity_as_well() -> None:
 
 
 def test_a_bare_number_of_a_spec_is_cores_or_bytes() -> None:
-    found = HardLimits.model_validate({"cpu": 2, "memory": 2, "disk": 0.0})
-    assert (found.cpu, found.memory, found.disk) == (2000, 2, 0)
+    hard_limits = HardLimits.model_validate({"cpu": 2, "memory": 2, "disk": 0.0})
+    assert (hard_limits.cpu, hard_limits.memory, hard_limits.disk) == (2000, 2, 0)
 
 
 def test_a_sum_is_a_quantity_still() -> None:

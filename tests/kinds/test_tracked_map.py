@@ -26,7 +26,7 @@ class Total:
         total, keys = self.total, self.keys
         for key, before, now in changes:
             total += (now or 0) - (before or 0)
-            keys = tuple(each for each in keys if each != key or (before is not None and now is not None))
+            keys = tuple(name for name in keys if name != key or (before is not None and now is not None))
             keys += (key,) if before is None and now is not None else ()
         return Total(total, keys)
 
@@ -39,27 +39,27 @@ def of_all(values: Mapping[str, int]) -> Total:
 @given(STEPS, st.integers(0, 11), st.booleans())
 def test_each_step_is_found_again(steps: list[tuple[dict[str, int], set[str]]], since: int, asks: bool) -> None:
     line = [TrackedMap({"a": 1, "b": 2})]
-    for values, gone in steps:
+    for values, removed in steps:
         if asks:
             derived(line[-1], Total())
-        line.append(line[-1].updated(values, gone))
+        line.append(line[-1].updated(values, removed))
         expected = {**line[-2], **values}
-        assert line[-1] == {key: each for key, each in expected.items() if key not in gone}
+        assert line[-1] == {key: number for key, number in expected.items() if key not in removed}
     now, before = line[-1], line[min(since, len(line) - 1)]
     differing = {key for key in KEYS if before.get(key) is not now.get(key)}
     assert changed_keys(before, now) == differing == changed_keys(dict(before), now)
-    made = derived(now, Total())
-    assert made.total == of_all(now).total
-    assert set(made.keys) == set(now)
+    total = derived(now, Total())
+    assert total.total == of_all(now).total
+    assert set(total.keys) == set(now)
 
 
 def test_a_second_successor_is_compared_whole() -> None:
     first = TrackedMap({"a": 1})
-    one, other = first.updated({"b": 2}), first.updated({"c": 3})
-    assert (one.since(first), other.since(first)) == (frozenset("b"), None)
-    assert changed_keys(one, other) == {"b", "c"}
-    assert derived(one, Total()).total == 3
-    assert derived(other, Total()).total == 4
+    updated, tracked_map = first.updated({"b": 2}), first.updated({"c": 3})
+    assert (updated.since(first), tracked_map.since(first)) == (frozenset("b"), None)
+    assert changed_keys(updated, tracked_map) == {"b", "c"}
+    assert derived(updated, Total()).total == 3
+    assert derived(tracked_map, Total()).total == 4
     assert derived(first, Total()).total == 1
 
 

@@ -41,12 +41,12 @@ class Box:
         return container_name(self.name, self.uid)
 
     def inspect(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.place.docker("inspect", self.container))[0]
-        return found
+        observed: dict[str, Any] = json.loads(self.place.docker("inspect", self.container))[0]
+        return observed
 
     def address(self) -> str:
         networks = self.inspect()["NetworkSettings"]["Networks"].values()
-        return next((each["IPAddress"] for each in networks if each["IPAddress"]), "")
+        return next((network["IPAddress"] for network in networks if network["IPAddress"]), "")
 
     def run(self, source: Path, *arguments: str, stdin: str = "") -> Any:
         """Run a Python program in the sandbox; return the JSON that it prints."""
@@ -57,12 +57,12 @@ class Box:
         return json.loads(done.stdout.splitlines()[-1])
 
     def tries(self, *attempts: list[Any]) -> list[str]:
-        found: list[str] = self.run(Path(probe.__file__), stdin=json.dumps(attempts))
-        return found
+        output: list[str] = self.run(Path(probe.__file__), stdin=json.dumps(attempts))
+        return output
 
     def probes(self, *names: str) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.run(Path(inside.__file__), *names)
-        return found
+        output: Mapping[str, str] = self.run(Path(inside.__file__), *names)
+        return output
 
 
 def document(name: str, level: str, template: Mapping[str, Any], **spec: Any) -> str:

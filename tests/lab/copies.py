@@ -23,25 +23,25 @@ class Copies:
         self.doubled: set[str] = set()
         self._running: dict[str, Counter[str]] = {}
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._threads = [threading.Thread(target=self._watch, args=(each,), daemon=True) for each in hosts]
+        self._threads = [threading.Thread(target=self._watch, args=(host,), daemon=True) for host in hosts]
 
     def start(self) -> None:
-        for each in self._threads:
-            each.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         self._over.set()
-        for each in self._threads:
-            each.join()
+        for thread in self._threads:
+            thread.join()
 
     def _watch(self, host: FleetHost) -> None:
         while not self._over.wait(SECONDS):
             try:
-                found = _running(host)
+                running = _running(host)
             except (OSError, http.client.HTTPException, ValueError):
                 continue
             with self._lock:
-                self._running[host.name] = found
+                self._running[host.name] = running
                 self.samples[host.name] += 1
                 total: Counter[str] = sum(self._running.values(), Counter())
                 self.doubled |= {uid for uid, count in total.items() if count > 1}
@@ -49,17 +49,17 @@ class Copies:
 
 def _running(host: FleetHost) -> Counter[str]:
     """Return the number of a host's running containers of each sandbox, by uid."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        made.settimeout(5)
-        made.connect(host.engine.base_url.removeprefix("unix://"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as created:
+        created.settimeout(5)
+        created.connect(host.engine.base_url.removeprefix("unix://"))
         connection = http.client.HTTPConnection("localhost")
-        connection.sock = made
+        connection.sock = created
         connection.request("GET", f"/containers/json?filters={_RUNNING}")
         answer = connection.getresponse()
         listed = json.loads(answer.read())
     if answer.status != http.client.OK:
         raise ValueError(listed)
-    return Counter(each["Labels"]["paddock.uid"] for each in listed)
+    return Counter(entry["Labels"]["paddock.uid"] for entry in listed)
 
 
 @contextmanager
@@ -71,5 +71,5 @@ def never_two(hosts: Fleet) -> Iterator[None]:
         yield
     finally:
         copies.stop()
-    assert min(copies.samples[each.name] for each in hosts) > 0, "every engine was asked"
+    assert min(copies.samples[host.name] for host in hosts) > 0, "every engine was asked"
     assert not copies.doubled, "two containers of one sandbox ran at once"

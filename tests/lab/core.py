@@ -14,8 +14,8 @@ def core_has(pid: int, keys: Iterable[bytes]) -> bool:
             if "rw" not in rights or "[v" in line:
                 continue
             memory.seek(int(first, 16))
-            found = memory.read(int(last, 16) - int(first, 16))
-            if any(key in found for key in sought):
+            observed = memory.read(int(last, 16) - int(first, 16))
+            if any(key in observed for key in sought):
                 return True
     return False
 
@@ -23,5 +23,5 @@ def core_has(pid: int, keys: Iterable[bytes]) -> bool:
 def core_limits(pid: int) -> tuple[str, str]:
     """Return the soft and the hard limit of a process's core dumps."""
     lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
-    *_, soft, hard, _ = next(each for each in lines if each.startswith("Max core file size")).split()
+    *_, soft, hard, _ = next(line for line in lines if line.startswith("Max core file size")).split()
     return soft, hard

@@ -45,15 +45,15 @@ class Namespaces:
     def __init__(self, hostname: str = "") -> None:
         """With a `hostname`, also a namespace in which the machine is called so."""
         self._kinds = ("--net", "--mount", *(("--uts",) if hostname else ()))
-        named = f"hostname {hostname} && " if hostname else ""
+        text = f"hostname {hostname} && " if hostname else ""
         # Slave: what the host mounts is seen in here, what is mounted in here is not seen by the host.
-        held = f"{named}ip link set lo up && echo held && exec sleep infinity"
+        reserved = f"{text}ip link set lo up && echo held && exec sleep infinity"
         self._holder = subprocess.Popen(
-            ["unshare", *self._kinds, "--propagation", "slave", "sh", "-c", held], stdout=subprocess.PIPE
+            ["unshare", *self._kinds, "--propagation", "slave", "sh", "-c", reserved], stdout=subprocess.PIPE
         )
         assert self._holder.stdout is not None
-        with self._holder.stdout as said:
-            assert said.readline() == b"held\n", "the namespaces could not be made: are you root?"
+        with self._holder.stdout as output:
+            assert output.readline() == b"held\n", "the namespaces could not be made: are you root?"
         self.pid = self._holder.pid
 
     def enter(self, *command: str) -> tuple[str, ...]:
@@ -230,17 +230,17 @@ class PrivateEngine:
             inside = {int(pid) for folder in self._groups() for pid in _listed(folder / "cgroup.procs")}
         else:
             inside = set()
-        for found in Path("/proc").glob("[0-9]*/cmdline"):
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                line = found.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if f"{self.folder}/exec" in line and not line.startswith("dockerd") and (not like or like.match(line)):
-                    inside.add(int(found.parent.name))
+                    inside.add(int(path.parent.name))
         return sorted(inside)
 
     def _groups(self) -> list[Path]:
         """Its cgroups, each before those below it; they may go meanwhile."""
         root = Path("/sys/fs/cgroup")
-        tops = [found for found in (root / self._cgroup, *root.glob(f"*/{self._cgroup}")) if found.is_dir()]
+        tops = [path for path in (root / self._cgroup, *root.glob(f"*/{self._cgroup}")) if path.is_dir()]
         return [Path(above) for top in tops for above, _, _ in os.walk(top)]
 
 

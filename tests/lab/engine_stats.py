@@ -16,14 +16,14 @@ _NO_OWN_NETWORK = (("none",), ("host",), ())
 def usage_from_stats(stats: Mapping[str, Any], container: Container) -> Usage | None:
     """Return the usage in one answer; None for a stopped container (the engine answers with zeros then)."""
     memory, cpu = stats.get("memory_stats") or {}, stats.get("cpu_stats") or {}
-    pids, used = stats.get("pids_stats") or {}, (cpu.get("cpu_usage") or {})
-    if not memory.get("usage") or not used.get("total_usage"):
+    pids, cpu_usage = stats.get("pids_stats") or {}, (cpu.get("cpu_usage") or {})
+    if not memory.get("usage") or not cpu_usage.get("total_usage"):
         return None
     values: dict[str, Any] = {
         "source": SOURCE,
-        "cpu_usage_seconds": used["total_usage"] / 1e9,
-        "cpu_user_seconds": used.get("usage_in_usermode", 0) / 1e9,
-        "cpu_system_seconds": used.get("usage_in_kernelmode", 0) / 1e9,
+        "cpu_usage_seconds": cpu_usage["total_usage"] / 1e9,
+        "cpu_user_seconds": cpu_usage.get("usage_in_usermode", 0) / 1e9,
+        "cpu_system_seconds": cpu_usage.get("usage_in_kernelmode", 0) / 1e9,
         "pids": int(pids.get("current") or 0),
         **_memory(memory),
         **_limits(container, cpu.get("throttling_data") or {}),
@@ -54,28 +54,28 @@ def _limits(container: Container, throttled: Mapping[str, Any]) -> dict[str, Any
     limits = container.limits
     if limits is None:
         return {}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "memory_limit_bytes": limits.memory_bytes or None,
         "pids_limit": limits.pids or None,
     }
     if limits.cpu_millicores:
-        found |= {
+        document |= {
             "cpu_limit_cores": limits.cpu_millicores / 1000,
             "cpu_periods": throttled.get("periods"),
             "cpu_throttled_periods": throttled.get("throttled_periods"),
             "cpu_throttled_seconds": throttled.get("throttled_time", 0) / 1e9,
         }
-    return found
+    return document
 
 
 def _disk(blkio: Mapping[str, Any]) -> dict[str, Any]:
-    moved, calls = (
+    operation, calls = (
         _by_operation(blkio.get("io_service_bytes_recursive")),
         _by_operation(blkio.get("io_serviced_recursive")),
     )
     return {
-        "fs_read_bytes": moved.get("read"),
-        "fs_write_bytes": moved.get("write"),
+        "fs_read_bytes": operation.get("read"),
+        "fs_write_bytes": operation.get("write"),
         "fs_reads": calls.get("read"),
         "fs_writes": calls.get("write"),
     }
@@ -95,7 +95,7 @@ def _by_operation(rows: Iterable[Mapping[str, Any]] | None) -> dict[str, int]:
 
 def _network(networks: Mapping[str, Mapping[str, int]]) -> NetworkUsage:
     def total(name: str) -> int:
-        return sum(int(each.get(name) or 0) for each in networks.values())
+        return sum(int(network.get(name) or 0) for network in networks.values())
 
     return NetworkUsage(
         receive_bytes=total("rx_bytes"),

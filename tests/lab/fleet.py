@@ -40,7 +40,7 @@ def impossible() -> str:
     """Return the reason that the lab can't be created here; "" if it can."""
     if os.geteuid() != 0:
         return "a lab of several hosts needs root"
-    missing = [each for each in _TOOLS if shutil.which(each) is None]
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     return f"a lab of several hosts needs {', '.join(missing)}" if missing else ""
 
 
@@ -91,8 +91,8 @@ class FleetHost:
 
     def power_off(self) -> None:
         """End its daemons, its engine and all containers at once; `start` starts the engine again."""
-        for each in self.daemons:
-            each.kill()
+        for daemon in self.daemons:
+            daemon.kill()
         self.engine.crash_host()
 
     def daemon(self, *, ready: bool = True, folder: Path | None = None, **settings: str) -> RunningDaemon:
@@ -141,32 +141,32 @@ class Fleet:
 
         Each node has the label `paddock.host`, its host's name.
         """
-        first, *others = self
+        first, *fleet_hosts = self
         pool = ("--default-addr-pool", "10.201.0.0/16", "--dispatcher-heartbeat", heartbeat)
         where = ("--listen-addr", first.address, "--advertise-addr", first.address)
         first.docker("swarm", "init", *where, *pool)
-        for at, each in enumerate(others, start=1):
+        for at, fleet_host in enumerate(fleet_hosts, start=1):
             token = first.docker("swarm", "join-token", "-q", "manager" if at < managers else "worker")
-            where = ("--listen-addr", each.address, "--advertise-addr", each.address)
-            each.docker("swarm", "join", "--token", token, *where, f"{first.address}:2377")
-        for each in self:
-            each.node_id = each.docker("info", "--format", "{{.Swarm.NodeID}}")
-            first.docker("node", "update", "--label-add", f"paddock.host={each.name}", each.node_id)
+            where = ("--listen-addr", fleet_host.address, "--advertise-addr", fleet_host.address)
+            fleet_host.docker("swarm", "join", "--token", token, *where, f"{first.address}:2377")
+        for entry in self:
+            entry.node_id = entry.docker("info", "--format", "{{.Swarm.NodeID}}")
+            first.docker("node", "update", "--label-add", f"paddock.host={entry.name}", entry.node_id)
         wait_for("every node is ready", lambda: set(self.nodes(first).values()) == {"ready"})
 
     def nodes(self, asked: FleetHost) -> dict[str, str]:
         """Return the state of each node (ready, down, unknown), by hostname, as a manager has it."""
-        shown = asked.docker("node", "inspect", *asked.docker("node", "ls", "-q").split())
-        return {each["Description"]["Hostname"]: each["Status"]["State"] for each in json.loads(shown)}
+        output = asked.docker("node", "inspect", *asked.docker("node", "ls", "-q").split())
+        return {entry["Description"]["Hostname"]: entry["Status"]["State"] for entry in json.loads(output)}
 
     def leader(self) -> FleetHost:
         """Return the host whose engine leads the swarm, as the first manager that answers says."""
 
         def found() -> FleetHost | None:
-            for each in self:
+            for fleet_host in self:
                 with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
-                    ids = each.docker("node", "ls", "-q", check=False, seconds=20).split()
-                    listed: list[Any] = json.loads(each.docker("node", "inspect", *ids, check=False) or "[]")
+                    ids = fleet_host.docker("node", "ls", "-q", check=False, seconds=20).split()
+                    listed: list[Any] = json.loads(fleet_host.docker("node", "inspect", *ids, check=False) or "[]")
                     for node in listed:
                         if node.get("ManagerStatus", {}).get("Leader"):
                             return next(host for host in self if host.node_id == node["ID"])
@@ -178,16 +178,16 @@ class Fleet:
     def close(self) -> None:
         """End all daemons and engines, and remove the namespaces, whatever fails on the way."""
         with contextlib.ExitStack() as last:
-            for each in self:
-                last.callback(each.namespaces.close)
+            for fleet_host in self:
+                last.callback(fleet_host.namespaces.close)
             _at_once(_end, self)
 
 
 def _end(host: FleetHost) -> None:
-    for each in host.daemons:
+    for daemon in host.daemons:
         with contextlib.suppress(ProcessLookupError):
-            each.process.send_signal(signal.SIGCONT)
-        each.kill()
+            daemon.process.send_signal(signal.SIGCONT)
+        daemon.kill()
     host.engine.close()
 
 
@@ -200,24 +200,24 @@ def fleet(*images: str, names: Iterable[str] = NAMES) -> Iterator[Fleet]:
         last.callback(switch.close)
         _lay_switch(switch)
         database = last.enter_context(postgres(switch, SWITCH))
-        made = Fleet(folder, switch, database)
-        last.callback(made.close)
+        created = Fleet(folder, switch, database)
+        last.callback(created.close)
         for at, name in enumerate(names, start=11):
-            made.hosts[name] = _host(made, name, f"{SWITCH.rpartition('.')[0]}.{at}")
+            created.hosts[name] = _host(created, name, f"{SWITCH.rpartition('.')[0]}.{at}")
         saved = folder / "images.tar"
         subprocess.run(["docker", "save", "-o", str(saved), *(images or (TINY,))], check=True, timeout=300)
 
         def start(host: FleetHost) -> None:
             host.engine.start().docker("load", "-q", "-i", str(saved))
 
-        _at_once(start, made)
+        _at_once(start, created)
         saved.unlink()
-        yield made
+        yield created
 
 
 def _at_once(do: Callable[[FleetHost], None], hosts: Iterable[FleetHost]) -> None:
     with ThreadPoolExecutor(8) as workers:
-        for done in [workers.submit(do, each) for each in hosts]:
+        for done in [workers.submit(do, host) for host in hosts]:
             done.result()
 
 

@@ -50,15 +50,15 @@ def stalled_attach(private: PrivateEngine, container: str) -> Iterator[None]:
 @contextmanager
 def frozen(private: PrivateEngine, *containers: str) -> Iterator[None]:
     """Make their kill and every inspect of them hang: containerd's process for each is frozen."""
-    shims = [_parent(int(private.docker("inspect", "-f", "{{.State.Pid}}", each))) for each in containers]
-    for each in shims:
-        os.kill(each, signal.SIGSTOP)
+    shims = [_parent(int(private.docker("inspect", "-f", "{{.State.Pid}}", container))) for container in containers]
+    for shim in shims:
+        os.kill(shim, signal.SIGSTOP)
     try:
         with _killed(private, *containers):
             yield
     finally:
-        for each in shims:
-            os.kill(each, signal.SIGCONT)
+        for number in shims:
+            os.kill(number, signal.SIGCONT)
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _killed(private: PrivateEngine, *containers: str) -> Iterator[None]:
 def _killing(private: PrivateEngine, *containers: str) -> Iterator[None]:
     """Begin to kill them out of band."""
     command = ["docker", "-H", private.base_url, "kill"]
-    kills = [subprocess.Popen([*command, each], stdout=subprocess.DEVNULL) for each in containers]
+    kills = [subprocess.Popen([*command, container], stdout=subprocess.DEVNULL) for container in containers]
     try:
         yield
     finally:
@@ -90,17 +90,17 @@ def _killing(private: PrivateEngine, *containers: str) -> Iterator[None]:
 def _is_blocked(first: int) -> bool:
     """Tell whether a process of the container waits at a full pipe, and goes on waiting."""
     for _ in range(10):
-        tree = [first, *(int(each) for each in Path(f"/proc/{first}/task/{first}/children").read_text().split())]
-        if not any("pipe" in Path(f"/proc/{each}/wchan").read_text() for each in tree):
+        tree = [first, *(int(name) for name in Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+        if not any("pipe" in Path(f"/proc/{number}/wchan").read_text() for number in tree):
             return False
         threading.Event().wait(0.02)
     return True
 
 
 def _parent(pid: int) -> int:
-    found = process_of(Path("/proc"), pid)
-    assert found is not None
-    return found.parent
+    process = process_of(Path("/proc"), pid)
+    assert process is not None
+    return process.parent
 
 
 def _attach(private: PrivateEngine, container: str) -> socket.socket:

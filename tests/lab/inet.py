@@ -95,30 +95,36 @@ def _http(link: socket.socket, files: Path, tell: Callable[..., None]) -> None:
     has_files = link.getsockname()[0] == PACKAGES
     with link, link.makefile("rb") as reader:
         while line := reader.readline():
-            words = line.split()
+            parts = line.split()
             headers = {}
             while header := reader.readline().strip():
                 name, _, value = header.decode(errors="replace").partition(":")
                 headers[name.lower()] = value.strip()
-            tell(asked=f"{headers.get('host')}{words[1].decode()}", headers=headers)
+            tell(asked=f"{headers.get('host')}{parts[1].decode()}", headers=headers)
             if length := int(headers.get("content-length", 0)):
                 reader.read(length)
-            if len(words) > 1 and words[1].endswith(b"/stay"):
+            if len(parts) > 1 and parts[1].endswith(b"/stay"):
                 link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nstaying")
                 threading.Event().wait(600)
-            status, kind, body = _file(files, words[1]) if has_files else (b"200 OK", b"text/plain", b"the internet")
+            status, kind, body = _file(files, parts[1]) if has_files else (b"200 OK", b"text/plain", b"the internet")
             head = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (status, kind, len(body))
             link.sendall(head + body)
 
 
 def _file(files: Path, path: bytes) -> tuple[bytes, bytes, bytes]:
     """The status, type and content of a file; a folder's is its file `index`."""
-    found = files / unquote(path.decode()).partition("?")[0].strip("/")
-    found = found / "index" if found.is_dir() else found
-    if not found.is_file():
+    observed = files / unquote(path.decode()).partition("?")[0].strip("/")
+    observed_path = observed / "index" if observed.is_dir() else observed
+    if not observed_path.is_file():
         return b"404 Not Found", b"text/plain", b"no such file"
-    body = found.read_bytes()
-    kind = b"application/json" if body.startswith(b"{") else b"text/html" if found.name == "index" else b"application/x"
+    body = observed_path.read_bytes()
+    kind = (
+        b"application/json"
+        if body.startswith(b"{")
+        else b"text/html"
+        if observed_path.name == "index"
+        else b"application/x"
+    )
     return b"200 OK", kind, body
 
 

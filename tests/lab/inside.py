@@ -118,9 +118,9 @@ def _by_32_bits() -> str:
     function = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
 
     def attempt() -> None:
-        found = function()
-        if found < 0:
-            raise OSError(-found, "int 0x80")
+        observed = function()
+        if observed < 0:
+            raise OSError(-observed, "int 0x80")
 
     return _in_child(attempt)
 
@@ -149,8 +149,8 @@ def _traces_others() -> str:
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        for each in (reading, writing, ready, done):
-            os.close(each)
+        for number in (reading, writing, ready, done):
+            os.close(number)
 
 
 def _by_the_loader() -> str:
@@ -166,7 +166,7 @@ def _by_the_loader() -> str:
 
 def _busy() -> str:
     """Thousandths of a processor that four busy processes get together over two seconds."""
-    begun, until = time.monotonic(), time.monotonic() + 2
+    start, until = time.monotonic(), time.monotonic() + 2
     children = []
     for _ in range(4):
         pid = os.fork()
@@ -175,11 +175,11 @@ def _busy() -> str:
                 pass
             os._exit(0)
         children.append(pid)
-    used = 0.0
-    for each in children:
-        spent = os.wait4(each, 0)[2]
-        used += spent.ru_utime + spent.ru_stime
-    return str(round(1000 * used / (time.monotonic() - begun)))
+    number = 0.0
+    for child in children:
+        spent = os.wait4(child, 0)[2]
+        number += spent.ru_utime + spent.ru_stime
+    return str(round(1000 * number / (time.monotonic() - start)))
 
 
 def _opened(family: int, kind: int) -> Callable[[], str]:
@@ -271,8 +271,8 @@ def _forks() -> str:
             os._exit(0)
         children.append(pid)
     os.close(writing)
-    for each in children:
-        os.waitpid(each, 0)
+    for child in children:
+        os.waitpid(child, 0)
     return f"{why} {len(children)}"
 
 
@@ -280,8 +280,8 @@ def _memory() -> str:
     """Tell whether a child survives an allocation of 200 MiB above the limit."""
     pid = os.fork()
     if pid == 0:
-        held = [bytearray(b"x" * (8 << 20)) for _ in range(41)]
-        os._exit(len(held) and 0)
+        bytearrays = [bytearray(b"x" * (8 << 20)) for _ in range(41)]
+        os._exit(len(bytearrays) and 0)
     return "ok" if os.waitpid(pid, 0)[1] == 0 else "killed"
 
 
@@ -311,14 +311,14 @@ def _allocated() -> str:
 
 def _names() -> str:
     """Create many empty files, which use no space of a tmpfs but memory."""
-    made = 0
+    created = 0
     try:
-        while made < 200_000:
-            os.mknod(f"/tmp/probe-{made}")
-            made += 1
+        while created < 200_000:
+            os.mknod(f"/tmp/probe-{created}")
+            created += 1
         return "ok"
     finally:
-        for number in range(made):
+        for number in range(created):
             os.unlink(f"/tmp/probe-{number}")
 
 
@@ -336,18 +336,18 @@ def _said() -> str:
 
 
 def _there(*paths: str) -> Callable[[], str]:
-    return lambda: ",".join(each for each in paths if os.path.lexists(each)) or "none"
+    return lambda: ",".join(path for path in paths if os.path.lexists(path)) or "none"
 
 
 def _processes() -> str:
     """Return the names of processes that are not the sandbox's own: its pids start at 1, without a visible parent."""
-    return str(max(int(each) for each in os.listdir("/proc") if each.isdigit()) < 10_000 and os.path.exists("/proc/1"))
+    return str(max(int(name) for name in os.listdir("/proc") if name.isdigit()) < 10_000 and os.path.exists("/proc/1"))
 
 
 def _variables() -> str:
     odd = ("PADDOCK", "DOCKER", "AWS", "TOKEN", "SECRET", "PASSWORD")
     authorities = "AWS_CA_BUNDLE"  # where the certificates are that this host trusts: no secret
-    return ",".join(n for n in os.environ if n != authorities and any(each in n.upper() for each in odd)) or "none"
+    return ",".join(n for n in os.environ if n != authorities and any(name in n.upper() for name in odd)) or "none"
 
 
 PROBES: dict[str, Callable[[], str]] = {

@@ -35,7 +35,7 @@ def impossible() -> str:
     """Return the reason that the lab can't be created here; "" if it can."""
     if os.geteuid() != 0:
         return "the two-namespace lab needs root"
-    missing = [each for each in _TOOLS if shutil.which(each) is None]
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         return f"the two-namespace lab needs {', '.join(missing)}"
     tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True, check=False)
@@ -101,18 +101,22 @@ class Lab:
         """Return the length of the Internet's log after all traffic so far; later entries are `since` it."""
         port = next(self.marks)
         self.host.run("bash", "-c", f"echo mark > /dev/udp/{INET_SIDE}/{port}")
-        wait_for("the mark is logged", lambda: any(each.get("port") == port for each in self.log()))
+        wait_for("the mark is logged", lambda: any(document.get("port") == port for document in self.log()))
         return len(self.log())
 
     def names(self) -> set[str]:
         """Every name that was asked of a DNS, wherever it stands."""
-        return {each["name"] for which in ("internet", "host") for each in self.log(which) if "name" in each}
+        return {
+            document["name"] for which in ("internet", "host") for document in self.log(which) if "name" in document
+        }
 
     def packets(self, since: int = 0) -> set[tuple[str, int]]:
         """Return the targets of packets (address, port)."""
         until = self.mark()
-        found = {(each["packet"], each["port"]) for each in self.log()[since:until] if "packet" in each}
-        return {(to, port) for to, port in found if to != INET_SIDE}
+        observed = {
+            (document["packet"], document["port"]) for document in self.log()[since:until] if "packet" in document
+        }
+        return {(to, port) for to, port in observed if to != INET_SIDE}
 
     def guard(self) -> None:
         """Load the guard, as its unit does."""
@@ -142,11 +146,11 @@ class Lab:
         assert server.stdout.readline() == b"up\n", f"the lab's {role} does not come up"
 
     def close(self) -> None:
-        for each in self.servers:
-            each.kill()
-            each.wait(60)
-            if each.stdout:
-                each.stdout.close()
+        for server in self.servers:
+            server.kill()
+            server.wait(60)
+            if server.stdout:
+                server.stdout.close()
         with contextlib.ExitStack() as last:  # the namespaces go, whatever becomes of the engine's end
             last.callback(self.inet.close)
             last.callback(self.engine.namespaces.close)
@@ -158,21 +162,21 @@ def lab(*images: str) -> Iterator[Lab]:
     """A lab that is up, guarded, and has these images; gone with all of it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="pdl-"))
     host, world = Namespaces(), Namespaces()
-    made = Lab(folder, PrivateEngine(folder, namespaces=host), world)
+    created = Lab(folder, PrivateEngine(folder, namespaces=host), world)
     try:
         _wire(host, world)
         _certificate(folder)
-        made.set_resolver(OWN_RESOLVER)
+        created.set_resolver(OWN_RESOLVER)
         host.run("mount", "--bind", str(folder / "resolv.conf"), "/etc/resolv.conf")
-        made.serve(world, "internet")
-        made.serve(host, "host")
-        made.guard()
-        made.engine.start()
+        created.serve(world, "internet")
+        created.serve(host, "host")
+        created.guard()
+        created.engine.start()
         if images:
-            made.engine.load(*images)
-        yield made
+            created.engine.load(*images)
+        yield created
     finally:
-        made.close()
+        created.close()
         with contextlib.suppress(OSError):
             shutil.rmtree(folder)
 
@@ -183,8 +187,8 @@ def _wire(host: Namespaces, world: Namespaces) -> None:
     host.run("ip", "link", "set", "up0", "up")
     world.run("ip", "address", "add", f"{INET_SIDE}/24", "dev", "in0")
     world.run("ip", "link", "set", "in0", "up")
-    for each in _SERVED:
-        world.run("ip", "address", "add", f"{each}/32", "dev", "lo")
+    for name in _SERVED:
+        world.run("ip", "address", "add", f"{name}/32", "dev", "lo")
     host.run("ip", "route", "add", "default", "via", INET_SIDE)
     # What leaks with a sandbox's own address finds its way back, too: a leak must not hide behind a missing route.
     world.run("ip", "route", "add", "10.213.0.0/16", "via", HOST_SIDE)

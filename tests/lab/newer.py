@@ -59,12 +59,12 @@ def fetched(folder: Path, release: str) -> Path:
     for name in _MERGED:
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
-    for each in archives:
+    for archive in archives:
         # Not dpkg-deb -x: it would put a folder in the place of a link to one.
-        packed = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", each], stdout=subprocess.PIPE)
+        packed = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE)
         subprocess.run(["tar", "-x", "--keep-directory-symlink", "-C", root], stdin=packed.stdout, check=True)
-        assert packed.wait() == 0, each
-        each.unlink()
+        assert packed.wait() == 0, archive
+        archive.unlink()
     for name in (*_SHARED, "run", "var/run", "old", "root"):
         (root / name).mkdir(parents=True, exist_ok=True)
     subprocess.run(["chroot", root, "/bin/busybox", "--install", "-s", "/bin"], check=True)
@@ -85,8 +85,8 @@ def download(folder: Path, release: str, *packages: str) -> list[Path]:
     for name in ("state/lists/partial", "cache/archives/partial", "host"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()  # nothing is installed: so what they stand on is fetched, too
-    said = f". deploy/lib/common.sh; . deploy/lib/debian.sh; host_apt {release} '{folder}/host'"
-    subprocess.run(["bash", "-c", said], cwd=CHECKOUT, check=True)
+    output = f". deploy/lib/common.sh; . deploy/lib/debian.sh; host_apt {release} '{folder}/host'"
+    subprocess.run(["bash", "-c", output], cwd=CHECKOUT, check=True)
     settings = folder / "host/apt.conf"
     settings.write_text(settings.read_text().replace("/host-apt", f"{folder}/host"))
     places = {"Dir::State": "state", "Dir::Cache": "cache", "Dir::State::status": "status"}
@@ -95,9 +95,9 @@ def download(folder: Path, release: str, *packages: str) -> list[Path]:
         options.append("-o=Acquire::Check-Valid-Until=false")
     apt = ["apt-get", "-q", "-y", *options, "-o=APT::Sandbox::User=root", "-o=Debug::NoLocking=1"]
     environment = {**os.environ, "APT_CONFIG": str(settings), "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["--download-only", "--no-install-recommends", "install", *packages]):
+    for arguments in (["update"], ["--download-only", "--no-install-recommends", "install", *packages]):
         with (folder / "apt.log").open("ab") as log:
-            done = subprocess.run([*apt, *words], env=environment, stdout=log, stderr=log, check=False)
+            done = subprocess.run([*apt, *arguments], env=environment, stdout=log, stderr=log, check=False)
         if done.returncode != 0:
             last = (folder / "apt.log").read_text().splitlines()[-1:]
             raise NotToBeHad(f"the packages of Debian {release} can't be fetched: {' '.join(last)}")

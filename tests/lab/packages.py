@@ -42,7 +42,7 @@ class Packages:
         """Add a wheel of pure Python."""
         plain = name.replace("-", "_")
         info = f"{plain}-{version}.dist-info"
-        needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+        needs = "".join(f"Requires-Dist: {require}\n" for require in requires)
         scripts = "".join(f"{program} = {target}\n" for program, target in (programs or {}).items())
         contents: dict[str, str | bytes] = {
             **files,
@@ -51,18 +51,18 @@ class Packages:
             f"{info}/entry_points.txt": f"[console_scripts]\n{scripts}",
         }
         contents[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*contents, f"{info}/RECORD"))
-        made = io.BytesIO()
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        bytes_io = io.BytesIO()
+        with zipfile.ZipFile(bytes_io, "w", zipfile.ZIP_DEFLATED) as archive:
             for path, text in contents.items():
                 archive.writestr(path, text)
-        self.file(name, f"{plain}-{version}-py3-none-any.whl", made.getvalue())
+        self.file(name, f"{plain}-{version}-py3-none-any.whl", bytes_io.getvalue())
 
     def source(self, name: str, version: str) -> None:
         """Add a source package whose setup would run code."""
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        bytes_io = io.BytesIO()
+        with tarfile.open(fileobj=bytes_io, mode="w:gz") as archive:
             _add(archive, f"{name}-{version}/setup.py", b"raise SystemExit('code of the package has run')\n")
-        self.file(name, f"{name}-{version}.tar.gz", made.getvalue())
+        self.file(name, f"{name}-{version}.tar.gz", bytes_io.getvalue())
 
     def file(self, name: str, file: str, data: bytes) -> None:
         """Add a file of any kind to the index."""
@@ -76,17 +76,17 @@ class Packages:
     def npm(self, name: str, version: str, files: Mapping[str, str | bytes], /, **manifest: Any) -> None:
         """Add a version of a package of npm."""
         described = {"name": name, "version": version, **manifest}
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w:gz", compresslevel=1) as archive:
+        bytes_io = io.BytesIO()
+        with tarfile.open(fileobj=bytes_io, mode="w:gz", compresslevel=1) as archive:
             for path, data in {**files, "package.json": json.dumps(described)}.items():
                 _add(archive, f"package/{path}", data.encode() if isinstance(data, str) else data)
         folder = self.folder / "npm" / name
         tarball = f"{name.rpartition('/')[2]}-{version}.tgz"
         (folder / "-").mkdir(parents=True, exist_ok=True)
-        (folder / "-" / tarball).write_bytes(made.getvalue())
+        (folder / "-" / tarball).write_bytes(bytes_io.getvalue())
         index = folder / "index"
         listed = json.loads(index.read_text()) if index.exists() else {"name": name, "dist-tags": {}, "versions": {}}
-        integrity = base64.b64encode(hashlib.sha512(made.getvalue()).digest()).decode()
+        integrity = base64.b64encode(hashlib.sha512(bytes_io.getvalue()).digest()).decode()
         dist = {"tarball": f"{REGISTRY}{name}/-/{tarball}", "integrity": f"sha512-{integrity}"}
         listed["versions"][version] = {**described, "dist": dist}
         listed["dist-tags"]["latest"] = version
@@ -94,21 +94,21 @@ class Packages:
 
     def npm_tree(self, modules: Path, name: str) -> str:
         """Add a package of an installed tree and all that it needs, each packed again; return its version."""
-        wanted, done = [name], set[str]()
+        names, done = [name], set[str]()
         version = str(json.loads((modules / name / "package.json").read_text())["version"])
-        found = sorted(each.parent for each in modules.rglob("package.json"))
-        while wanted:
-            next_ = wanted.pop()
+        parents = sorted(path.parent for path in modules.rglob("package.json"))
+        while names:
+            next_ = names.pop()
             if next_ in done:
                 continue
             done.add(next_)
-            for folder in (each for each in found if str(each).endswith(f"/node_modules/{next_}")):
+            for folder in (parent for parent in parents if str(parent).endswith(f"/node_modules/{next_}")):
                 described = json.loads((folder / "package.json").read_text())
                 described.pop("name")
-                wanted += described.get("dependencies", {})
-                paths = {each.relative_to(folder) for each in folder.rglob("*") if each.is_file()}
-                own = (each for each in paths if "node_modules" not in each.parts and str(each) != "package.json")
-                files = {str(each): (folder / each).read_bytes() for each in own}
+                names += described.get("dependencies", {})
+                paths = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+                own_paths = (path for path in paths if "node_modules" not in path.parts and str(path) != "package.json")
+                files = {str(own_path): (folder / own_path).read_bytes() for own_path in own_paths}
                 self.npm(next_, described.pop("version"), files, **described)
         return version
 

@@ -35,8 +35,8 @@ class Postgres:
         if namespaces is not None:
             self._as = (*namespaces.enter(), *self._as)
         if address:
-            with (folder / "data/pg_hba.conf").open("a") as allowed:
-                allowed.write("host all all samenet trust\n")
+            with (folder / "data/pg_hba.conf").open("a") as file:
+                file.write("host all all samenet trust\n")
 
     def start(self) -> "Postgres":
         """Start it, and wait until it answers."""
@@ -71,27 +71,27 @@ class Postgres:
             os.kill(pid, number)
 
     def _words(self) -> str:
-        words = " ".join(f"-c {name}='{value}'" for name, value in self._options.items())
-        return f"{words} -c unix_socket_directories={self._folder}"
+        message = " ".join(f"-c {name}='{value}'" for name, value in self._options.items())
+        return f"{message} -c unix_socket_directories={self._folder}"
 
     def _control(self, *arguments: str) -> None:
         self._run("pg_ctl", "--pgdata", str(self._folder / "data"), *arguments)
 
     def _run(self, program: str, *arguments: str) -> None:
         # Not to a pipe: the server inherits it, and would keep it open.
-        with (self._folder / "said").open("ab") as said:
+        with (self._folder / "said").open("ab") as file:
             done = subprocess.run(
-                [*self._as, str(self._bin / program), *arguments], cwd="/", stdout=said, stderr=said, timeout=120
+                [*self._as, str(self._bin / program), *arguments], cwd="/", stdout=file, stderr=file, timeout=120
             )
         assert done.returncode == 0, (self._folder / "said").read_text()
 
 
 def programs() -> Path:
     """The folder of PostgreSQL's programs, which Debian keeps off the PATH."""
-    found = [Path(each) for each in (shutil.which("initdb"),) if each]
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    assert found, "PostgreSQL is not installed here"
-    return found[-1].resolve().parent
+    paths = [Path(which) for which in (shutil.which("initdb"),) if which]
+    paths += sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    assert paths, "PostgreSQL is not installed here"
+    return paths[-1].resolve().parent
 
 
 @contextmanager

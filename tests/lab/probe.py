@@ -61,7 +61,7 @@ def _tcp(address: str, port: int) -> str:
 
 
 def _ask(server: str, name: str, how: str) -> str:
-    labels = b"".join(bytes([len(each)]) + each.encode() for each in name.split("."))
+    labels = b"".join(bytes([len(entry)]) + entry.encode() for entry in name.split("."))
     question = struct.pack("!HHHHHH", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!HH", 1, 1)
     if how == "tcp":
         with socket.create_connection((server, 53), SECONDS) as link:
@@ -89,8 +89,8 @@ def _raw(proxy: str, text: str) -> str:
 
 
 def _status(link: socket.socket) -> str:
-    words = link.recv(4096).split(b" ")
-    return words[1].decode() if len(words) > 1 else "cut"
+    parts = link.recv(4096).split(b" ")
+    return parts[1].decode() if len(parts) > 1 else "cut"
 
 
 def _tunnel(link: socket.socket, host: str, port: int) -> str:
@@ -112,12 +112,12 @@ def _tls(proxy: str, host: str, port: int, name: str | None) -> str:
             return status
         with _context().wrap_socket(link, server_hostname=name) as inside:
             inside.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            said = b""
-            while b"the internet" not in said and b"ERR_" not in said and (piece := inside.recv(4096)):
-                said += piece
-            if b"the internet" in said:
+            answer = b""
+            while b"the internet" not in answer and b"ERR_" not in answer and (piece := inside.recv(4096)):
+                answer += piece
+            if b"the internet" in answer:
                 return "tunnelled"
-            return said.split(b" ")[1].decode() if said.startswith(b"HTTP/") else "cut"
+            return answer.split(b" ")[1].decode() if answer.startswith(b"HTTP/") else "cut"
 
 
 def _garble(proxy: str, host: str, port: int) -> str:

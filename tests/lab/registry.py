@@ -71,12 +71,12 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _handle(self) -> None:
-        body, found = self._body(), self.registry
-        if found.login is not None:
-            basic = base64.b64encode(":".join(found.login).encode()).decode()
+        body, registry = self._body(), self.registry
+        if registry.login is not None:
+            basic = base64.b64encode(":".join(registry.login).encode()).decode()
             if self.headers.get("Authorization") != f"Basic {basic}":
-                words = b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}'
-                self._answer(401, words, WWW_Authenticate='Basic realm="lab"')
+                message = b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}'
+                self._answer(401, message, WWW_Authenticate='Basic realm="lab"')
                 return
         parts = urlsplit(self.path)
         if parts.path == "/v2/":
@@ -101,13 +101,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.registry.manifests[name, ref] = self.registry.manifests[name, digest] = stored
             self._answer(201, Docker_Content_Digest=digest)
             return
-        found = self.registry.manifests.get((name, ref))
-        if found is None:
+        manifests = self.registry.manifests.get((name, ref))
+        if manifests is None:
             self._answer(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}')
             return
-        digest = "sha256:" + hashlib.sha256(found[1]).hexdigest()
-        length = str(len(found[1]))
-        self._answer(200, found[1], Content_Type=found[0], Docker_Content_Digest=digest, Content_Length=length)
+        digest = "sha256:" + hashlib.sha256(manifests[1]).hexdigest()
+        length = str(len(manifests[1]))
+        self._answer(200, manifests[1], Content_Type=manifests[0], Docker_Content_Digest=digest, Content_Length=length)
 
     def _blob(self, digest: str) -> None:
         data = self.registry.blobs.get(digest)

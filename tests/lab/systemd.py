@@ -25,7 +25,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 # They would touch what is the whole machine's: settings and modules of the kernel, devices.
 _MASKED = ("sysctl", "modules-load", "binfmt", "udevd", "udev-trigger", "networkd", "resolved", "timesyncd")
 _MASKED_UNITS = (
-    *(f"systemd-{each}.service" for each in (*_MASKED, "remount-fs", "random-seed")),
+    *(f"systemd-{name}.service" for name in (*_MASKED, "remount-fs", "random-seed")),
     *("systemd-journald-audit.socket", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket"),
     *("dev-hugepages.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-fs-fuse-connections.mount"),
 )
@@ -116,14 +116,21 @@ def systemd_machine() -> Iterator[Machine]:
     """A machine that is up, and gone with everything at the end."""
     folder, name = Path(tempfile.mkdtemp(prefix="pdk-sd-")), f"paddock-lab-{uuid.uuid4().hex[:8]}"
     (folder / "units").mkdir()
-    for each in _MASKED_UNITS:
-        (folder / "units" / each).symlink_to("/dev/null")
+    for masked_unit in _MASKED_UNITS:
+        (folder / "units" / masked_unit).symlink_to("/dev/null")
     (folder / "units/lab.target").write_text(_TARGET)
     (folder / "machine").mkdir()
-    enter = "; ".join(f"echo $$ >{each}/cgroup.procs" for each in _make_cgroups(name))
+    enter = "; ".join(f"echo $$ >{cgroup}/cgroup.procs" for cgroup in _make_cgroups(name))
     unshare = "unshare --net --mount --pid --uts --ipc --cgroup --fork --kill-child"
-    words = ["sh", "-ec", f'{enter}; exec {unshare} sh -c "$0" boot "$@"', _BOOT, folder / "machine", folder / "units"]
-    holder = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+    message = [
+        "sh",
+        "-ec",
+        f'{enter}; exec {unshare} sh -c "$0" boot "$@"',
+        _BOOT,
+        folder / "machine",
+        folder / "units",
+    ]
+    holder = subprocess.Popen(message, stdin=subprocess.DEVNULL)
     try:
         machine = Machine(wait_for("systemd begins", lambda: _first_process(holder), UP_SECONDS))
         up = ("running", "degraded")
@@ -148,25 +155,29 @@ def _first_process(holder: "subprocess.Popen[bytes]") -> int:
 
 def _hierarchies() -> list[Path]:
     return [
-        each for each in (_CGROUPS, *_CGROUPS.iterdir()) if (each / "cgroup.procs").exists() and not each.is_symlink()
+        path for path in (_CGROUPS, *_CGROUPS.iterdir()) if (path / "cgroup.procs").exists() and not path.is_symlink()
     ]
 
 
 def _make_cgroups(name: str) -> list[Path]:
     """One in each hierarchy of this host's."""
-    made = [each / name for each in _hierarchies() if each != _CGROUPS or (each / "cgroup.controllers").exists()]
-    for each in made:
-        each.mkdir()
+    names = [
+        hierarchy / name
+        for hierarchy in _hierarchies()
+        if hierarchy != _CGROUPS or (hierarchy / "cgroup.controllers").exists()
+    ]
+    for path in names:
+        path.mkdir()
         for file in ("cpuset.cpus", "cpuset.mems"):
-            if (each / file).exists() and not (each / file).read_text().strip():
-                (each / file).write_text((each.parent / file).read_text())
-    return made
+            if (path / file).exists() and not (path / file).read_text().strip():
+                (path / file).write_text((path.parent / file).read_text())
+    return names
 
 
 def _remove_cgroups(name: str) -> bool:
     """Tell whether they are gone."""
-    for top in (each / name for each in _hierarchies()):
-        for each in sorted(top.glob("**/"), key=lambda path: -len(path.parts)):
+    for top in (hierarchy / name for hierarchy in _hierarchies()):
+        for entry in sorted(top.glob("**/"), key=lambda path: -len(path.parts)):
             with suppress(OSError):
-                each.rmdir()
-    return not any((each / name).exists() for each in _hierarchies())
+                entry.rmdir()
+    return not any((hierarchy / name).exists() for hierarchy in _hierarchies())

@@ -22,37 +22,37 @@ _CHANGES = (
 
 def tricky_image(place: Lab) -> None:
     """Make TRICKY on the lab's engine: a VOLUME, labels of ours, a loader's variable, and `gain`, a setuid `id`."""
-    made = place.docker("create", "--network", "none", IMAGE)
+    output = place.docker("create", "--network", "none", IMAGE)
     try:
-        found = place.folder / "id"
-        place.docker("cp", f"{made}:/usr/bin/id", str(found))
+        folder = place.folder / "id"
+        place.docker("cp", f"{output}:/usr/bin/id", str(folder))
         entry = tarfile.TarInfo("gain")
-        entry.mode, entry.size = 0o4755, found.stat().st_size
+        entry.mode, entry.size = 0o4755, folder.stat().st_size
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
-            tar.addfile(entry, io.BytesIO(found.read_bytes()))
+            tar.addfile(entry, io.BytesIO(folder.read_bytes()))
         (place.folder / "gain.tar").write_bytes(packed.getvalue())
         place.host.run(
-            "sh", "-c", f"docker -H {place.engine.base_url} cp - {made}:/usr/local/bin < {place.folder}/gain.tar"
+            "sh", "-c", f"docker -H {place.engine.base_url} cp - {output}:/usr/local/bin < {place.folder}/gain.tar"
         )
-        place.docker("commit", *(word for each in _CHANGES for word in ("--change", each)), made, TRICKY)
+        place.docker("commit", *(word for change in _CHANGES for word in ("--change", change)), output, TRICKY)
     finally:
-        place.docker("rm", "-f", made)
+        place.docker("rm", "-f", output)
 
 
 def tricked(level: str) -> dict[str, str]:
     """Two specs with that image, by name: one that does nothing about it, and one that covers what it may not have."""
     plain = {"image": TRICKY, "command": ["sleep", "100000"], "user": "20000:20000"}
     cover = {"tmpfs": [{"mountPath": "/data", "size": "1Mi"}], "env": [{"name": "LD_PRELOAD", "value": ""}]}
-    found = {f"plain-{level}": plain, f"covered-{level}": {**plain, **cover}}
-    return {name: document(name, level, each) for name, each in found.items()}
+    observed = {f"plain-{level}": plain, f"covered-{level}": {**plain, **cover}}
+    return {name: document(name, level, entry) for name, entry in observed.items()}
 
 
 @contextmanager
 def host_root() -> Iterator[Path]:
     """A root of the operator's for folders of the host: in it a folder, one with a socket, one with keys, and links."""
-    with TemporaryDirectory(dir="/srv", prefix="pdl-") as made:
-        root = Path(made)
+    with TemporaryDirectory(dir="/srv", prefix="pdl-") as temporary_directory:
+        root = Path(temporary_directory)
         for name in ("plain", "listening", "keys/.ssh"):
             (root / name).mkdir(parents=True)
         with socket.socket(socket.AF_UNIX) as door:
@@ -78,5 +78,5 @@ def binding(name: str, level: str, path: str) -> str:
 def refused_at_the_door(level: str, root: Path) -> list[str]:
     """Return specs that admission refuses, one of them with a volume that is a host folder."""
     volume = {"name": "v", "mountPath": "/v", "size": "1Mi", "driverOpts": {"o": "bind", "device": "/etc"}}
-    paths = [binding(f"door-{level}", level, each.format(root=root)) for each in AT_THE_DOOR]
+    paths = [binding(f"door-{level}", level, name.format(root=root)) for name in AT_THE_DOOR]
     return [*paths, document(f"door-{level}", level, {"image": IMAGE, "volumes": [volume]})]

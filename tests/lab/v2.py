@@ -70,8 +70,8 @@ def made(folder: Path) -> Path:
     (root / "etc/docker/daemon.json").write_text(ENGINE)
     subprocess.run(["chroot", root, "systemctl", "enable", "paddock-tests.service"], check=True, capture_output=True)
     for name in ("vmlinuz", "initrd.img"):
-        (found,) = (root / "boot").glob(f"{name}-*")
-        shutil.move(found, folder / name)
+        (path,) = (root / "boot").glob(f"{name}-*")
+        shutil.move(path, folder / name)
     _disk(folder / "root.ext4", root, "8G")
     shutil.rmtree(root)
     done.write_text(want)
@@ -80,7 +80,7 @@ def made(folder: Path) -> Path:
 
 def _install(folder: Path, root: Path) -> None:
     """By the host's own way to Debian's packages."""
-    said = (
+    output = (
         ". deploy/lib/common.sh; . deploy/lib/debian.sh; options=();"
         f' sources={folder}/sources; debian_sources {RELEASE} >"$sources";'
         ' while read -r line; do options+=(--aptopt="$line"); done < <(apt_access);'
@@ -88,7 +88,7 @@ def _install(folder: Path, root: Path) -> None:
         " --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
         f' --include={",".join(PACKAGES)} {RELEASE} {root} $([ ! -s "$sources" ] || echo "$sources")'
     )
-    subprocess.run(["bash", "-c", said], cwd=CHECKOUT, check=True)
+    subprocess.run(["bash", "-c", output], cwd=CHECKOUT, check=True)
 
 
 def _packages(root: Path) -> None:
@@ -96,7 +96,7 @@ def _packages(root: Path) -> None:
     (python,) = (root / "usr/bin").glob("python3.[0-9]*[0-9]")
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile"]
     command += ["--target", root / "opt/packages", "--python-version", python.name.removeprefix("python")]
-    command += ["--only-binary=:all:", *(f"--platform={each}" for each in PLATFORMS)]
+    command += ["--only-binary=:all:", *(f"--platform={platform}" for platform in PLATFORMS)]
     command += ["--no-deps", "--require-hashes", "-r", CHECKOUT / "requirements-dev.lock"]
     subprocess.run(command, check=True)
     _compile(root)
@@ -138,20 +138,20 @@ def run(machine: Path, disk: Path, console: Path) -> int:
     command += ["-serial", f"file:{console}", "-device", "virtio-serial", "-device", "virtconsole,chardev=out"]
     command += ["-chardev", "stdio,id=out,signal=off"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    said = b""
+    answer = b""
     try:
         assert process.stdout is not None
         while piece := os.read(process.stdout.fileno(), 65536):
             os.write(1, piece)
-            said = (said + piece)[-_TAIL:]
+            answer = (answer + piece)[-_TAIL:]
     finally:
         process.terminate()
         process.wait(30)
-    ended = re.search(rb"^ended with (\d+)", said, re.MULTILINE)
-    if ended is None:
+    match = re.search(rb"^ended with (\d+)", answer, re.MULTILINE)
+    if match is None:
         print(console.read_text(errors="replace")[-_TAIL:], "The machine ended before the tests did.", sep="\n")
         return 1
-    return int(ended[1])
+    return int(match[1])
 
 
 def acceleration() -> tuple[str, ...]:
@@ -165,7 +165,7 @@ def _path() -> str:
 
 def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the machine is taken down then, too
-    missing = [each for each in NEEDED if shutil.which(each, path=_path()) is None]
+    missing = [name for name in NEEDED if shutil.which(name, path=_path()) is None]
     if missing:
         sys.exit(f"not here: {', '.join(missing)}; install qemu-system-x86, mmdebstrap, e2fsprogs and an engine")
     machine = made(CHECKOUT / ".cache" / "v2-host")

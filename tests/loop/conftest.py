@@ -13,5 +13,5 @@ from tests.contract.store_worlds import World, make_world
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(getattr(request, "param", "sqlite"), tmp_path) as made:
-        yield made
+    with make_world(getattr(request, "param", "sqlite"), tmp_path) as created:
+        yield created

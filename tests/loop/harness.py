@@ -119,15 +119,15 @@ class Moment:
     def __init__(self, house: "LoopHarness", path: Path) -> None:
         self._path = path
         self._store = sqlite3.connect(":memory:", check_same_thread=False)
-        with closing(sqlite3.connect(path)) as there:
-            there.backup(self._store)
+        with closing(sqlite3.connect(path)) as present:
+            present.backup(self._store)
         self._engine = house.engine.saved()
         self._kept = house.clock.now(), house.uids
 
     def take_up(self, house: "LoopHarness") -> None:
         """Make it so again, and start the next daemon."""
-        with closing(sqlite3.connect(self._path)) as there:
-            self._store.backup(there)
+        with closing(sqlite3.connect(self._path)) as present:
+            self._store.backup(present)
         house.engine.restore(self._engine)
         now, house.uids = self._kept
         house.clock.advance(now - house.clock.now())
@@ -213,7 +213,9 @@ class LoopHarness:
 
     def _admit(self, kind: Kind, spec: Model, _namespace: str, name: str, profiles: Profiles) -> list[tuple[str, str]]:
         policy = replace(fitted(self.policy, self.engine.observe().facts), host_cpus=0)
-        return [(each.field, each.message) for each in admit(kind, spec, with_profiles(policy, profiles), name)]
+        return [
+            (refusal.field, refusal.message) for refusal in admit(kind, spec, with_profiles(policy, profiles), name)
+        ]
 
     def _new_uid(self) -> str:
         self.uids += 1
@@ -305,9 +307,9 @@ class LoopHarness:
         self.services.apply.apply([Source("test", json.dumps(document))])
 
     def delete(self, name: str, kind: str = "sandbox") -> None:
-        found = discover().by_word(kind)
-        assert found is not None
-        self.services.objects.delete(found, "default", name)
+        word = discover().by_word(kind)
+        assert word is not None
+        self.services.objects.delete(word, "default", name)
 
     def get(self, name: str) -> StoredObject | None:
         return self.store.get("Sandbox", "default", name)
@@ -316,21 +318,24 @@ class LoopHarness:
         return [obj.name for obj in self.store.list("Sandbox")[0]]
 
     def container_name(self, name: str) -> str:
-        found = self.get(name)
-        assert found is not None
-        return container_name(name, found.uid)
+        stored = self.get(name)
+        assert stored is not None
+        return container_name(name, stored.uid)
 
     def condition(self, name: str, type_: str) -> str:
-        found = self.get(name)
-        conditions = found.status.get("conditions", []) if found else []
-        return next((f"{each['status']} {each['reason']}" for each in conditions if each["type"] == type_), "")
+        stored = self.get(name)
+        conditions = stored.status.get("conditions", []) if stored else []
+        return next(
+            (f"{condition['status']} {condition['reason']}" for condition in conditions if condition["type"] == type_),
+            "",
+        )
 
     def run_pass(self) -> Plan:
         """A pass, and what it started carried out; a millisecond goes by, so that no two runs begin at one time."""
         self.clock.advance(0.001)
-        decided = self.reconcile_pass.run()
+        output = self.reconcile_pass.run()
         self._wait_for_workers()
-        return decided
+        return output
 
     def _wait_for_workers(self) -> None:
         """Wait until every group came back; a blown fuse means that none will."""
@@ -345,14 +350,14 @@ class LoopHarness:
         """Turns, and the clock moved to each next wake, until nothing is left to do (within so many seconds)."""
         end = self.clock.now() + seconds
         for _ in range(200):
-            decided = self.run_pass()
-            if decided.groups or decided.writes or decided.samples or self.has_results() or self.probed():
+            plan = self.run_pass()
+            if plan.groups or plan.writes or plan.samples or self.has_results() or self.probed():
                 continue
-            wakes = [each for each in (decided.next_wake, self.prober.next_due()) if each is not None]
+            wakes = [number for number in (plan.next_wake, self.prober.next_due()) if number is not None]
             if not wakes or min(wakes) > end:
                 return
             self.clock.advance(max(0.0, min(wakes) - self.clock.now()))
-        raise AssertionError(f"does not settle: {decided}")
+        raise AssertionError(f"does not settle: {plan}")
 
     def probed(self) -> bool:
         """Ask the probes that are due; whether that changed anything."""
@@ -367,4 +372,8 @@ class LoopHarness:
     def ours(self) -> dict[str, list[str]]:
         """Container names by uid, as the engine has them."""
         self.engine.observe_now(full=True)
-        return {uid: [each.name for each in seen] for uid, seen in self.engine.observe().containers.items() if seen}
+        return {
+            uid: [container.name for container in containers]
+            for uid, containers in self.engine.observe().containers.items()
+            if containers
+        }

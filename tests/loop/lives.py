@@ -37,18 +37,18 @@ class CrashingHouse(LoopHarness):
         return super().services_over(FusedStore(store, self.fuse))
 
     def put(self, kind: str, name: str, owners: tuple[str, ...] = (), **spec: Any) -> None:
-        references = [{"kind": "Sandbox", "name": each} for each in owners]
+        references = [{"kind": "Sandbox", "name": owner} for owner in owners]
         metadata: dict[str, Any] = {"name": name, **({"ownerReferences": references} if owners else {})}
         document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
         self.services.apply.apply([Source("test", json.dumps(document))])
 
     def gone(self, name: str, kind: str = "Sandbox", propagation: Any = None) -> None:
         """Delete it, unless that was done already."""
-        found = discover().by_name(kind)
-        assert found is not None
+        observed = discover().by_name(kind)
+        assert observed is not None
         options = {"propagation": propagation} if propagation else {}
         try:
-            self.services.objects.delete(found, "default", name, **options)
+            self.services.objects.delete(observed, "default", name, **options)
         except errors.NotFound:
             return
 
@@ -78,22 +78,22 @@ class CrashingHouse(LoopHarness):
 
     def picture(self) -> Mapping[str, Any]:
         """Return the outcome, as far as it is the same however often a daemon died on the way."""
-        seen: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         for kind in ("Sandbox", "SandboxPool", "SandboxTemplate", "Quota"):
             for obj in self.store.list(kind)[0]:
                 conditions = [f"{it['type']}={it['status']}" for it in obj.status.get("conditions", ())]
-                kept = ("used", "replicas", "readyReplicas", "claimedReplicas")
-                counts = {key: value for key, value in obj.status.items() if key in kept}
-                seen[f"{kind}/{obj.name}"] = (conditions, counts, bool(obj.deleted_at), obj.finalizers)
-        held = self.store.instances()
-        seen["instances"] = sorted((each.role, each.reserves.memory_bytes) for each in held)
-        boxes = [found for group in self.engine.observe().containers.values() for found in group]
+                texts = ("used", "replicas", "readyReplicas", "claimedReplicas")
+                counts = {key: value for key, value in obj.status.items() if key in texts}
+                document[f"{kind}/{obj.name}"] = (conditions, counts, bool(obj.deleted_at), obj.finalizers)
+        instances = self.store.instances()
+        document["instances"] = sorted((instance.role, instance.reserves.memory_bytes) for instance in instances)
+        boxes = [container for group in self.engine.observe().containers.values() for container in group]
         names = {obj.uid: obj.name for obj in self.store.list("Sandbox")[0]}
         places = (("memory", self.engine.in_memory), ("disk", self.engine.saved_files))
-        seen["files"] = sorted((names[uid], place, text) for place, files in places for uid, text in _texts(files))
-        seen["bound"] = sorted(each.mount for box in boxes for each in box.bound)
-        seen["containers"] = sorted((box.state, box.limits.memory_bytes) for box in boxes if box.limits)
-        return seen
+        document["files"] = sorted((names[uid], place, text) for place, files in places for uid, text in _texts(files))
+        document["bound"] = sorted(bound_mount.mount for box in boxes for bound_mount in box.bound)
+        document["containers"] = sorted((box.state, box.limits.memory_bytes) for box in boxes if box.limits)
+        return document
 
     def check(self, *, swept: bool = False) -> None:
         """Check the state at rest, in every life: a container each at most, and nothing foreign is touched.
@@ -102,12 +102,14 @@ class CrashingHouse(LoopHarness):
         """
         ours = self.ours()
         assert all(len(names) == 1 for names in ours.values()), ours
-        assert not swept or ours.keys() <= {each.uid for each in self.store.instances()}, "a container without a record"
+        assert not swept or ours.keys() <= {instance.uid for instance in self.store.instances()}, (
+            "a container without a record"
+        )
         assert self.engine.box("somebody-elses").state is State.RUNNING
 
 
 def _texts(files: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
-    return [(uid, each) for uid, texts in files.items() for each in texts.values()]
+    return [(uid, name) for uid, texts in files.items() for name in texts.values()]
 
 
 def _write(house: CrashingHouse) -> None:
@@ -148,11 +150,11 @@ def _ailing(house: CrashingHouse) -> None:
 
 def _used(house: CrashingHouse) -> None:
     """As an exec does: begun, waited for, over."""
-    found = house.get("web")
-    assert found is not None
-    house.activity.begin(found.uid, asks=True)
+    web = house.get("web")
+    assert web is not None
+    house.activity.begin(web.uid, asks=True)
     house.settle(seconds=5)
-    house.activity.end(found.uid, asks=True)
+    house.activity.end(web.uid, asks=True)
     house.settle(seconds=5)
     assert house.condition("web", "Ready") == "True Running"
 
@@ -173,8 +175,8 @@ def _finite(house: CrashingHouse, name: str, **lifecycle: Any) -> None:
 
 
 def _hurry(house: CrashingHouse) -> None:
-    found = house.get("web")
-    if found is not None and found.deleted_at is None:
+    web = house.get("web")
+    if web is not None and web.deleted_at is None:
         house.apply("web", restartPolicy="OnFailure", lifecycle={"ttlSecondsAfterFinished": 5})
 
 

@@ -117,8 +117,8 @@ class RunHarness(LoopHarness):
         self.hanging, deadline = 1, time.monotonic() + 60
         while True:
             states = self.states()
-            ended = sum(each not in ("Waiting", "Running") for each in states.values())
-            if states[stage] == "Running" and len(self.engine.commands) > ended:
+            total = sum(state not in ("Waiting", "Running") for state in states.values())
+            if states[stage] == "Running" and len(self.engine.commands) > total:
                 self.hanging = 0
                 return
             assert time.monotonic() < deadline, f"it does not start: {states}"
@@ -130,25 +130,25 @@ class RunHarness(LoopHarness):
         for _ in range(ticks):
             self.tick()
             self.clock.advance(0.2)
-            found = self.run(name)
-            if found is not None and found.status.get("completionTime"):
+            output = self.run(name)
+            if output is not None and output.status.get("completionTime"):
                 for _ in range(6):
                     self.tick()
                 again = self.run(name)
-                return again if again is not None else found
-        raise AssertionError(f"the run does not end: {found and found.status}")
+                return again if again is not None else output
+        raise AssertionError(f"the run does not end: {output and output.status}")
 
     def run(self, name: str = "r") -> StoredObject | None:
         return self.store.get("WorkflowRun", "default", name)
 
     def states(self, name: str = "r") -> dict[str, str]:
-        found = self.run(name)
-        assert found is not None
-        return {each["name"]: each["state"] for each in found.status["stages"]}
+        output = self.run(name)
+        assert output is not None
+        return {stage["name"]: stage["state"] for stage in output.status["stages"]}
 
     def commands(self) -> list[str]:
         """The scripts that were started, in order."""
-        return [each[-1] for _, each in self.engine.commands]
+        return [group[-1] for _, group in self.engine.commands]
 
     def cancel(self, name: str = "r") -> None:
         kind = discover().by_name("WorkflowRun")

@@ -15,29 +15,31 @@ AGENT = {"agent": {}}
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def container_id(house: LoopHarness, name: str) -> str:
-    found = house.get(name)
-    assert found is not None
-    return str(found.status["instanceRef"]["containerID"])
+    harness = house.get(name)
+    assert harness is not None
+    return str(harness.status["instanceRef"]["containerID"])
 
 
 def runtime(house: LoopHarness, name: str) -> str:
-    (seen,) = [each for group in house.engine.observe().containers.values() for each in group if each.name == name]
-    return seen.agent
+    (container,) = [
+        entry for group in house.engine.observe().containers.values() for entry in group if entry.name == name
+    ]
+    return container.agent
 
 
 def test_it_waits_for_the_agents_image(house: LoopHarness) -> None:
     house.apply("a", template=AGENT)
     house.settle(seconds=5)
     assert house.condition("a", "Degraded") == "True AgentImageMissing"
-    found = house.get("a")
-    assert found is not None
-    assert any("images/build.sh agent" in each["message"] for each in found.status["conditions"])
+    answer = house.get("a")
+    assert answer is not None
+    assert any("images/build.sh agent" in condition["message"] for condition in answer.status["conditions"])
     house.engine.build_image(IMAGE, ours=True)
     house.settle()
     assert house.condition("a", "Ready") == "True Running"
@@ -85,7 +87,7 @@ def test_an_added_agent_makes_a_new_container(house: LoopHarness) -> None:
     house.settle()
     assert container_id(house, "a") != before
     assert runtime(house, house.container_name("a"))
-    assert any("spec.template.agent changed" in each.message for each in house.store.events(kind="Sandbox"))
+    assert any("spec.template.agent changed" in event.message for event in house.store.events(kind="Sandbox"))
 
 
 def test_a_pools_members_have_agents_and_are_claimed_warm(house: LoopHarness) -> None:
@@ -94,15 +96,15 @@ def test_a_pools_members_have_agents_and_are_claimed_warm(house: LoopHarness) ->
     apply_pool(house, warmReplicas=2)
     house.settle()
     assert counts(house) == (2, 2, 0)
-    assert all(runtime(house, each) for each in boxes(house))
+    assert all(runtime(house, sandbox) for sandbox in boxes(house))
     house.refer("a", "t")
     first = house.reconcile_pass.run()
-    assert not [each for group in first.groups for each in group.actions if isinstance(each, CreateContainer)]
+    assert not [action for group in first.groups for action in group.actions if isinstance(action, CreateContainer)]
     house.settle()
     assert (launch(house, "a"), house.condition("a", "Ready")) == ("Warm: ", "True Running")
     assert house.condition("a", "Outdated") == "False UpToDate"
     claimed = container_id(house, "a")
     new = house.engine.build_image(IMAGE, ours=True)
     house.settle()
-    assert {runtime(house, each) for each in boxes(house) if each.startswith("pdk-warm")} == {volume_name(new)}
+    assert {runtime(house, sandbox) for sandbox in boxes(house) if sandbox.startswith("pdk-warm")} == {volume_name(new)}
     assert (counts(house), container_id(house, "a")) == ((2, 2, 1), claimed)

@@ -57,9 +57,9 @@ class Scene:
 
 @pytest.fixture
 def scene(world: World) -> Iterator[Scene]:
-    made = Scene(world)
-    yield made
-    made.house.close()
+    created = Scene(world)
+    yield created
+    created.house.close()
 
 
 def suspended(scene: Scene) -> None:
@@ -102,9 +102,9 @@ def deleting(scene: Scene) -> None:
     for _ in range(4):
         scene.house.run_pass()
     assert scene.house.condition("box", "Ready") == "False Terminating"
-    found = scene.house.get("box")
-    assert found is not None
-    assert found.deleted_at is not None
+    answer = scene.house.get("box")
+    assert answer is not None
+    assert answer.deleted_at is not None
 
 
 def waiting(scene: Scene) -> None:
@@ -131,21 +131,25 @@ def test_no_alert_fires_but_what_tells_of_that_state(
 ) -> None:
     state(scene)
     # A deletion is dated from where the rules' own time begins: it is ten minutes old at the end.
-    given = [
+    documents = [
         {"series": name, "values": f"{(MINUTES - 10) * 60 if 'deletion_timestamp' in name else value:.0f}x{MINUTES}"}
         for name, value in scene.series()
     ]
-    assert any("paddock_sandbox_status_ready" in each["series"] for each in given)
-    asked = [
-        {"expr": f'ALERTS{{alertname="{each["alert"]}", alertstate="firing"}}', "eval_time": f"{MINUTES}m"}
-        for each in ALERTS
+    assert any("paddock_sandbox_status_ready" in document["series"] for document in documents)
+    requested = [
+        {"expr": f'ALERTS{{alertname="{alert["alert"]}", alertstate="firing"}}', "eval_time": f"{MINUTES}m"}
+        for alert in ALERTS
     ]
     tests = [
-        {"interval": "1m", "input_series": given, "promql_expr_test": [{**each, "exp_samples": []} for each in asked]}
+        {
+            "interval": "1m",
+            "input_series": documents,
+            "promql_expr_test": [{**document, "exp_samples": []} for document in requested],
+        }
     ]
-    rules = [str(FOLDER / f"{each}.rules.yml") for each in ("recording", "alerts")]
+    rules = [str(FOLDER / f"{entry}.rules.yml") for entry in ("recording", "alerts")]
     file = tmp_path / "states.yml"
     file.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": tests}))
-    told = promtool("test", "rules", str(file), check=False)
-    fired = {each["alert"] for each in ALERTS if f'alertname="{each["alert"]}"' in told}
-    assert fired == TELLS.get(state.__name__, set()), told
+    message = promtool("test", "rules", str(file), check=False)
+    fired = {alert["alert"] for alert in ALERTS if f'alertname="{alert["alert"]}"' in message}
+    assert fired == TELLS.get(state.__name__, set()), message

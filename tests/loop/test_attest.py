@@ -18,9 +18,9 @@ def state(house: LoopHarness) -> State:
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def attest(house: LoopHarness, name: str = "web") -> Attested:
@@ -47,13 +47,13 @@ def test_suspended_and_back_is_a_new_try(house: LoopHarness) -> None:
 def test_on_demand_it_is_read_anew(house: LoopHarness) -> None:
     house.apply("web")
     house.settle()
-    found = attest(house)
-    assert (found.verdict.status, found.verdict.reason) == ("True", "Attested")
-    assert {"seccomp", "user", "read-only root"} <= {each.name for each in found.verdict.compared}
+    attested = attest(house)
+    assert (attested.verdict.status, attested.verdict.reason) == ("True", "Attested")
+    assert {"seccomp", "user", "read-only root"} <= {fact.name for fact in attested.verdict.compared}
     house.engine.lose_events()
     house.engine.tamper(house.container_name("web"), uid=0)
-    found = attest(house)
-    assert (found.verdict.status, found.verdict.message) == ("False", "user: found 0:20000, wanted 20000:20000")
+    observed = attest(house)
+    assert (observed.verdict.status, observed.verdict.message) == ("False", "user: found 0:20000, wanted 20000:20000")
 
 
 def test_what_does_not_run_has_no_inside(house: LoopHarness) -> None:

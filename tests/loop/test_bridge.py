@@ -24,19 +24,19 @@ FLUSHED = (
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store(), policy=replace(Policy(), local_network=True))
-    made.engine.add_image(IMAGE)
-    yield made
-    made.close()
+    harness = LoopHarness(world.store(), policy=replace(Policy(), local_network=True))
+    harness.engine.add_image(IMAGE)
+    yield harness
+    harness.close()
 
 
 def apply(house: LoopHarness, name: str = "web", level: str = "production", local: bool = False, **spec: object) -> str:
     network = {"network": {"localNetwork": "Allowed"}} if local else {}
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
     house.apply(name, template={"securityLevel": level}, resources=small, **network, **spec)
-    found = house.get(name)
-    assert found is not None
-    return found.uid
+    harness = house.get(name)
+    assert harness is not None
+    return harness.uid
 
 
 def running(house: LoopHarness, name: str = "web", **said: object) -> str:
@@ -54,7 +54,7 @@ def test_the_bridge_stands_before_the_sandbox_is_made(house: LoopHarness) -> Non
     uid = running(house)
     box, net = house.container_name("web"), public_name(uid)
     subnet = house.engine.networks[net].subnet
-    assert [str(each) for each in house.engine.calls] == [
+    assert [str(entry) for entry in house.engine.calls] == [
         f"make-network {net} guarded {subnet}",
         f"create {box} from paddock/test-tiny:1",
         f"start {box}",
@@ -73,7 +73,7 @@ def test_bridge_without_the_engines_rules_reaches_nothing(
     house: LoopHarness, leads_out: bool | None, shown: str
 ) -> None:
     uid = running(house)
-    other = running(house, "other")
+    second = running(house, "other")
     house.engine.cut_network(public_name(uid), leads_out=leads_out)
     house.settle()
     assert house.condition("web", "NetworkReady") == shown
@@ -82,7 +82,7 @@ def test_bridge_without_the_engines_rules_reaches_nothing(
     house.engine.cut_network(public_name(uid), leads_out=True)
     house.settle()
     assert house.condition("web", "NetworkReady") == "True Public"
-    assert other != uid
+    assert second != uid
 
 
 @pytest.mark.parametrize("level", ["production", "development"])
@@ -107,9 +107,9 @@ def test_start_without_the_engines_rules_says_what_to_do(house: LoopHarness) -> 
     apply(house)
     house.settle(seconds=0)
     assert house.condition("web", "Ready") == "False EngineRulesLost"
-    found = house.get("web")
-    assert found is not None
-    assert "systemctl restart docker" in str(found.status["conditions"])
+    web = house.get("web")
+    assert web is not None
+    assert "systemctl restart docker" in str(web.status["conditions"])
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
 
@@ -133,11 +133,11 @@ def test_another_level_is_another_network_both_ways(house: LoopHarness) -> None:
     uid = running(house)
     running(house, level="development")
     assert set(house.engine.networks) == {sealed_name(uid), UPLINK}
-    assert {each.role for each in house.store.instances()} == {"sandbox", "egress"}
+    assert {instance.role for instance in house.store.instances()} == {"sandbox", "egress"}
     running(house)
     assert set(house.engine.networks) == {public_name(uid), UPLINK}
     assert not house.engine.exists(egress_name(uid))
-    assert [each.role for each in house.store.instances()] == ["sandbox"]
+    assert [instance.role for instance in house.store.instances()] == ["sandbox"]
     running(house, level="full-isolation")
     assert set(house.engine.networks) == {UPLINK}
     assert house.condition("web", "NetworkReady") == "True NoNetwork"
@@ -147,11 +147,11 @@ def test_another_level_is_another_network_both_ways(house: LoopHarness) -> None:
 
 def test_all_of_it_goes_with_the_sandbox(house: LoopHarness) -> None:
     running(house)
-    other = running(house, "other")
+    second = running(house, "other")
     house.delete("web")
     house.settle()
     assert house.get("web") is None
-    assert set(house.engine.networks) == {public_name(other)}
+    assert set(house.engine.networks) == {public_name(second)}
 
 
 def test_nothing_is_started_without_the_guard_and_what_runs_is_frozen(house: LoopHarness) -> None:
@@ -203,7 +203,7 @@ def test_no_two_sandboxes_share_a_subnet_and_a_full_range_is_told(house: LoopHar
     for number in range(4):
         apply(house, f"more-{number}", level="development" if number % 2 else "production")
     house.settle()
-    subnets = [each.subnet for each in house.engine.networks.values()]
+    subnets = [network.subnet for network in house.engine.networks.values()]
     assert len(set(subnets)) == len(subnets) == 6
 
 
@@ -220,8 +220,10 @@ def test_each_start_is_in_the_audit_log_before_it_happens(house: LoopHarness) ->
     house.engine.kill(house.container_name("web"))
     house.settle()
     running(house, "quiet", level="full-isolation")
-    found = [(each.actor, each.verb, each.name, each.detail["generation"]) for each in house.store.audit.entries()]
-    assert [each for each in found if each[1] == "start"] == [("paddock", "start", "web", 1)] * 2
+    observed = [
+        (entry.actor, entry.verb, entry.name, entry.detail["generation"]) for entry in house.store.audit.entries()
+    ]
+    assert [entry for entry in observed if entry[1] == "start"] == [("paddock", "start", "web", 1)] * 2
     assert house.store.audit.verify().problem == ""
 
 

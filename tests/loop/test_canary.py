@@ -59,15 +59,15 @@ class Watched:
         self.house.apply(name, template={"securityLevel": level}, resources=small)
 
     def events(self) -> list[str]:
-        return [each.reason for each in self.house.store.events(kind="Host")]
+        return [event.reason for event in self.house.store.events(kind="Host")]
 
 
 @pytest.fixture
 def world_of(world: World) -> Iterator[Watched]:
     house = LoopHarness(world.store())
-    made = Watched(house)
-    yield made
-    made.watch.stop()
+    watched = Watched(house)
+    yield watched
+    watched.watch.stop()
     house.close()
 
 
@@ -81,11 +81,11 @@ def test_a_host_without_networks_is_left_alone(world_of: Watched) -> None:
 
 
 def test_the_first_network_waits_for_a_try_and_the_next_does_not(world_of: Watched) -> None:
-    seen: list[int] = []
-    world_of.bird.before = lambda: seen.append(len(world_of.house.engine.calls))
+    observed: list[int] = []
+    world_of.bird.before = lambda: observed.append(len(world_of.house.engine.calls))
     world_of.apply()
     world_of.settle()
-    assert (world_of.bird.tries, seen) == (1, [0])
+    assert (world_of.bird.tries, observed) == (1, [0])
     assert world_of.house.condition("web", "Ready") == "True Running"
     world_of.apply("other")
     world_of.settle()
@@ -161,8 +161,8 @@ def test_what_was_broken_is_so_until_it_is_seen_to_hold(world_of: Watched, why: 
         house.run_pass()
         house.engine.come_up()
     elif why == "the guard is away":
-        for words in ("the table is gone", ""):
-            house.engine.unguarded = words
+        for message in ("the table is gone", ""):
+            house.engine.unguarded = message
             house.engine.observe_now()
             house.run_pass()
     world_of.watch.wait()  # what began just now counts as before

@@ -26,16 +26,16 @@ __all__ = ["house"]
 
 
 def actions(decided: Plan, kind: type) -> list[Any]:
-    return [each for group in decided.groups for each in group.actions if isinstance(each, kind)]
+    return [action for group in decided.groups for action in group.actions if isinstance(action, kind)]
 
 
 def events(house: LoopHarness, name: str) -> dict[str, str]:
-    return {each.reason: each.message for each in house.store.events(kind="Sandbox", name=name)}
+    return {event.reason: event.message for event in house.store.events(kind="Sandbox", name=name)}
 
 
 def reserved(house: LoopHarness, name: str) -> int:
-    [found] = [each for each in house.store.instances() if each.parent_name == name]
-    return found.reserves.memory_bytes
+    [instance] = [entry for entry in house.store.instances() if entry.parent_name == name]
+    return instance.reserves.memory_bytes
 
 
 def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(house: LoopHarness) -> None:
@@ -72,7 +72,7 @@ def test_limits_come_before_ready_and_the_name_after_it(house: LoopHarness) -> N
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
     first = house.run_pass()
     assert (len(actions(first, UpdateLimits)), actions(first, RenameContainer)) == (1, [])
-    assert [each.urgent for each in first.groups] == [True]
+    assert [group.urgent for group in first.groups] == [True]
     assert house.condition("a", "Ready") == "False Claiming"
     second = house.run_pass()
     assert house.condition("a", "Ready") == "True Running"
@@ -100,7 +100,7 @@ def test_a_claim_moves_nothing_of_what_others_are_decided_on(house: LoopHarness)
     after = house.reconcile_pass.last
     assert before is not None
     assert after is not None
-    warm = [uid for uid, each in after.instances.items() if each.role == "warm" and uid in before.instances]
+    warm = [uid for uid, instance in after.instances.items() if instance.role == "warm" and uid in before.instances]
     assert len(warm) == 2
     assert all(after.instances[uid] is before.instances[uid] for uid in warm)
     (old,), (new,) = before.pools.values(), after.pools.values()
@@ -122,7 +122,7 @@ def test_one_file_of_several_claims(house: LoopHarness) -> None:
     spec = {"templateRef": {"name": "t"}, "resources": {"limits": {"memory": "768Mi"}}}
     text = "---".join(f"\n{json.dumps({**document, 'metadata': {'name': name}, 'spec': spec})}\n" for name in "abc")
     house.services.apply.apply([Source("test", text)])
-    rows = {each.parent_name: each for each in house.store.instances()}
+    rows = {instance.parent_name: instance for instance in house.store.instances()}
     assert len({rows[name].uid for name in "ab"}) == 2
     assert "c" not in rows, "768 twice, and 512 of a member: there is no room to grow for the third"
     house.settle()
@@ -190,7 +190,7 @@ def test_refill_and_late_pool_tell_no_cold_start(house: LoopHarness) -> None:
     house.settle()
     house.refer("suspended", "t", runState="Running")
     house.settle()
-    assert [each.reason for each in house.store.events() if each.reason == "ColdStart"] == []
+    assert [event.reason for event in house.store.events() if event.reason == "ColdStart"] == []
 
 
 def test_cold_start_tells_of_a_pool_that_keeps_none_warm(house: LoopHarness) -> None:
@@ -249,12 +249,12 @@ def check(house: LoopHarness) -> None:
     rows = house.store.instances()
     total = reserved_amounts(rows)[""]
     assert total.within(HARD), total
-    reserves = {each.uid: each.reserves.memory_bytes for each in rows}
+    reserves = {row.uid: row.reserves.memory_bytes for row in rows}
     for uid, names in house.ours().items():
         assert len(names) == 1
-        found = house.engine.box(names[0])
-        if str(found.state) in ("running", "paused"):
-            assert found.limits.memory_bytes <= reserves[uid], "what runs is reserved"
+        sandbox = house.engine.box(names[0])
+        if str(sandbox.state) in ("running", "paused"):
+            assert sandbox.limits.memory_bytes <= reserves[uid], "what runs is reserved"
 
 
 @pytest.mark.timeout(600)
@@ -311,7 +311,7 @@ def _do(house: LoopHarness, what: str, *how: Any) -> None:
 
 def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house: LoopHarness) -> None:
     filled(house, 1)
-    [member] = [each for each in house.store.instances() if each.role == "warm"]
+    [member] = [instance for instance in house.store.instances() if instance.role == "warm"]
     # As a backup from before a claim leaves it: the claim gave the container the sandbox's name, and is forgotten.
     house.engine.rename(member.name, f"pdk-used-{member.uid[:8]}")
     house.run_pass()
@@ -321,7 +321,9 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(house:
     assert sandbox is not None
     assert sandbox.uid != member.uid
     assert house.condition("a", "Ready") == "True Running"
-    assert member.state.container not in {each.id for one in house.engine.observe().containers.values() for each in one}
+    assert member.state.container not in {
+        entry.id for container in house.engine.observe().containers.values() for entry in container
+    }
     assert counts(house)[0] == 1
 
 
@@ -330,7 +332,7 @@ def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(house: 
     house.policy = Policy(images=ImageRules(allowed_patterns=("other:*",)))
     house.daemon()
     house.reconcile_pass.run()
-    [member] = [each for each in house.store.instances() if each.role == "warm"]
+    [member] = [instance for instance in house.store.instances() if instance.role == "warm"]
     house.refer("a", "t")
     sandbox = house.get("a")
     assert sandbox is not None
@@ -358,9 +360,9 @@ def test_a_member_whose_limits_are_unreadable_is_not_handed_out_and_its_pool_say
     house.engine.box(boxes(house)[0]).limits_unread = True
     house.engine.observe_now()
     house.run_pass()
-    found = house.store.get("SandboxPool", "default", "warm")
-    assert found is not None
-    degraded = next(each for each in found.status["conditions"] if each["type"] == "Degraded")
+    sandbox_pool = house.store.get("SandboxPool", "default", "warm")
+    assert sandbox_pool is not None
+    degraded = next(condition for condition in sandbox_pool.status["conditions"] if condition["type"] == "Degraded")
     assert (degraded["reason"], "LimitsUnread" in degraded["message"]) == ("MembersFail", True)
     house.refer("a", "t")
     house.settle()

@@ -20,34 +20,34 @@ IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    made.engine.at_rest = True
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    harness.engine.at_rest = True
+    yield harness
+    harness.close()
 
 
 def uid(house: LoopHarness) -> str:
-    found = house.get("web")
-    assert found is not None
-    return found.uid
+    web = house.get("web")
+    assert web is not None
+    return web.uid
 
 
 def test_the_passing_of_time_is_no_clock_jump() -> None:
-    clock, ticks, told = HandClock(), HandClock(5.0), []
-    leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    clock, ticks, reported = HandClock(), HandClock(5.0), []
+    leap = ClockJump(clock, tell=lambda: reported.append(1), ticks=ticks.now)
     for _ in range(3):
         clock.advance(1000)
         ticks.advance(1001)
         assert not leap.jumped()
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
 def test_a_clock_jump_is_noticed_once(seconds: float) -> None:
-    clock, ticks, told = HandClock(), HandClock(5.0), []
-    leap = ClockJump(clock, tell=lambda: told.append(1), ticks=ticks.now)
+    clock, ticks, reported = HandClock(), HandClock(5.0), []
+    leap = ClockJump(clock, tell=lambda: reported.append(1), ticks=ticks.now)
     clock.advance(seconds)
-    assert [leap.jumped(), leap.jumped(), told] == [seconds, 0, [1]]
+    assert [leap.jumped(), leap.jumped(), reported] == [seconds, 0, [1]]
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])

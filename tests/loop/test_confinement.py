@@ -18,9 +18,9 @@ APPARMOR = replace(FACTS, security_options=(*FACTS.security_options, "name=appar
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store(), policy=Policy(confinements=Confinements(runtimes=("runsc",))))
-    yield made
-    made.close()
+    harness = LoopHarness(world.store(), policy=Policy(confinements=Confinements(runtimes=("runsc",))))
+    yield harness
+    harness.close()
 
 
 def becomes(house: LoopHarness, facts: HostFacts) -> None:
@@ -34,9 +34,9 @@ def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(hou
     house.apply("a", template={"appArmorProfile": "docker-default", "runtime": "runsc"})
     house.settle()
     assert house.condition("a", "Ready") == "True Running"
-    made = house.engine.box(house.container_name("a")).config
-    assert made is not None
-    assert (made.runtime, made.security_options[-1]) == ("runsc", "apparmor=docker-default")
+    config = house.engine.box(house.container_name("a")).config
+    assert config is not None
+    assert (config.runtime, config.security_options[-1]) == ("runsc", "apparmor=docker-default")
     becomes(house, FACTS)
     house.engine.remove(house.container_name("a"))
     house.settle()

@@ -29,7 +29,9 @@ def test_a_drained_host_loses_its_warm_sandboxes_and_nothing_else(house: LoopHar
     assert counts(house)[1:] == (0, 0)
     assert house.condition("stays", "Ready") == "True Running"
     assert house.condition("new", "Scheduled") == "False HostCordoned"
-    [event] = [each.message for each in house.store.events(kind="Sandbox", name="new") if each.reason == "HostCordoned"]
+    [event] = [
+        entry.message for entry in house.store.events(kind="Sandbox", name="new") if entry.reason == "HostCordoned"
+    ]
     assert event == "host host is being drained: nothing new is started until `paddock host uncordon host`"
     drain(house, drained=False)
     house.settle(seconds=60)
@@ -50,7 +52,9 @@ def test_new_starts_wait_and_what_runs_is_kept(house: LoopHarness) -> None:
     for name in ("new", "asleep"):
         assert house.condition(name, "Scheduled") == "False HostCordoned"
         assert house.condition(name, "Ready").startswith("False")
-    events = [each.message for each in house.store.events(kind="Sandbox", name="new") if each.reason == "HostCordoned"]
+    events = [
+        event.message for event in house.store.events(kind="Sandbox", name="new") if event.reason == "HostCordoned"
+    ]
     assert events == ["host host is cordoned: nothing new is started until `paddock host uncordon host`"]
     house.engine.kill(house.container_name("before"))
     house.settle(seconds=60)
@@ -58,7 +62,7 @@ def test_new_starts_wait_and_what_runs_is_kept(house: LoopHarness) -> None:
     assert house.get("before").status["restartCount"] == 1  # type: ignore[union-attr]
     cordon(house, schedulable=True)
     house.settle(seconds=5)
-    assert [house.condition(each, "Ready") for each in ("new", "asleep")] == ["True Running"] * 2
+    assert [house.condition(entry, "Ready") for entry in ("new", "asleep")] == ["True Running"] * 2
 
 
 def test_a_pool_gives_what_it_has_and_is_not_refilled(house: LoopHarness) -> None:
@@ -68,7 +72,7 @@ def test_a_pool_gives_what_it_has_and_is_not_refilled(house: LoopHarness) -> Non
     house.settle(seconds=30)
     assert house.condition("a", "Ready") == "True Running", "its member runs on this host already"
     assert counts(house)[1:] == (1, 1)
-    [degraded] = [each for each in pool(house).status["conditions"] if each["type"] == "Ready"]
+    [degraded] = [condition for condition in pool(house).status["conditions"] if condition["type"] == "Ready"]
     assert (degraded["status"], degraded["reason"]) == ("False", "Filling")
     assert "host host is cordoned" in degraded["message"]
     cordon(house, schedulable=True)

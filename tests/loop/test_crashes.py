@@ -67,14 +67,14 @@ def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: s
 
     house.watch = watch
     live(house, steps, at=begins)
-    wanted = house.picture()
+    picture = house.picture()
     house.watch = lambda _after: None
     house.empty()
     assert len(moments) > 10
     for at, (begin, moment) in enumerate(moments[::_STRIDE]):
         moment.take_up(house)
         assert live(house, steps, begin=begin) == 0
-        assert house.picture() == wanted, f"crash after step {at * _STRIDE + 1} of {len(moments)}"
+        assert house.picture() == picture, f"crash after step {at * _STRIDE + 1} of {len(moments)}"
         house.empty()
         moment.close()
 
@@ -86,7 +86,7 @@ def test_crashes_before_steps_change_nothing_in_the_end(world: World, life: str)
     store = world.store()
     house = CrashingHouse(world, store)
     live(house, LIVES[life])
-    wanted, total = house.picture(), house.fuse.steps
+    picture, total = house.picture(), house.fuse.steps
     house.empty()
     crashes = 0
     for crash_at in range(1, min(total, _APART) + 1, _STRIDE):
@@ -97,7 +97,7 @@ def test_crashes_before_steps_change_nothing_in_the_end(world: World, life: str)
 
         blow(crash_at)
         crashes += live(house, LIVES[life], lambda: blow(_APART))
-        assert house.picture() == wanted, f"crash at step {crash_at} of {total}"
+        assert house.picture() == picture, f"crash at step {crash_at} of {total}"
         house.empty()
     assert crashes >= total // _STRIDE, "the steps of the whole life were tried"
 
@@ -105,10 +105,10 @@ def test_crashes_before_steps_change_nothing_in_the_end(world: World, life: str)
 @pytest.mark.postgres
 @pytest.mark.parametrize("life", LIVES)
 def test_a_life_on_postgresql_is_that_on_sqlite(world: World, life: str, tmp_path: Path) -> None:
-    with make_world("postgres", tmp_path) as other:
+    with make_world("postgres", tmp_path) as second:
         pictures = []
-        for each in (world, other):
-            house = CrashingHouse(each, each.store())
+        for entry in (world, second):
+            house = CrashingHouse(entry, entry.store())
             live(house, LIVES[life])
             pictures.append(house.picture())
             house.empty()

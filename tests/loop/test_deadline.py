@@ -13,9 +13,9 @@ DEADLINE: dict[str, Any] = {"activeDeadlineSeconds": 100, "shutdownGracePeriodSe
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def go_on(house: LoopHarness, seconds: float) -> None:

@@ -27,10 +27,10 @@ class Busy:
     between: list[Callable[[], None]] = field(default_factory=list)
 
     def page(self, *arguments: Any, **options: Any) -> ObjectPage:
-        found = self.store.page(*arguments, **options)
+        page = self.store.page(*arguments, **options)
         if self.between:
             self.between.pop(0)()
-        return found
+        return page
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
@@ -38,12 +38,12 @@ class Busy:
 
 @pytest.fixture
 def store(world: World) -> SqlStore:
-    made = world.store()
-    with made.transaction() as transaction:
+    created = world.store()
+    with created.transaction() as transaction:
         for at in range(_COUNT):
             host = _HOSTS[at % 3]
             transaction.put(box(f"s-{at:04}", f"team-{at % 7}", spec=_SPEC, status={"host": host} if host else {}))
-    return made
+    return created
 
 
 def desired(store: SqlStore | Busy, host: str = "a") -> Desired:
@@ -51,7 +51,7 @@ def desired(store: SqlStore | Busy, host: str = "a") -> Desired:
 
 
 def names(found: Any) -> set[str]:
-    return {getattr(each, "obj", each).name for each in found.values()}
+    return {getattr(entry, "obj", entry).name for entry in found.values()}
 
 
 def of(host: str, *, without: set[str] = frozenset()) -> set[str]:  # type: ignore[assignment]
@@ -70,7 +70,7 @@ def test_a_host_reads_its_own_of_many_pages(store: SqlStore) -> None:
 
 def test_writes_between_pages_are_not_missed(store: SqlStore) -> None:
     def named(name: str) -> StoredObject:
-        return next(each for each in store.list("Sandbox")[0] if each.name == name)
+        return next(stored for stored in store.list("Sandbox")[0] if stored.name == name)
 
     def first() -> None:
         with store.transaction() as transaction:
@@ -79,8 +79,8 @@ def test_writes_between_pages_are_not_missed(store: SqlStore) -> None:
             transaction.put(box("z-new", "team-6", spec=_SPEC, status={"host": "a"}))
             transaction.put(box("a-new", "team-0", spec=_SPEC, status={"host": "a"}))
 
-    busy = Busy(store, [first])
-    read = desired(busy)
+    occupied = Busy(store, [first])
+    read = desired(occupied)
     read.refresh()
     assert names(read.refresh()) == of("a", without={"s-0000", "s-2097"}) | {"z-new", "a-new"}
     assert sum(read.counts.now.values()) == _COUNT

@@ -25,10 +25,10 @@ TYPE = "DiskQuotaEnforced"
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    made.engine.add_image(IMAGE)
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    harness.engine.add_image(IMAGE)
+    yield harness
+    harness.close()
 
 
 def becomes(house: LoopHarness, facts: HostFacts) -> None:
@@ -53,8 +53,8 @@ def storage(house: LoopHarness, name: str = "a") -> int:
 
 def writes(house: LoopHarness, count: int, name: str = "a") -> None:
     """The sandbox is measured to have written so many bytes."""
-    made = house.engine.box(house.container_name(name))
-    house.layers[made.id] = LayerUsage(count, house.clock.now())
+    sandbox = house.engine.box(house.container_name(name))
+    house.layers[sandbox.id] = LayerUsage(count, house.clock.now())
     house.settle()
 
 
@@ -88,7 +88,7 @@ def test_a_pools_sandbox_of_another_size_is_not_handed_out(house: LoopHarness) -
     house.refer("same", "t")
     house.refer("other", "t", resources={"limits": {"disk": "2Gi"}})
     house.settle()
-    assert [launch(house, each) for each in ("same", "other")] == ["Warm", "Cold"]
+    assert [launch(house, entry) for entry in ("same", "other")] == ["Warm", "Cold"]
     assert storage(house, "other") == 2 << 30
 
 
@@ -110,6 +110,6 @@ def test_a_member_of_a_pool_that_is_claimed_is_measured_against_its_new_limit(ho
 
 
 def launch(house: LoopHarness, name: str) -> str:
-    found = house.get(name)
-    assert found is not None
-    return str(found.status["launchType"])
+    harness = house.get(name)
+    assert harness is not None
+    return str(harness.status["launchType"])

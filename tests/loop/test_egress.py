@@ -16,10 +16,10 @@ POLICY = Policy()
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store(), policy=POLICY)
-    made.engine.add_image(IMAGE)
-    yield made
-    made.close()
+    harness = LoopHarness(world.store(), policy=POLICY)
+    harness.engine.add_image(IMAGE)
+    yield harness
+    harness.close()
 
 
 def apply(house: LoopHarness, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:

@@ -17,13 +17,13 @@ from tests.loop.harness import LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    made.engine.add_image(IMAGE)
+    harness = LoopHarness(world.store())
+    harness.engine.add_image(IMAGE)
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    made.apply("web", template={"securityLevel": "development"}, resources=small)
-    made.settle()
-    yield made
-    made.close()
+    harness.apply("web", template={"securityLevel": "development"}, resources=small)
+    harness.settle()
+    yield harness
+    harness.close()
 
 
 def auditor(house: LoopHarness, audit: Any = None) -> EgressAudit:
@@ -48,7 +48,7 @@ def say(house: LoopHarness, *said: tuple[str, str, str]) -> None:
 
 
 def entries(house: LoopHarness) -> list[AuditEntry]:
-    return [each for each in house.store.audit.entries() if each.verb == "egress"]
+    return [entry for entry in house.store.audit.entries() if entry.verb == "egress"]
 
 
 UNRESOLVED = ("TCP_DENIED/503", "lost.example.org:80", "-")
@@ -68,7 +68,7 @@ def test_sums_by_host_once(house: LoopHarness) -> None:
     assert entry.detail["refused"] == {"other.example.org": 1}
     say(house, REFUSED)
     watch.observe_now()
-    assert [each.detail.get("refused") for each in entries(house)] == [{"other.example.org": 1}] * 2
+    assert [single.detail.get("refused") for single in entries(house)] == [{"other.example.org": 1}] * 2
     assert house.store.audit.verify().problem == ""
 
 
@@ -81,7 +81,7 @@ def test_a_failure_of_dns_is_in_the_condition(house: LoopHarness) -> None:
     house.settle()
     stored = house.get("web")
     assert stored is not None
-    (condition,) = (each for each in stored.status["conditions"] if each["type"] == "NetworkReady")
+    (condition,) = (entry for entry in stored.status["conditions"] if entry["type"] == "NetworkReady")
     assert (condition["status"], condition["reason"]) == ("True", "NamesUnresolved")
     assert "no address for lost.example.org when last asked: DNS failed, nothing was refused" in condition["message"]
     first = watch.unresolved()
@@ -101,7 +101,7 @@ def test_a_daemon_that_starts_goes_on_where_the_log_ends(house: LoopHarness) -> 
     auditor(house).observe_now()
     say(house, REFUSED)
     auditor(house).observe_now()
-    assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}]
+    assert [set(entry.detail) - {"until"} for entry in entries(house)] == [{"allowed"}, {"refused"}]
 
 
 def test_what_a_proxy_said_last_is_read_before_it_goes(house: LoopHarness) -> None:
@@ -115,7 +115,7 @@ def test_what_a_proxy_said_last_is_read_before_it_goes(house: LoopHarness) -> No
     house.apply("web", template={"securityLevel": "development"}, resources=small, network=hosts)
     house.settle()
     watch.observe_now()
-    assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}]
+    assert [set(entry.detail) - {"until"} for entry in entries(house)] == [{"allowed"}, {"refused"}]
     say(house, ALLOWED)
     stored = house.get("web")
     assert stored is not None
@@ -123,7 +123,7 @@ def test_what_a_proxy_said_last_is_read_before_it_goes(house: LoopHarness) -> No
     house.settle()
     house.delete("web")
     house.settle()
-    assert [set(each.detail) - {"until"} for each in entries(house)] == [{"allowed"}, {"refused"}, {"allowed"}]
+    assert [set(entry.detail) - {"until"} for entry in entries(house)] == [{"allowed"}, {"refused"}, {"allowed"}]
     assert house.get("web") is None
 
 
@@ -156,5 +156,5 @@ def test_a_sandbox_that_asks_for_very_many_names_does_not_fill_the_log(house: Lo
     assert entry.detail["refused"] == {"x" * 253: 100}
     say(house, *(("TCP_DENIED/403", f"n{number}.example:80", "-") for number in range(100)))
     auditor(house).observe_now()
-    refused = entries(house)[-1].detail["refused"]
-    assert (len(refused), refused["(others)"]) == (33, 68)
+    refusal = entries(house)[-1].detail["refused"]
+    assert (len(refusal), refusal["(others)"]) == (33, 68)

@@ -11,15 +11,15 @@ from tests.loop.test_pools import apply_pool
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def texts(house: LoopHarness, kind: str, name: str) -> dict[str, str]:
     """The reasons in brackets of an object's newest events, by the events' reasons."""
-    found = sorted(house.store.events(kind=kind, name=name), key=lambda each: each.at)
-    return {each.reason: each.message.rpartition(" (")[2].rstrip(")") for each in found}
+    events = sorted(house.store.events(kind=kind, name=name), key=lambda each: each.at)
+    return {event.reason: event.message.rpartition(" (")[2].rstrip(")") for event in events}
 
 
 def test_first_start_tells_what_was_found_and_done(house: LoopHarness) -> None:
@@ -43,9 +43,9 @@ def test_replaced_container_tells_why_it_was_replaced(house: LoopHarness) -> Non
     house.clock.advance(1)
     house.apply("a", template={"env": [{"name": "A", "value": "1"}]})
     house.settle()
-    told = texts(house, "Sandbox", "a")
-    assert told["Created"] == told["Removed"] == "spec.template.env changed"
-    assert told["Started"] == "just created"
+    reported = texts(house, "Sandbox", "a")
+    assert reported["Created"] == reported["Removed"] == "spec.template.env changed"
+    assert reported["Started"] == "just created"
 
 
 def test_retired_member_is_not_called_deleted(house: LoopHarness) -> None:
@@ -54,8 +54,8 @@ def test_retired_member_is_not_called_deleted(house: LoopHarness) -> None:
     house.settle()
     apply_pool(house, warmReplicas=0)
     house.settle()
-    told = texts(house, "SandboxPool", "warm")
-    assert told["Stopping"] == told["Removed"] == "retired from its pool"
+    reported = texts(house, "SandboxPool", "warm")
+    assert reported["Stopping"] == reported["Removed"] == "retired from its pool"
 
 
 def test_network_made_anew_is_not_called_missing(house: LoopHarness) -> None:

@@ -52,10 +52,10 @@ class CountedHouse(LoopHarness):
 def house(tmp_path: Path) -> Iterator[CountedHouse]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    made = CountedHouse(store)
-    made.run_pass()
-    yield made
-    made.close()
+    counted_house = CountedHouse(store)
+    counted_house.run_pass()
+    yield counted_house
+    counted_house.close()
     store.close()
 
 
@@ -67,7 +67,7 @@ def test_create_update_and_delete_are_timed_once_each(house: CountedHouse) -> No
     house.apply("box")
     house.clock.advance(3)
     house.settle()
-    assert [round(each) for each in convergence(house, "create")] == [3]
+    assert [round(number) for number in convergence(house, "create")] == [3]
     house.apply("box", resources={"limits": {"memory": "64Mi"}})
     house.settle()
     assert len(convergence(house, "update")) == 1
@@ -158,8 +158,8 @@ def test_what_differs_is_shown_until_it_is_taken_back(house: CountedHouse) -> No
     house.apply("one")
     house.apply("two")
     house.settle()
-    one, two = (house.get(name) for name in ("one", "two"))
-    assert one is not None
+    harness, two = (house.get(name) for name in ("one", "two"))
+    assert harness is not None
     assert two is not None
     house.engine.update_limits(house.container_name("one"), Limits(700, 1 << 30, 999))
     house.engine.update_limits(
@@ -172,6 +172,6 @@ def test_what_differs_is_shown_until_it_is_taken_back(house: CountedHouse) -> No
         assert house.reconcile_pass.last is not None
         return dict(house.reconcile_pass.last.drifted)
 
-    assert shown() == {one.uid: 3, two.uid: 1}
+    assert shown() == {harness.uid: 3, two.uid: 1}
     house.settle()
     assert shown() == {}

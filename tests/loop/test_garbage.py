@@ -17,13 +17,13 @@ from tests.loop.harness import TINY, Crash, LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def apply(house: LoopHarness, name: str, *owners: str) -> None:
-    references = [{"kind": "Sandbox", "name": each} for each in owners]
+    references = [{"kind": "Sandbox", "name": owner} for owner in owners]
     document: dict[str, Any] = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Sandbox",
@@ -41,12 +41,12 @@ def delete(house: LoopHarness, name: str, propagation: Propagation) -> None:
 
 def vanish(house: LoopHarness, name: str) -> None:
     """The owner's row goes without its dependents: by hand, or by an older version."""
-    found = house.get(name)
-    assert found is not None
+    harness = house.get(name)
+    assert harness is not None
     if house.engine.exists(house.container_name(name)):
         house.engine.remove(house.container_name(name))
     with house.store.transaction() as transaction:
-        transaction.remove(found)
+        transaction.remove(harness)
 
 
 def test_background_in_the_end_leaves_nothing(house: LoopHarness) -> None:
@@ -64,17 +64,17 @@ def test_a_foreground_owner_goes_last(house: LoopHarness) -> None:
     apply(house, "b", "a")
     house.settle()
     delete(house, "a", "Foreground")
-    seen = []
+    observed = []
     for _ in range(60):
-        decided = house.run_pass()
-        seen.append(tuple(house.names()))
+        plan = house.run_pass()
+        observed.append(tuple(house.names()))
         if not house.names():
             break
-        if decided.next_wake is not None:
-            house.clock.advance(max(0.0, decided.next_wake - house.clock.now()))
-    assert seen[-1] == ()
-    assert ("b",) not in seen
-    assert ("a",) in seen or ("a", "b") in seen
+        if plan.next_wake is not None:
+            house.clock.advance(max(0.0, plan.next_wake - house.clock.now()))
+    assert observed[-1] == ()
+    assert ("b",) not in observed
+    assert ("a",) in observed or ("a", "b") in observed
     assert house.ours() == {}
 
 
@@ -84,17 +84,17 @@ def test_an_owner_that_only_waits_for_others_asks_for_no_pass_after_pass(house: 
     house.settle()
     delete(house, "a", "Foreground")
     with house.store.transaction() as transaction:
-        found = transaction.get("Sandbox", "default", "b")
-        assert found is not None
-        transaction.put(replace(found, finalizers=(*found.finalizers, "somebody/else")))
+        sandbox = transaction.get("Sandbox", "default", "b")
+        assert sandbox is not None
+        transaction.put(replace(sandbox, finalizers=(*sandbox.finalizers, "somebody/else")))
     house.settle()
     assert house.names() == ["a", "b"]
     revision = house.store.revision()
     assert not house.run_pass().writes
     assert house.store.revision() == revision
-    left = house.get("a")
-    assert left is not None
-    assert left.finalizers == (FOREGROUND_FINALIZER,)
+    answer = house.get("a")
+    assert answer is not None
+    assert answer.finalizers == (FOREGROUND_FINALIZER,)
     assert "held by foregroundDeletion" in house.get("a").status["conditions"][0]["message"]  # type: ignore[union-attr]
     vanish(house, "b")
     house.settle()
@@ -108,7 +108,7 @@ def test_what_lost_its_owner_in_any_way_is_found_by_the_running_daemon_and_by_th
     vanish(house, "a")
     house.settle()
     assert house.names() == ["both", "z"]
-    assert [each["name"] for each in house.get("both").owner_references] == ["z"]  # type: ignore[union-attr]
+    assert [owner_reference["name"] for owner_reference in house.get("both").owner_references] == ["z"]  # type: ignore[union-attr]
     vanish(house, "z")
     house.daemon()
     house.settle()

@@ -22,16 +22,16 @@ Make = Callable[[GuardLost], LoopHarness]
 
 @pytest.fixture
 def make(world: World) -> Iterator[Make]:
-    made: list[LoopHarness] = []
+    harnesses: list[LoopHarness] = []
 
     def house(guard_lost: GuardLost) -> LoopHarness:
-        made.append(LoopHarness(world.store(), policy=replace(Policy(), guard_lost=guard_lost)))
-        made[-1].engine.add_image(IMAGE)
-        return made[-1]
+        harnesses.append(LoopHarness(world.store(), policy=replace(Policy(), guard_lost=guard_lost)))
+        harnesses[-1].engine.add_image(IMAGE)
+        return harnesses[-1]
 
     yield house
-    for each in made:
-        each.close()
+    for harness in harnesses:
+        harness.close()
 
 
 def guard(house: LoopHarness, words: str) -> None:
@@ -52,24 +52,24 @@ def state(house: LoopHarness, name: str) -> State:
 
 
 def told(house: LoopHarness, name: str) -> list[str]:
-    return [each.reason for each in house.store.events(name=name) if each.reason in ("GuardLost", "GuardBack")]
+    return [event.reason for event in house.store.events(name=name) if event.reason in ("GuardLost", "GuardBack")]
 
 
 def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     house = make("pause")
     running(house, "open")
-    found = [CanaryResult("Broken", "this host can be reached")]
+    canary_results = [CanaryResult("Broken", "this host can be reached")]
 
     class Watch:
         def see(self, _observed: object) -> CanaryResult:
-            return found[0]
+            return canary_results[0]
 
         def request_test(self, _deferrals: object) -> None: ...
 
     monkeypatch.setattr(house.reconcile_pass, "_canary", Watch())
     house.settle()
     assert state(house, "open") is State.PAUSED
-    found[0] = CanaryResult("Holds")
+    canary_results[0] = CanaryResult("Holds")
     house.settle()
     assert state(house, "open") is State.RUNNING
 
@@ -101,7 +101,7 @@ def test_a_pool_freezes_what_is_warm_and_hands_none_of_it_out(make: Make) -> Non
     guard(house, GONE)
     states = {house.engine.box(name).state for names in house.ours().values() for name in names}
     assert states == {State.PAUSED}
-    paused = [each for each in house.engine.calls if isinstance(each, PauseContainer)]
+    paused = [entry for entry in house.engine.calls if isinstance(entry, PauseContainer)]
     assert len(paused) == 2
     house.refer("claimed", "base")
     house.settle()

@@ -24,10 +24,10 @@ SMALL = {"limits": {"memory": "64Mi", "cpu": "100m", "pids": 16}}
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    made.engine.at_rest = made.hibernates = True
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    harness.engine.at_rest = harness.hibernates = True
+    yield harness
+    harness.close()
 
 
 def hibernated(house: LoopHarness, *names: str, **spec: Any) -> None:
@@ -41,11 +41,11 @@ def hibernated(house: LoopHarness, *names: str, **spec: Any) -> None:
 
 
 def count(house: LoopHarness, kind: type) -> int:
-    return sum(isinstance(each, kind) for each in house.engine.calls)
+    return sum(isinstance(entry, kind) for entry in house.engine.calls)
 
 
 def reserved(house: LoopHarness, name: str) -> tuple[int, int]:
-    record = next(each for each in house.store.instances() if each.parent_name == name)
+    record = next(instance for instance in house.store.instances() if instance.parent_name == name)
     return record.reserves.cpu_millicores, record.reserves.memory_bytes
 
 
@@ -53,7 +53,7 @@ def test_two_execs_at_once_wake_it_once(house: LoopHarness) -> None:
     hibernated(house, "web")
     before = house.engine.box(house.container_name("web")).started_at
     both = [Exec(house), Exec(house)]
-    assert [each.turns_until_open().output() for each in both] == [[b"hello\n", b"0"]] * 2
+    assert [entry.turns_until_open().output() for entry in both] == [[b"hello\n", b"0"]] * 2
     assert (count(house, HibernateContainer), count(house, WakeContainer)) == (1, 1)
     house.settle(seconds=0)
     assert house.condition("web", "Ready") == "True Running"
@@ -76,11 +76,11 @@ def test_a_wake_waits_for_capacity_before_new_sandboxes(house: LoopHarness) -> N
     house.settle(seconds=0)
     put(house, "Quota", "main", {"hard": {"memory": "100Mi"}})
     house.apply("new", resources=SMALL)
-    refused = Exec(house).turns_until_open()
-    assert "hibernated, and waits to be woken: quota default/main" in str(refused.error)
-    found = house.get("web")
-    assert found is not None
-    house.activity.begin(found.uid, asks=True)
+    turns_until_open = Exec(house).turns_until_open()
+    assert "hibernated, and waits to be woken: quota default/main" in str(turns_until_open.error)
+    web = house.get("web")
+    assert web is not None
+    house.activity.begin(web.uid, asks=True)
     house.settle(seconds=0)
     assert (state(house), house.condition("web", "Scheduled")) == (State.PAUSED, "False QuotaExceeded")
     house.delete("other")
@@ -93,11 +93,11 @@ def test_few_are_woken_at_once(house: LoopHarness) -> None:
     names = [f"web-{number}" for number in range(10)]
     hibernated(house, *names)
     for name in names:
-        found = house.get(name)
-        assert found is not None
-        house.activity.begin(found.uid, asks=True)
-    decided = house.run_pass()
-    assert sum(isinstance(each, WakeContainer) for group in decided.groups for each in group.actions) == 2
+        harness = house.get(name)
+        assert harness is not None
+        house.activity.begin(harness.uid, asks=True)
+    plan = house.run_pass()
+    assert sum(isinstance(action, WakeContainer) for group in plan.groups for action in group.actions) == 2
     assert house.condition("web-9", "Scheduled") == "False WakeQueued"
     house.settle(seconds=0)
     assert {house.condition(name, "Ready") for name in names} == {"True Running"}
@@ -108,9 +108,9 @@ def test_a_use_of_what_a_person_hibernated_resumes_it(house: LoopHarness) -> Non
     house.settle(seconds=0)
     assert house.condition("web", "Ready") == "False Hibernated"
     assert Exec(house).turns_until_open().output() == [b"hello\n", b"0"]
-    found = house.get("web")
-    assert found is not None
-    assert found.spec["runState"] == "Running"
+    web = house.get("web")
+    assert web is not None
+    assert web.spec["runState"] == "Running"
 
 
 def test_a_person_waits_for_a_command_to_end(house: LoopHarness) -> None:
@@ -170,7 +170,7 @@ def test_a_restart_of_the_engine_loses_it_in_words(house: LoopHarness) -> None:
     house.engine.observe_now(full=True)
     house.settle(seconds=10)
     assert (state(house), house.condition("web", "Suspended")) == (State.EXITED, "True IdleReaped")
-    assert [each.reason for each in house.store.events(name="web")].count("HibernationLost") == 1
+    assert [event.reason for event in house.store.events(name="web")].count("HibernationLost") == 1
     assert Exec(house).turns_until_open().output() == [b"hello\n", b"0"]
 
 
@@ -180,10 +180,10 @@ def test_warm_members_hibernate_and_a_claim_wakes_one(house: LoopHarness) -> Non
     put(house, "SandboxPool", "warm", pool)
     house.settle(seconds=5)
     assert {box.state for box in boxes(house)} == {State.PAUSED}
-    found = house.store.get("SandboxPool", "default", "warm")
-    assert found is not None
-    assert found.status["readyReplicas"] == 2
-    assert all(each.reserves.memory_bytes == 0 for each in house.store.instances())
+    sandbox_pool = house.store.get("SandboxPool", "default", "warm")
+    assert sandbox_pool is not None
+    assert sandbox_pool.status["readyReplicas"] == 2
+    assert all(instance.reserves.memory_bytes == 0 for instance in house.store.instances())
     house.refer("web", "t")
     house.settle(seconds=0)
     assert house.condition("web", "Ready") == "True Running"
@@ -210,7 +210,7 @@ def test_opening_a_project_wakes_its_sandbox(house: LoopHarness) -> None:
 
 
 def boxes(house: LoopHarness) -> list[Any]:
-    return [each for group in house.engine.observe().containers.values() for each in group]
+    return [container for group in house.engine.observe().containers.values() for container in group]
 
 
 def put(house: LoopHarness, kind: str, name: str, spec: dict[str, Any]) -> None:
@@ -222,15 +222,15 @@ def test_a_hibernated_one_keeps_its_proxy(house: LoopHarness) -> None:
     house.engine.add_image(IMAGE)
     spec = {"network": {"allowedHosts": ["git.example.org"]}, "template": {"securityLevel": "development"}}
     hibernated(house, "web", **spec)
-    found = house.get("web")
-    assert found is not None
-    proxy = egress_name(found.uid)
+    web = house.get("web")
+    assert web is not None
+    proxy = egress_name(web.uid)
     house.settle(seconds=1000)
     house.engine.observe_now(full=True)
     house.settle(seconds=10)
     assert house.engine.box(proxy).state is State.RUNNING
     assert house.condition("web", "NetworkReady") == "True Sealed"
-    record = next(each for each in house.store.instances() if each.name == proxy)
+    record = next(instance for instance in house.store.instances() if instance.name == proxy)
     assert record.reserves.memory_bytes
     assert Exec(house).turns_until_open().output() == [b"hello\n", b"0"]
 
@@ -238,7 +238,7 @@ def test_a_hibernated_one_keeps_its_proxy(house: LoopHarness) -> None:
 def test_callers_that_give_up_hold_up_no_wake(house: LoopHarness) -> None:
     names = [f"web-{number}" for number in range(10)]
     hibernated(house, *names)
-    uids = [found.uid for name in names if (found := house.get(name)) is not None]
+    uids = [harness.uid for name in names if (harness := house.get(name)) is not None]
     for uid in uids:
         house.activity.begin(uid, asks=True)
     house.run_pass()

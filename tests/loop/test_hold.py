@@ -26,8 +26,8 @@ class Freezer:
 
 @pytest.fixture
 def hosts(world: World) -> Iterator[Hosts]:
-    with two_hosts(world, (Policy(scheduler="swarm"), Policy(scheduler="swarm"))) as made:
-        yield made
+    with two_hosts(world, (Policy(scheduler="swarm"), Policy(scheduler="swarm"))) as created:
+        yield created
 
 
 def bound(hosts: Hosts, name: str, **spec: object) -> None:

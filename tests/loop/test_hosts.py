@@ -40,7 +40,7 @@ class FleetStore:
         self.transactions, self.broken = 0, False
 
     def leases(self) -> Sequence[LeaseState]:
-        return [LeaseState(name, f"pid 7 on {name}", 3, left) for name, left in self.left.items()]
+        return [LeaseState(name, f"pid 7 on {name}", 3, remaining) for name, remaining in self.left.items()]
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -76,12 +76,12 @@ class Daemon:
         self.refused += 1
 
     def shown(self) -> dict[str, StoredObject]:
-        found = {each.name: each for each in self.source.list(None, parse("", KIND), 0)}
-        assert list(found) == sorted(found)
-        for each in found.values():
-            object_model(KIND).model_validate(serialize.object_json(KIND, each))
-            assert self.source.get("", each.name) == each
-        return found
+        document = {stored.name: stored for stored in self.source.list(None, parse("", KIND), 0)}
+        assert list(document) == sorted(document)
+        for entry in document.values():
+            object_model(KIND).model_validate(serialize.object_json(KIND, entry))
+            assert self.source.get("", entry.name) == entry
+        return document
 
 
 @pytest.fixture
@@ -91,10 +91,10 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[FleetStore]:
-    made = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    made.open()
-    yield FleetStore(made)
-    made.close()
+    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    created.open()
+    yield FleetStore(created)
+    created.close()
 
 
 @pytest.fixture
@@ -105,20 +105,20 @@ def a(store: FleetStore, clock: HandClock) -> Daemon:
 @pytest.fixture
 def b(store: FleetStore, clock: HandClock) -> Daemon:
     """Another host; its daemon has stored it, and lives."""
-    made = Daemon(store, "b", clock)
-    made.report()
+    daemon = Daemon(store, "b", clock)
+    daemon.report()
     store.left["host/b"] = LIVE
-    return made
+    return daemon
 
 
 def conditions(obj: StoredObject) -> dict[str, str]:
-    return {each["type"]: f"{each['status']} {each['reason']}" for each in obj.status["conditions"]}
+    return {condition["type"]: f"{condition['status']} {condition['reason']}" for condition in obj.status["conditions"]}
 
 
 def put(store: FleetStore, kind: str, name: str, **parts: Any) -> StoredObject:
     with store.transaction() as transaction:
-        made = StoredObject(kind, "default", name, f"uid-{name}", {"host": "b"}, finalizers=(FINALIZER,))
-        return transaction.put(replace(made, **parts))
+        stored = StoredObject(kind, "default", name, f"uid-{name}", {"host": "b"}, finalizers=(FINALIZER,))
+        return transaction.put(replace(stored, **parts))
 
 
 def test_a_status_is_stored_when_it_changed_and_not_often(store: FleetStore, b: Daemon, clock: HandClock) -> None:
@@ -141,14 +141,14 @@ def test_a_status_is_stored_when_it_changed_and_not_often(store: FleetStore, b: 
 
 
 def test_only_its_first_engine_acts_for_a_host(store: FleetStore, clock: HandClock) -> None:
-    first, other = Daemon(store, "b", clock), Daemon(store, "b", clock)
+    first, daemon = Daemon(store, "b", clock), Daemon(store, "b", clock)
     first.seen = replace(SEEN, facts=replace(FACTS, engine_id="first"))
-    other.seen = replace(SEEN, facts=replace(FACTS, engine_id="other", engine_version="99"))
+    daemon.seen = replace(SEEN, facts=replace(FACTS, engine_id="other", engine_version="99"))
     first.report()
     before = store.get("Host", "", "b")
     assert (before.annotations, before.status["engine"]["id"]) == ({ENGINE: "first"}, "first")
-    other.report()
-    assert (other.refused, first.refused, store.get("Host", "", "b").status) == (1, 0, before.status)
+    daemon.report()
+    assert (daemon.refused, first.refused, store.get("Host", "", "b").status) == (1, 0, before.status)
     [event] = store.events()
     assert event.reason == "OtherEngine"
     assert "its engine is first, this one is other" in event.message
@@ -156,9 +156,9 @@ def test_only_its_first_engine_acts_for_a_host(store: FleetStore, clock: HandClo
 
     with store.transaction() as transaction:
         transaction.put(replace(before, annotations={}))  # a person: the first one is gone for good
-    other.report()
+    daemon.report()
     after = store.get("Host", "", "b")
-    assert (other.refused, after.annotations, after.status["engine"]["version"]) == (1, {ENGINE: "other"}, "99")
+    assert (daemon.refused, after.annotations, after.status["engine"]["version"]) == (1, {ENGINE: "other"}, "99")
 
 
 def test_a_failed_or_undone_write_is_repeated(store: FleetStore, a: Daemon, clock: HandClock) -> None:
@@ -182,9 +182,9 @@ def test_a_report_keeps_what_people_wrote(store: FleetStore, b: Daemon, clock: H
     b.seen = replace(SEEN, blind="connection refused")
     clock.advance(10)
     b.report()
-    found = store.get("Host", "", "b")
-    assert (found.spec, found.labels) == ({"schedulable": False}, {"disk": "fast"})
-    assert conditions(found)["EngineReachable"] == "False NoAnswer"
+    host = store.get("Host", "", "b")
+    assert (host.spec, host.labels) == ({"schedulable": False}, {"disk": "fast"})
+    assert conditions(host)["EngineReachable"] == "False NoAnswer"
 
 
 def test_a_hosts_images_are_reported(store: FleetStore, b: Daemon, clock: HandClock) -> None:
@@ -210,17 +210,19 @@ def test_every_daemon_shows_all_hosts(store: FleetStore, a: Daemon, b: Daemon, c
     put(store, "Sandbox", "web")
     record = Instance("pdk-web", "uid-web", "Sandbox", "default", "web", "sandbox", limits, 0.0, host="b")
     store.record(Writes(instances=(record,)))
-    shown = a.shown()
-    assert list(shown) == ["a", "b"], "its own, stored or not, and the other"
-    assert conditions(shown["a"])["DaemonReachable"] == conditions(shown["b"])["DaemonReachable"] == "True LeaseHeld"
-    assert [status_word(each, 0.0) for each in shown.values()] == ["Ready", "Ready"]
-    numbers = [(each.status["instances"], each.status["sandboxes"]) for each in shown.values()]
+    printed = a.shown()
+    assert list(printed) == ["a", "b"], "its own, stored or not, and the other"
+    assert (
+        conditions(printed["a"])["DaemonReachable"] == conditions(printed["b"])["DaemonReachable"] == "True LeaseHeld"
+    )
+    assert [status_word(stored, 0.0) for stored in printed.values()] == ["Ready", "Ready"]
+    numbers = [(stored.status["instances"], stored.status["sandboxes"]) for stored in printed.values()]
     assert numbers == [(0, 0), (1, 1)]
-    assert shown["b"].status["reserved"] == {"cpu": "500m", "memory": "64Mi"}
-    assert shown["b"].status["lastSeen"] == serialize.timestamp(clock.now())
-    assert shown["b"].status["capacity"] == {"cpu": "4", "memory": "16Gi"}
-    assert shown["a"].uid != shown["b"].uid
-    assert shown["b"].uid == b.shown()["b"].uid
+    assert printed["b"].status["reserved"] == {"cpu": "500m", "memory": "64Mi"}
+    assert printed["b"].status["lastSeen"] == serialize.timestamp(clock.now())
+    assert printed["b"].status["capacity"] == {"cpu": "4", "memory": "16Gi"}
+    assert printed["a"].uid != printed["b"].uid
+    assert printed["b"].uid == b.shown()["b"].uid
     assert a.source.get("", "c") is None
 
 
@@ -236,13 +238,13 @@ def test_a_host_whose_daemon_is_away_is_unknown(
     store: FleetStore, a: Daemon, b: Daemon, clock: HandClock, left: dict[str, float], reason: str, word: str
 ) -> None:
     store.left = left
-    found = a.shown()["b"]
-    assert conditions(found)["DaemonReachable"] == f"Unknown {reason}"
-    others = {status for type_, status in conditions(found).items() if type_ != "DaemonReachable"}
-    assert others == {"Unknown DaemonAway"}, "nobody knows if they still hold"
-    assert status_word(found, 0.0) == word.format(since=serialize.timestamp(clock.now() + GONE))
-    assert ("lastSeen" in found.status) == ("since" in word)
-    closed = replace(found, spec={"schedulable": False})
+    stored = a.shown()["b"]
+    assert conditions(stored)["DaemonReachable"] == f"Unknown {reason}"
+    statuses = {status for type_, status in conditions(stored).items() if type_ != "DaemonReachable"}
+    assert statuses == {"Unknown DaemonAway"}, "nobody knows if they still hold"
+    assert status_word(stored, 0.0) == word.format(since=serialize.timestamp(clock.now() + GONE))
+    assert ("lastSeen" in stored.status) == ("since" in word)
+    closed = replace(stored, spec={"schedulable": False})
     assert status_word(closed, 0.0).endswith("),SchedulingDisabled")
 
 
@@ -263,12 +265,12 @@ def test_only_a_host_that_is_gone_is_removed(store: FleetStore, a: Daemon, b: Da
     with pytest.raises(errors.Conflict, match="sandbox/default/web, sandboxpool/default/warm are bound to it; "):
         a.source.delete("", "b")
     with store.transaction() as transaction:
-        for each in (web, pool):
-            transaction.put(replace(each, deleted_at=1.0))
+        for stored in (web, pool):
+            transaction.put(replace(stored, deleted_at=1.0))
     removed = a.source.delete("", "b")
     assert removed is not None
     assert removed.name == "b"
     assert store.list("Host")[0] == []
-    left = [each for kind in ("Sandbox", "SandboxPool") for each in store.list(kind)[0]]
-    assert [each.uid for each in left] == [elsewhere.uid], "what only its daemon could release is gone with it"
+    remaining = [entry for kind in ("Sandbox", "SandboxPool") for entry in store.list(kind)[0]]
+    assert [entry.uid for entry in remaining] == [elsewhere.uid], "what only its daemon could release is gone with it"
     assert a.source.delete("", "b") is None

@@ -22,16 +22,16 @@ IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    made.engine.at_rest = True
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    harness.engine.at_rest = True
+    yield harness
+    harness.close()
 
 
 def sandbox() -> Kind:
-    found = discover().by_word("sandbox")
-    assert found is not None
-    return found
+    word = discover().by_word("sandbox")
+    assert word is not None
+    return word
 
 
 def opened(house: LoopHarness, name: str = "web", **options: Any) -> Callable[[], Iterator[Chunk]]:
@@ -69,11 +69,11 @@ class Exec:
 
     def output(self) -> list[bytes]:
         assert self.stream is not None, self.error
-        return [each.data for each in self.stream]
+        return [chunk.data for chunk in self.stream]
 
 
 def starts(house: LoopHarness) -> int:
-    return sum(isinstance(each, StartContainer) for each in house.engine.calls)
+    return sum(isinstance(entry, StartContainer) for entry in house.engine.calls)
 
 
 def state(house: LoopHarness, name: str = "web") -> State:
@@ -103,25 +103,25 @@ def memory(house: LoopHarness) -> Any:
 def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(house: LoopHarness) -> None:
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
-    begun = house.clock.now()
-    decided = house.run_pass()
-    assert decided.next_wake == pytest.approx(begun + 60, abs=0.1)
+    start = house.clock.now()
+    plan = house.run_pass()
+    assert plan.next_wake == pytest.approx(start + 60, abs=0.1)
     house.clock.advance(59)
     house.settle(seconds=0)
     assert house.condition("web", "Ready") == "True Running"
     house.settle(seconds=3)
     assert house.condition("web", "Suspended") == "True IdleReaped"
     assert house.condition("web", "Ready") == "False IdleReaped"
-    found = house.get("web")
-    assert found is not None
-    assert (found.spec["runState"], found.status["lastTermination"]["reason"]) == ("Running", "IdleReaped")
-    assert found.status["restartCount"] == 0
+    web = house.get("web")
+    assert web is not None
+    assert (web.spec["runState"], web.status["lastTermination"]["reason"]) == ("Running", "IdleReaped")
+    assert web.status["restartCount"] == 0
     calls, revision = len(house.engine.calls), house.store.revision()
     house.settle(seconds=10_000)
     house.daemon()
     house.settle(seconds=10_000)
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
-    events = [each.reason for each in house.store.events(name="web")]
+    events = [event.reason for event in house.store.events(name="web")]
     assert events.count("IdleReaped") == 1
 
 
@@ -132,9 +132,9 @@ def test_an_exec_wakes_it_and_runs(house: LoopHarness) -> None:
     house.settle(seconds=0)
     assert house.condition("web", "Ready") == "True Running"
     assert house.condition("web", "Suspended") == "False NotSuspended"
-    found = house.get("web")
-    assert found is not None
-    assert found.status["restartCount"] == 0
+    web = house.get("web")
+    assert web is not None
+    assert web.status["restartCount"] == 0
     house.settle(seconds=70)
     assert house.condition("web", "Suspended") == "True IdleReaped"
 
@@ -143,7 +143,7 @@ def test_two_execs_at_once_wake_it_once(house: LoopHarness) -> None:
     slept(house)
     before = starts(house)
     both = [Exec(house), Exec(house)]
-    assert [each.turns_until_open().output() for each in both] == [[b"hello\n", b"0"]] * 2
+    assert [entry.turns_until_open().output() for entry in both] == [[b"hello\n", b"0"]] * 2
     assert starts(house) == before + 1
 
 
@@ -158,10 +158,10 @@ def test_an_open_stream_keeps_it_and_its_end_starts_the_clock(house: LoopHarness
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
     streams = [opened(house)(), house.services.sandbox_streams.logs(sandbox(), "default", "web", follow=True)()]
-    for each in streams:
+    for stream in streams:
         go_on(house, 1000)
         assert house.condition("web", "Ready") == "True Running"
-        list(each)
+        list(stream)
     go_on(house, 59)
     assert house.condition("web", "Ready") == "True Running"
     go_on(house, 2)
@@ -197,11 +197,11 @@ def test_what_can_not_be_measured_is_not_called_idle(house: LoopHarness, monkeyp
 def test_services_and_specs_from_before_the_timeout_are_never_idle(house: LoopHarness) -> None:
     house.apply("service", lifecycle={**IDLE, "keepRunning": True})
     house.apply("old")
-    found = house.get("old")
-    assert found is not None
+    answer = house.get("old")
+    assert answer is not None
     with house.store.transaction() as transaction:
-        spec = {**found.spec, "lifecycle": {"shutdownGracePeriodSeconds": 10}}
-        transaction.put(replace(found, spec=spec))
+        spec = {**answer.spec, "lifecycle": {"shutdownGracePeriodSeconds": 10}}
+        transaction.put(replace(answer, spec=spec))
     house.settle(seconds=0)
     assert house.run_pass().next_wake is None
 
@@ -230,8 +230,8 @@ def test_an_exec_that_begins_while_the_reaper_decides_wins(house: LoopHarness, m
     monkeypatch.setattr(house.activity, "hold", exec_first)
     house.settle(seconds=0)
     assert streams
-    assert not any(isinstance(each, SignalContainer) for each in house.engine.calls)
-    assert [each.data for each in streams[0]] == [b"hello\n", b"0"]
+    assert not any(isinstance(entry, SignalContainer) for entry in house.engine.calls)
+    assert [chunk.data for chunk in streams[0]] == [b"hello\n", b"0"]
     assert memory(house).idled_generation == 0
 
 
@@ -255,15 +255,15 @@ def test_an_exec_right_behind_the_decision_does_not_begin_in_what_is_stopped(hou
     """The decision is stored, the signal is not sent yet."""
     house.apply("web", lifecycle=IDLE)
     house.settle(seconds=0)
-    begun: list[Exec] = []
+    execs: list[Exec] = []
 
     def exec_now(action: object) -> None:
-        if isinstance(action, SignalContainer) and not begun:
-            begun.append(Exec(house))
+        if isinstance(action, SignalContainer) and not execs:
+            execs.append(Exec(house))
 
     house.engine.before_act = exec_now
     house.settle(seconds=61)
-    assert begun[0].turns_until_open().output() == [b"hello\n", b"0"]
+    assert execs[0].turns_until_open().output() == [b"hello\n", b"0"]
     assert starts(house) == 2
 
 
@@ -282,8 +282,8 @@ def test_a_store_that_can_not_remember_stops_nothing_and_holds_nobody_up(
     monkeypatch.setattr(house.store, "record", refuse)
     with pytest.raises(StoreError):
         house.run_pass()
-    assert not any(isinstance(each, SignalContainer) for each in house.engine.calls)
-    assert [each.data for each in opened(house)()] == [b"hello\n", b"0"]
+    assert not any(isinstance(entry, SignalContainer) for entry in house.engine.calls)
+    assert [chunk.data for chunk in opened(house)()] == [b"hello\n", b"0"]
 
 
 def test_an_exec_on_a_sandbox_that_was_suspended_by_its_spec_is_told_so(house: LoopHarness) -> None:
@@ -313,14 +313,14 @@ def test_use_is_stored_seldom_and_moves_no_version(house: LoopHarness) -> None:
     house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 1000})
     house.settle(seconds=0)
     revision, version = house.store.revision(), house.store.instances()[0].version
-    written = 0
+    number = 0
     for _ in range(120):
         list(opened(house)())
         house.clock.advance(1)
-        written += bool(house.run_pass().writes)
+        number += bool(house.run_pass().writes)
     assert house.store.revision() == revision
-    assert 3 <= written <= 5
-    assert house.store.instances()[0].version == version + written
+    assert 3 <= number <= 5
+    assert house.store.instances()[0].version == version + number
 
 
 @pytest.mark.parametrize("open_at_the_crash", [False, True])
@@ -335,8 +335,8 @@ def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(house: LoopHar
     go_on(house, 40)
     house.daemon()
     house.settle(seconds=0)
-    left = 100 if open_at_the_crash else 60
-    go_on(house, left - 1)
+    remaining = 100 if open_at_the_crash else 60
+    go_on(house, remaining - 1)
     assert house.condition("web", "Ready") == "True Running"
     go_on(house, 2)
     assert house.condition("web", "Suspended") == "True IdleReaped"

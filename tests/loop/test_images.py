@@ -19,9 +19,9 @@ HOST = ObjectRef("Host", "", "host", "the-host")
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def keeper(house: LoopHarness, what: str = "superseded") -> ImageKeeper:
@@ -43,7 +43,7 @@ def later(house: LoopHarness, keeper: ImageKeeper, seconds: float = GRACE) -> se
         house.clock.advance(wait)
         house.run_pass()
         keeper.observe_now()
-    return {each.id for each in house.engine.image_store.ours() or ()}
+    return {our.id for our in house.engine.image_store.ours() or ()}
 
 
 def built(house: LoopHarness, name: str = "paddock/node:1") -> str:
@@ -118,12 +118,12 @@ def test_a_superseded_agent_runtime_goes_once_nothing_mounts_it(house: LoopHarne
     runtimes, keeping = house.engine.image_store.runtimes, keeper(house)
     assert later(house, keeping) == {old, new}
     assert set(runtimes) == {old, new}
-    for each in ("a", "b"):
-        house.delete(each)
+    for entry in ("a", "b"):
+        house.delete(entry)
     house.settle()
     later(house, keeping, GRACE - 1)
     assert set(runtimes) == {old, new}
     later(house, keeping, 1)
     assert set(runtimes) == {new}
     assert later(house, keeping) == {new}
-    assert any(volume_name(old) in each.message for each in house.store.events(kind="Host"))
+    assert any(volume_name(old) in event.message for event in house.store.events(kind="Host"))

@@ -51,8 +51,8 @@ class Tools:
         self.finding = "other"
 
     def programs(self) -> dict[str, Callable[[Path, Sequence[str]], Run]]:
-        found = {"mkdir": self._mkdir, "cat": self._cat, "npm": self._npm, "python3": self._python}
-        return {name: self._stepping(do) for name, do in found.items()}
+        document = {"mkdir": self._mkdir, "cat": self._cat, "npm": self._npm, "python3": self._python}
+        return {name: self._stepping(do) for name, do in document.items()}
 
     def _stepping(self, do: Callable[[Path, Sequence[str]], Run]) -> Callable[[Path, Sequence[str]], Run]:
         def run(root: Path, command: Sequence[str]) -> Run:
@@ -64,8 +64,8 @@ class Tools:
         return run
 
     def _mkdir(self, root: Path, command: Sequence[str]) -> Run:
-        for each in command[2:]:
-            below(root, each).mkdir(parents=True, exist_ok=True)
+        for name in command[2:]:
+            below(root, name).mkdir(parents=True, exist_ok=True)
         return ok()
 
     def _cat(self, root: Path, command: Sequence[str]) -> Run:
@@ -76,9 +76,9 @@ class Tools:
             return self.fails
         folder = below(root, command[command.index("--prefix") + 1])
         packages: dict[str, Any] = {"": {}}
-        for each in command[command.index("--") + 1 :]:
-            name, _, version = each.rpartition("@")
-            self.fetched.append(each)
+        for entry in command[command.index("--") + 1 :]:
+            name, _, version = entry.rpartition("@")
+            self.fetched.append(entry)
             packages[f"node_modules/{name}"] = {"version": version, "integrity": INTEGRITY}
             (folder / "node_modules" / name).mkdir(parents=True, exist_ok=True)
             (folder / "node_modules" / name / "package.json").write_text(json.dumps({"bin": "index.js"}))
@@ -105,9 +105,9 @@ class House(LoopHarness):
     def _building(self, build: Callable[..., Any]) -> Callable[..., Any]:
         def do(ask: Any) -> Any:
             self.fuse.step(after=False)
-            made = build(ask)
+            created = build(ask)
             self.fuse.step(after=True)
-            return made
+            return created
 
         return do
 
@@ -156,21 +156,21 @@ class House(LoopHarness):
         self.settle(seconds=0)
 
     def status(self, name: str, namespace: str = "default") -> dict[str, Any]:
-        found = self.store.get("MCPServer", namespace, name)
-        assert found is not None
-        return dict(found.status)
+        mcp_server = self.store.get("MCPServer", namespace, name)
+        assert mcp_server is not None
+        return dict(mcp_server.status)
 
     def ready(self, name: str) -> tuple[str, str]:
-        found = self.store.get("MCPServer", "default", name)
-        assert found is not None
-        condition = ready_condition(found)
+        mcp_server = self.store.get("MCPServer", "default", name)
+        assert mcp_server is not None
+        condition = ready_condition(mcp_server)
         return str(condition.get("reason")), str(condition.get("message"))
 
     def picture(self) -> tuple[Any, ...]:
         """Everything that an install may leave: the status, sandboxes, containers, networks, volumes, images."""
-        sandboxes = [each.name for each in self.store.list("Sandbox", NAMESPACE)[0]]
-        images = sorted(name for each in self.engine.image_store.ours() or () for name in each.names)
-        networks = {name: each for name, each in self.engine.networks.items() if each.role != "uplink"}
+        sandboxes = [stored.name for stored in self.store.list("Sandbox", NAMESPACE)[0]]
+        images = sorted(name for our in self.engine.image_store.ours() or () for name in our.names)
+        networks = {name: network for name, network in self.engine.networks.items() if network.role != "uplink"}
         volumes = dict(self.engine.volumes)
         parts = self.status("a"), sandboxes, self.ours(), networks, volumes, images, list(self.store.instances())
         return (*parts, len(self.engine.image_store.built))
@@ -178,9 +178,9 @@ class House(LoopHarness):
 
 @pytest.fixture
 def house(world: World) -> Iterator[House]:
-    made = House(world.store())
-    yield made
-    made.close()
+    harness = House(world.store())
+    yield harness
+    harness.close()
 
 
 def test_a_package_is_installed_once_for_all_who_name_it(house: House) -> None:
@@ -189,24 +189,24 @@ def test_a_package_is_installed_once_for_all_who_name_it(house: House) -> None:
     house.tick()
     house.server("c")
     house.tick()
-    found = house.status("a")["install"]
-    assert found["packages"] == ["@scope/server@1.2.3"]
-    assert found["program"] == ["node", "/opt/server/node_modules/@scope/server/index.js"]
-    assert found["lock"] == [{"name": "@scope/server", "version": "1.2.3", "integrity": INTEGRITY}]
-    assert house.engine.images[found["image"]] == found["digest"]
-    assert found["image"].startswith("paddock/mcp/scope-server:")
-    assert house.status("b", "other")["install"] == house.status("c")["install"] == found
+    install = house.status("a")["install"]
+    assert install["packages"] == ["@scope/server@1.2.3"]
+    assert install["program"] == ["node", "/opt/server/node_modules/@scope/server/index.js"]
+    assert install["lock"] == [{"name": "@scope/server", "version": "1.2.3", "integrity": INTEGRITY}]
+    assert house.engine.images[install["image"]] == install["digest"]
+    assert install["image"].startswith("paddock/mcp/scope-server:")
+    assert house.status("b", "other")["install"] == house.status("c")["install"] == install
     assert (house.tools.fetched, house.ready("a")[0]) == (["@scope/server@1.2.3"], "Unused")
     assert house.picture()[1:5] == ([], {}, {}, {}), "no sandbox, container, network or volume is left"
-    events = [each.reason for each in house.store.events(kind="MCPServer", name="a")]
+    events = [event.reason for event in house.store.events(kind="MCPServer", name="a")]
     assert events == ["Installing"]
     server = house.services.mcp_servers.get("other", "b")
-    assert (server.spec.image, server.spec.args[-1]) == (found["image"], "elsewhere")
+    assert (server.spec.image, server.spec.args[-1]) == (install["image"], "elsewhere")
 
 
 def test_a_failed_install_says_why_and_is_tried_again_later(house: House) -> None:
-    words = Chunk("stderr", b"npm error \x07nothing\xe2\x80\x8b there\nnpm error for you\n")
-    house.tools.fails = Run((Chunk("stdout", b'{"error": {"code": "E404"}}'), words), 1)
+    chunk = Chunk("stderr", b"npm error \x07nothing\xe2\x80\x8b there\nnpm error for you\n")
+    house.tools.fails = Run((Chunk("stdout", b'{"error": {"code": "E404"}}'), chunk), 1)
     house.server("a")
     house.tick()
     reason, message = house.ready("a")
@@ -282,11 +282,11 @@ def test_an_image_that_is_being_built_is_waited_for(house: House) -> None:
 def test_a_lost_image_is_installed_again(house: House) -> None:
     house.server("a")
     house.tick()
-    found = house.status("a")["install"]
-    del house.engine.images[found["image"]]
+    install = house.status("a")["install"]
+    del house.engine.images[install["image"]]
     house.tick(31)
     assert len(house.tools.fetched) == 2
-    assert house.engine.images[found["image"]] == found["digest"]
+    assert house.engine.images[install["image"]] == install["digest"]
     house.engine.go_down()
     house.tick(31)
     assert house.ready("a")[0] == "Unused", "an unreachable engine is no lost image"
@@ -303,7 +303,7 @@ def test_an_install_that_nobody_wants_ends(house: House) -> None:
     house.engine.programs["npm"] = npm
     house.tick()
     assert house.store.list("Sandbox", NAMESPACE)[0] == []
-    assert not [each for each in house.engine.images if each.startswith("paddock/mcp/")]
+    assert not [image for image in house.engine.images if image.startswith("paddock/mcp/")]
 
 
 def test_images_go_when_no_server_needs_them(house: House) -> None:
@@ -317,16 +317,16 @@ def test_images_go_when_no_server_needs_them(house: House) -> None:
         host=ObjectRef("Host", "", "host", "the-host"),
         rules=PruneRules("superseded", GRACE, house.store.instance_id),
     )
-    others = house.engine.build_image("paddock/mcp/scope-server:0123-abcdef01", ours=True)
+    image = house.engine.build_image("paddock/mcp/scope-server:0123-abcdef01", ours=True)
 
     def later() -> int:
         for wait in (0.0, GRACE):
             house.clock.advance(wait)
             house.run_pass()
             keeper.observe_now()
-        left = {each.id for each in house.engine.image_store.ours() or ()}
-        assert others in left, "that of another Paddock on this engine"
-        return len(left - {others})
+        ids = {our.id for our in house.engine.image_store.ours() or ()}
+        assert image in ids, "that of another Paddock on this engine"
+        return len(ids - {image})
 
     house.server("a")
     house.tick()
@@ -358,27 +358,28 @@ def test_a_crash_at_any_step_leaves_nothing_half_made(world: World) -> None:
     house = House(world.store())
     house.server("a")
     started = house.fuse.steps
-    wanted = live(house)
+    desired = live(house)
     total = house.fuse.steps
-    assert wanted[0]["install"]["digest"]
-    assert wanted[1:5] == ([], {}, {}, {})
+    assert desired[0]["install"]["digest"]
+    assert desired[1:5] == ([], {}, {}, {})
     assert total - started > 20, "it has many steps"
     for crash_at in range(1, total - started + 1, _STRIDE):
         house.drop("a")
         house.settle()
-        for name in [each for each in house.engine.images if each.startswith("paddock/mcp/")]:
+        for name in [image for image in house.engine.images if image.startswith("paddock/mcp/")]:
             house.engine.image_store.built.pop(house.engine.images.pop(name), None)
         house.server("a")
         house.restart()
         house.fuse.blow_at, house.fuse.after = house.fuse.steps + crash_at, True
-        found = live(house)
-        assert plain(found) == plain(wanted), f"crash at step {crash_at} of {total - started}"
+        observed = live(house)
+        assert plain(observed) == plain(desired), f"crash at step {crash_at} of {total - started}"
     house.close()
 
 
 def plain(picture: tuple[Any, ...]) -> tuple[Any, ...]:
     """The picture without times."""
     conditions = [
-        {key: value for key, value in each.items() if key != "lastTransitionTime"} for each in picture[0]["conditions"]
+        {key: value for key, value in condition.items() if key != "lastTransitionTime"}
+        for condition in picture[0]["conditions"]
     ]
     return ({**picture[0], "conditions": conditions}, *picture[1:])

@@ -51,9 +51,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def test_waiting_outlives_a_store_that_is_away_and_ends_when_told() -> None:
@@ -86,13 +86,13 @@ def test_it_is_renewed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_renewal_that_came_too_late_is_told() -> None:
-    told: list[str] = []
+    messages: list[str] = []
     lease = Scripted(True, "late", True, False)
-    leading = LeaderLease(lease, NullMeter(), lambda: told.append("lost"), lambda: told.append("lapse"))
+    leading = LeaderLease(lease, NullMeter(), lambda: messages.append("lost"), lambda: messages.append("lapse"))
     leading.start()
-    wait_for("it is over", lambda: "lost" in told)
+    wait_for("it is over", lambda: "lost" in messages)
     leading.stop()
-    assert told == ["lapse", "lost"]
+    assert messages == ["lapse", "lost"]
 
 
 def test_without_the_lease_nothing_is_written_or_begun(house: LoopHarness) -> None:

@@ -57,13 +57,13 @@ class Life(RuleBasedStateMachine):
 
     def _remembered(self, name: str) -> bool:
         """Return True if the store knows this container as ours; only its name tells that of one just made."""
-        known = {each.state.container for each in self.house.store.instances()}
-        return self.house.engine.box(name).id in known
+        containers = {instance.state.container for instance in self.house.store.instances()}
+        return self.house.engine.box(name).id in containers
 
     @rule(name=NAMES, spec=SPECS, patient=st.booleans())
     def apply(self, name: str, spec: dict[str, object], patient: bool) -> None:
-        found = self.house.get(name)
-        if found is None or found.deleted_at is None:
+        harness = self.house.get(name)
+        if harness is None or harness.deleted_at is None:
             self.house.apply(name, **spec)
         if patient and not self.down:
             self.house.settle(seconds=0)
@@ -79,10 +79,10 @@ class Life(RuleBasedStateMachine):
     )
     @precondition(lambda self: not self.down)
     def meddle(self, pick: object, what: str) -> None:
-        own = self._running()
-        if not own:
+        own_texts = self._running()
+        if not own_texts:
             return
-        engine, name = self.house.engine, pick.choice(own)  # type: ignore[attr-defined]
+        engine, name = self.house.engine, pick.choice(own_texts)  # type: ignore[attr-defined]
         running = engine.box(name).state is State.RUNNING
         if what == "kill" and running:
             engine.kill(name)
@@ -135,26 +135,26 @@ class Life(RuleBasedStateMachine):
         uids = set()
         for name in self.house.names():
             self._as_asked(name)
-            found = self.house.get(name)
-            assert found is not None
-            uids.add(found.uid)
+            harness = self.house.get(name)
+            assert harness is not None
+            uids.add(harness.uid)
         assert set(self.house.ours()) <= uids, "nothing of a deleted object is left"
 
     def _as_asked(self, name: str) -> None:
-        found = self.house.get(name)
-        assert found is not None
-        assert found.deleted_at is None, f"{name} should be gone"
-        spec = SandboxSpec.model_validate(found.spec)
+        harness = self.house.get(name)
+        assert harness is not None
+        assert harness.deleted_at is None, f"{name} should be gone"
+        spec = SandboxSpec.model_validate(harness.spec)
         container = self.house.container_name(name)
-        wanted = {"Running": State.RUNNING, "Paused": State.PAUSED}.get(spec.run_state)
-        if wanted is None:
+        state = {"Running": State.RUNNING, "Paused": State.PAUSED}.get(spec.run_state)
+        if state is None:
             assert not self.house.engine.exists(container) or self.house.engine.box(container).state in (
                 State.EXITED,
                 State.CREATED,
             )
             return
         box = self.house.engine.box(container)
-        assert box.state is wanted
+        assert box.state is state
         assert box.networks == ("none",)
         assert box.image_id == self.house.engine.images[spec.template.image]
         assert box.limits.memory_bytes == spec.resources.limits.memory

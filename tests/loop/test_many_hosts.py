@@ -63,21 +63,21 @@ def two_hosts(world: World, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iter
 
     store = world.store()
     store_hosts(store, "one", "two")
-    made = [
+    harnesses = [
         LoopHarness(store, policy=policy, place=ManyHosts(name, leads=leads(name)))
         for name, policy in zip(("one", "two"), policies, strict=True)
     ]
-    made[1].uids = 1000  # uids of their own
+    harnesses[1].uids = 1000  # uids of their own
     with access.acting(_OPERATOR):
-        yield Hosts(made[0], made[1], leader)
-    for each in made:
-        each.close()
+        yield Hosts(harnesses[0], harnesses[1], leader)
+    for harness in harnesses:
+        harness.close()
 
 
 @pytest.fixture
 def hosts(world: World) -> Iterator[Hosts]:
-    with two_hosts(world) as made:
-        yield made
+    with two_hosts(world) as created:
+        yield created
 
 
 def pool(house: LoopHarness, host: str) -> None:
@@ -104,14 +104,14 @@ def test_each_host_makes_what_is_bound_to_it(hosts: Hosts) -> None:
     hosts.one.apply("a", host="one")
     hosts.one.apply("b", host="two")
     hosts.settle()
-    assert [len(each.ours()) for each in (hosts.one, hosts.two)] == [1, 1]
+    assert [len(harness.ours()) for harness in (hosts.one, hosts.two)] == [1, 1]
     for name, host in (("a", "one"), ("b", "two")):
         assert hosts.one.condition(name, "Ready") == "True Running"
         assert found(hosts.one, name).status["host"] == host
-    assert [each.host for each in hosts.one.store.instances(host="two")] == ["two"]
+    assert [instance.host for instance in hosts.one.store.instances(host="two")] == ["two"]
     hosts.two.delete("a")
     hosts.settle()
-    assert [len(each.ours()) for each in (hosts.one, hosts.two)] == [0, 1]
+    assert [len(harness.ours()) for harness in (hosts.one, hosts.two)] == [0, 1]
 
 
 def test_one_without_a_host_waits_and_the_leader_says_so(hosts: Hosts) -> None:
@@ -172,8 +172,8 @@ def test_while_a_hosts_engine_is_away_others_give_theirs(hosts: Hosts) -> None:
 def test_a_claim_of_another_hosts_member_begins_its_deadline(hosts: Hosts) -> None:
     pool(hosts.one, "two")
     hosts.settle()
-    for each in (hosts.one, hosts.two):
-        each.clock.advance(5000)
+    for harness in (hosts.one, hosts.two):
+        harness.clock.advance(5000)
     hosts.one.refer("a", "t", lifecycle={"activeDeadlineSeconds": 100, "keepRunning": True})
     hosts.settle()
     status = found(hosts.one, "a").status
@@ -196,12 +196,14 @@ def test_a_plan_is_foretold_by_the_host_that_makes_it(hosts: Hosts) -> None:
         }
         for name, host in (("a", "two"), ("b", "one"), ("c", ""))
     ]
-    sources = [Source("test", json.dumps(each)) for each in documents]
-    at_one, at_two = (each.services.diff.diff(sources, plan=True) for each in (hosts.one, hosts.two))
-    calls = [[str(each).split()[0] for each in made.forecasts[0].actions] for made in (*at_one, *at_two)]
+    sources = [Source("test", json.dumps(document)) for document in documents]
+    at_one, at_two = (harness.services.diff.diff(sources, plan=True) for harness in (hosts.one, hosts.two))
+    calls = [
+        [str(action).split()[0] for action in difference.forecasts[0].actions] for difference in (*at_one, *at_two)
+    ]
     new, anew = ["create", "start"], ["signal", "remove", "create", "start"]
     assert calls == [[], new, [], anew, [], []]
-    assert [each.forecasts[0].message for each in at_one] == [
+    assert [difference.forecasts[0].message for difference in at_one] == [
         "only host `two` plans it; ask that host's daemon",
         "",
         "it has no host yet",
@@ -214,7 +216,7 @@ def test_only_its_own_host_says_how_a_container_is(hosts: Hosts) -> None:
     hosts.settle()
     kind = hosts.one.services.registry.by_name("Instance")
     assert kind is not None
-    [at_one], [at_two] = (each.services.objects.list(kind, "default").objects for each in (hosts.one, hosts.two))
+    [at_one], [at_two] = (harness.services.objects.list(kind, "default").objects for harness in (hosts.one, hosts.two))
     assert (at_two.status["host"], at_two.status["state"]) == ("two", "Running")
     assert (at_one.status["host"], at_one.status["state"]) == ("two", "Unknown")
     assert "only host `two` observes it" in at_one.status["message"]
@@ -258,13 +260,13 @@ def test_a_sandbox_of_another_host_that_was_never_here_is_not_removed(hosts: Hos
         pool(hosts.one, "one")
         hosts.settle()
     spec = {"templateRef": {"name": "t"}} if claimed else {"template": {"image": TINY}}
-    made = {
+    document = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Sandbox",
         "metadata": {"name": "a"},
         "spec": spec | {"host": "one"},
     }
-    hosts.one.services.apply.apply([Source("test", json.dumps(made))])
+    hosts.one.services.apply.apply([Source("test", json.dumps(document))])
     hosts.settle()
     name = found(hosts.one, "a").status["instanceRef"]["name"]
     assert (found(hosts.one, "a").status.get("launchType") == "Warm") == claimed
@@ -282,15 +284,17 @@ def test_what_a_sandbox_left_behind_when_it_moved_is_removed(hosts: Hosts) -> No
     obj, store = found(hosts.one, "a"), hosts.one.store
     with store.transaction() as transaction:
         transaction.put(replace(obj, status={**obj.status, "binding": 2}))
-        [own] = transaction.instances_of([obj.uid]).values()
-        egress = replace(own, name=egress_name(obj.uid), role="egress", member_uid=egress_uid(obj.uid), version=0)
+        [own_instance] = transaction.instances_of([obj.uid]).values()
+        egress = replace(
+            own_instance, name=egress_name(obj.uid), role="egress", member_uid=egress_uid(obj.uid), version=0
+        )
         transaction.put_instance(egress)
     labels = hosts.one.engine.box(obj.status["instanceRef"]["name"]).labels
     hosts.two.engine.add_foreign(obj.status["instanceRef"]["name"], labels)
     hosts.two.engine.add_foreign(egress.name, {**labels, UID: egress.uid})
     for _ in range(5):
         hosts.two.settle(seconds=300)
-    assert [len(each) for each in hosts.two.ours().values()] == [1]
+    assert [len(our) for our in hosts.two.ours().values()] == [1]
     assert found(hosts.one, "b").uid in hosts.two.ours()
 
 
@@ -444,7 +448,7 @@ def test_what_is_bound_to_a_host_that_is_gone_says_so_and_can_be_deleted(hosts: 
     watch.observe_now()
     for type_ in ("Ready", "Scheduled"):
         assert house.condition("before", type_) == "False HostUnknown"
-    [event] = [each for each in house.store.events(kind="Sandbox") if each.reason == "HostUnknown"]
+    [event] = [entry for entry in house.store.events(kind="Sandbox") if entry.reason == "HostUnknown"]
     assert event.message.startswith("there is no host `zzz` (known: one, two): delete this object and create it on")
     lost = LostHosts(Leases(house.store, {"host/zzz": -9.0}), house.place, house.clock)  # type: ignore[arg-type]
     lost.observe_now()
@@ -490,16 +494,20 @@ def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> 
     hosts.one.apply("b", host="two")
     hosts.settle()
     for house in (hosts.one, hosts.two):
-        told = explained(house, "a")
-        assert (told.verdict, told.reason, "write `host:`" in told.message) == ("Waiting", "NoHost", True)
-        assert told.remembered[0][1].startswith("False NoHost, since ")
+        explanation = explained(house, "a")
+        assert (explanation.verdict, explanation.reason, "write `host:`" in explanation.message) == (
+            "Waiting",
+            "NoHost",
+            True,
+        )
+        assert explanation.remembered[0][1].startswith("False NoHost, since ")
     assert explained(hosts.two, "b").verdict == "AsAsked"
     assert explained(hosts.one, "b").reason == "OtherHost"
     lost = LostHosts(Leases(hosts.one.store, {"host/two": -1.0}), hosts.one.place, hosts.one.clock)  # type: ignore[arg-type]
     lost.observe_now()
     lost.observe_now()
-    told = explained(hosts.one, "b")
-    assert (told.verdict, told.reason, "is away" in told.message) == ("Unknown", "HostLost", True)
+    reported = explained(hosts.one, "b")
+    assert (reported.verdict, reported.reason, "is away" in reported.message) == ("Unknown", "HostLost", True)
 
 
 def test_a_daemon_without_a_host_tells_why(world: World) -> None:
@@ -533,8 +541,8 @@ def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
     ]
     with access.acting(_OPERATOR):
         for _ in range(2):
-            found = house.services.diff.diff(sources, plan=True)
-            assert [[each.message for each in made.forecasts] for made in found] == [
+            diff = house.services.diff.diff(sources, plan=True)
+            assert [[forecast.message for forecast in difference.forecasts] for difference in diff] == [
                 ["only host `two` plans it; ask that host's daemon"],
                 ["it has no host yet"],
                 [],
@@ -542,7 +550,7 @@ def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
             ]
             house.services.apply.apply(sources)
             sources[2] = Source("test", sources[2].text.replace(TINY, "other:1"))
-    assert [each.field for each in found[2].changes] == ["spec.image"]
+    assert [change.field for change in diff[2].changes] == ["spec.image"]
     house.close()
 
 

@@ -58,7 +58,7 @@ def test_a_pool_keeps_within_its_own_quota(house: LoopHarness) -> None:
     apply_pool(house, warmReplicas=3, quota={"memory": "600Mi"})
     house.settle()
     assert ready(house, "warm") == 2
-    degraded = {each["type"]: each for each in pool(house).status["conditions"]}["Degraded"]
+    degraded = {condition["type"]: condition for condition in pool(house).status["conditions"]}["Degraded"]
     assert "the quota of pool default/warm: memory: 256Mi requested, 512Mi of 600Mi used" in degraded["message"]
     house.refer("a", "t")
     house.settle()
@@ -83,16 +83,16 @@ def test_an_image_is_fetched_once_for_all_members(house: LoopHarness) -> None:
     apply_pool(house, warmReplicas=6)
     pulls = []
     for _ in range(5):
-        decided = house.run_pass()
-        actions = [each for group in decided.groups for each in group.actions]
-        pulls.append(sum(isinstance(each, PullImage) for each in actions))
-    assert next(each for each in pulls if each) == 1, "one fetches it, the others wait"
+        plan = house.run_pass()
+        actions = [action for group in plan.groups for action in group.actions]
+        pulls.append(sum(isinstance(action, PullImage) for action in actions))
+    assert next(pull for pull in pulls if pull) == 1, "one fetches it, the others wait"
     house.settle()
     assert ready(house, "warm") == 6
 
 
 def pulls(decided: Plan) -> int:
-    return sum(isinstance(each, PullImage) for group in decided.groups for each in group.actions)
+    return sum(isinstance(action, PullImage) for group in decided.groups for action in group.actions)
 
 
 def test_a_pool_that_keeps_nothing_warm_has_its_image_fetched_once(house: LoopHarness) -> None:
@@ -115,14 +115,14 @@ def test_an_image_that_is_nowhere_is_told_by_its_pool_and_tried_again(house: Loo
     template(house)
     apply_pool(house, warmReplicas=0)
     house.settle()
-    degraded = {each["type"]: each for each in pool(house).status["conditions"]}["Degraded"]
+    degraded = {condition["type"]: condition for condition in pool(house).status["conditions"]}["Degraded"]
     assert (degraded["status"], degraded["reason"]) == ("True", "ImagePullFailed")
     assert "is not on this host" in degraded["message"]
-    assert any(each.reason == "ImagePullFailed" for each in house.store.events(kind="SandboxPool"))
+    assert any(event.reason == "ImagePullFailed" for event in house.store.events(kind="SandboxPool"))
     house.engine.registry.add(TINY)
     house.clock.advance(300)
     house.settle()
-    degraded = {each["type"]: each for each in pool(house).status["conditions"]}["Degraded"]
+    degraded = {condition["type"]: condition for condition in pool(house).status["conditions"]}["Degraded"]
     assert (degraded["status"], TINY in house.engine.images) == ("False", True)
 
 

@@ -18,9 +18,9 @@ FOLDER = {"hostPath": "/srv/projects/a", "readOnly": True}
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store(), policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
-    yield made
-    made.close()
+    harness = LoopHarness(world.store(), policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
+    yield harness
+    harness.close()
 
 
 def filled(house: LoopHarness, **template: Any) -> LoopHarness:
@@ -31,7 +31,7 @@ def filled(house: LoopHarness, **template: Any) -> LoopHarness:
 
 
 def bound(house: LoopHarness, name: str) -> list[str]:
-    return [each.mount for each in house.engine.box(house.container_name(name)).seen(readable=True).bound]
+    return [bound_mount.mount for bound_mount in house.engine.box(house.container_name(name)).seen(readable=True).bound]
 
 
 def test_a_member_has_nothing_bound_and_a_claim_has_it_before_it_is_ready(house: LoopHarness) -> None:
@@ -70,7 +70,7 @@ def test_a_pool_whose_sandboxes_have_no_place_serves_no_workspace_and_says_so(ho
 def test_a_sandbox_with_a_workspace_is_never_handed_out_again(house: LoopHarness) -> None:
     """A store that was put back takes it for a member: nothing but what is bound tells that it is none."""
     filled(house)
-    member = next(each for each in house.store.instances() if each.role == "warm")
+    member = next(instance for instance in house.store.instances() if instance.role == "warm")
     box = house.engine.box(member.name)
     house.engine.act(
         BindMounts(member.uid, box.name, "default", TINY, "", (), (next(iter(_asked(house))),), "by a claim", box.id)
@@ -106,8 +106,8 @@ def test_volumes_are_bound_cold_and_warm(house: LoopHarness) -> None:
     filled(house, volumes=[{"name": "cache", "mountPath": "/cache", "size": "8Mi", "readOnly": True}])
     house.refer("a", "t", workspace={"volume": {"name": "work", "size": "16Mi"}})
     house.settle()
-    words = ["/cache from volume cache of 8Mi read-only", "/workspace from volume work of 16Mi read-write"]
-    assert sorted(bound(house, "a")) == words
+    arguments = ["/cache from volume cache of 8Mi read-only", "/workspace from volume work of 16Mi read-write"]
+    assert sorted(bound(house, "a")) == arguments
     assert launch(house, "a").startswith("Warm")
 
 

@@ -13,26 +13,26 @@ from tests.loop.harness import Crash, LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
+    harness = LoopHarness(world.store())
     for name in ("kept", "lost"):
-        made.apply(name)
-    made.settle()
-    yield made
-    made.close()
+        harness.apply(name)
+    harness.settle()
+    yield harness
+    harness.close()
 
 
 def lose(world: World, house: LoopHarness, name: str) -> str:
     """Take an object's rows away behind everybody's back; the name of its container. The next daemon has begun."""
-    container, found = house.container_name(name), house.get(name)
-    assert found is not None
+    container, harness = house.container_name(name), house.get(name)
+    assert harness is not None
     with world.database() as database, database.writing() as connection:
-        connection.execute(text("DELETE FROM objects WHERE uid = :uid"), {"uid": found.uid})
+        connection.execute(text("DELETE FROM objects WHERE uid = :uid"), {"uid": harness.uid})
     house.daemon()
     return container
 
 
 def containers(house: LoopHarness) -> set[str]:
-    return {name for each in house.ours().values() for name in each}
+    return {name for our in house.ours().values() for name in our}
 
 
 def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(
@@ -46,7 +46,7 @@ def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(
     assert lost in containers(house)
     house.settle()
     assert containers(house) == {house.container_name("kept"), copy}
-    assert "Orphaned" in [each.reason for each in house.store.events(name="lost")]
+    assert "Orphaned" in [event.reason for event in house.store.events(name="lost")]
     assert house.condition("kept", "Ready") == "True Running"
 
 
@@ -73,7 +73,7 @@ def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(world: World, 
     house.engine.fail_next(RemoveContainer, Transient("EngineError", "the disk is busy"))
     house.settle()
     assert lost not in containers(house)
-    assert "EngineError" in [each.reason for each in house.store.events(name="lost")]
+    assert "EngineError" in [event.reason for event in house.store.events(name="lost")]
 
 
 def test_an_emptied_store_sweeps_nothing(world: World, house: LoopHarness) -> None:

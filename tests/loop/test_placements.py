@@ -56,7 +56,7 @@ class Leases:
         return getattr(self._store, name)
 
     def leases(self) -> list[LeaseState]:
-        return [LeaseState(f"host/{each}", "pid 1", 1, -1.0) for each in sorted(self.lost)]
+        return [LeaseState(f"host/{name}", "pid 1", 1, -1.0) for name in sorted(self.lost)]
 
 
 @dataclass
@@ -103,9 +103,9 @@ class Fleet:
         """Go on until all is done. The loops of lost hosts stand still."""
         if self.leases.lost:
             for _ in range(4):
-                for each in (self.hosts.one, self.hosts.two):
-                    if each.place.host not in self.leases.lost:
-                        each.settle(seconds=5)
+                for harness in (self.hosts.one, self.hosts.two):
+                    if harness.place.host not in self.leases.lost:
+                        harness.settle(seconds=5)
                 self.keeper.look()
             return
         for _ in range(3):
@@ -118,34 +118,36 @@ class Fleet:
 
     def state(self, name: str) -> object:
         uid = found(self.hosts.one, name).uid
-        return next((each.state for each in self.scheduler.list() if each.placement.uid == uid), None)
+        return next(
+            (placed_record.state for placed_record in self.scheduler.list() if placed_record.placement.uid == uid), None
+        )
 
 
 @pytest.fixture
 def fleet(world: World) -> Iterator[Fleet]:
     with two_hosts(world, (_SWARM, _SWARM)) as hosts:
-        for each in (hosts.one, hosts.two):
-            report(each)
+        for harness in (hosts.one, hosts.two):
+            report(harness)
         yield Fleet(hosts, fake_cluster(("one", "two")))
 
 
 def report(house: LoopHarness, **conditions: str) -> None:
     """Store the Host object as its daemon reports it."""
     with house.store.transaction() as transaction:
-        known = transaction.get("Host", "", house.place.host)
-        found = {"EngineReachable": "True", **conditions}
-        status = {"conditions": [{"type": type_, "status": each} for type_, each in found.items()], "images": []}
-        if known is None:
-            known = StoredObject("Host", "", house.place.host, f"uid-of-{house.place.host}", spec={}, created_at=1.0)
-        transaction.put(replace(known, status=status))
+        host = transaction.get("Host", "", house.place.host)
+        document = {"EngineReachable": "True", **conditions}
+        status = {"conditions": [{"type": type_, "status": name} for type_, name in document.items()], "images": []}
+        if host is None:
+            host = StoredObject("Host", "", house.place.host, f"uid-of-{house.place.host}", spec={}, created_at=1.0)
+        transaction.put(replace(host, status=status))
 
 
 def change(house: LoopHarness, name: str, **spec: object) -> None:
     """Change a host's spec, as `paddock host` does."""
     with house.store.transaction() as transaction:
-        known = transaction.get("Host", "", name)
-        assert known is not None
-        transaction.put(replace(known, spec={**known.spec, **spec}))
+        host = transaction.get("Host", "", name)
+        assert host is not None
+        transaction.put(replace(host, spec={**host.spec, **spec}))
 
 
 def test_the_scheduler_chooses_and_its_choice_is_kept(fleet: Fleet) -> None:
@@ -153,12 +155,14 @@ def test_the_scheduler_chooses_and_its_choice_is_kept(fleet: Fleet) -> None:
         fleet.hosts.one.apply(name)
     fleet.settle()
     assert sorted(fleet.host_of(name) for name in ("a", "b")) == ["one", "two"]
-    assert [len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)] == [1, 1]
+    assert [len(harness.ours()) for harness in (fleet.hosts.one, fleet.hosts.two)] == [1, 1]
     for name in ("a", "b"):
         assert fleet.hosts.one.condition(name, "Ready") == "True Running"
         assert found(fleet.hosts.one, name).status["binding"] == 1
         assert fleet.state(name) == Placed(fleet.host_of(name))
-    assert {each.placement.host for each in fleet.scheduler.list()} == {"one", "two"}, "they are pinned"
+    assert {placed_record.placement.host for placed_record in fleet.scheduler.list()} == {"one", "two"}, (
+        "they are pinned"
+    )
 
 
 def test_one_that_fits_nowhere_waits_with_the_schedulers_words(fleet: Fleet) -> None:
@@ -166,7 +170,7 @@ def test_one_that_fits_nowhere_waits_with_the_schedulers_words(fleet: Fleet) -> 
     fleet.settle()
     assert fleet.hosts.one.condition("large", "Scheduled") == "False Unschedulable"
     conditions = found(fleet.hosts.one, "large").status["conditions"]
-    assert all(each["message"] == "no suitable node (insufficient resources)" for each in conditions)
+    assert all(condition["message"] == "no suitable node (insufficient resources)" for condition in conditions)
     assert fleet.wakes, "the loop is woken to say so"
 
 
@@ -178,7 +182,14 @@ def quota(fleet: Fleet, **hard: object) -> None:
 
 def places(fleet: Fleet) -> int:
     """The memory that the scheduler reserves, in GiB."""
-    return sum(each.placement.memory_bytes for each in fleet.scheduler.list() if each.placement.running) >> 30
+    return (
+        sum(
+            placed_record.placement.memory_bytes
+            for placed_record in fleet.scheduler.list()
+            if placed_record.placement.running
+        )
+        >> 30
+    )
 
 
 def test_waiting_for_a_quota_holds_no_place(fleet: Fleet) -> None:
@@ -246,9 +257,9 @@ def has_image(fleet: Fleet, house: LoopHarness, *images: str) -> None:
     for image in images:
         house.engine.add_image(image)
     with fleet.hosts.one.store.transaction() as transaction:
-        known = transaction.get("Host", "", house.place.host)
-        assert known is not None
-        transaction.put(replace(known, status={**known.status, "images": list(images)}))
+        host = transaction.get("Host", "", house.place.host)
+        assert host is not None
+        transaction.put(replace(host, status={**host.status, "images": list(images)}))
 
 
 def test_a_sandbox_goes_where_its_image_is(fleet: Fleet) -> None:
@@ -295,15 +306,17 @@ def test_one_whose_image_a_host_cannot_get_is_started_where_it_is(fleet: Fleet) 
     fleet.settle()
     first = fleet.host_of("a")
     assert fleet.hosts.one.condition("a", "Ready") == "False ImagePullFailed"
-    other = fleet.hosts.two if first == "one" else fleet.hosts.one
-    has_image(fleet, other, APP)
+    two = fleet.hosts.two if first == "one" else fleet.hosts.one
+    has_image(fleet, two, APP)
     for house in (fleet.hosts.one, fleet.hosts.two):
         house.clock.advance(600)  # it tries again
     fleet.settle()
-    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == (other.place.host, "True Running")
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == (two.place.host, "True Running")
     assert "imageNeeded" not in found(fleet.hosts.one, "a").status
-    events = [each.message for each in fleet.hosts.one.store.events(kind="Sandbox", name="a") if each.reason == REASON]
-    assert [f"host {other.place.host} has the image {APP}" in message for message in events] == [True]
+    events = [
+        event.message for event in fleet.hosts.one.store.events(kind="Sandbox", name="a") if event.reason == REASON
+    ]
+    assert [f"host {two.place.host} has the image {APP}" in message for message in events] == [True]
 
 
 def test_one_that_only_full_hosts_can_start_waits_for_them(fleet: Fleet) -> None:
@@ -342,8 +355,8 @@ def test_one_with_a_network_is_placed_where_the_guard_is_in_force(fleet: Fleet) 
     for name in ("a", "b", "c"):
         fleet.hosts.one.apply(name, securityLevel="development")
     fleet.settle()
-    asked = [each.placement.node_selector for each in fleet.scheduler.list()]
-    assert asked == [{GUARD: "true"}] * 3
+    node_selectors = [placed_record.placement.node_selector for placed_record in fleet.scheduler.list()]
+    assert node_selectors == [{GUARD: "true"}] * 3
     assert {fleet.host_of(name) for name in ("a", "b", "c")} == {"two"}
 
 
@@ -351,13 +364,13 @@ def test_hosts_without_an_engine_or_under_pressure_or_cordoned_get_nothing_new(f
     for trouble in ({"EngineReachable": "False"}, {"MemoryPressure": "True"}, {"StoreWritable": "False"}):
         report(fleet.hosts.two, **trouble)
         fleet.keeper.look()
-        assert [each.fit for each in fleet.scheduler.hosts()] == [True, False], trouble
+        assert [host.fit for host in fleet.scheduler.hosts()] == [True, False], trouble
         report(fleet.hosts.two)
         fleet.keeper.look()
-        assert [each.fit for each in fleet.scheduler.hosts()] == [True, True]
+        assert [host.fit for host in fleet.scheduler.hosts()] == [True, True]
     change(fleet.hosts.one, "two", schedulable=False)
     fleet.keeper.look()
-    assert [each.availability for each in fleet.scheduler.hosts()] == [Availability.ACTIVE, Availability.PAUSED]
+    assert [host.availability for host in fleet.scheduler.hosts()] == [Availability.ACTIVE, Availability.PAUSED]
     for name in ("a", "b", "c"):
         fleet.hosts.one.apply(name)
     fleet.settle()
@@ -376,15 +389,17 @@ def test_a_host_that_is_closed_meanwhile_gives_back_what_it_did_not_start(
     change(fleet.hosts.one, host, **closed)
     fleet.settle()
     assert fleet.hosts.one.condition("a", "Scheduled") == "False HostCordoned"
-    for each in (fleet.hosts.one, fleet.hosts.two):
-        each.clock.advance(REFUSAL_SECONDS)
+    for harness in (fleet.hosts.one, fleet.hosts.two):
+        harness.clock.advance(REFUSAL_SECONDS)
     fleet.settle()
-    other = {"one": "two", "two": "one"}[host]
-    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == (other, "True Running")
+    second = {"one": "two", "two": "one"}[host]
+    assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == (second, "True Running")
     assert found(fleet.hosts.one, "a").status["binding"] == 2
-    assert fleet.state("a") == Placed(other)
-    assert sum(len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)) == 1
-    events = [each.message for each in fleet.hosts.one.store.events(kind="Sandbox", name="a") if each.reason == REASON]
+    assert fleet.state("a") == Placed(second)
+    assert sum(len(entry.ours()) for entry in (fleet.hosts.one, fleet.hosts.two)) == 1
+    events = [
+        event.message for event in fleet.hosts.one.store.events(kind="Sandbox", name="a") if event.reason == REASON
+    ]
     assert len(events) == 1
     assert events[0].startswith(f"host {host} gives it back: HostCordoned: ")
 
@@ -399,8 +414,8 @@ def test_one_that_ran_here_and_one_that_names_its_host_are_never_given_back(flee
     fleet.hosts.one.apply("ran")
     fleet.hosts.one.apply("named", host=host)
     fleet.settle()
-    for each in (fleet.hosts.one, fleet.hosts.two):
-        each.clock.advance(10 * REFUSAL_SECONDS)
+    for harness in (fleet.hosts.one, fleet.hosts.two):
+        harness.clock.advance(10 * REFUSAL_SECONDS)
     fleet.settle()
     for name in ("ran", "named"):
         assert (fleet.host_of(name), fleet.hosts.one.condition(name, "Scheduled")) == (host, "False HostCordoned")
@@ -460,8 +475,8 @@ def test_a_placement_that_somebody_removed_is_made_again_on_its_host(fleet: Flee
         fleet.hosts.one.apply(name)
     fleet.settle()
     hosts = {name: fleet.host_of(name) for name in ("a", "b", "c")}
-    for each in fleet.scheduler.list():
-        fleet.scheduler.remove_out_of_band(each.placement.uid)
+    for placed_record in fleet.scheduler.list():
+        fleet.scheduler.remove_out_of_band(placed_record.placement.uid)
     fleet.new_leader()
     fleet.settle()
     assert {name: fleet.host_of(name) for name in hosts} == hosts
@@ -538,8 +553,8 @@ def test_what_is_on_one_host_is_never_guessed(fleet: Fleet, needs: dict[str, Any
 
 
 def test_a_volume_that_goes_with_its_sandbox_is_no_reason_for_a_host(fleet: Fleet) -> None:
-    own = {"name": "own", "mountPath": "/d", "size": "8Mi", "reclaimPolicy": "Delete"}
-    fleet.hosts.one.apply("a", template={"volumeClaimTemplates": [own]})
+    own_document = {"name": "own", "mountPath": "/d", "size": "8Mi", "reclaimPolicy": "Delete"}
+    fleet.hosts.one.apply("a", template={"volumeClaimTemplates": [own_document]})
     fleet.settle()
     assert fleet.host_of("a") != ""
 
@@ -563,15 +578,15 @@ class Mortal:
         self._of, self._left, self._after = of, left, after
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._of, name)
+        observed = getattr(self._of, name)
         if name not in ("place", "pin", "release", "set_host", "transaction"):
-            return found
+            return observed
 
         def call(*arguments: Any, **named: Any) -> Any:
             self._left[0] -= 1
             if self._left[0] < 0 and not self._after:
                 raise Killed
-            result = found(*arguments, **named)
+            result = observed(*arguments, **named)
             if self._left[0] < 0 and name != "transaction":
                 raise Killed
             return result
@@ -592,8 +607,8 @@ def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, a
             lambda name=name: fleet.hosts.one.apply(name),
         ):
             change_()
-            left = [steps % 4]
-            fleet.new_leader(lambda each, left=left: Mortal(each, left, after=after))
+            remaining = [steps % 4]
+            fleet.new_leader(lambda each, left=remaining: Mortal(each, left, after=after))
             try:
                 fleet.settle()
             except Killed:
@@ -605,7 +620,7 @@ def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, a
             assert host in ("one", "two")
         assert fleet.state(name) == Placed(host)
         assert fleet.hosts.one.condition(name, "Ready") == "True Running"
-        assert sum(len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)) == steps + 1
+        assert sum(len(harness.ours()) for harness in (fleet.hosts.one, fleet.hosts.two)) == steps + 1
         assert len(fleet.scheduler.list()) == steps + 1
     assert deaths > 10, "they did die"
 
@@ -619,18 +634,18 @@ def pool(fleet: Fleet, warm: int, image: str = TINY, **spec: object) -> None:
 
 def shares(fleet: Fleet) -> dict[str, int]:
     """Return the warmReplicas of a pool's parts, by host."""
-    found = fleet.hosts.one.store.list("SandboxPool")[0]
-    return {each.spec["host"]: each.spec["warmReplicas"] for each in found if "host" in each.spec}
+    objects = fleet.hosts.one.store.list("SandboxPool")[0]
+    return {stored.spec["host"]: stored.spec["warmReplicas"] for stored in objects if "host" in stored.spec}
 
 
 def parent(fleet: Fleet) -> Mapping[str, Any]:
-    found = fleet.hosts.one.store.get("SandboxPool", "default", "warm")
-    assert found is not None
-    return found.status
+    sandbox_pool = fleet.hosts.one.store.get("SandboxPool", "default", "warm")
+    assert sandbox_pool is not None
+    return sandbox_pool.status
 
 
 def made(fleet: Fleet) -> list[int]:
-    return [len(each.ours()) for each in (fleet.hosts.one, fleet.hosts.two)]
+    return [len(harness.ours()) for harness in (fleet.hosts.one, fleet.hosts.two)]
 
 
 def test_a_pool_that_names_no_host_is_spread_over_them(fleet: Fleet) -> None:
@@ -639,7 +654,7 @@ def test_a_pool_that_names_no_host_is_spread_over_them(fleet: Fleet) -> None:
     assert (shares(fleet), made(fleet)) == ({"one": 2, "two": 2}, [2, 2])
     status = parent(fleet)
     assert (status["replicas"], status["readyReplicas"]) == (4, 4)
-    assert [f"{each['type']} {each['status']}" for each in status["conditions"]] == [
+    assert [f"{condition['type']} {condition['status']}" for condition in status["conditions"]] == [
         *("Ready True", "Accepted True", "Degraded False")
     ]
 
@@ -660,10 +675,16 @@ def test_warm_sandboxes_move_to_where_their_image_is(fleet: Fleet) -> None:
 def test_images_that_appear_move_no_warm_sandbox(fleet: Fleet) -> None:
     pool(fleet, 4)
     fleet.settle()
-    before = {each.placement.uid: (each.placement, each.state) for each in fleet.scheduler.list()}
+    before = {
+        placed_record.placement.uid: (placed_record.placement, placed_record.state)
+        for placed_record in fleet.scheduler.list()
+    }
     has_image(fleet, fleet.hosts.one, TINY)
     fleet.settle()
-    assert {each.placement.uid: (each.placement, each.state) for each in fleet.scheduler.list()} == before
+    assert {
+        placed_record.placement.uid: (placed_record.placement, placed_record.state)
+        for placed_record in fleet.scheduler.list()
+    } == before
     assert made(fleet) == [2, 2]
     pool(fleet, 5)
     fleet.settle()
@@ -740,9 +761,9 @@ def test_a_part_that_somebody_changed_is_put_right(fleet: Fleet) -> None:
     pool(fleet, 4)
     fleet.settle()
     with fleet.hosts.one.store.transaction() as transaction:
-        part = transaction.get("SandboxPool", "default", "warm-two")
-        assert part is not None
-        transaction.put(replace(part, spec={**part.spec, "warmReplicas": 50}))
+        sandbox_pool = transaction.get("SandboxPool", "default", "warm-two")
+        assert sandbox_pool is not None
+        transaction.put(replace(sandbox_pool, spec={**sandbox_pool.spec, "warmReplicas": 50}))
     fleet.settle()
     assert shares(fleet) == {"one": 2, "two": 2}
 
@@ -754,9 +775,9 @@ def test_another_pool_of_a_parts_name_is_left_alone(fleet: Fleet) -> None:
     fleet.hosts.one.services.apply.apply([Source("test", json.dumps(document | body))])
     pool(fleet, 4)
     fleet.settle()
-    own = fleet.hosts.one.store.get("SandboxPool", "default", "warm-two")
-    assert own is not None
-    assert own.spec["warmReplicas"] == 1
+    own_stored = fleet.hosts.one.store.get("SandboxPool", "default", "warm-two")
+    assert own_stored is not None
+    assert own_stored.spec["warmReplicas"] == 1
     degraded = parent(fleet)["conditions"][2]
     assert (degraded["status"], degraded["reason"]) == ("True", "Refused")
     assert "sandboxpool warm-two is not its part on that host; rename one of them" in degraded["message"]
@@ -767,15 +788,15 @@ def recreated(fleet: Fleet, name: str = "a") -> str:
     fleet.hosts.one.apply(name, onHostLoss="Recreate", nodeSelector={"rack": "b"})
     with fleet.hosts.one.store.transaction() as transaction:
         for host in ("one", "two"):
-            known = transaction.get("Host", "", host)
-            assert known is not None
-            transaction.put(replace(known, labels={"rack": "b"} if host == "two" else {}))
+            stored = transaction.get("Host", "", host)
+            assert stored is not None
+            transaction.put(replace(stored, labels={"rack": "b"} if host == "two" else {}))
     fleet.settle()
     assert fleet.host_of(name) == "two"
     with fleet.hosts.one.store.transaction() as transaction:
-        known = transaction.get("Host", "", "one")
-        assert known is not None
-        transaction.put(replace(known, labels={"rack": "b"}))
+        expected = transaction.get("Host", "", "one")
+        assert expected is not None
+        transaction.put(replace(expected, labels={"rack": "b"}))
     fleet.settle()
     return "two"
 
@@ -787,7 +808,7 @@ def test_one_that_may_is_started_elsewhere_and_its_old_copy_is_removed_first(fle
     assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == ("one", "True Running")
     assert found(fleet.hosts.one, "a").status["binding"] == 3
     assert made(fleet) == [1, 1], "the lost host can't be reached"
-    events = [each.message for each in fleet.hosts.one.store.events(kind="Sandbox", name="a")]
+    events = [event.message for event in fleet.hosts.one.store.events(kind="Sandbox", name="a")]
     assert "host two is down, and its daemon is away: started elsewhere" in events
     fleet.find("two")
     fleet.hosts.two.run_pass()
@@ -867,18 +888,18 @@ def test_in_a_store_that_went_back_a_second_copy_is_frozen_and_kept(fleet: Fleet
     fleet.hosts.one.apply("a")
     fleet.settle()
     obj = found(fleet.hosts.one, "a")
-    mine, other = (
+    mine, harness = (
         (fleet.hosts.one, fleet.hosts.two) if obj.status["host"] == "one" else (fleet.hosts.two, fleet.hosts.one)
     )
     before = SweepRules(grace_seconds=60, share=1.0, withheld="the store went back")
     mine.reconcile_pass._sweep = lambda _revision: before
-    with other.store.transaction() as transaction:
-        status = {**obj.status, "host": other.place.host, "binding": 5}
+    with harness.store.transaction() as transaction:
+        status = {**obj.status, "host": harness.place.host, "binding": 5}
         transaction.put(replace(obj, status=status))
     for _ in range(3):
         mine.settle(seconds=5)
-    (kept,) = mine.engine.observe().containers[obj.uid]
-    assert kept.state is State.PAUSED
+    (container,) = mine.engine.observe().containers[obj.uid]
+    assert container.state is State.PAUSED
     mine.reconcile_pass._sweep = lambda _revision: replace(before, withheld="")
     mine.settle(seconds=5)
     assert mine.ours() == {}
@@ -918,7 +939,7 @@ def _do(fleet: Fleet, act: str, name: str) -> None:
             house.apply(name, **limits("1Gi"))
         case "delete" if stored is not None:
             house.delete(name)
-        case "remove" if stored is not None and any(each.placement.uid == stored.uid for each in records):
+        case "remove" if stored is not None and any(record.placement.uid == stored.uid for record in records):
             fleet.scheduler.remove_out_of_band(stored.uid)
         case "down" | "up":
             fleet.scheduler.set_liveness(name, Liveness.UP if act == "up" else Liveness.DOWN)
@@ -938,8 +959,8 @@ def test_whatever_happens_each_sandbox_is_where_it_is_bound_and_nowhere_else(act
         make_world("sqlite", Path(folder)) as world,
         two_hosts(world, (_SWARM, _SWARM)) as hosts,
     ):
-        for each in (hosts.one, hosts.two):
-            report(each)
+        for harness in (hosts.one, hosts.two):
+            report(harness)
         fleet = Fleet(hosts, fake_cluster(("one", "two")))
         bound: dict[str, tuple[str, int]] = {}
         for act, name in acts:
@@ -956,10 +977,10 @@ def test_whatever_happens_each_sandbox_is_where_it_is_bound_and_nowhere_else(act
             change(hosts.one, name, schedulable=True)
         fleet.settle()
         fleet.settle()
-        left = {each.uid: each for each in hosts.one.store.list("Sandbox")[0]}
-        assert {each.placement.uid for each in fleet.scheduler.list()} == set(left)
+        remaining = {stored.uid: stored for stored in hosts.one.store.list("Sandbox")[0]}
+        assert {placed_record.placement.uid for placed_record in fleet.scheduler.list()} == set(remaining)
         for record in fleet.scheduler.list():
-            assert record.placement.host == left[record.placement.uid].status["host"]
+            assert record.placement.host == remaining[record.placement.uid].status["host"]
         copies = [uid for house in (hosts.one, hosts.two) for uid in house.ours()]
         assert len(copies) == len(set(copies)), "there is one copy of each"
         writes = list(fleet.scheduler.list())

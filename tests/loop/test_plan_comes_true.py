@@ -16,9 +16,9 @@ from tests.loop.harness import TINY, LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def document(name: str = "web", kind: str = "Sandbox", **spec: Any) -> str:
@@ -45,16 +45,16 @@ def planned(house: LoopHarness, text: str, *, delete: bool = False) -> list[Diff
 
 def compare(house: LoopHarness, found: list[Difference], change: Any, *, new: str = "") -> list[str]:
     """Carry the change out; the calls that were printed must be those that were made, in that order."""
-    printed = [str(each) for one in found for plan in one.forecasts for each in plan.actions]
+    printed = [str(action) for difference in found for plan in difference.forecasts for action in plan.actions]
     done = len(house.engine.calls)
     change()
     house.settle()
-    made = [str(each) for each in house.engine.calls[done:] if not isinstance(each, ReadTail)]  # changes nothing
+    texts = [str(entry) for entry in house.engine.calls[done:] if not isinstance(entry, ReadTail)]  # changes nothing
     if new:
         uid = house.container_name(new).rsplit("-", 1)[1]
-        printed = [each.replace("xxxxxxxx", uid) for each in printed]
-    assert made == printed
-    return [each.split()[0] for each in printed]
+        printed = [name.replace("xxxxxxxx", uid) for name in printed]
+    assert texts == printed
+    return [name.split()[0] for name in printed]
 
 
 def apply(house: LoopHarness, text: str) -> None:
@@ -68,27 +68,27 @@ def running(house: LoopHarness, **spec: Any) -> None:
 
 def test_create(house: LoopHarness) -> None:
     text = document(**box())
-    found = planned(house, text)
-    assert found[0].result == "created"
+    differences = planned(house, text)
+    assert differences[0].result == "created"
     assert house.names() == []
-    assert compare(house, found, lambda: apply(house, text), new="web") == ["create", "start"]
+    assert compare(house, differences, lambda: apply(house, text), new="web") == ["create", "start"]
 
 
 def test_unchanged(house: LoopHarness) -> None:
     running(house)
-    found = planned(house, document(**box()))
-    assert (found[0].result, found[0].changes) == ("unchanged", ())
-    assert compare(house, found, lambda: apply(house, document(**box()))) == []
+    differences = planned(house, document(**box()))
+    assert (differences[0].result, differences[0].changes) == ("unchanged", ())
+    assert compare(house, differences, lambda: apply(house, document(**box()))) == []
 
 
 def test_memory_is_changed_in_place(house: LoopHarness) -> None:
     running(house)
     text = document(**box(resources={"limits": {"memory": "128Mi"}}))
-    found = planned(house, text)
-    (change,) = found[0].changes
+    differences = planned(house, text)
+    (change,) = differences[0].changes
     assert (change.field, change.before, change.after) == ("spec.resources.limits.memory", None, "128Mi")
     assert change.effect == "live"
-    assert compare(house, found, lambda: apply(house, text)) == ["update"]
+    assert compare(house, differences, lambda: apply(house, text)) == ["update"]
 
 
 @pytest.mark.parametrize("grace", [0, 10])
@@ -96,13 +96,13 @@ def test_another_image_is_a_new_container(house: LoopHarness, grace: int) -> Non
     spec = {"lifecycle": {"shutdownGracePeriodSeconds": grace}}
     running(house, **spec)
     text = document(**box(template={"image": "other:1"}, **spec))
-    found = planned(house, text)
-    (change,) = found[0].changes
+    differences = planned(house, text)
+    (change,) = differences[0].changes
     why = f"spec.template.image changed from {TINY} to other:1"
     lost = "; volumes stay, files in memory are lost, and its root file system begins from the image"
     assert (change.effect, change.why) == ("recreate", f"{why}{lost}")
     ladder = ["signal"] if grace else []
-    assert compare(house, found, lambda: apply(house, text)) == [*ladder, "remove", "create", "start"]
+    assert compare(house, differences, lambda: apply(house, text)) == [*ladder, "remove", "create", "start"]
 
 
 @pytest.mark.parametrize(("state", "calls"), [("Suspended", ["signal"]), ("Paused", ["pause"])])
@@ -119,9 +119,9 @@ def test_run_states_and_back(house: LoopHarness, state: str, calls: list[str]) -
 def test_an_image_for_a_suspended_one_waits_for_its_next_start(house: LoopHarness) -> None:
     running(house, runState="Suspended")
     text = document(**box(template={"image": "other:1"}, runState="Suspended"))
-    found = planned(house, text)
-    assert found[0].changes[0].effect == "at next start"
-    assert compare(house, found, lambda: apply(house, text)) == []
+    differences = planned(house, text)
+    assert differences[0].changes[0].effect == "at next start"
+    assert compare(house, differences, lambda: apply(house, text)) == []
     both = document(**box(template={"image": "other:1"}))
     calls = compare(house, planned(house, both), lambda: apply(house, both))
     assert calls[-2:] == ["create", "start"]
@@ -130,16 +130,16 @@ def test_an_image_for_a_suspended_one_waits_for_its_next_start(house: LoopHarnes
 def test_several_changes_at_once(house: LoopHarness) -> None:
     running(house)
     text = document(**box(template={"image": "other:1"}, resources={"limits": {"pids": 9}}, restartPolicy="Never"))
-    found = planned(house, text)
-    assert sorted(each.effect for each in found[0].changes) == ["live", "live", "recreate"]
-    assert compare(house, found, lambda: apply(house, text)) == ["signal", "remove", "create", "start"]
+    differences = planned(house, text)
+    assert sorted(change.effect for change in differences[0].changes) == ["live", "live", "recreate"]
+    assert compare(house, differences, lambda: apply(house, text)) == ["signal", "remove", "create", "start"]
 
 
 def test_deletion_of_one_that_runs(house: LoopHarness) -> None:
     running(house)
-    found = planned(house, document(**box()), delete=True)
-    assert (found[0].result, found[0].forecasts[0].is_removed) == ("deleted", True)
-    assert compare(house, found, lambda: house.delete("web")) == ["signal", "remove"]
+    differences = planned(house, document(**box()), delete=True)
+    assert (differences[0].result, differences[0].forecasts[0].is_removed) == ("deleted", True)
+    assert compare(house, differences, lambda: house.delete("web")) == ["signal", "remove"]
     assert house.names() == []
 
 
@@ -147,13 +147,13 @@ def test_deletion_of_one_that_finished(house: LoopHarness) -> None:
     running(house, restartPolicy="Never")
     house.engine.exit(house.container_name("web"), 0)
     house.settle()
-    found = planned(house, document(**box(restartPolicy="Never")), delete=True)
-    assert compare(house, found, lambda: house.delete("web")) == ["remove"]
+    differences = planned(house, document(**box(restartPolicy="Never")), delete=True)
+    assert compare(house, differences, lambda: house.delete("web")) == ["remove"]
 
 
 def test_deletion_of_what_is_not_there(house: LoopHarness) -> None:
-    (found,) = planned(house, document(**box()), delete=True)
-    assert (found.result, found.forecasts) == ("absent", ())
+    (difference,) = planned(house, document(**box()), delete=True)
+    assert (difference.result, difference.forecasts) == ("absent", ())
 
 
 def test_what_is_refused_is_refused_alike_and_nothing_is_done(house: LoopHarness) -> None:
@@ -173,10 +173,10 @@ def test_a_template_that_is_not_there_refuses_the_change(house: LoopHarness) -> 
     running(house)
     # `template: null` takes the sandbox's own away.
     text = document(template=None, templateRef={"name": "nope"})
-    found = planned(house, text)
-    assert {each.effect for each in found[0].changes} == {"refused"}
-    assert "there is no SandboxTemplate `nope`" in found[0].changes[0].why
-    assert compare(house, found, lambda: apply(house, text)) == []
+    differences = planned(house, text)
+    assert {change.effect for change in differences[0].changes} == {"refused"}
+    assert "there is no SandboxTemplate `nope`" in differences[0].changes[0].why
+    assert compare(house, differences, lambda: apply(house, text)) == []
     assert house.condition("web", "Accepted") == "False Refused"
 
 
@@ -187,22 +187,22 @@ def test_a_template_tells_of_all_its_sandboxes(house: LoopHarness) -> None:
     house.settle()
     limits = {"limits": {"memory": "128Mi"}}
     text = document("py", "SandboxTemplate", image="other:1", command=["sleep", "1000000"], resources=limits)
-    (found,) = planned(house, text)
-    assert {each.field: each.effect for each in found.changes} == {
+    (difference,) = planned(house, text)
+    assert {change.field: change.effect for change in difference.changes} == {
         "spec.image": "at next start",
         "spec.resources.limits.memory": "live",
     }
-    assert [str(each.ref) for each in found.forecasts] == ["sandbox/default/one", "sandbox/default/two"]
-    assert compare(house, [found], lambda: apply(house, text)) == ["update"]
+    assert [str(forecast.ref) for forecast in difference.forecasts] == ["sandbox/default/one", "sandbox/default/two"]
+    assert compare(house, [difference], lambda: apply(house, text)) == ["update"]
 
 
 def test_a_template_and_its_sandbox_in_one_file(house: LoopHarness) -> None:
     template = document("py", "SandboxTemplate", image=TINY, command=["sleep", "1000000"])
     text = f"{template}\n---\n{document(templateRef={'name': 'py'})}"
-    found = planned(house, text)
+    differences = planned(house, text)
     # The sandbox is told twice: as a document, and as one that the template has a say in.
-    assert [len(each.forecasts) for each in found] == [1, 1]
-    assert compare(house, found[1:], lambda: apply(house, text), new="web") == ["create", "start"]
+    assert [len(difference.forecasts) for difference in differences] == [1, 1]
+    assert compare(house, differences[1:], lambda: apply(house, text), new="web") == ["create", "start"]
 
 
 def test_a_daemon_that_has_not_looked_yet_promises_nothing(house: LoopHarness) -> None:
@@ -215,19 +215,19 @@ def test_a_crash_loop_is_not_called_settled(house: LoopHarness) -> None:
     for _ in range(2):
         house.engine.exit(house.container_name("web"), 1)
         house.settle(seconds=0)
-    (found,) = planned(house, document(**box()))
-    assert found.forecasts[0].reason == "CrashLoopBackOff"
-    assert found.forecasts[0].wait_seconds == pytest.approx(10, abs=1)
+    (difference,) = planned(house, document(**box()))
+    assert difference.forecasts[0].reason == "CrashLoopBackOff"
+    assert difference.forecasts[0].wait_seconds == pytest.approx(10, abs=1)
 
 
 def test_a_new_image_while_the_engine_is_away_waits_for_it(house: LoopHarness) -> None:
     running(house)
     house.engine.go_down("connection refused")
     text = document(**box(template={"image": "other:1"}))
-    (found,) = planned(house, text)
-    (change,) = found.changes
+    (difference,) = planned(house, text)
+    (change,) = difference.changes
     assert (change.effect, change.why) == ("recreate", "once this is over: EngineUnreachable: connection refused")
-    assert compare(house, [found], lambda: apply(house, text)) == []
+    assert compare(house, [difference], lambda: apply(house, text)) == []
 
 
 STATES = ("Running", "Suspended", "Paused")
@@ -245,13 +245,13 @@ def test_from_every_way_to_every_other(house: LoopHarness, before: tuple[str, st
         name = f"web-{at}"
         apply(house, asked(name, before))
         house.settle()
-        printed = [str(each) for each in planned(house, asked(name, after))[0].forecasts[0].actions]
+        printed = [str(action) for action in planned(house, asked(name, after))[0].forecasts[0].actions]
         done = len(house.engine.calls)
         apply(house, asked(name, after))
         house.settle()
-        made = [str(each) for each in house.engine.calls[done:] if not isinstance(each, ReadTail)]
+        texts = [str(entry) for entry in house.engine.calls[done:] if not isinstance(entry, ReadTail)]
         # A call that the engine asked to make again counts once.
-        assert [each for i, each in enumerate(made) if made[i - 1 : i] != [each]] == printed, (before, after)
+        assert [text for i, text in enumerate(texts) if texts[i - 1 : i] != [text]] == printed, (before, after)
 
 
 def pool_document(**spec: Any) -> str:
@@ -265,57 +265,57 @@ def pool_and_template(house: LoopHarness, **spec: Any) -> None:
 
 
 def verbs(found: list[Difference]) -> list[str]:
-    return [str(each).split()[0] for one in found for plan in one.forecasts for each in plan.actions]
+    return [str(action).split()[0] for difference in found for plan in difference.forecasts for action in plan.actions]
 
 
 def test_a_new_pool_is_filled(house: LoopHarness) -> None:
     apply(house, document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"]))
     text = pool_document(warmReplicas=3)
-    found = planned(house, text)
-    assert verbs(found) == ["create", "start"] * 3
+    differences = planned(house, text)
+    assert verbs(differences) == ["create", "start"] * 3
     done = len(house.engine.calls)
     apply(house, text)
     house.settle()
-    assert [str(each).split()[0] for each in house.engine.calls[done:]] == verbs(found)
+    assert [str(entry).split()[0] for entry in house.engine.calls[done:]] == verbs(differences)
 
 
 def test_a_pool_and_its_template_in_one_file(house: LoopHarness) -> None:
     template = document("base", "SandboxTemplate", image=TINY, command=["sleep", "1000000"])
-    _, found = planned(house, f"{template}\n---\n{pool_document(warmReplicas=1)}")
-    assert verbs([found]) == ["create", "start"]
+    _, difference = planned(house, f"{template}\n---\n{pool_document(warmReplicas=1)}")
+    assert verbs([difference]) == ["create", "start"]
 
 
 def test_a_pool_that_is_scaled_and_one_that_goes(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=3)
     smaller = pool_document(warmReplicas=1)
-    found = planned(house, smaller)
-    assert sum(each == "remove" for each in verbs(found)) == 2
-    compare(house, found, lambda: apply(house, smaller))
-    gone = planned(house, smaller, delete=True)
-    assert gone[0].forecasts[0].is_removed
-    compare(house, gone, lambda: house.delete("warm", "sandboxpool"))
+    differences = planned(house, smaller)
+    assert sum(verb == "remove" for verb in verbs(differences)) == 2
+    compare(house, differences, lambda: apply(house, smaller))
+    removed = planned(house, smaller, delete=True)
+    assert removed[0].forecasts[0].is_removed
+    compare(house, removed, lambda: house.delete("warm", "sandboxpool"))
 
 
 def test_a_changed_template_replaces_a_pools_members_one_by_one(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=2)
     text = document("base", "SandboxTemplate", image="other:1", command=["sleep", "1000000"])
-    found = planned(house, text)
-    assert sorted(verbs(found)).count("create") == sorted(verbs(found)).count("remove") == 2
+    differences = planned(house, text)
+    assert sorted(verbs(differences)).count("create") == sorted(verbs(differences)).count("remove") == 2
 
 
 def test_a_new_sandbox_takes_the_warm_sandbox_that_was_told(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=1)
     text = document("web", templateRef={"name": "base"}, resources={"limits": {"memory": "256Mi"}})
-    (found,) = planned(house, text)
-    assert verbs([found]) == ["update", "rename"]
+    (difference,) = planned(house, text)
+    assert verbs([difference]) == ["update", "rename"]
     done = len(house.engine.calls)
     apply(house, text)
     house.settle()
-    made = [str(each) for each in house.engine.calls[done:] if "web" in str(each)]
-    assert made == [str(each) for plan in found.forecasts for each in plan.actions]
+    texts = [str(entry) for entry in house.engine.calls[done:] if "web" in str(entry)]
+    assert texts == [str(action) for plan in difference.forecasts for action in plan.actions]
 
 
 def test_of_two_new_sandboxes_and_one_warm_sandbox_one_is_cold(house: LoopHarness) -> None:
     pool_and_template(house, warmReplicas=1)
     text = "\n---\n".join(document(name, templateRef={"name": "base"}) for name in ("a", "b"))
-    assert [verbs([each]) for each in planned(house, text)] == [["rename"], ["create", "start"]]
+    assert [verbs([difference]) for difference in planned(house, text)] == [["rename"], ["create", "start"]]

@@ -33,9 +33,12 @@ class PluginHarness(LoopHarness):
         self.run_pass()
 
     def states(self) -> dict[str, str]:
-        found = self.found("Plugin", "p")
-        assert found is not None
-        return {each["type"]: f"{each['status']} {each['reason']}" for each in found.status["conditions"]}
+        stored = self.found("Plugin", "p")
+        assert stored is not None
+        return {
+            condition["type"]: f"{condition['status']} {condition['reason']}"
+            for condition in stored.status["conditions"]
+        }
 
     def found(self, kind: str, name: str) -> StoredObject | None:
         return self.store.get(kind, "default", name)
@@ -43,9 +46,9 @@ class PluginHarness(LoopHarness):
 
 @pytest.fixture
 def house(world: World) -> Iterator[PluginHarness]:
-    made = PluginHarness(world.store())
-    yield made
-    made.close()
+    plugin_harness = PluginHarness(world.store())
+    yield plugin_harness
+    plugin_harness.close()
 
 
 def template(name: str, **spec: Any) -> dict[str, Any]:
@@ -66,7 +69,7 @@ def test_objects_are_created_put_back_and_removed(house: PluginHarness) -> None:
     house.services.patch.patch(kind, "default", "b", {"spec": {"user": "20001:20001"}})
     house.clock.advance(31)
     house.tick()
-    assert [house.found("SandboxTemplate", each) is not None for each in "ab"] == [True, True]
+    assert [house.found("SandboxTemplate", name) is not None for name in "ab"] == [True, True]
     restored = house.found("SandboxTemplate", "b")
     assert restored is not None
     assert "user" not in restored.spec

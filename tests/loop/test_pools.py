@@ -15,9 +15,9 @@ from tests.loop.harness import TINY, Crash, FusedStore, LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def apply_pool(house: LoopHarness, name: str = "warm", template: str = "t", **spec: Any) -> None:
@@ -38,9 +38,9 @@ def filled(house: LoopHarness, replicas: int = 2, **spec: Any) -> LoopHarness:
 
 
 def pool(house: LoopHarness, name: str = "warm") -> StoredObject:
-    found = house.store.get("SandboxPool", "default", name)
-    assert found is not None
-    return found
+    sandbox_pool = house.store.get("SandboxPool", "default", name)
+    assert sandbox_pool is not None
+    return sandbox_pool
 
 
 def counts(house: LoopHarness) -> tuple[int, int, int]:
@@ -54,17 +54,17 @@ def boxes(house: LoopHarness) -> list[str]:
 
 
 def launch(house: LoopHarness, name: str) -> str:
-    found = house.get(name)
-    assert found is not None
-    return f"{found.status['launchType']}: {found.status['launchReason']}"
+    harness = house.get(name)
+    assert harness is not None
+    return f"{harness.status['launchType']}: {harness.status['launchReason']}"
 
 
 def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: LoopHarness) -> None:
     filled(house)
-    before = {each.id for seen in house.engine.observe().containers.values() for each in seen}
+    before = {entry.id for container in house.engine.observe().containers.values() for entry in container}
     house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
     first = house.reconcile_pass.run()
-    assert not [each for group in first.groups for each in group.actions if isinstance(each, CreateContainer)]
+    assert not [action for group in first.groups for action in group.actions if isinstance(action, CreateContainer)]
     house.settle()
     box = house.get("a")
     assert box is not None
@@ -102,13 +102,13 @@ def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(house: LoopHarne
     filled(house, 1)
     house.refer("a", "t")
     house.settle()
-    used = house.get("a").status["instanceRef"]["containerID"]  # type: ignore[union-attr]
+    container_id = house.get("a").status["instanceRef"]["containerID"]  # type: ignore[union-attr]
     house.delete("a")
     house.settle()
     house.refer("b", "t")
     house.settle()
-    left = {each.id for seen in house.engine.observe().containers.values() for each in seen}
-    assert used not in left
+    ids = {entry.id for container in house.engine.observe().containers.values() for entry in container}
+    assert container_id not in ids
     assert launch(house, "b") == "Warm: "
 
 
@@ -150,9 +150,9 @@ def test_require_waits_for_a_place_and_takes_it(house: LoopHarness) -> None:
     assert launch(house, "a") == "Warm: "
     assert house.condition("b", "Scheduled") == "False PoolExhausted"
     assert "maxReplicas of 1" in next(
-        each["message"]
-        for each in house.get("b").status["conditions"]  # type: ignore[union-attr]
-        if each["type"] == "Scheduled"
+        condition["message"]
+        for condition in house.get("b").status["conditions"]  # type: ignore[union-attr]
+        if condition["type"] == "Scheduled"
     )
     house.delete("a")
     house.settle()

@@ -29,14 +29,16 @@ class Gauge:
 
 
 def events(house: LoopHarness, kind: str, name: str) -> list[str]:
-    return [each.reason for each in house.store.events(kind=kind, name=name)]
+    return [event.reason for event in house.store.events(kind=kind, name=name)]
 
 
 def host(house: LoopHarness) -> dict[str, str]:
     kind = discover().by_name("Host")
     assert kind is not None
-    found = house.services.objects.get(kind, "", "host")
-    return {each["type"]: f"{each['status']} {each['reason']}" for each in found.status["conditions"]}
+    objects = house.services.objects.get(kind, "", "host")
+    return {
+        condition["type"]: f"{condition['status']} {condition['reason']}" for condition in objects.status["conditions"]
+    }
 
 
 def test_new_starts_pause_and_go_on_by_themselves(house: LoopHarness) -> None:
@@ -76,7 +78,7 @@ def test_warm_members_go_first_and_come_back(house: LoopHarness) -> None:
     house.settle()
     gauge.set(4)
     assert boxes(house) == [house.container_name("a")]
-    [ready] = [each for each in pool(house).status["conditions"] if each["type"] == "Ready"]
+    [ready] = [condition for condition in pool(house).status["conditions"] if condition["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("False", "HostPressure")
     assert events(house, "SandboxPool", "warm").count("Evicted") == 2
     assert launch(house, "a") == "Warm: "
@@ -98,9 +100,9 @@ def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(house: LoopHarnes
     house.apply("busy", lifecycle=IDLE)
     house.settle(seconds=5)
     house.clock.advance(400)
-    used = house.get("used")
-    assert used is not None
-    house.activity.begin(used.uid, asks=False)
+    answer = house.get("used")
+    assert answer is not None
+    house.activity.begin(answer.uid, asks=False)
     gauge.set(4)
     assert house.condition("idle", "Ready") == "True Running", "low is not critical"
     gauge.set(1)

@@ -20,15 +20,15 @@ from tests.loop.harness import LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def sandbox() -> Kind:
-    found = discover().by_word("sandbox")
-    assert found is not None
-    return found
+    word = discover().by_word("sandbox")
+    assert word is not None
+    return word
 
 
 def previous(house: LoopHarness, tail: int | None = None) -> PreviousLog:
@@ -36,7 +36,7 @@ def previous(house: LoopHarness, tail: int | None = None) -> PreviousLog:
 
 
 def text(log: PreviousLog) -> str:
-    return b"".join(each.data for each in log.open()).decode()
+    return b"".join(chunk.data for chunk in log.open()).decode()
 
 
 def speaks(house: LoopHarness, *words: str) -> None:
@@ -90,8 +90,8 @@ def test_the_cut_is_in_the_middle_of_the_pause() -> None:
 
 
 def test_last_lines_are_whole_though_they_come_in_pieces() -> None:
-    chunks = [Chunk("stdout", each) for each in (b"one\n", b"tw", b"o\n", b"thr", b"ee\n")]
-    joined = [b"".join(each.data for each in last_lines(chunks, count)) for count in (0, 1, 2, 9)]
+    chunks = [Chunk("stdout", entry) for entry in (b"one\n", b"tw", b"o\n", b"thr", b"ee\n")]
+    joined = [b"".join(line.data for line in last_lines(chunks, count)) for count in (0, 1, 2, 9)]
     assert joined == [b"", b"three\n", b"two\nthree\n", b"one\ntwo\nthree\n"]
 
 
@@ -99,7 +99,7 @@ def test_last_lines_are_whole_though_they_come_in_pieces() -> None:
     st.lists(st.lists(st.sampled_from([b"a", b"\n", b"bc"]), max_size=6).map(b"".join), max_size=8), st.integers(0, 6)
 )
 def test_last_lines_are_those_of_the_whole(pieces: list[bytes], count: int) -> None:
-    found = b"".join(each.data for each in last_lines([Chunk("stdout", each) for each in pieces], count))
+    observed = b"".join(line.data for line in last_lines([Chunk("stdout", piece) for piece in pieces], count))
     lines = b"".join(pieces).split(b"\n")
-    whole = [each + b"\n" for each in lines[:-1]] + lines[-1:] * bool(lines[-1])
-    assert found == b"".join(whole[len(whole) - count :] if count < len(whole) else whole)
+    contents = [line + b"\n" for line in lines[:-1]] + lines[-1:] * bool(lines[-1])
+    assert observed == b"".join(contents[len(contents) - count :] if count < len(contents) else contents)

@@ -20,15 +20,15 @@ LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def restarts(house: LoopHarness) -> int:
-    found = house.get("web")
-    assert found is not None
-    return int(found.status["restartCount"])
+    web = house.get("web")
+    assert web is not None
+    return int(web.status["restartCount"])
 
 
 def test_ready_once_its_port_answers_and_then_asked_no_more(house: LoopHarness) -> None:
@@ -56,7 +56,7 @@ def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(house: LoopHarness
     house.settle(seconds=60)
     assert house.condition("web", "Ready") == "True Running"
     assert house.store.revision() == revision
-    assert {each.name for each in house.engine.probes_run[-3:]} == {"liveness"}
+    assert {watch.name for watch in house.engine.probes_run[-3:]} == {"liveness"}
 
 
 def test_a_restarted_sandbox_has_to_become_ready_again(house: LoopHarness) -> None:
@@ -78,12 +78,12 @@ def test_what_fails_its_liveness_probe_is_restarted_and_backs_off(house: LoopHar
     house.engine.execs["alive"] = 1
     house.settle(seconds=35)
     assert restarts(house) == 1
-    found = house.get("web")
-    assert found is not None
-    assert found.status["lastTermination"]["reason"] == "Killed"
+    web = house.get("web")
+    assert web is not None
+    assert web.status["lastTermination"]["reason"] == "Killed"
     assert house.condition("web", "Ready") == "False CrashLoopBackOff"
-    words = [each.message for each in house.store.events(name="web") if each.reason == "Unhealthy"]
-    assert words == ["the liveness probe failed 3 times in a row: exit code 1; it is stopped"]
+    messages = [event.message for event in house.store.events(name="web") if event.reason == "Unhealthy"]
+    assert messages == ["the liveness probe failed 3 times in a row: exit code 1; it is stopped"]
     house.engine.execs["alive"] = 0
     house.settle(seconds=60)
     assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 2)
@@ -94,9 +94,9 @@ def test_what_does_not_start_in_time_is_stopped(house: LoopHarness) -> None:
     house.settle(seconds=29)
     assert (house.condition("web", "Ready"), restarts(house)) == ("False NotReady", 0)
     house.settle(seconds=10)
-    found = house.get("web")
-    assert found is not None
-    assert found.status["lastTermination"]["reason"] == "StartFailed"
+    web = house.get("web")
+    assert web is not None
+    assert web.status["lastTermination"]["reason"] == "StartFailed"
     assert restarts(house) == 1
 
 
@@ -116,8 +116,8 @@ def test_a_changed_probe_recreates_nothing_and_begins_anew(house: LoopHarness) -
     house.engine.execs["alive"] = 1
     house.settle(seconds=6)
     before = house.engine.box(house.container_name("web")).id
-    other = {"exec": {"command": ["true"]}, "periodSeconds": 5, "failureThreshold": 1}
-    house.apply("web", template={"liveness": {**other, "exec": {"command": ["true"]}}})
+    document = {"exec": {"command": ["true"]}, "periodSeconds": 5, "failureThreshold": 1}
+    house.apply("web", template={"liveness": {**document, "exec": {"command": ["true"]}}})
     house.settle(seconds=60)
     assert house.engine.box(house.container_name("web")).id == before
     assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
@@ -195,7 +195,9 @@ def test_at_most_so_many_at_a_time_each_wakes_once_and_stopping_waits_for_none()
     gate.open.set()
     assert gate.asked.acquire(timeout=30)
     assert all(woken.acquire(timeout=30) for _ in names)
-    assert {name: each.tallies["liveness"].successes for name, each in prober.view().items()} == dict.fromkeys(names, 1)
+    assert {
+        name: probe_state.tallies["liveness"].successes for name, probe_state in prober.view().items()
+    } == dict.fromkeys(names, 1)
     assert gate.peak <= 2
     gate.open.clear()
     prober.set_probes([probing("d")], {"d"})
@@ -229,5 +231,5 @@ def test_one_that_is_due_sooner_does_not_wait_for_one_that_is_due_later() -> Non
 def test_without_probes_there_is_no_thread() -> None:
     prober = Prober(Gate(), clock=HandClock(), wake=lambda: None)
     prober.set_probes([], set())
-    assert not [each for each in threading.enumerate() if each.name == "prober"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "prober"]
     prober.stop()

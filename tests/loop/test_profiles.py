@@ -22,9 +22,9 @@ GRANTS = ProfileGrants(capabilities=("NET_RAW",))
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store(), policy=Policy(grants=GRANTS))
-    yield made
-    made.close()
+    harness = LoopHarness(world.store(), policy=Policy(grants=GRANTS))
+    yield harness
+    harness.close()
 
 
 def document(kind: str, name: str, spec: dict[str, Any]) -> str:
@@ -36,14 +36,14 @@ def profile(house: LoopHarness, name: str = "own", **spec: Any) -> None:
 
 
 def stored(house: LoopHarness, name: str = "own") -> StoredObject:
-    found = house.store.get("SecurityProfile", "", name)
-    assert found is not None
-    return found
+    security_profile = house.store.get("SecurityProfile", "", name)
+    assert security_profile is not None
+    return security_profile
 
 
 def accepted(house: LoopHarness) -> str:
-    (found,) = stored(house).status["conditions"]
-    return f"{found['status']} {found['reason']}"
+    (condition,) = stored(house).status["conditions"]
+    return f"{condition['status']} {condition['reason']}"
 
 
 def test_a_sandbox_has_the_profile_that_it_names(house: LoopHarness) -> None:
@@ -62,8 +62,8 @@ def test_one_file_may_hold_the_profile_and_who_uses_it(house: LoopHarness) -> No
     box = document("Sandbox", "a", {"template": {"image": TINY, "securityLevel": "own"}})
     with pytest.raises(errors.Invalid, match="there is no security level `own`"):
         house.services.apply.apply([Source("test", box)])
-    own = document("SecurityProfile", "own", {"base": "full-isolation"})
-    house.services.apply.apply([Source("test", f"{box}\n---\n{own}")])
+    own_text = document("SecurityProfile", "own", {"base": "full-isolation"})
+    house.services.apply.apply([Source("test", f"{box}\n---\n{own_text}")])
     house.settle()
     assert house.condition("a", "Ready") == "True Running"
 
@@ -96,10 +96,10 @@ def test_what_policy_grants_no_more_is_refused_in_words_and_stops_nothing(house:
     assert "effective" not in stored(house).status
     assert house.condition("a", "Accepted") == "False Refused"
     assert house.engine.box(house.container_name("a")).id == before
-    found = house.get("a")
-    assert found is not None
-    (said,) = [each["message"] for each in found.status["conditions"] if each["type"] == "Accepted"]
-    assert "`NET_RAW` is more than full-isolation has: none" in said
+    answer = house.get("a")
+    assert answer is not None
+    (message,) = [condition["message"] for condition in answer.status["conditions"] if condition["type"] == "Accepted"]
+    assert "`NET_RAW` is more than full-isolation has: none" in message
     with pytest.raises(errors.Invalid, match="can't be enforced here"):
         house.apply("b", template={"securityLevel": "own"})
 
@@ -110,10 +110,10 @@ def test_a_profile_in_use_is_not_deleted(house: LoopHarness) -> None:
     house.apply_template("t", image=TINY, securityLevel="own")
     kind = discover().by_word("sp")
     assert kind is not None
-    with pytest.raises(errors.Conflict) as refused:
+    with pytest.raises(errors.Conflict) as refusal:
         house.services.objects.delete(kind, "", "own")
-    assert "is used by sandbox default/a; delete or change those first" in str(refused.value)
-    assert "is used by sandboxtemplate default/t" in str(refused.value)
+    assert "is used by sandbox default/a; delete or change those first" in str(refusal.value)
+    assert "is used by sandboxtemplate default/t" in str(refusal.value)
     house.delete("a")
     house.delete("t", "sandboxtemplate")
     house.services.objects.delete(kind, "", "own")
@@ -128,10 +128,10 @@ def test_a_profile_that_a_newer_daemon_wrote_lets_nobody_in(house: LoopHarness) 
     profile(house)
     house.apply("a", template={"securityLevel": "own"})
     house.settle()
-    found = stored(house)
+    observed = stored(house)
     with house.store.transaction() as transaction:
-        newer = {**found.spec, "later": True}
-        transaction.put(StoredObject(found.kind, "", found.name, found.uid, newer, generation=2))
+        newer = {**observed.spec, "later": True}
+        transaction.put(StoredObject(observed.kind, "", observed.name, observed.uid, newer, generation=2))
     house.settle()
     assert house.condition("a", "Accepted") == "False Refused"
     assert accepted(house) == "False Refused"
@@ -139,14 +139,14 @@ def test_a_profile_that_a_newer_daemon_wrote_lets_nobody_in(house: LoopHarness) 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_are_accepted(house: LoopHarness, path: Path) -> None:
-    made = house.services.apply.apply([Source(path.name, path.read_text())])
+    answer = house.services.apply.apply([Source(path.name, path.read_text())])
     house.run_pass()  # the image of their sandboxes is not there
-    names = [each.obj.name for each in made if each.kind.name == "SecurityProfile"]
+    names = [applied.obj.name for applied in answer if applied.kind.name == "SecurityProfile"]
     for name in names:
-        (found,) = stored(house, name).status["conditions"]
-        assert (found["status"], found["observedGeneration"]) == ("True", 1)
-    boxes = [each.obj.name for each in made if each.kind.name == "Sandbox"]
-    assert [house.condition(each, "Accepted") for each in boxes] == ["True Admitted"] * len(boxes)
+        (condition,) = stored(house, name).status["conditions"]
+        assert (condition["status"], condition["observedGeneration"]) == ("True", 1)
+    boxes = [applied.obj.name for applied in answer if applied.kind.name == "Sandbox"]
+    assert [house.condition(sandbox, "Accepted") for sandbox in boxes] == ["True Admitted"] * len(boxes)
 
 
 @pytest.mark.parametrize("name", BUILT_IN_NAMES)
@@ -160,7 +160,7 @@ def test_built_in_profiles_are_nobodys(house: LoopHarness, name: str) -> None:
     with pytest.raises(errors.Conflict, match="is built in"):
         house.services.patch.patch(kind, "", name, {"spec": {"capabilities": []}})
     house.services.objects.delete_all(kind, "")
-    assert [each.name for each in house.services.objects.list(kind).objects] == sorted(BUILT_IN_NAMES)
+    assert [entry.name for entry in house.services.objects.list(kind).objects] == sorted(BUILT_IN_NAMES)
 
 
 def test_a_claim_takes_no_sandbox_of_the_profile_as_it_was(house: LoopHarness) -> None:
@@ -176,9 +176,9 @@ def test_a_claim_takes_no_sandbox_of_the_profile_as_it_was(house: LoopHarness) -
     house.settle()
     launched = {}
     for name in ("a", "b"):
-        found = house.get(name)
-        assert found is not None
-        launched[name] = found.status["launchType"]
+        harness = house.get(name)
+        assert harness is not None
+        launched[name] = harness.status["launchType"]
         assert house.condition(name, "Ready") == "True Running"
     assert launched == {"a": "Warm", "b": "Cold"}
     assert (house.condition("a", "Outdated"), house.condition("b", "Outdated")) == (
@@ -187,9 +187,9 @@ def test_a_claim_takes_no_sandbox_of_the_profile_as_it_was(house: LoopHarness) -
     )
     house.refer("c", "t")
     house.settle()
-    found = house.get("c")
-    assert found is not None
-    assert found.status["launchType"] == "Warm", "the pool's members are made anew"
+    answer = house.get("c")
+    assert answer is not None
+    assert answer.status["launchType"] == "Warm", "the pool's members are made anew"
 
 
 def test_the_plan_of_a_changed_profile_tells_whom_it_concerns(house: LoopHarness) -> None:
@@ -198,11 +198,11 @@ def test_the_plan_of_a_changed_profile_tells_whom_it_concerns(house: LoopHarness
     house.apply("b")
     house.settle()
     changed = document("SecurityProfile", "own", {"base": "full-isolation", "defaultLimits": {"memory": "64Mi"}})
-    (found,) = house.services.diff.diff([Source("test", changed)], plan=True)
-    assert [str(each.ref) for each in found.forecasts] == ["sandbox/default/a"]
-    (told,) = found.changes
-    assert (told.field, told.effect) == ("spec.defaultLimits", "live")
-    assert [type(each).__name__ for each in found.forecasts[0].actions] == ["UpdateLimits"]
+    (difference,) = house.services.diff.diff([Source("test", changed)], plan=True)
+    assert [str(forecast.ref) for forecast in difference.forecasts] == ["sandbox/default/a"]
+    (change,) = difference.changes
+    assert (change.field, change.effect) == ("spec.defaultLimits", "live")
+    assert [type(action).__name__ for action in difference.forecasts[0].actions] == ["UpdateLimits"]
     house.services.apply.apply([Source("test", changed)])
     house.settle()
     assert house.engine.box(house.container_name("a")).limits.memory_bytes == 64 << 20

@@ -31,9 +31,9 @@ NONE = {"disk": "0", "gpus": "0"}
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def box(house: LoopHarness, name: str, memory: str = "64Mi", **spec: Any) -> None:
@@ -53,25 +53,27 @@ def running(house: LoopHarness, *names: str) -> list[str]:
 
 
 def stored(house: LoopHarness, kind: str = "Quota", name: str = "main") -> StoredObject:
-    found = house.store.get(kind, "default" if kind == "Quota" else "", name)
-    assert found is not None
-    return found
+    store = house.store.get(kind, "default" if kind == "Quota" else "", name)
+    assert store is not None
+    return store
 
 
 def test_what_can_never_fit_is_refused_and_holds_up_nobody(house: LoopHarness) -> None:
     quota(house, memory="256Mi", one={"memory": "128Mi"})
-    with pytest.raises(errors.Invalid) as refused:
+    with pytest.raises(errors.Invalid) as refusal:
         box(house, "huge", memory="200Mi")
-    assert "spec.resources.limits: can never fit quota default/main" in str(refused.value)
-    assert "200Mi requested, 128Mi is the maximum for one sandbox" in str(refused.value)
+    assert "spec.resources.limits: can never fit quota default/main" in str(refusal.value)
+    assert "200Mi requested, 128Mi is the maximum for one sandbox" in str(refusal.value)
     box(house, "a", memory="128Mi", runState="Suspended")
     house.settle()
     quota(house, memory="100Mi", one={"memory": "100Mi"})
     house.settle()
     with house.store.transaction() as transaction:
-        found = transaction.get("Sandbox", "default", "a")
-        assert found is not None
-        transaction.put(replace(found, spec={**found.spec, "runState": "Running"}, generation=found.generation + 1))
+        sandbox = transaction.get("Sandbox", "default", "a")
+        assert sandbox is not None
+        transaction.put(
+            replace(sandbox, spec={**sandbox.spec, "runState": "Running"}, generation=sandbox.generation + 1)
+        )
     box(house, "b")
     house.settle()
     assert house.condition("a", "Scheduled") == "False QuotaExceeded"
@@ -83,12 +85,12 @@ def planned(house: LoopHarness, text: str, *, delete: bool = False) -> Differenc
     differ = Diff(
         apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.reconcile_pass.last
     )
-    (found,) = differ.diff([Source("test", text)], plan=True, delete=delete)
-    return found
+    (difference,) = differ.diff([Source("test", text)], plan=True, delete=delete)
+    return difference
 
 
 def moved(found: Difference) -> dict[str, tuple[tuple[str, str, str, str], ...]]:
-    return {each.quota: each.resources for each in found.quotas if each.namespace}
+    return {movement.quota: movement.resources for movement in found.quotas if movement.namespace}
 
 
 def test_a_plan_tells_the_quota_after_it(house: LoopHarness) -> None:
@@ -102,8 +104,8 @@ def test_a_plan_tells_the_quota_after_it(house: LoopHarness) -> None:
     house.settle()
     (waits,) = planned(house, text.replace('"a"', '"b"')).forecasts
     assert (waits.actions, waits.reason) == ((), "QuotaExceeded")
-    gone = planned(house, text, delete=True)
-    assert moved(gone)["quota default/main"][0] == ("memory", "64Mi", "0", "100Mi")
+    difference = planned(house, text, delete=True)
+    assert moved(difference)["quota default/main"][0] == ("memory", "64Mi", "0", "100Mi")
 
 
 @both_stores
@@ -142,7 +144,7 @@ def test_a_hundred_writers_for_the_last_place(world: World) -> None:
 
         def some(objects: list[StoredObject]) -> int:
             together.wait(30)
-            return sum(take(each) for each in objects)
+            return sum(take(entry) for entry in objects)
 
         with ThreadPoolExecutor(4) as pool:
             won = sum(pool.map(some, [list(boxes[at::4]) for at in range(4)]))
@@ -174,12 +176,12 @@ def check(house: LoopHarness) -> None:
     rows = house.store.instances()
     total = reserved_amounts(rows)[""]
     assert total.within(HARD), total
-    reserved = {each.parent_uid: each.reserves.memory_bytes for each in rows}
+    reserved = {row.parent_uid: row.reserves.memory_bytes for row in rows}
     for uid, names in house.ours().items():
         for name in names:
-            found = house.engine.box(name)
-            if str(found.state) in ("running", "paused"):
-                assert found.limits.memory_bytes <= reserved[uid], "what runs is reserved"
+            sandbox = house.engine.box(name)
+            if str(sandbox.state) in ("running", "paused"):
+                assert sandbox.limits.memory_bytes <= reserved[uid], "what runs is reserved"
 
 
 @pytest.mark.timeout(600)
@@ -274,8 +276,8 @@ def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes:
             house.settle(seconds=20)
             outcomes.append(sorted(running(house, *house.names())))
             names = {name for name in house.names() if wishes[int(name.removeprefix("box-"))][2]}
-            held_by = [each for each in house.store.instances() if each.parent_name in names]
-            assert {(each.role, each.reserves.memory_bytes) for each in held_by} <= {("refused", 0)}
+            held_by = [instance for instance in house.store.instances() if instance.parent_name in names]
+            assert {(instance.role, instance.reserves.memory_bytes) for instance in held_by} <= {("refused", 0)}
             _clear(house)
         finally:
             house.close()

@@ -30,7 +30,7 @@ def template(name: str, **metadata: Any) -> str:
 
 
 def stored(house: LoopHarness) -> int:
-    kinds = [each.name for each in discover() if not each.read_only]
+    kinds = [kind.name for kind in discover() if not kind.read_only]
     return sum(len(house.store.list(kind, "default")[0]) for kind in kinds)
 
 
@@ -44,10 +44,10 @@ def small(house: LoopHarness) -> LoopHarness:
 def test_a_namespace_without_a_bound_of_its_own_has_the_settings(small: LoopHarness) -> None:
     apply(small, template("a"), template("b"))
     small.apply("box")
-    with pytest.raises(errors.Invalid, match="namespace `default` is full: it has 3 of at most 3 objects") as refused:
+    with pytest.raises(errors.Invalid, match="namespace `default` is full: it has 3 of at most 3 objects") as refusal:
         small.apply("more")
-    assert "objects_per_namespace in the daemon's settings" in str(refused.value)
-    assert "raise `hard.objects` of its Quota" in str(refused.value)
+    assert "objects_per_namespace in the daemon's settings" in str(refusal.value)
+    assert "raise `hard.objects` of its Quota" in str(refusal.value)
     with pytest.raises(errors.Invalid, match="is full"):
         small.services.write.create(discover().by_name("SandboxTemplate"), "default", template("c"))  # type: ignore[arg-type]
     apply(small, template("a", labels={"x": "y"}))
@@ -59,9 +59,9 @@ def test_a_namespace_without_a_bound_of_its_own_has_the_settings(small: LoopHarn
 
 def test_all_of_one_apply_count_and_those_beyond_are_named(small: LoopHarness) -> None:
     apply(small, template("a"))
-    with pytest.raises(errors.Invalid) as refused:
+    with pytest.raises(errors.Invalid) as refusal:
         apply(small, *[template(f"new-{number}") for number in range(4)])
-    assert len(refused.value.causes) == 2
+    assert len(refusal.value.causes) == 2
     assert stored(small) == 1
     apply(small, *[template(f"new-{number}") for number in range(2)])
     assert stored(small) == 3
@@ -92,10 +92,10 @@ def test_annotations_of_a_namespace_are_bounded_together(house: LoopHarness) -> 
     house.most_annotation_bytes = 100 * KIB
     house.daemon()
     apply(house, annotated("a", 40), annotated("b", 40), annotated("elsewhere", 90, namespace="other"))
-    with pytest.raises(errors.Invalid, match=r"metadata.annotations: the .* of namespace `default`") as refused:
+    with pytest.raises(errors.Invalid, match=r"metadata.annotations: the .* of namespace `default`") as refusal:
         apply(house, annotated("c", 40))
-    assert "annotations_per_namespace_bytes in the daemon's settings" in str(refused.value)
-    assert "raise `hard.annotations` of its Quota" in str(refused.value)
+    assert "annotations_per_namespace_bytes in the daemon's settings" in str(refusal.value)
+    assert "raise `hard.annotations` of its Quota" in str(refusal.value)
     with pytest.raises(errors.Invalid, match="annotations"):
         apply(house, annotated("c", 15), annotated("d", 15))
     with pytest.raises(errors.Invalid, match="annotations"):
@@ -135,9 +135,9 @@ def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: LoopHarness, k
 
 
 def quota_status(house: LoopHarness) -> dict[str, Any]:
-    found = house.store.get("Quota", "default", "main")
-    assert found is not None
-    return dict(found.status)
+    quota = house.store.get("Quota", "default", "main")
+    assert quota is not None
+    return dict(quota.status)
 
 
 def test_a_quota_shows_how_much_is_stored(house: LoopHarness) -> None:
@@ -175,9 +175,9 @@ def test_older_sandboxes_above_a_bound_run_on_and_none_starts(house: LoopHarness
     house.settle()
     assert house.condition("runs", "Ready") == "True Running"
     assert house.condition("runs", "Accepted") == "False QuotaExceeded"
-    found = house.get("runs")
-    assert found is not None
-    [message] = [each["message"] for each in found.status["conditions"] if each["type"] == "Accepted"]
+    runs = house.get("runs")
+    assert runs is not None
+    [message] = [condition["message"] for condition in runs.status["conditions"] if condition["type"] == "Accepted"]
     assert "spec.resources.cpuShares: 4096 is more than quota default/main allows one sandbox (2048)" in message
     assert "spec.priority: 100 is more than" in message
     house.engine.kill(house.container_name("runs"))
@@ -230,9 +230,9 @@ def test_annotations_are_bounded_with_those_that_are_there(house: LoopHarness) -
 def test_an_older_object_with_more_annotations_can_still_be_changed(house: LoopHarness) -> None:
     apply(house, template("t"))
     with house.store.transaction() as transaction:
-        found = transaction.get("SandboxTemplate", "default", "t")
-        assert found is not None
-        transaction.put(replace(found, annotations={"a": "x" * (200 * KIB), "b": "x" * (200 * KIB)}))
+        sandbox_template = transaction.get("SandboxTemplate", "default", "t")
+        assert sandbox_template is not None
+        transaction.put(replace(sandbox_template, annotations={"a": "x" * (200 * KIB), "b": "x" * (200 * KIB)}))
     kind = discover().by_name("SandboxTemplate")
     assert kind is not None
     patched = house.services.patch.patch(kind, "default", "t", {"metadata": {"labels": {"x": "y"}}})

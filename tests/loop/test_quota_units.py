@@ -64,7 +64,7 @@ def test_as_many_sandboxes_run_as_a_quota_has_room_for(house: LoopHarness, kind:
     assert len(apply_sandboxes(house, 5)) == 3
 
 
-@pytest.mark.parametrize(("unit", "most"), [each for each in HARD if each[0] in ("cpu", "memory", "pids")])
+@pytest.mark.parametrize(("unit", "most"), [entry for entry in HARD if entry[0] in ("cpu", "memory", "pids")])
 def test_as_many_members_run_as_a_pool_has_room_for(house: LoopHarness, unit: str, most: Any) -> None:
     house.engine.gpu_driver = True
     apply_template(house)

@@ -79,7 +79,7 @@ def body(world: World) -> Iterator[Body]:
     engine = FakeEngine(store.instance_id, clock=clock)
     workers = Workers(engine, NullMeter(), threads=2, wake=waker.wake)
     prober = Prober(engine.probes, clock=clock, wake=waker.wake)
-    made = ReconcilePass(
+    created = ReconcilePass(
         store=store,
         engine=engine,
         workers=workers,
@@ -88,7 +88,7 @@ def body(world: World) -> Iterator[Body]:
         meter=NullMeter(),
         policy=Policy(),
     )
-    reconcile_pass, loads = Troubled(made), []
+    reconcile_pass, loads = Troubled(created), []
 
     @contextmanager
     def loading() -> Iterator[None]:
@@ -118,7 +118,7 @@ def test_it_runs_at_the_start_and_ends_with_its_thread(body: Body) -> None:
     assert body.jobs.running
     body.reconcile_loop.stop()
     assert not body.jobs.running
-    assert "reconcile-loop" not in {each.name for each in threading.enumerate()}
+    assert "reconcile-loop" not in {entry.name for entry in threading.enumerate()}
 
 
 def test_passes_load_until_one_has_decided(body: Body) -> None:
@@ -127,12 +127,12 @@ def test_passes_load_until_one_has_decided(body: Body) -> None:
     wait_for("it says so", lambda: body.reconcile_loop.failure == "disk full")
     body.reconcile_pass.broken = None
     wait_for("it is over", lambda: not body.reconcile_loop.failure)
-    decided = body.reconcile_pass.passes
+    passes = body.reconcile_pass.passes
     body.waker.wake()
-    wait_for("another pass", lambda: body.reconcile_pass.passes > decided)
+    wait_for("another pass", lambda: body.reconcile_pass.passes > passes)
     assert len(body.loads) > 1
     assert body.loads == list(range(len(body.loads)))
-    assert len(body.loads) <= decided
+    assert len(body.loads) <= passes
 
 
 def test_nothing_is_gathered_once_somebody_waits() -> None:
@@ -176,16 +176,16 @@ def test_what_falls_due_is_done(body: Body) -> None:
 def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
     body.reconcile_loop.start()
     wait_for("the first turn", lambda: not body.reconcile_loop.failure)
-    asked = threading.Event()
+    event = threading.Event()
 
     def no_thread(_: Callable[[], object]) -> None:
-        asked.set()
+        event.set()
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
         patched.setattr(body.workers, "run", no_thread)
         body.jobs.marks["prune"]()
-        assert asked.wait(30)
+        assert event.wait(30)
     before = body.reconcile_pass.passes
 
     def pass_ended() -> bool:
@@ -208,7 +208,7 @@ def test_a_service_manager_hears_that_it_is_ready_lives_and_stops(
         body.waker.wake()  # as the schedule does every few seconds
         assert heard.recv(100) == b"WATCHDOG=1"
         body.reconcile_loop.stop()
-        said = heard.recv(100)
-        while said == b"WATCHDOG=1":
-            said = heard.recv(100)
-        assert said == b"STOPPING=1"
+        answer = heard.recv(100)
+        while answer == b"WATCHDOG=1":
+            answer = heard.recv(100)
+        assert answer == b"STOPPING=1"

@@ -14,9 +14,9 @@ from tests.loop.harness import LoopHarness, Moment
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def test_a_sandbox_is_made_and_kept(house: LoopHarness) -> None:
@@ -30,9 +30,9 @@ def test_a_sandbox_is_made_and_kept(house: LoopHarness) -> None:
     house.engine.remove(name)
     house.settle()
     assert house.engine.box(name).state is State.RUNNING
-    found = house.get("web")
-    assert found is not None
-    assert found.status["restartCount"] == 2
+    web = house.get("web")
+    assert web is not None
+    assert web.status["restartCount"] == 2
 
 
 def test_settled_means_no_more_calls_and_no_more_writes(house: LoopHarness) -> None:
@@ -47,11 +47,11 @@ def test_settled_means_no_more_calls_and_no_more_writes(house: LoopHarness) -> N
 
 
 def test_the_record_is_there_before_the_container(house: LoopHarness) -> None:
-    seen: list[int] = []
-    house.engine.before_act = lambda action: seen.append(len(house.store.instances()))
+    observed: list[int] = []
+    house.engine.before_act = lambda action: observed.append(len(house.store.instances()))
     house.apply("web")
     house.settle()
-    assert seen[0] == 1
+    assert observed[0] == 1
 
 
 def test_what_the_store_says_is_ready_has_its_container_in_the_snapshot(house: LoopHarness) -> None:
@@ -102,18 +102,18 @@ def test_a_crash_loop_backs_off_and_a_restart_of_the_daemon_remembers(house: Loo
 
 
 def test_a_failed_start_keeps_its_first_cause(house: LoopHarness) -> None:
-    said = ("no such device", "endpoint pdk-web exists already: 4a1", "endpoint pdk-web exists already: 7f2")
-    house.engine.fail_next(StartContainer, *(Transient("StartFailed", each) for each in said))
+    messages = ("no such device", "endpoint pdk-web exists already: 4a1", "endpoint pdk-web exists already: 7f2")
+    house.engine.fail_next(StartContainer, *(Transient("StartFailed", name) for name in messages))
     house.apply("web")
 
     def degraded() -> str:
-        found = house.get("web")
-        assert found is not None
-        return next(each["message"] for each in found.status["conditions"] if each["type"] == "Degraded")
+        web = house.get("web")
+        assert web is not None
+        return next(condition["message"] for condition in web.status["conditions"] if condition["type"] == "Degraded")
 
     house.settle(seconds=0)
     assert degraded() == "no such device"
-    for message in said[1:]:
+    for message in messages[1:]:
         house.clock.advance(2)
         house.settle(seconds=0)
         assert degraded() == f"{message}; the first try said: no such device"
@@ -134,12 +134,12 @@ def test_failed_calls_back_off_and_are_forgotten(house: LoopHarness) -> None:
 def test_readiness_names_a_missing_image_at_each_try(house: LoopHarness) -> None:
     house.apply("web", template={"image": "gone:1"})
     house.settle(seconds=0)
-    seen = set()
+    observed = set()
     for _ in range(40):
         house.run_pass()
-        seen.add(house.condition("web", "Ready"))
+        observed.add(house.condition("web", "Ready"))
         house.clock.advance(5)
-    assert seen == {"False ImagePullFailed"}
+    assert observed == {"False ImagePullFailed"}
     house.engine.add_image("gone:1")
     house.settle()
     assert house.condition("web", "Ready") == "True Running"
@@ -223,11 +223,11 @@ def test_a_foreign_container_on_our_name_is_left_alone(house: LoopHarness) -> No
 @pytest.mark.parametrize("is_dead", [False, True], ids=["running", "dead"])
 def test_containers_with_swapped_names_get_their_own(house: LoopHarness, is_dead: bool) -> None:
     names = []
-    for each in ("a", "b", "c"):
-        house.apply(each)
+    for entry in ("a", "b", "c"):
+        house.apply(entry)
         house.settle()
-        names.append(house.container_name(each))
-    before = [house.engine.box(each).id for each in names]
+        names.append(house.container_name(entry))
+    before = [house.engine.box(text).id for text in names]
     house.engine.rename(names[0], "aside")
     for name, free in ((names[1], names[0]), (names[2], names[1]), ("aside", names[2])):
         house.engine.rename(name, free)
@@ -235,9 +235,9 @@ def test_containers_with_swapped_names_get_their_own(house: LoopHarness, is_dead
         for name in names:
             house.engine.kill(name)
     house.settle()
-    assert [house.engine.box(each).id for each in names] == before
-    assert [house.condition(each, "Ready") for each in ("a", "b", "c")] == ["True Running"] * 3
-    removed = [each for each in house.engine.calls if isinstance(each, RemoveContainer)]
+    assert [house.engine.box(text).id for text in names] == before
+    assert [house.condition(single, "Ready") for single in ("a", "b", "c")] == ["True Running"] * 3
+    removed = [single for single in house.engine.calls if isinstance(single, RemoveContainer)]
     assert removed == []
 
 
@@ -250,8 +250,8 @@ def test_a_moved_on_instance_is_read_again(house: LoopHarness) -> None:
 
     house.apply("web")
     house.settle()
-    (held,) = house.store.instances()
-    house.store.record(Writes(instances=(replace(held, state=replace(held.state, restarts=7)),)))
+    (instance,) = house.store.instances()
+    house.store.record(Writes(instances=(replace(instance, state=replace(instance.state, restarts=7)),)))
     house.engine.kill(house.container_name("web"))
     with pytest.raises(Conflict):
         house.run_pass()
@@ -294,18 +294,18 @@ def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(world: Wor
         house.settle()
         house.watch = lambda _after: None
     assert len(moments) > 15
-    for at, (begun, moment) in enumerate(moments, 1):
+    for at, (start, moment) in enumerate(moments, 1):
         moment.take_up(house)
         house.settle()
-        for step in range(begun + 1, 5):
+        for step in range(start + 1, 5):
             scenario(house, step)
             house.settle()
         assert house.names() == ["two"], f"step {at}"
         assert house.condition("two", "Ready") == "True Running", f"step {at}"
-        found = house.get("two")
-        assert found is not None
-        assert house.ours() == {found.uid: [house.container_name("two")]}, f"step {at}"
-        assert [each.parent_uid for each in house.store.instances()] == [found.uid]
+        two = house.get("two")
+        assert two is not None
+        assert house.ours() == {two.uid: [house.container_name("two")]}, f"step {at}"
+        assert [instance.parent_uid for instance in house.store.instances()] == [two.uid]
         assert house.engine.exists("somebody-elses")
         moment.close()
     house.close()
@@ -317,7 +317,7 @@ def test_creates_run_in_parallel_but_never_two_for_one_object(world: World) -> N
         for index in range(12):
             house.apply(f"box-{index}")
         house.settle()
-        made = [call.config.name for call in house.engine.calls if isinstance(call, CreateContainer)]
-        assert len(made) == len(set(made)) == 12
+        names = [call.config.name for call in house.engine.calls if isinstance(call, CreateContainer)]
+        assert len(names) == len(set(names)) == 12
     finally:
         house.close()

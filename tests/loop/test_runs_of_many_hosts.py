@@ -57,25 +57,25 @@ class Hosts:
 
     def tick(self) -> None:
         """A pass and a step of both daemons; one that crashes is started again, and the other leads from then on."""
-        now = max(each.clock.now() for each in self.both.values()) + 0.2
-        for name, each in self.both.items():
-            each.clock.advance(now - each.clock.now())
+        now = max(harness.clock.now() for harness in self.both.values()) + 0.2
+        for name, entry in self.both.items():
+            entry.clock.advance(now - entry.clock.now())
             if name in self.away:
                 continue
             try:
-                each.tick()
+                entry.tick()
             except Crash:
-                each.fuse.blow_at = None
-                each.daemon()
+                entry.fuse.blow_at = None
+                entry.daemon()
                 self.leader = self.other(name)
             self.look()
 
     def look(self) -> None:
         """Note how far the run is: it never goes back."""
-        found = self.one.run()
-        status = found.status if found is not None else {}
-        progress = sum(each["attempt"] for each in status.get("stages", ())) + 100 * ("completionTime" in status)
-        assert found is None or progress >= self.progress, f"it was further: {status}"
+        output = self.one.run()
+        status = output.status if output is not None else {}
+        progress = sum(stage["attempt"] for stage in status.get("stages", ())) + 100 * ("completionTime" in status)
+        assert output is None or progress >= self.progress, f"it was further: {status}"
         self.progress = progress
 
     @staticmethod
@@ -85,18 +85,18 @@ class Hosts:
     def until(self, holds: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + 60
         while not holds():
-            found = self.one.run()
-            assert time.monotonic() < deadline, f"{what}: {found and found.status}"
+            output = self.one.run()
+            assert time.monotonic() < deadline, f"{what}: {output and output.status}"
             self.tick()
 
     def status(self) -> dict[str, Any]:
-        found = self.one.run()
-        assert found is not None
-        return dict(found.status)
+        output = self.one.run()
+        assert output is not None
+        return dict(output.status)
 
     def condition(self) -> tuple[str, str]:
-        (found,) = self.status()["conditions"]
-        return found["reason"], found["message"]
+        (condition,) = self.status()["conditions"]
+        return condition["reason"], condition["message"]
 
     def finish(self) -> dict[str, Any]:
         """Tick until the run has ended, and nothing of it is left to do."""
@@ -111,23 +111,23 @@ class Hosts:
         self.until(lambda: house.commands()[-1:] == ["sleep 1000"], "its slow stage")
 
     def close(self) -> None:
-        for each in self.both.values():
-            each.hanging = 0
-            each.close()
+        for harness in self.both.values():
+            harness.hanging = 0
+            harness.close()
 
 
 @pytest.fixture
 def hosts(world: World, tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(world, tmp_path)
+    created = Hosts(world, tmp_path)
     with access.acting(ADMIN):
-        yield made
-    made.close()
+        yield created
+    created.close()
 
 
 def test_run_is_done_where_its_sandbox_is(hosts: Hosts) -> None:
     hosts.one.put("WorkflowRun", "r", workflow=on("two", workflow(exec_stage("a", "echo a"))))
-    found = hosts.finish()
-    assert (found["phase"], found["host"]) == ("Succeeded", "two")
+    finish = hosts.finish()
+    assert (finish["phase"], finish["host"]) == ("Succeeded", "two")
     assert (hosts.one.commands(), hosts.two.commands()) == ([], ["echo a"])
     assert hosts.two.services.runs.log("default", "r", "a") == b"a\n"
     assert hosts.one.names() == [], "its sandbox is deleted"
@@ -151,16 +151,16 @@ def test_change_of_the_lead_disturbs_no_run(hosts: Hosts, host: str) -> None:
 
 
 def _ready_members(hosts: Hosts) -> int:
-    found = hosts.one.store.get("SandboxPool", "default", "warm")
-    return int(found.status.get("readyReplicas", 0)) if found is not None else 0
+    sandbox_pool = hosts.one.store.get("SandboxPool", "default", "warm")
+    return int(sandbox_pool.status.get("readyReplicas", 0)) if sandbox_pool is not None else 0
 
 
 def test_warm_sandbox_of_another_host_is_claimed_for_a_run(hosts: Hosts) -> None:
     pool(hosts.one, "two")
     hosts.until(lambda: _ready_members(hosts) == 2, "its pool")
     hosts.one.put("WorkflowRun", "r", workflow={"sandbox": {"templateRef": {"name": "t"}}, "stages": [exec_stage("a")]})
-    found = hosts.finish()
-    assert (found["phase"], found["host"], hosts.two.commands()) == ("Succeeded", "two", ["true"])
+    finish = hosts.finish()
+    assert (finish["phase"], finish["host"], hosts.two.commands()) == ("Succeeded", "two", ["true"])
 
 
 def test_run_says_that_its_sandbox_has_no_host(hosts: Hosts) -> None:
@@ -171,9 +171,9 @@ def test_run_says_that_its_sandbox_has_no_host(hosts: Hosts) -> None:
     hosts.leader = "two"
     hosts.tick()
     with hosts.one.store.transaction() as transaction:
-        found = transaction.get("Sandbox", "default", sandbox)
-        assert found is not None
-        transaction.put(replace(found, status={**found.status, "host": "one"}))
+        stored = transaction.get("Sandbox", "default", sandbox)
+        assert stored is not None
+        transaction.put(replace(stored, status={**stored.status, "host": "one"}))
     assert (hosts.finish()["host"], hosts.one.commands()) == ("one", ONCE)
 
 
@@ -224,11 +224,11 @@ def test_run_on_a_lost_host_says_so_and_goes_on(hosts: Hosts) -> None:
 def moved(hosts: Hosts, host: str) -> None:
     """Bind the run's sandbox, whose host was lost, to that one ("": to none), as the scheduler's choice is stored."""
     with hosts.one.store.transaction() as transaction:
-        (found,) = transaction.list("Sandbox")
-        transaction.retire(transaction.instances_of((found.uid,)).values())
+        (stored,) = transaction.list("Sandbox")
+        transaction.retire(transaction.instances_of((stored.uid,)).values())
         status = {"host": host, "binding": 2} if host else {"binding": 2}
-        spec = {name: value for name, value in found.spec.items() if name != "host"}
-        transaction.put(replace(found, spec=spec, status=status))
+        spec = {name: value for name, value in stored.spec.items() if name != "host"}
+        transaction.put(replace(stored, spec=spec, status=status))
 
 
 @pytest.mark.parametrize("host", ["one", ""])
@@ -267,7 +267,7 @@ def test_finished_run_of_a_lost_host_is_deleted_in_time(hosts: Hosts) -> None:
     hosts.away = {"two"}
     hosts.one.clock.advance(61)
     hosts.until(lambda: hosts.one.run() is None, "its end")
-    files = [each for each in (hosts.two.run_folder or Path()).glob("files/*/*") if each.is_dir()]
+    files = [path for path in (hosts.two.run_folder or Path()).glob("files/*/*") if path.is_dir()]
     assert len(files) == 1
     hosts.away = set()
     hosts.tick()
@@ -276,11 +276,11 @@ def test_finished_run_of_a_lost_host_is_deleted_in_time(hosts: Hosts) -> None:
 
 def test_answer_of_the_bridge_is_with_its_host(hosts: Hosts) -> None:
     hosts.one.apply("s", host="two")
-    asked = BridgeRequest(command=("echo", "x"))
+    bridge_request = BridgeRequest(command=("echo", "x"))
 
     def ask(house: RunHarness) -> dict[str, Any]:
         with access.acting(ADMIN):
-            return house.services.bridge.run("default", "s", asked, "key")
+            return house.services.bridge.run("default", "s", bridge_request, "key")
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, hosts.two)
@@ -297,17 +297,17 @@ def life(world: World, folder: Path, disturb: Callable[[Hosts], Callable[[], int
     try:
         with access.acting(ADMIN):
             hosts.one.put("WorkflowRun", "r", workflow=on("two"))
-            found = hosts.finish()
-            stages = [(each["name"], each["state"], each["attempt"]) for each in found["stages"]]
-            artifacts = [each.name for each in hosts.two.services.runs.artifacts("default", "r")]
+            finish = hosts.finish()
+            stages = [(stage["name"], stage["state"], stage["attempt"]) for stage in finish["stages"]]
+            artifacts = [artifact.name for artifact in hosts.two.services.runs.artifacts("default", "r")]
             commands = (hosts.one.commands(), hosts.two.commands())
             return {"stages": stages, "commands": commands, "artifacts": artifacts, "names": hosts.one.names()}, steps()
     finally:
         hosts.close()
         with hosts.one.store.transaction() as transaction:
             for kind in ("WorkflowRun", "Sandbox"):
-                for each in transaction.list(kind):
-                    transaction.remove(each)
+                for stored in transaction.list(kind):
+                    transaction.remove(stored)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -326,13 +326,13 @@ def overtaken(name: str, at: int, *, after: bool) -> Callable[[Hosts], Callable[
     """At a step of that host's daemon, decided before, the other takes the lead, and goes as far as it can."""
 
     def disturb(hosts: Hosts) -> Callable[[], int]:
-        house, other = hosts.both[name], hosts.both[hosts.other(name)]
+        house, harness = hosts.both[name], hosts.both[hosts.other(name)]
 
         def watch(is_after: bool) -> None:
             if house.fuse.steps == at and is_after == after:
                 hosts.leader = hosts.other(name)
                 for _ in range(12):
-                    other.tick()
+                    harness.tick()
                     hosts.look()
 
         house.watch = watch
@@ -350,9 +350,9 @@ def test_no_step_of_a_daemon_repeats_or_loses_a_stage(
     backend: str, name: str, after: bool, how: Callable[..., Any], tmp_path: Path
 ) -> None:
     with make_world(backend, tmp_path) as world:
-        wanted, total = life(world, tmp_path / "0", how(name, 0, after=after))
-        assert wanted["commands"] == ([], ONCE)
-        assert (wanted["artifacts"], wanted["names"]) == (["log"], [])
+        desired, total = life(world, tmp_path / "0", how(name, 0, after=after))
+        assert desired["commands"] == ([], ONCE)
+        assert (desired["artifacts"], desired["names"]) == (["log"], [])
         for at in range(1, total + 1, _STRIDE if backend == "sqlite" else 7):
-            found, _ = life(world, tmp_path / str(at), how(name, at, after=after))
-            assert found == wanted, f"{how.__name__} at step {at} of {total}"
+            document, _ = life(world, tmp_path / str(at), how(name, at, after=after))
+            assert document == desired, f"{how.__name__} at step {at} of {total}"

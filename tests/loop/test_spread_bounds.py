@@ -43,12 +43,14 @@ def whole_uid(fleet: Fleet) -> str:
 
 
 def condition(fleet: Fleet, type_: str) -> str:
-    known = {each["type"]: each for each in parent(fleet)["conditions"]}[type_]
-    return f"{known['status']} {known['reason']}: {known.get('message', '')}"
+    expected = {entry["type"]: entry for entry in parent(fleet)["conditions"]}[type_]
+    return f"{expected['status']} {expected['reason']}: {expected.get('message', '')}"
 
 
 def containers(fleet: Fleet) -> set[str]:
-    return {name for each in (fleet.hosts.one, fleet.hosts.two) for names in each.ours().values() for name in names}
+    return {
+        name for harness in (fleet.hosts.one, fleet.hosts.two) for names in harness.ours().values() for name in names
+    }
 
 
 def test_warm_and_claimed_of_all_hosts_are_bounded(fleet: Fleet) -> None:
@@ -104,10 +106,10 @@ def test_a_required_pool_is_full_over_all_hosts(fleet: Fleet) -> None:
 def test_one_that_requires_the_pool_starts_on_any_host(fleet: Fleet) -> None:
     pool(fleet, 1, maxReplicas=2)
     fleet.settle()
-    (other,) = {"one", "two"} - shares(fleet).keys()
-    assert claim(fleet, "a", poolPolicy="Require", host=other) == "Cold"
+    (text,) = {"one", "two"} - shares(fleet).keys()
+    assert claim(fleet, "a", poolPolicy="Require", host=text) == "Cold"
     assert (fleet.hosts.one.condition("a", "Ready"), replicas(fleet)) == ("True Running", 2)
-    assert found_part(fleet, f"warm-{other}")["claimedReplicas"] == 1
+    assert found_part(fleet, f"warm-{text}")["claimedReplicas"] == 1
 
 
 def test_warm_ones_give_way_to_sandboxes_of_other_hosts(fleet: Fleet) -> None:
@@ -131,8 +133,8 @@ def test_a_pools_quota_is_that_of_all_hosts(fleet: Fleet) -> None:
     assert "the quota of pool default/warm: memory: 64Mi requested, 192Mi of 192Mi used" in condition(fleet, "Degraded")
     claim(fleet, "a")
     assert claim(fleet, "large", resources={"limits": {"memory": "128Mi"}}) == "Cold", "it can't grow"
-    held = fleet.hosts.one.store.reservations(pool_scope(whole_uid(fleet)))
-    assert held[pool_scope(whole_uid(fleet))].memory_bytes == 3 * MEMBER
+    reservations = fleet.hosts.one.store.reservations(pool_scope(whole_uid(fleet)))
+    assert reservations[pool_scope(whole_uid(fleet))].memory_bytes == 3 * MEMBER
     pool(fleet, 4, quota={"memory": "320Mi"})
     fleet.settle()
     assert parent(fleet)["used"] == {"memory": "320Mi"}
@@ -143,12 +145,14 @@ def test_the_slower_of_two_hosts_plans_again(fleet: Fleet) -> None:
     pool(fleet, 2, maxReplicas=3)
     fleet.settle()
     with fleet.hosts.one.store.transaction() as transaction:
-        for part in transaction.list("SandboxPool"):
-            if part.spec.get("host"):
-                transaction.put(replace(part, spec={**part.spec, "warmReplicas": 2}, generation=part.generation + 1))
+        for stored in transaction.list("SandboxPool"):
+            if stored.spec.get("host"):
+                transaction.put(
+                    replace(stored, spec={**stored.spec, "warmReplicas": 2}, generation=stored.generation + 1)
+                )
     assert between(fleet.hosts.one, fleet.hosts.two), "it is refused"
-    for each in (fleet.hosts.one, fleet.hosts.two):
-        each.settle(seconds=5)
+    for harness in (fleet.hosts.one, fleet.hosts.two):
+        harness.settle(seconds=5)
         assert replicas(fleet) == 3
     assert sum(made(fleet)) == 3
     ready = found_part(fleet, "warm-one")["conditions"][0]
@@ -202,8 +206,10 @@ def grows(house: LoopHarness) -> bool:
     """Return True if a warm member here may reserve twice as much."""
     last = house.reconcile_pass.last
     assert last is not None
-    [(part, member)] = [(last.pools[each.parent_uid], each) for each in last.instances.values() if each.role == "warm"]
-    return admits_growth(last, part, member, replace(member.reserves, memory_bytes=2 * MEMBER))
+    [(piece, member)] = [
+        (last.pools[instance.parent_uid], instance) for instance in last.instances.values() if instance.role == "warm"
+    ]
+    return admits_growth(last, piece, member, replace(member.reserves, memory_bytes=2 * MEMBER))
 
 
 _STEPS = st.lists(
@@ -228,12 +234,12 @@ def _do(fleet: Fleet, act: str, name: str, most: list[int]) -> None:
     with contextlib.suppress(Conflict):
         match act:
             case "claim" | "require" | "large" if house.get(name) is None:
-                more = {"resources": {"limits": {"memory": "128Mi"}}} if act == "large" else {}
-                house.refer(name, "t", **more, **({"poolPolicy": "Require"} if act == "require" else {}))
+                document = {"resources": {"limits": {"memory": "128Mi"}}} if act == "large" else {}
+                house.refer(name, "t", **document, **({"poolPolicy": "Require"} if act == "require" else {}))
             case "delete" if house.get(name) is not None:
                 house.delete(name)
             case "size":
-                warm, most[0] = (int(each) for each in name.split("/"))
+                warm, most[0] = (int(entry) for entry in name.split("/"))
                 bounds = {"maxReplicas": most[0]} if most[0] else {}
                 pool(fleet, warm, quota={"memory": f"{most[1]}Mi"}, **bounds)
             case "down" | "up":
@@ -254,8 +260,8 @@ def test_no_history_over_two_hosts_exceeds_a_pools_bounds(steps: list[tuple[str,
         make_world("sqlite", Path(folder)) as world,
         two_hosts(world, (Policy(scheduler="swarm"),) * 2) as hosts,
     ):
-        for each in (hosts.one, hosts.two):
-            report(each)
+        for harness in (hosts.one, hosts.two):
+            report(harness)
         fleet = Fleet(hosts, fake_cluster(("one", "two")))
         most = [3, 320]
         pool(fleet, 3, maxReplicas=3, quota={"memory": "320Mi"})
@@ -273,8 +279,8 @@ def test_no_history_over_two_hosts_exceeds_a_pools_bounds(steps: list[tuple[str,
 
 def _held(fleet: Fleet) -> Amount:
     """Sum and number of the pool's members and claimed sandboxes, by the rows themselves."""
-    mine = [each for each in fleet.hosts.one.store.instances() if each.state.pool == whole_uid(fleet)]
+    mine = [instance for instance in fleet.hosts.one.store.instances() if instance.state.pool == whole_uid(fleet)]
     total = Amount(sandboxes=len(mine))
-    for each in mine:
-        total += amount_of(each.reserves)
+    for entry in mine:
+        total += amount_of(entry.reserves)
     return total

@@ -20,7 +20,7 @@ def opened(file: Path, store: str = "store-1") -> StoreLineage:
 def test_a_store_that_goes_on_is_swept(file: Path) -> None:
     for revisions in ((1, 2, 2, 5), (5, 9)):
         lineage = opened(file)
-        assert [lineage.follow(each) for each in revisions] == [""] * len(revisions)
+        assert [lineage.follow(revision) for revision in revisions] == [""] * len(revisions)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -73,7 +73,7 @@ def test_what_cannot_be_noted_or_read_withholds(file: Path) -> None:
     assert "can't be read" in opened(file).follow(1)
     nowhere = file.parent / "missing" / "lineage.json"
     lineage = opened(nowhere)
-    assert all("can't be written" in lineage.follow(each) for each in (1, 1, 2))
+    assert all("can't be written" in lineage.follow(entry) for entry in (1, 1, 2))
     nowhere.parent.mkdir()
     assert lineage.follow(2) == ""
 

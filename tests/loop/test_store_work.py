@@ -54,13 +54,15 @@ def test_a_cold_life_writes_in_few_transactions(tmp_path: Path, statements: list
         house.settle(seconds=0)
         house.delete(name)
         house.settle(seconds=0)
-    own = list(statements)
+    own_texts = list(statements)
     assert house.names() == []
     house.close()
     store.close()
-    assert own.count("BEGIN IMMEDIATE") == 7
+    assert own_texts.count("BEGIN IMMEDIATE") == 7
     # A batch is traced row by row.
-    verbs = [" ".join(each.split()[:3]) for each in own if re.match("SELECT|INSERT|UPDATE|DELETE", each)]
+    verbs = [
+        " ".join(own_text.split()[:3]) for own_text in own_texts if re.match("SELECT|INSERT|UPDATE|DELETE", own_text)
+    ]
     sent = [verb for verb, before in zip(verbs, ["", *verbs], strict=False) if verb != before or verb[0] == "S"]
     assert len(sent) <= ALLOWED_STATEMENTS, sent
 
@@ -87,14 +89,14 @@ def test_a_claim_is_ready_in_two_transactions(tmp_path: Path, statements: list[s
             by_sqlalchemy.clear()
             house.refer(name, "t")
             house.reconcile_pass.run()
-            own = list(statements)
+            own_texts = list(statements)
             assert house.condition(name, "Ready").startswith("True")
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     house.close()
     store.close()
-    assert own.count("BEGIN IMMEDIATE") == 2
-    assert len(own) <= ALLOWED_OF_A_CLAIM, own
+    assert own_texts.count("BEGIN IMMEDIATE") == 2
+    assert len(own_texts) <= ALLOWED_OF_A_CLAIM, own_texts
     assert by_sqlalchemy == ["BEGIN IMMEDIATE"] * 2  # the driver alone runs the others
 
 
@@ -126,21 +128,21 @@ def calls_among(stored: int, path: Path) -> dict[str, int]:
     house = LoopHarness(store, policy=Policy(user_ids=IdRange(20_000, 29_999)))
     house.apply("a")
     house.apply_template("t", image=TINY, command=["sleep", "1000000"])
-    found: dict[str, list[int]] = {"claim": [], "event": [], "creation": []}
+    document: dict[str, list[int]] = {"claim": [], "event": [], "creation": []}
     for number in range(3):  # the first time much is made once
         house.clock.advance(1.0)
         house.settle(seconds=0)
-        found["claim"].append(calls_of(lambda number=number: house.refer(f"warm-{number}", "t")))  # type: ignore[misc]
+        document["claim"].append(calls_of(lambda number=number: house.refer(f"warm-{number}", "t")))  # type: ignore[misc]
         house.clock.advance(1.0)
         house.settle(seconds=0)
         house.engine.pause(house.container_name("a"))
-        found["event"].append(calls_of(house.run_pass))
+        document["event"].append(calls_of(house.run_pass))
         house.settle(seconds=0)
         house.apply(f"new-{number}")
-        found["creation"].append(calls_of(house.run_pass))
+        document["creation"].append(calls_of(house.run_pass))
     house.close()
     store.close()
-    return {name: min(counts) for name, counts in found.items()}
+    return {name: min(counts) for name, counts in document.items()}
 
 
 def test_one_change_costs_the_same_among_many(tmp_path: Path) -> None:
@@ -157,17 +159,19 @@ def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
     house = LoopHarness(store)
     house.settle(seconds=0)
     assert house.reconcile_pass.last is not None
-    held = [each.obj for each in house.reconcile_pass.last.sandboxes.values()]
-    assert len(held) == 3
-    for each in held:
-        assert each.status == store_status(store, each.name) != {}
-    ready = [next(one for one in each.status["conditions"] if one["type"] == "Ready") for each in held]
-    assert len({id(each) for each in ready}) == 1
+    objects = [sandbox.obj for sandbox in house.reconcile_pass.last.sandboxes.values()]
+    assert len(objects) == 3
+    for stored in objects:
+        assert stored.status == store_status(store, stored.name) != {}
+    ready = [
+        next(condition for condition in entry.status["conditions"] if condition["type"] == "Ready") for entry in objects
+    ]
+    assert len({id(entry) for entry in ready}) == 1
     house.close()
     store.close()
 
 
 def store_status(store: SqlStore, name: str) -> Mapping[str, Any]:
-    found = store.get("Sandbox", "default", name)
-    assert found is not None
-    return found.status
+    sandbox = store.get("Sandbox", "default", name)
+    assert sandbox is not None
+    return sandbox.status

@@ -13,11 +13,11 @@ from controller.loop.systemd import ALIVE, notify
 
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
-        made.bind(str(tmp_path / "notify"))
-        made.settimeout(30)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as created:
+        created.bind(str(tmp_path / "notify"))
+        created.settimeout(30)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        yield made
+        yield created
 
 
 class Taken:
@@ -45,12 +45,12 @@ def test_it_is_said_in_one_datagram(heard: socket.socket) -> None:
 
 
 def test_an_abstract_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
-        made.bind("")  # the kernel picks one
-        made.settimeout(30)
-        monkeypatch.setenv("NOTIFY_SOCKET", "@" + made.getsockname()[1:].decode())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as created:
+        created.bind("")  # the kernel picks one
+        created.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + created.getsockname()[1:].decode())
         notify(ALIVE)
-        assert made.recv(100) == b"WATCHDOG=1"
+        assert created.recv(100) == b"WATCHDOG=1"
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "/nowhere/at/all"])

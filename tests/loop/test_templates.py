@@ -12,14 +12,14 @@ from tests.loop.test_pools import apply_pool
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def limits(house: LoopHarness, name: str) -> tuple[int, int]:
-    held = house.engine.box(house.container_name(name)).limits
-    return held.cpu_millicores, held.memory_bytes >> 20
+    reserved = house.engine.box(house.container_name(name)).limits
+    return reserved.cpu_millicores, reserved.memory_bytes >> 20
 
 
 def test_a_template_says_what_runs_and_its_resources_are_defaults(house: LoopHarness) -> None:
@@ -107,14 +107,14 @@ def test_template_goes_with_its_last_user(house: LoopHarness, restarted: bool) -
     house.delete("tiny", "sandboxtemplate")
     if restarted:
         house.daemon()
-    left = []
+    remaining = []
     while house.store.get("SandboxTemplate", "default", "tiny"):
-        left.append((house.names(), house.store.get("SandboxPool", "default", "warm") is not None))
-        decided = house.run_pass()
-        if decided.next_wake is not None:
-            house.clock.advance(max(0.0, decided.next_wake - house.clock.now()))
-        assert len(left) < 60
-    assert (["a"], True) in left
+        remaining.append((house.names(), house.store.get("SandboxPool", "default", "warm") is not None))
+        plan = house.run_pass()
+        if plan.next_wake is not None:
+            house.clock.advance(max(0.0, plan.next_wake - house.clock.now()))
+        assert len(remaining) < 60
+    assert (["a"], True) in remaining
     assert (house.names(), house.store.get("SandboxPool", "default", "warm"), house.ours()) == ([], None, {})
 
 

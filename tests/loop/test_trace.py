@@ -16,9 +16,9 @@ from tests.plain_logs import configure_plain_logs
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 @pytest.fixture
@@ -31,9 +31,11 @@ def lines() -> Iterator[list[Any]]:
 
 def done(lines: list[Any]) -> list[tuple[str, str]]:
     """(verb, trace id) of each action that was carried out since this was asked last."""
-    found = [(each["action"].split()[0], each.get("trace_id", "")) for each in lines if each["event"] == "action done"]
+    observed = [
+        (line["action"].split()[0], line.get("trace_id", "")) for line in lines if line["event"] == "action done"
+    ]
     lines.clear()
-    return found
+    return observed
 
 
 def test_actions_bear_the_id_of_the_request_that_wanted_them(house: LoopHarness, lines: list[Any]) -> None:
@@ -42,9 +44,11 @@ def test_actions_bear_the_id_of_the_request_that_wanted_them(house: LoopHarness,
     with tracing("second"):
         house.apply("b")
     house.settle()
-    made = done(lines)
-    assert {trace for _, trace in made} == {"first", "second"}
-    assert {verb for verb, trace in made if trace == "first"} == {verb for verb, trace in made if trace == "second"}
+    created = done(lines)
+    assert {trace for _, trace in created} == {"first", "second"}
+    assert {verb for verb, trace in created if trace == "first"} == {
+        verb for verb, trace in created if trace == "second"
+    }
     with tracing("third"):
         house.apply("a", template={"image": "other:1"})
         house.apply("b")  # as it is: this changes nothing

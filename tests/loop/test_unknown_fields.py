@@ -17,16 +17,16 @@ LATER = {"type": "OfALaterVersion", "status": "True", "reason": "New", "observed
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def remembered(world: World) -> dict[str, Any]:
     with world.database() as database, database.reading() as connection:
         [text] = connection.execute(select(instances.c.memory)).scalars()
-    found: dict[str, Any] = json.loads(text)
-    return found
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 def remember(world: World, memory: Mapping[str, Any]) -> None:
@@ -59,34 +59,40 @@ def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: LoopHarness) 
     house.apply("a")
     house.settle()
     with house.store.transaction() as transaction:
-        found = transaction.get("Sandbox", "default", "a")
-        assert found is not None
-        status = {**found.status, "later": {"x": 1}, "conditions": [*found.status["conditions"], LATER]}
+        sandbox = transaction.get("Sandbox", "default", "a")
+        assert sandbox is not None
+        status = {**sandbox.status, "later": {"x": 1}, "conditions": [*sandbox.status["conditions"], LATER]}
         owner = {"kind": "Later", "name": "z", "uid": "u", "later": True}
-        changed = replace(found, status=status, annotations={"later": "yes"}, finalizers=(*found.finalizers, "later/x"))
+        changed = replace(
+            sandbox, status=status, annotations={"later": "yes"}, finalizers=(*sandbox.finalizers, "later/x")
+        )
         transaction.put(replace(changed, owner_references=(owner,)))
     house.engine.kill(house.container_name("a"))
     house.settle()
     house.apply("a", lifecycle={"shutdownGracePeriodSeconds": 3})
     house.settle()
-    kept = house.get("a")
-    assert kept is not None
-    assert (kept.generation, kept.status["restartCount"], kept.status["observedGeneration"]) == (2, 1, 2)
-    assert (kept.status["later"], kept.status["conditions"][-1]) == ({"x": 1}, LATER)
-    assert (kept.annotations, kept.finalizers[-1], kept.owner_references) == ({"later": "yes"}, "later/x", (owner,))
+    answer = house.get("a")
+    assert answer is not None
+    assert (answer.generation, answer.status["restartCount"], answer.status["observedGeneration"]) == (2, 1, 2)
+    assert (answer.status["later"], answer.status["conditions"][-1]) == ({"x": 1}, LATER)
+    assert (answer.annotations, answer.finalizers[-1], answer.owner_references) == (
+        {"later": "yes"},
+        "later/x",
+        (owner,),
+    )
 
 
 def test_apply_keeps_the_unknown_parts_of_a_spec_and_the_loop_refuses_to_run_without_them(house: LoopHarness) -> None:
     house.apply("a")
     with house.store.transaction() as transaction:
-        found = transaction.get("Sandbox", "default", "a")
-        assert found is not None
-        transaction.put(replace(found, spec={**found.spec, "later": [1]}, generation=2))
+        sandbox = transaction.get("Sandbox", "default", "a")
+        assert sandbox is not None
+        transaction.put(replace(sandbox, spec={**sandbox.spec, "later": [1]}, generation=2))
     house.settle()
     house.apply("a", restartPolicy="Never")
     house.settle()
-    kept = house.get("a")
-    assert kept is not None
-    assert (kept.spec["later"], kept.spec["restartPolicy"], kept.generation) == ([1], "Never", 3)
+    answer = house.get("a")
+    assert answer is not None
+    assert (answer.spec["later"], answer.spec["restartPolicy"], answer.generation) == ([1], "Never", 3)
     assert house.condition("a", "Accepted") == "False Refused"
     assert house.ours() == {}

@@ -27,7 +27,7 @@ class Meters:
     def read(self, containers: object) -> Mapping[str, Usage]:
         self.asked += 1
         assert isinstance(containers, list)
-        return {each.id: self.usage for each in containers if self.usage is not None}
+        return {container.id: self.usage for container in containers if self.usage is not None}
 
 
 class Watched(LoopHarness):
@@ -48,7 +48,7 @@ class Watched(LoopHarness):
             clock=self.clock,
             host=HOST,
             disk=lambda: self.disk,
-            layers=lambda: {each: LayerUsage(self.written, self.clock.now()) for each in self.running},
+            layers=lambda: {name: LayerUsage(self.written, self.clock.now()) for name in self.running},
             folders=lambda _: self.folders,
             spent=self._spend,
         )
@@ -60,13 +60,13 @@ class Watched(LoopHarness):
 
     @property
     def uid(self) -> str:
-        found = self.get("box")
-        assert found is not None
-        return found.uid
+        answer = self.get("box")
+        assert answer is not None
+        return answer.uid
 
     @property
     def running(self) -> list[str]:
-        return [each.id for each in self.engine.observe().containers[self.uid]]
+        return [container.id for container in self.engine.observe().containers[self.uid]]
 
     def use(self, **figures: object) -> list[str]:
         """Fifteen seconds later it uses so much: the reasons of the events so far."""
@@ -77,16 +77,16 @@ class Watched(LoopHarness):
         return self.reasons(self.uid)
 
     def reasons(self, uid: str) -> list[str]:
-        return [each.reason for each in self.store.events(uid=uid) if each.reason.endswith("Limit")]
+        return [event.reason for event in self.store.events(uid=uid) if event.reason.endswith("Limit")]
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Watched]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    made = Watched(store)
-    yield made
-    made.close()
+    watched = Watched(store)
+    yield watched
+    watched.close()
     store.close()
 
 
@@ -96,7 +96,7 @@ def test_full_memory_folders_are_reported_each(house: Watched) -> None:
     assert house.use() == ["FolderNearLimit"]
     house.folders[1] = FolderUse("/workspace", MIB, 64 * MIB, files=1.0)
     assert sorted(house.use()) == ["FolderNearLimit", "FolderNearLimit"]
-    texts = [each.message for each in house.store.events(uid=house.uid) if each.reason == "FolderNearLimit"]
+    texts = [event.message for event in house.store.events(uid=house.uid) if event.reason == "FolderNearLimit"]
     assert sorted(texts) == [
         "in-memory folder: over 90% of `/tmp` (64Mi) is in use",
         "in-memory folder: over 90% of `/workspace` (64Mi) is in use",
@@ -107,7 +107,7 @@ def test_full_memory_folders_are_reported_each(house: Watched) -> None:
 
 def test_a_container_that_just_started_has_figures(house: Watched) -> None:
     assert house.samples.now().keys() == {house.uid}
-    asked = house.meters.asked
+    requested = house.meters.asked
     house.apply("late")
     house.settle()
     late = house.get("late")
@@ -115,7 +115,7 @@ def test_a_container_that_just_started_has_figures(house: Watched) -> None:
     assert house.samples.now().keys() == {house.uid, late.uid}, "within the same second"
     house.run_pass()
     house.samples.now()
-    assert house.meters.asked == asked + 1
+    assert house.meters.asked == requested + 1
 
 
 def test_cpu_is_what_was_used_since_the_last_sample(house: Watched) -> None:
@@ -162,15 +162,15 @@ def test_memory_near_its_limit_is_an_event_and_so_is_the_end_of_it(house: Watche
     assert house.use(memory_working_set_bytes=250 * MIB) == ["MemoryNearLimit"]
     assert house.use(memory_working_set_bytes=251 * MIB) == ["MemoryNearLimit"]
     assert house.use(memory_working_set_bytes=100 * MIB) == ["MemoryNearLimit", "MemoryBelowLimit"]
-    said = house.store.events(uid=house.uid)
-    words = {each.reason: (each.type, each.message) for each in said}
-    assert words["MemoryNearLimit"] == ("Warning", "memory: over 90% of its limit of 256Mi is in use")
+    events = house.store.events(uid=house.uid)
+    message = {event.reason: (event.type, event.message) for event in events}
+    assert message["MemoryNearLimit"] == ("Warning", "memory: over 90% of its limit of 256Mi is in use")
 
 
 def test_cpu_tasks_and_the_engines_disk(house: Watched) -> None:
     for number in range(1, 5):
-        found = house.use(cpu_usage_seconds=7.5 * number + 1000)
-    assert found in ([], ["CpuNearLimit"])
+        use = house.use(cpu_usage_seconds=7.5 * number + 1000)
+    assert use in ([], ["CpuNearLimit"])
     assert "CpuNearLimit" in house.use(cpu_usage_seconds=7.5 * 5 + 1000)
     assert "PidsNearLimit" in house.use(pids=127)
     house.disk = 0.95
@@ -184,8 +184,8 @@ def test_the_disk_that_a_sandbox_was_promised_is_told_when_it_has_nearly_written
     house.apply("box", resources={"limits": {"disk": "100Mi"}})
     house.settle()
     assert house.use() == ["DiskNearLimit"]
-    told = {each.reason: each.message for each in house.store.events(uid=house.uid)}
-    assert told["DiskNearLimit"] == "disk: over 80% of its limit of 100Mi is in use"
+    messages = {event.reason: event.message for event in house.store.events(uid=house.uid)}
+    assert messages["DiskNearLimit"] == "disk: over 80% of its limit of 100Mi is in use"
     house.written = 10 * MIB
     assert house.use() == ["DiskNearLimit", "DiskBelowLimit"]
 
@@ -210,9 +210,9 @@ def test_looks_that_take_long_are_taken_less_often(house: Watched) -> None:
         house.use()
     assert house.meters.asked - before == 5
     house.clock.advance(-3600)
-    asked = house.meters.asked
+    requested = house.meters.asked
     house.health.observe_now()
-    assert house.meters.asked > asked, "a clock that was set back makes it wait for nothing"
+    assert house.meters.asked > requested, "a clock that was set back makes it wait for nothing"
 
 
 def test_a_container_that_the_engine_does_not_tell_of_is_read_as_before(house: Watched) -> None:

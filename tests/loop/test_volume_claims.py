@@ -23,9 +23,9 @@ ADVICE = "use `volumeClaimTemplates`"
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def document(kind: str, name: str, spec: dict[str, Any]) -> str:
@@ -53,9 +53,9 @@ def pooled(house: LoopHarness, **claim: Any) -> LoopHarness:
 def claimed(house: LoopHarness, name: str, **spec: Any) -> StoredObject:
     house.refer(name, "t", **spec)
     house.settle()
-    found = house.get(name)
-    assert found is not None
-    return found
+    harness = house.get(name)
+    assert harness is not None
+    return harness
 
 
 def gone(house: LoopHarness, name: str) -> None:
@@ -71,7 +71,7 @@ def volume(house: LoopHarness, name: str) -> StoredObject:
 
 def listed(house: LoopHarness) -> dict[str, str]:
     assert VOLUME is not None
-    return {each.name: each.status["phase"] for each in house.services.objects.list(VOLUME, "default").objects}
+    return {stored.name: stored.status["phase"] for stored in house.services.objects.list(VOLUME, "default").objects}
 
 
 def delete_volume(house: LoopHarness, name: str) -> StoredObject:
@@ -80,32 +80,32 @@ def delete_volume(house: LoopHarness, name: str) -> StoredObject:
 
 
 def conditions(house: LoopHarness, kind: str, name: str) -> dict[str, tuple[str, str]]:
-    found = house.store.get(kind, "default", name)
-    assert found is not None
-    return {each["type"]: (each["status"], each["reason"]) for each in found.status["conditions"]}
+    store = house.store.get(kind, "default", name)
+    assert store is not None
+    return {condition["type"]: (condition["status"], condition["reason"]) for condition in store.status["conditions"]}
 
 
 def put_behind(house: LoopHarness, text: str) -> None:
     """Store an object as a version without the rule would have: the template as it is then."""
-    wanted = json.loads(text)
+    desired = json.loads(text)
     with house.store.transaction() as transaction:
-        found = transaction.get(wanted["kind"], "default", wanted["metadata"]["name"])
-        assert found is not None
-        transaction.put(replace(found, spec=wanted["spec"], generation=found.generation + 1))
+        stored = transaction.get(desired["kind"], "default", desired["metadata"]["name"])
+        assert stored is not None
+        transaction.put(replace(stored, spec=desired["spec"], generation=stored.generation + 1))
 
 
 def test_two_claims_of_one_pool_have_a_volume_each(house: LoopHarness) -> None:
     pooled(house)
     assert house.engine.volumes == {}, "a warm member is nobody's, and has none"
-    warm = {each for names in house.ours().values() for each in names}
+    warm = {name for names in house.ours().values() for name in names}
     boxes = [claimed(house, name) for name in ("a", "b")]
-    assert [each.status["launchType"] for each in boxes] == ["Warm", "Warm"]
+    assert [sandbox.status["launchType"] for sandbox in boxes] == ["Warm", "Warm"]
     assert house.engine.volumes == {("default", "data-a"): 8 * MIB, ("default", "data-b"): 8 * MIB}
     assert len(warm) == 2
-    for each in boxes:
-        assert house.condition(each.name, "Ready") == "True Running"
-        bound = house.engine.box(house.container_name(each.name)).mounts
-        assert [mount.source for mount in bound] == [f"data-{each.name}"]
+    for stored in boxes:
+        assert house.condition(stored.name, "Ready") == "True Running"
+        bound = house.engine.box(house.container_name(stored.name)).mounts
+        assert [mount.source for mount in bound] == [f"data-{stored.name}"]
 
 
 def test_a_sandbox_without_a_pool_has_one_too(house: LoopHarness) -> None:
@@ -139,8 +139,8 @@ def test_two_sandboxes_never_come_to_one_volume_by_their_names(house: LoopHarnes
     """`a` of `b-c` and `a-b` of `c` have one name."""
     house.apply("b-c", template={"volumeClaimTemplates": [{**CLAIM, "name": "a"}]})
     house.settle()
-    other = {**CLAIM, "name": "a-b", "reclaimPolicy": "Delete"}
-    house.apply("c", template={"volumeClaimTemplates": [other]})
+    second = {**CLAIM, "name": "a-b", "reclaimPolicy": "Delete"}
+    house.apply("c", template={"volumeClaimTemplates": [second]})
     for _ in range(4):
         house.run_pass()
     assert house.condition("c", "Ready") == "False MountRefused"
@@ -149,8 +149,8 @@ def test_two_sandboxes_never_come_to_one_volume_by_their_names(house: LoopHarnes
 
 
 def test_its_own_volume_is_not_named_beside_it(house: LoopHarness) -> None:
-    named = {**SHARED, "name": "data-a"}
-    house.apply("a", template={"volumeClaimTemplates": [CLAIM], "volumes": [named]})
+    by_name = {**SHARED, "name": "data-a"}
+    house.apply("a", template={"volumeClaimTemplates": [CLAIM], "volumes": [by_name]})
     house.settle()
     assert house.condition("a", "Accepted") == "False Refused"
     assert house.engine.volumes == {}
@@ -161,9 +161,9 @@ def test_members_hold_no_disk_and_claims_do(house: LoopHarness) -> None:
     pooled(house)
 
     def used() -> str:
-        found = house.store.get("Quota", "default", "q")
-        assert found is not None
-        return str(found.status["used"]["disk"])
+        quota = house.store.get("Quota", "default", "q")
+        assert quota is not None
+        return str(quota.status["used"]["disk"])
 
     assert used() == "0"
     claimed(house, "a")
@@ -201,9 +201,9 @@ def test_a_pool_never_has_a_template_whose_volumes_are_shared(
     house: LoopHarness, first: list[str], then: list[str], fields: list[str] | None
 ) -> None:
     apply(house, *first) if first else None
-    with pytest.raises(errors.Invalid, match=ADVICE) as refused:
+    with pytest.raises(errors.Invalid, match=ADVICE) as refusal:
         apply(house, *then)
-    assert [each["field"] for each in refused.value.causes] == (fields or ["spec.templateRef.name"])
+    assert [cause["field"] for cause in refusal.value.causes] == (fields or ["spec.templateRef.name"])
 
 
 def test_a_patch_does_not_get_around_it(house: LoopHarness) -> None:
@@ -220,7 +220,7 @@ def test_what_can_only_be_read_may_be_shared(house: LoopHarness) -> None:
     assert claimed(house, "a").status["launchType"] == "Warm"
     assert house.condition("a", "Ready") == "True Running"
     users = volume(house, "shared").status["usedBy"]
-    assert [each["kind"] for each in users] == ["Sandbox", "SandboxTemplate", "SandboxPool"]
+    assert [user["kind"] for user in users] == ["Sandbox", "SandboxTemplate", "SandboxPool"]
 
 
 def test_a_stored_pool_that_shares_says_so_and_starts_nothing(house: LoopHarness) -> None:
@@ -229,8 +229,8 @@ def test_a_stored_pool_that_shares_says_so_and_starts_nothing(house: LoopHarness
     claimed(house, "before")
     put_behind(house, template(volumes=[SHARED]))
     house.settle()
-    found = conditions(house, "SandboxPool", "warm")
-    assert [found[each] for each in ("Accepted", "Ready", "Degraded")] == [
+    observed = conditions(house, "SandboxPool", "warm")
+    assert [observed[entry] for entry in ("Accepted", "Ready", "Degraded")] == [
         ("False", "SharedVolume"),
         ("False", "SharedVolume"),
         ("True", "SharedVolume"),
@@ -274,8 +274,8 @@ def test_one_in_use_is_not_deleted_and_all_users_are_named(house: LoopHarness) -
     assert house.engine.volumes == {}
     with pytest.raises(errors.NotFound):
         delete_volume(house, "shared")
-    told = [each for each in house.store.audit.entries() if each.kind == "Volume"]
-    assert [(each.verb, each.namespace, each.name) for each in told] == [("delete", "default", "shared")]
+    entries = [entry for entry in house.store.audit.entries() if entry.kind == "Volume"]
+    assert [(entry.verb, entry.namespace, entry.name) for entry in entries] == [("delete", "default", "shared")]
 
 
 def test_one_that_only_a_container_still_has_is_not_deleted(house: LoopHarness) -> None:
@@ -302,7 +302,7 @@ def test_a_template_that_passes_to_claims_interrupts_nothing_that_runs(house: Lo
     house.settle()
     now = house.engine.box(house.container_name("a"))
     assert (now.id, now.started_at) == (before.id, before.started_at)
-    assert [each.source for each in now.mounts] == ["shared"]
+    assert [mount.source for mount in now.mounts] == ["shared"]
     assert (house.condition("a", "Ready"), house.condition("a", "Outdated")[:4]) == ("True Running", "True")
     assert claimed(house, "b").status["launchType"] == "Warm"
     assert ("default", "shared-b") in house.engine.volumes

@@ -16,9 +16,9 @@ KEY = ("default", "data")
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def apply(house: LoopHarness, name: str, policy: str = "Delete", size: str = "8Mi", **spec: object) -> None:

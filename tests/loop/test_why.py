@@ -19,9 +19,9 @@ from tests.loop.harness import TINY, LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def ask(house: LoopHarness, name: str = "web") -> Reasons:
@@ -34,8 +34,8 @@ def ask(house: LoopHarness, name: str = "web") -> Reasons:
 
 
 def told(house: LoopHarness) -> tuple[str, str]:
-    found = ask(house).explanation
-    return found.verdict, found.reason
+    explanation = ask(house).explanation
+    return explanation.verdict, explanation.reason
 
 
 def test_nobody_has_looked_yet(house: LoopHarness) -> None:
@@ -60,12 +60,12 @@ def test_one_at_rest_is_as_asked_and_asking_does_nothing(house: LoopHarness) -> 
     house.apply("web", resources={"limits": {"memory": "64Mi"}})
     house.settle()
     calls, revision = len(house.engine.calls), house.store.revision()
-    found = ask(house)
-    assert (found.explanation.verdict, found.explanation.actions) == ("AsAsked", ())
-    assert dict(found.explanation.desired)["limits"] == dict(found.explanation.observed)["limits"]
-    assert "memory=64Mi" in dict(found.explanation.desired)["limits"]
-    assert dict(found.explanation.observed)["state"] == "running"
-    assert [each.spec["reason"] for each in found.events] == ["Created", "Started"]
+    answer = ask(house)
+    assert (answer.explanation.verdict, answer.explanation.actions) == ("AsAsked", ())
+    assert dict(answer.explanation.desired)["limits"] == dict(answer.explanation.observed)["limits"]
+    assert "memory=64Mi" in dict(answer.explanation.desired)["limits"]
+    assert dict(answer.explanation.observed)["state"] == "running"
+    assert [event.spec["reason"] for event in answer.events] == ["Created", "Started"]
     assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
 
 
@@ -79,8 +79,10 @@ def test_why_names_a_full_memory_folder(house: LoopHarness) -> None:
         snapshot=lambda: house.reconcile_pass.last,
         folders=lambda _: (FolderUse("/tmp", 64 << 20, 64 << 20), FolderUse("/run", 0, 1 << 20)),
     )
-    seen = [value for name, value in use_case.why(SANDBOX, "default", "web").explanation.observed if "folder" in name]
-    assert seen == ["`/tmp` is 100% full: 64Mi of 64Mi; delete files in it, or give it a larger `size`"]
+    observed = [
+        value for name, value in use_case.why(SANDBOX, "default", "web").explanation.observed if "folder" in name
+    ]
+    assert observed == ["`/tmp` is 100% full: 64Mi of 64Mi; delete files in it, or give it a larger `size`"]
 
 
 def test_why_names_the_failure_of_the_run_before(house: LoopHarness) -> None:
@@ -92,9 +94,9 @@ def test_why_names_the_failure_of_the_run_before(house: LoopHarness) -> None:
         house.settle(seconds=0)
         house.clock.advance(11)  # its back-off
         house.settle(seconds=0)
-    found = ask(house).explanation
-    assert (found.verdict, found.reason) == ("Waiting", "OOMKilled")
-    assert "exit code 137 at 64Mi, 2 ends in a row" in found.message
+    explanation = ask(house).explanation
+    assert (explanation.verdict, explanation.reason) == ("Waiting", "OOMKilled")
+    assert "exit code 137 at 64Mi, 2 ends in a row" in explanation.message
     house.clock.advance(600)
     house.settle(seconds=0)
     assert told(house) == ("AsAsked", "AsAsked")
@@ -107,9 +109,9 @@ def test_what_is_to_be_done_is_told_with_its_reason(house: LoopHarness) -> None:
     house.settle(seconds=0)
     house.apply("web")
     house.run_pass()
-    found = ask(house).explanation
-    assert found.verdict == "Acting"
-    assert [str(each) for each in found.actions] == [f"start {house.container_name('web')}"]
+    explanation = ask(house).explanation
+    assert explanation.verdict == "Acting"
+    assert [str(action) for action in explanation.actions] == [f"start {house.container_name('web')}"]
 
 
 def test_a_crash_loop_waits_and_says_until_when(house: LoopHarness) -> None:
@@ -118,12 +120,12 @@ def test_a_crash_loop_waits_and_says_until_when(house: LoopHarness) -> None:
     for _ in range(2):
         house.engine.exit(house.container_name("web"), 3)
         house.settle(seconds=0)
-    found = ask(house).explanation
-    assert (found.verdict, found.reason) == ("Waiting", "CrashLoopBackOff")
-    assert found.until is not None
-    assert 9 < found.until - house.clock.now() <= 10
-    assert dict(found.remembered)["ends in a row"] == "2"
-    assert dict(found.remembered)["last end"].startswith("Error: exit code 3")
+    explanation = ask(house).explanation
+    assert (explanation.verdict, explanation.reason) == ("Waiting", "CrashLoopBackOff")
+    assert explanation.until is not None
+    assert 9 < explanation.until - house.clock.now() <= 10
+    assert dict(explanation.remembered)["ends in a row"] == "2"
+    assert dict(explanation.remembered)["last end"].startswith("Error: exit code 3")
 
 
 def test_why_shows_the_log_line_behind_an_exit(house: LoopHarness) -> None:
@@ -151,9 +153,9 @@ def test_a_failed_call_is_counted_once_however_often_it_is_asked_about(house: Lo
     house.apply("web")
     house.settle(seconds=0)
     for _ in range(2):
-        found = ask(house).explanation
-        assert (found.verdict, found.reason) == ("Waiting", "StartFailed")
-        assert dict(found.remembered)["failed call"] == "StartFailed, 1 in a row: no such runtime"
+        explanation = ask(house).explanation
+        assert (explanation.verdict, explanation.reason) == ("Waiting", "StartFailed")
+        assert dict(explanation.remembered)["failed call"] == "StartFailed, 1 in a row: no such runtime"
 
 
 def test_what_the_engine_refuses_for_good_is_refused(house: LoopHarness) -> None:
@@ -166,9 +168,9 @@ def test_what_the_engine_refuses_for_good_is_refused(house: LoopHarness) -> None
 def test_a_missing_template_is_a_refusal_with_its_field(house: LoopHarness) -> None:
     house.refer("web", "nowhere")
     house.settle(seconds=0)
-    found = ask(house).explanation
-    assert (found.verdict, found.reason) == ("Refused", "Refused")
-    assert "nowhere" in dict(found.desired)["refused spec.templateRef.name"]
+    explanation = ask(house).explanation
+    assert (explanation.verdict, explanation.reason) == ("Refused", "Refused")
+    assert "nowhere" in dict(explanation.desired)["refused spec.templateRef.name"]
 
 
 def test_blind_is_not_known(house: LoopHarness) -> None:
@@ -176,9 +178,9 @@ def test_blind_is_not_known(house: LoopHarness) -> None:
     house.settle()
     house.engine.go_down("connection refused")
     house.settle(seconds=0)
-    found = ask(house).explanation
-    assert (found.verdict, found.reason) == ("Unknown", "EngineUnreachable")
-    assert "connection refused" in dict(found.observed)["engine"]
+    explanation = ask(house).explanation
+    assert (explanation.verdict, explanation.reason) == ("Unknown", "EngineUnreachable")
+    assert "connection refused" in dict(explanation.observed)["engine"]
 
 
 def test_a_finished_and_a_suspended_one_are_as_asked(house: LoopHarness) -> None:
@@ -239,9 +241,9 @@ def test_one_that_waits_for_room_says_whose_and_how_much(house: LoopHarness) -> 
     house.apply("web", resources={"limits": {"memory": "64Mi"}})
     house.settle()
     assert told(house) == ("Waiting", "QuotaExceeded")
-    found = ask(house).explanation
-    assert found.message == "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used"
-    assert found.actions == ()
+    explanation = ask(house).explanation
+    assert explanation.message == "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used"
+    assert explanation.actions == ()
     assert "memory=64Mi" in dict(ask(house, "first").explanation.remembered)["reserved"]
 
 
@@ -252,10 +254,10 @@ def test_growth_that_does_not_fit_is_told_while_the_old_limit_holds(house: LoopH
     house.settle()
     house.apply("web", resources={"limits": {"memory": "128Mi"}})
     house.settle()
-    found = ask(house).explanation
-    assert (found.verdict, found.reason) == ("Waiting", "Deferred")
-    assert "quota default/main: memory" in found.message
-    assert "memory=64Mi" in dict(found.observed)["limits"]
+    explanation = ask(house).explanation
+    assert (explanation.verdict, explanation.reason) == ("Waiting", "Deferred")
+    assert "quota default/main: memory" in explanation.message
+    assert "memory=64Mi" in dict(explanation.observed)["limits"]
 
 
 def test_how_it_came_to_be_is_told(house: LoopHarness) -> None:
@@ -268,9 +270,9 @@ def test_how_it_came_to_be_is_told(house: LoopHarness) -> None:
     assert told(house) == ("AsAsked", "AsAsked")
     house.refer("late", "t", poolPolicy="Require")
     house.settle()
-    found = ask(house, "late").explanation
-    assert (found.verdict, found.reason) == ("Waiting", "PoolExhausted")
-    assert "warm" in found.message
+    explanation = ask(house, "late").explanation
+    assert (explanation.verdict, explanation.reason) == ("Waiting", "PoolExhausted")
+    assert "warm" in explanation.message
     house.apply("cold")
     house.settle()
     assert dict(ask(house, "cold").explanation.remembered)["launch"].startswith("Cold: ")

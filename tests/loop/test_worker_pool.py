@@ -12,9 +12,9 @@ from tests.daemon import wait_for
 
 @pytest.fixture
 def over() -> Iterator[threading.Event]:
-    made = threading.Event()
-    yield made
-    made.set()
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 def hold(crew: WorkerPool, over: threading.Event, begun: list[int], *, stalls_seconds: float | None) -> None:
@@ -32,23 +32,23 @@ def hold(crew: WorkerPool, over: threading.Event, begun: list[int], *, stalls_se
 
 
 def test_hanging_calls_never_hold_all_places(over: threading.Event) -> None:
-    crew, begun, done = WorkerPool(2, "worker"), list[int](), threading.Event()
+    crew, started, done = WorkerPool(2, "worker"), list[int](), threading.Event()
     for _ in range(6):
-        hold(crew, over, begun, stalls_seconds=0.01)
+        hold(crew, over, started, stalls_seconds=0.01)
     crew.submit(done.set)
     wait_for("the job behind six that hang is done", done.is_set)
-    assert len(begun) == 6
+    assert len(started) == 6
     over.set()
     crew.stop()
 
 
 def test_long_jobs_keep_their_places(over: threading.Event) -> None:
     clock = HandClock()
-    crew, begun, done = WorkerPool(2, "worker", ticks=clock.now), list[int](), threading.Event()
-    hold(crew, over, begun, stalls_seconds=None)
-    hold(crew, over, begun, stalls_seconds=3600)
+    crew, started, done = WorkerPool(2, "worker", ticks=clock.now), list[int](), threading.Event()
+    hold(crew, over, started, stalls_seconds=None)
+    hold(crew, over, started, stalls_seconds=3600)
     crew.submit(done.set)
-    wait_for("both places are held", lambda: len(begun) == 2)
+    wait_for("both places are held", lambda: len(started) == 2)
     assert not done.is_set()
     over.set()
     wait_for("the third job is done", done.is_set)
@@ -74,7 +74,7 @@ def test_at_most_so_many_jobs_at_once() -> None:
     assert all(done.acquire(timeout=60) for _ in range(200))
     assert 1 <= peak <= 3
     crew.stop()
-    assert not [each for each in threading.enumerate() if each.name == "worker"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "worker"]
 
 
 def test_a_job_that_raises_ends_no_thread(over: threading.Event) -> None:
@@ -86,9 +86,9 @@ def test_a_job_that_raises_ends_no_thread(over: threading.Event) -> None:
 
 
 def test_stopped_crew_takes_no_job_and_drops_what_waits(over: threading.Event) -> None:
-    crew, begun, late = WorkerPool(1, "worker"), list[int](), threading.Event()
-    hold(crew, over, begun, stalls_seconds=None)
-    wait_for("it runs", lambda: begun)
+    crew, started, late = WorkerPool(1, "worker"), list[int](), threading.Event()
+    hold(crew, over, started, stalls_seconds=None)
+    wait_for("it runs", lambda: started)
     crew.submit(late.set)
     stopping = threading.Thread(target=crew.stop)
     stopping.start()

@@ -15,9 +15,9 @@ from tests.loop.harness import LoopHarness
 
 @pytest.fixture
 def house(world: World) -> Iterator[LoopHarness]:
-    made = LoopHarness(world.store())
-    yield made
-    made.close()
+    harness = LoopHarness(world.store())
+    yield harness
+    harness.close()
 
 
 def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_what_comes_with_it(

@@ -37,8 +37,8 @@ def live(house: RunHarness) -> tuple[StoredObject, int]:
 
 
 def picture(house: RunHarness, found: StoredObject) -> dict[str, Any]:
-    stages = [(each["name"], each["state"], each["attempt"]) for each in found.status["stages"]]
-    artifacts = [each.name for each in house.services.runs.artifacts("default", "r")]
+    stages = [(stage["name"], stage["state"], stage["attempt"]) for stage in found.status["stages"]]
+    artifacts = [artifact.name for artifact in house.services.runs.artifacts("default", "r")]
     ours = house.ours()
     return {"stages": stages, "commands": house.commands(), "artifacts": artifacts, "containers": list(ours.values())}
 
@@ -47,14 +47,14 @@ def crashing(world: World, folder: Path, at: int | None, *, after: bool) -> tupl
     house = RunHarness(world.store(), folder / "runs")
     house.fuse.blow_at, house.fuse.after = at, after
     try:
-        found, crashes = live(house)
-        return picture(house, found), crashes, house.fuse.steps
+        stored, crashes = live(house)
+        return picture(house, stored), crashes, house.fuse.steps
     finally:
         house.close()
         for kind in ("WorkflowRun", "Sandbox"):
             with house.store.transaction() as transaction:
-                for each in transaction.list(kind):
-                    transaction.remove(each)
+                for entry in transaction.list(kind):
+                    transaction.remove(entry)
         shutil.rmtree(folder / "runs", ignore_errors=True)
 
 
@@ -63,13 +63,13 @@ def crashing(world: World, folder: Path, at: int | None, *, after: bool) -> tupl
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_crash_at_any_step_repeats_and_loses_nothing(backend: str, after: bool, tmp_path: Path) -> None:
     with make_world(backend, tmp_path) as world:
-        wanted, _, total = crashing(world, tmp_path, None, after=after)
-        assert wanted["commands"] == ONCE
-        assert wanted["artifacts"] == ["log"]
+        desired, _, total = crashing(world, tmp_path, None, after=after)
+        assert desired["commands"] == ONCE
+        assert desired["artifacts"] == ["log"]
         crashes = 0
         for at in range(1, total + 1, _STRIDE if backend == "sqlite" else 7):
-            found, crashed, _ = crashing(world, tmp_path, at, after=after)
-            assert found == wanted, f"crash at step {at} of {total}"
+            document, crashed, _ = crashing(world, tmp_path, at, after=after)
+            assert document == desired, f"crash at step {at} of {total}"
             crashes += crashed
         assert crashes > 2
 
@@ -85,9 +85,9 @@ def deleting(backend: str, folder: Path, at: int | None, *, after: bool) -> tupl
         house.go_until_running("b")
         house.hanging = 1
         house.delete("r", "workflowrun")
-        found = house.run()
-        assert found is not None
-        assert found.deleted_at is not None
+        output = house.run()
+        assert output is not None
+        assert output.deleted_at is not None
         assert house.names() != [], "its sandbox stays for the finally stages"
         before = house.fuse.steps
         house.fuse.blow_at, house.fuse.after = at and before + at, after
@@ -104,7 +104,7 @@ def deleting(backend: str, folder: Path, at: int | None, *, after: bool) -> tupl
         wait_for("the end of the run", gone, 60)
         steps, house.fuse.blow_at = house.fuse.steps - before, None  # a life may have fewer steps than the first one
         wait_for("the end of its sandbox", lambda: house.tick() or not (house.names() or house.ours()), 60)
-        assert [each for each in (folder / "runs" / "files").glob("*/*") if each.is_dir()] == []
+        assert [path for path in (folder / "runs" / "files").glob("*/*") if path.is_dir()] == []
         house.close()
         return house.commands(), steps
 
@@ -113,10 +113,10 @@ def deleting(backend: str, folder: Path, at: int | None, *, after: bool) -> tupl
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_deleted_run_ends_its_stages_once_through_any_crash(backend: str, after: bool, tmp_path: Path) -> None:
-    wanted, total = deleting(backend, tmp_path / "0", None, after=after)
-    assert wanted == ["echo a", "sleep 1000", "echo f"]
+    desired, total = deleting(backend, tmp_path / "0", None, after=after)
+    assert desired == ["echo a", "sleep 1000", "echo f"]
     for at in range(1, total + 1, 2 * _STRIDE if backend == "sqlite" else 7):
-        assert deleting(backend, tmp_path / str(at), at, after=after)[0] == wanted, f"crash at step {at} of {total}"
+        assert deleting(backend, tmp_path / str(at), at, after=after)[0] == desired, f"crash at step {at} of {total}"
 
 
 _ENDS = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # threads that die at once
@@ -147,8 +147,8 @@ def test_command_runs_once_when_its_start_was_cut_off(world: World, tmp_path: Pa
     house.engine.exec = begin  # type: ignore[method-assign]
     house.hanging = 0
     house.daemon()
-    found = house.finish()
-    assert (found.status["phase"], house.commands()) == ("Succeeded", ["echo a"])
+    finish = house.finish()
+    assert (finish.status["phase"], house.commands()) == ("Succeeded", ["echo a"])
     house.close()
 
 
@@ -164,10 +164,10 @@ def test_agent_goes_on_where_the_last_daemon_ended(world: World, tmp_path: Path)
     house.hanging = 0
     house.models = models = ScriptedModels(ModelReply("all done", (), 20, 5))
     house.daemon()
-    found = house.finish()
-    assert found.status["stages"][0]["outputs"] == [{"name": "answer", "value": "all done"}]
+    finish = house.finish()
+    assert finish.status["stages"][0]["outputs"] == [{"name": "answer", "value": "all done"}]
     assert house.commands() == ["echo once"]
-    (asked,) = models.asked
-    assert [each.role for each in asked.messages] == ["user", "assistant", "tool"]
-    assert asked.messages[-1].text == "exit code 0\nonce\n"
+    (model_request,) = models.asked
+    assert [message.role for message in model_request.messages] == ["user", "assistant", "tool"]
+    assert model_request.messages[-1].text == "exit code 0\nonce\n"
     house.close()

@@ -15,10 +15,10 @@ from tests.loop.runs import RunHarness, exec_stage, workflow
 
 @pytest.fixture
 def house(world: World, tmp_path: Path) -> Iterator[RunHarness]:
-    made = RunHarness(world.store(), tmp_path / "runs")
-    made.put("Workflow", "w", **workflow(exec_stage("a")))
-    yield made
-    made.close()
+    harness = RunHarness(world.store(), tmp_path / "runs")
+    harness.put("Workflow", "w", **workflow(exec_stage("a")))
+    yield harness
+    harness.close()
 
 
 def create(house: RunHarness, grant: dict[str, Any], **spec: Any) -> None:

@@ -16,17 +16,17 @@ from tests.loop.runs import RunHarness, ScriptedModels, exec_stage, workflow
 
 @pytest.fixture
 def house(world: World, tmp_path: Path) -> Iterator[RunHarness]:
-    made = RunHarness(world.store(), tmp_path / "runs")
-    yield made
-    made.close()
+    harness = RunHarness(world.store(), tmp_path / "runs")
+    yield harness
+    harness.close()
 
 
 def test_stages_run_in_order_in_one_sandbox(house: RunHarness) -> None:
     house.put("Workflow", "w", **workflow(exec_stage("a", "echo one"), exec_stage("b", "echo two")))
     house.put("WorkflowRun", "r", workflowRef={"name": "w"})
-    found = house.finish()
+    finish = house.finish()
     assert house.states() == {"a": "Succeeded", "b": "Succeeded"}
-    assert found.status["phase"] == "Succeeded"
+    assert finish.status["phase"] == "Succeeded"
     assert house.commands() == ["echo one", "echo two"]
     assert house.names() == [], "its sandbox is deleted"
     assert house.services.runs.log("default", "r", "a") == b"one\n"
@@ -46,9 +46,9 @@ def test_branches_run_at_once_and_wait_for_all(house: RunHarness) -> None:
 def test_failure_skips_the_rest_but_not_finally(house: RunHarness) -> None:
     stages = (exec_stage("a", "exit 3"), exec_stage("b"))
     house.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f"), exec_stage("g")]))
-    found = house.finish()
+    finish = house.finish()
     assert house.states() == {"a": "Failed", "b": "Skipped", "f": "Succeeded", "g": "Succeeded"}
-    (condition,) = found.status["conditions"]
+    (condition,) = finish.status["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "StageFailed")
     assert condition["message"] == "stage `a` failed: exit code 3"
 
@@ -56,10 +56,10 @@ def test_failure_skips_the_rest_but_not_finally(house: RunHarness) -> None:
 def test_failed_stage_is_retried_with_back_off(house: RunHarness) -> None:
     stage = exec_stage("a", "false", retries={"limit": 2, "backoffSeconds": 5})
     house.put("WorkflowRun", "r", workflow=workflow(stage))
-    began = house.clock.now()
+    start = house.clock.now()
     house.finish(ticks=120)
     assert house.commands() == ["false"] * 3
-    assert house.clock.now() - began >= 15, "five seconds, then ten"
+    assert house.clock.now() - start >= 15, "five seconds, then ten"
 
 
 def test_parameters_and_outputs_reach_stages_as_variables(house: RunHarness) -> None:
@@ -79,13 +79,13 @@ def test_parameters_and_outputs_reach_stages_as_variables(house: RunHarness) -> 
     house.settle(seconds=1)
     container = house.engine.box(house.container_name("s"))
     (house.engine.files.root(container.id) / "workspace" / "version").write_text("1.2\n")
-    asked: list[dict[str, str]] = []
+    requested: list[dict[str, str]] = []
     begin = house.engine.exec
-    house.engine.exec = lambda *a, **k: (asked.append(dict(k.get("env") or {})), begin(*a, **k))[1]  # type: ignore
+    house.engine.exec = lambda *a, **k: (requested.append(dict(k.get("env") or {})), begin(*a, **k))[1]  # type: ignore
     house.put("WorkflowRun", "r", workflowRef={"name": "w"}, sandboxRef={"name": "s"})
-    found = house.finish()
-    assert found.status["phase"] == "Succeeded"
-    assert asked[-1] == {"REF": "main; rm -rf /", "FOUND": "is 1.2"}
+    finish = house.finish()
+    assert finish.status["phase"] == "Succeeded"
+    assert requested[-1] == {"REF": "main; rm -rf /", "FOUND": "is 1.2"}
     assert house.get("s") is not None, "a named sandbox stays"
 
 
@@ -103,17 +103,17 @@ def test_cancelled_run_kills_its_stage_and_does_finally(house: RunHarness) -> No
     house.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f")]))
     house.go_until_running("a")
     house.cancel()
-    found = house.finish()
+    finish = house.finish()
     assert house.states() == {"a": "Cancelled", "b": "Cancelled", "f": "Succeeded"}
-    assert found.status["phase"] == "Cancelled"
+    assert finish.status["phase"] == "Cancelled"
 
 
 def test_deadline_ends_a_run(house: RunHarness) -> None:
     house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100")), activeDeadlineSeconds=5)
     house.go_until_running("a")
     house.clock.advance(6)
-    found = house.finish()
-    assert (house.states(), found.status["conditions"][0]["reason"]) == ({"a": "Cancelled"}, "DeadlineExceeded")
+    finish = house.finish()
+    assert (house.states(), finish.status["conditions"][0]["reason"]) == ({"a": "Cancelled"}, "DeadlineExceeded")
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["at its start", "during a stage"])
@@ -127,19 +127,19 @@ def test_run_in_an_insecure_sandbox_fails(house: RunHarness, is_running: bool) -
         house.engine.observe_now(full=True)
         while house.condition(sandbox, "Ready") != "False NotSecured":
             house.run_pass()
-    found = house.finish()
-    assert found.status["phase"] == "Failed"
-    assert found.status["conditions"][0]["reason"] == "SandboxFailed"
-    assert "NotSecured" in found.status["conditions"][0]["message"]
+    finish = house.finish()
+    assert finish.status["phase"] == "Failed"
+    assert finish.status["conditions"][0]["reason"] == "SandboxFailed"
+    assert "NotSecured" in finish.status["conditions"][0]["message"]
 
 
 def test_lost_sandbox_fails_its_run(house: RunHarness) -> None:
     house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
     house.go_until_running("a")
     house.delete(house.names()[0])
-    found = house.finish()
-    assert (house.states()["f"], found.status["phase"]) == ("Skipped", "Failed")
-    assert "was deleted" in found.status["conditions"][0]["message"] or "is being deleted" in found.status["message"]
+    finish = house.finish()
+    assert (house.states()["f"], finish.status["phase"]) == ("Skipped", "Failed")
+    assert "was deleted" in finish.status["conditions"][0]["message"] or "is being deleted" in finish.status["message"]
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["stage", "finally"])
@@ -151,12 +151,12 @@ def test_run_in_a_deleted_sandbox_names_that(house: RunHarness, last: bool) -> N
     house.put("WorkflowRun", "r", workflow={"stages": stages, "finally": final}, sandboxRef={"name": "s"})
     house.go_until_running("a")
     house.delete("s")
-    found = house.finish()
-    [stage] = [each for each in found.status["stages"] if each["name"] == "a"]
+    finish = house.finish()
+    [stage] = [entry for entry in finish.status["stages"] if entry["name"] == "a"]
     assert (stage["state"], stage["reason"]) == ("Failed", "SandboxFailed")
     assert "its sandbox `s` " in stage["message"]
-    assert found.status["phase"] == "Failed"
-    assert found.status["conditions"][0]["reason"] == "SandboxFailed"
+    assert finish.status["phase"] == "Failed"
+    assert finish.status["conditions"][0]["reason"] == "SandboxFailed"
 
 
 @pytest.mark.parametrize(("keep", "left"), [("Never", 0), ("OnFailure", 1), ("Always", 1)])
@@ -191,16 +191,16 @@ def _in_sandbox(house: RunHarness, **files: bytes) -> Path:
 def _copy(house: RunHarness, **copy: object) -> dict[str, str]:
     stage = {"name": "c", "copy": {"from": "/workspace", "artifact": "out", **copy}}
     house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
-    found = house.finish()
-    return found.status["stages"][0]
+    finish = house.finish()
+    return finish.status["stages"][0]
 
 
 def test_copied_folder_becomes_an_artifact(house: RunHarness) -> None:
     _in_sandbox(house, a=b"one", b=b"")
     copied = _copy(house)
     assert (copied["state"], copied["message"]) == ("Succeeded", "2 files, 3 bytes")
-    (found,) = house.services.runs.artifacts("default", "r")
-    assert {each.path: each.size for each in found.files} == {"a": 3, "b": 0}
+    (artifact,) = house.services.runs.artifacts("default", "r")
+    assert {artifact_file.path: artifact_file.size for artifact_file in artifact.files} == {"a": 3, "b": 0}
     with house.services.runs.open_artifact("default", "r", "out") as file, tarfile.open(fileobj=file) as tar:
         assert sorted(tar.getnames()) == ["a", "b"]
 
@@ -219,9 +219,9 @@ def test_bombs_and_links_are_no_artifacts(
 ) -> None:
     house = RunHarness(world.store(), tmp_path / "runs", artifact_bytes=65_536)
     make(_in_sandbox(house))
-    found = _copy(house)
-    assert (found["state"], found["reason"]) == ("Failed", "ArtifactRefused")
-    assert words in found["message"]
+    copy = _copy(house)
+    assert (copy["state"], copy["reason"]) == ("Failed", "ArtifactRefused")
+    assert words in copy["message"]
     assert list((tmp_path / "runs").glob("files/*/*/artifacts/*")) == []
     house.close()
 
@@ -256,9 +256,9 @@ def test_output_that_is_no_short_text_fails_its_stage(
     _in_sandbox(house, v=content)
     stage = exec_stage("a", outputs=[{"name": "v", "path": "/workspace/v"}], retries={"limit": 3})
     house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
-    (found,) = house.finish().status["stages"]
-    assert (found["reason"], found["attempt"]) == (reason, 1)
-    assert words in found["message"]
+    (observed,) = house.finish().status["stages"]
+    assert (observed["reason"], observed["attempt"]) == (reason, 1)
+    assert words in observed["message"]
 
 
 def _agent(house: RunHarness, *tools: str, **more: object) -> dict[str, Any]:
@@ -288,16 +288,16 @@ def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
         ModelReply("it is done", (), 5, 5),
     )
     workspace = _in_sandbox(house)
-    found = _agent(house, "file.write", "file.read", "exec")
+    document = _agent(house, "file.write", "file.read", "exec")
     assert (workspace / "new" / "f").read_text() == "text"
-    results = [each.text for each in models.asked[-1].messages if each.role == "tool"]
+    results = [message.text for message in models.asked[-1].messages if message.role == "tool"]
     assert results[:3] == ["written", "text", "exit code 3\nout\n"]
     assert results[3].startswith("error: `git` is not one of your tools")
     assert results[4] == "error: `path` must be a text"
-    assert (found["state"], found["message"]) == ("Succeeded", "6 turns, 560 tokens")
-    assert found["outputs"] == [{"name": "answer", "value": "it is done"}]
+    assert (document["state"], document["message"]) == ("Succeeded", "6 turns, 560 tokens")
+    assert document["outputs"] == [{"name": "answer", "value": "it is done"}]
     lines = house.services.runs.transcript("default", "r", "a")
-    assert [each["role"] for each in lines] == ["user", *["assistant", "tool"] * 5, "assistant"]
+    assert [line["role"] for line in lines] == ["user", *["assistant", "tool"] * 5, "assistant"]
     assert b"[call] exec" in house.services.runs.log("default", "r", "a")
     house.close()
 
@@ -306,16 +306,16 @@ def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
 def test_agent_that_loops_is_ended(world: World, tmp_path: Path, bound: dict[str, int], reason: str) -> None:
     house, models = _talking(world, tmp_path, *[_calls("exec", command="true")] * 100)
     _in_sandbox(house)
-    found = _agent(house, "exec", **bound)
-    assert (found["state"], found["reason"], len(models.asked)) == ("Failed", reason, 3)
+    document = _agent(house, "exec", **bound)
+    assert (document["state"], document["reason"], len(models.asked)) == ("Failed", reason, 3)
     house.close()
 
 
 def test_failing_model_fails_its_stage(world: World, tmp_path: Path) -> None:
     house, _ = _talking(world, tmp_path, ModelError("the key is refused; change it"))
     _in_sandbox(house)
-    found = _agent(house)
-    assert (found["reason"], found["message"]) == ("ModelFailed", "the key is refused; change it")
+    document = _agent(house)
+    assert (document["reason"], document["message"]) == ("ModelFailed", "the key is refused; change it")
     house.close()
 
 
@@ -339,15 +339,15 @@ def test_model_is_asked_again_while_that_helps(
     monkeypatch.setattr(agent, "_PAUSE_SECONDS", 0.0)
     house, models = _talking(world, tmp_path, *errors)
     _in_sandbox(house)
-    found = _agent(house)
-    assert (found["state"], len(models.asked)) == (state, asked)
+    document = _agent(house)
+    assert (document["state"], len(models.asked)) == (state, asked)
     house.close()
 
 
 def test_answer_that_is_cut_off_is_gone_on_with(world: World, tmp_path: Path) -> None:
     house, models = _talking(world, tmp_path, ModelReply("half of", (), 5, 5, cut=True), ModelReply("whole", (), 5, 5))
     _in_sandbox(house)
-    found = _agent(house)
-    assert (found["state"], found["outputs"][0]["value"]) == ("Succeeded", "whole")
-    assert [each.role for each in models.asked[-1].messages] == ["user", "assistant", "user"]
+    document = _agent(house)
+    assert (document["state"], document["outputs"][0]["value"]) == ("Succeeded", "whole")
+    assert [message.role for message in models.asked[-1].messages] == ["user", "assistant", "user"]
     house.close()

@@ -27,28 +27,28 @@ class Endpoint:
 
 def run(program: str, *words: str, seconds: float = 300, stdin: str = "", home: Path | None = None) -> Any:
     """Run a program of the fetched ones; a client that hangs is killed and fails the test."""
-    given = {"PATH": f"{FETCHED / 'venv' / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1", "LANG": "C.UTF-8"}
-    given |= {"HOME": str(home or FETCHED), "NO_PROXY": "127.0.0.1,localhost"}
+    document = {"PATH": f"{FETCHED / 'venv' / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1", "LANG": "C.UTF-8"}
+    document |= {"HOME": str(home or FETCHED), "NO_PROXY": "127.0.0.1,localhost"}
     line = [str(FETCHED / "venv" / "bin" / program), *words]
-    return subprocess.run(line, input=stdin, env=given, capture_output=True, text=True, timeout=seconds, check=False)
+    return subprocess.run(line, input=stdin, env=document, capture_output=True, text=True, timeout=seconds, check=False)
 
 
 def conform(endpoint: Endpoint, revision: str, results: Path, *lists: str) -> None:
     """Run what a revision requires of servers; each failure is in a list of conformance/, and nothing else is."""
     expected = results / "expected.yaml"
-    texts = [(Path(__file__).parent / "conformance" / f"{each}.yaml").read_text() for each in lists]
+    texts = [(Path(__file__).parent / "conformance" / f"{name}.yaml").read_text() for name in lists]
     expected.write_text("server:\n" + "".join(text.partition("server:\n")[2] for text in texts))
-    words = ("--requirements", revision, "--expected-failures", str(expected), "--output-dir", str(results))
-    done = run("node", SUITE, "server", "--url", endpoint.url, *words)
+    arguments = ("--requirements", revision, "--expected-failures", str(expected), "--output-dir", str(results))
+    done = run("node", SUITE, "server", "--url", endpoint.url, *arguments)
     summary = done.stdout[done.stdout.find("=== SUMMARY") :]
     assert done.returncode == 0, f"{summary}{done.stderr}{_failures(results)}"
     assert "✓ tools-list" in summary, summary  # it did run
 
 
 def _failures(results: Path) -> str:
-    found = [each for file in sorted(results.rglob("checks.json")) for each in json.loads(file.read_text())]
-    wrong = (each for each in found if each["status"] in ("FAILURE", "WARNING"))
-    return "".join(f"{each['status']} {each['id']}: {each.get('errorMessage', '')[:300]}\n" for each in wrong)
+    observed = [entry for file in sorted(results.rglob("checks.json")) for entry in json.loads(file.read_text())]
+    wrong = (entry for entry in observed if entry["status"] in ("FAILURE", "WARNING"))
+    return "".join(f"{entry['status']} {entry['id']}: {entry.get('errorMessage', '')[:300]}\n" for entry in wrong)
 
 
 def inspect(endpoint: Endpoint, method: str, *words: str, era: str = "auto") -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ class Step:
 
 def drive(agent: str, endpoint: Endpoint, steps: list[Step], home: Path) -> list[dict[str, Any]]:
     """Have one of AGENTS call the tools in order; return each call's tool and text as its model saw them."""
-    given = {
+    document = {
         "url": endpoint.url,
         "headers": endpoint.headers,
         "command": list(endpoint.command),
@@ -88,7 +88,11 @@ def drive(agent: str, endpoint: Endpoint, steps: list[Step], home: Path) -> list
         "steps": [{"tool": step.tool, "arguments": step.arguments} for step in steps],
     }
     done = run(
-        "python", str(Path(__file__).parent / "agents" / f"{agent}.py"), stdin=json.dumps(given), home=home, seconds=240
+        "python",
+        str(Path(__file__).parent / "agents" / f"{agent}.py"),
+        stdin=json.dumps(document),
+        home=home,
+        seconds=240,
     )
     assert done.returncode == 0, f"{agent}: {done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     calls: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])

@@ -41,15 +41,15 @@ def agent() -> Iterator[Endpoint]:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon with a TCP listener, whose tokens are what clients of others bring along."""
     folder = tmp_path_factory.mktemp("daemon")
-    with running(folder / "state", PADDOCK_API_HOST="127.0.0.1", PADDOCK_API_PORT="0") as made:
-        yield made
+    with running(folder / "state", PADDOCK_API_HOST="127.0.0.1", PADDOCK_API_PORT="0") as created:
+        yield created
 
 
 @pytest.fixture(scope="session")
 def bearer(daemon: RunningDaemon) -> dict[str, str]:
     """The header of a user of the default namespace."""
-    made = daemon.paddock("token", "create", "clients", "--role", "user", "--namespace", "default")
-    return {"Authorization": f"Bearer {made.stdout.strip()}"}
+    output = daemon.paddock("token", "create", "clients", "--role", "user", "--namespace", "default")
+    return {"Authorization": f"Bearer {output.stdout.strip()}"}
 
 
 @pytest.fixture(scope="session")

@@ -40,9 +40,9 @@ class Relay:
         if META in params.get("_meta", {}):
             headers |= {"MCP-Protocol-Version": params["_meta"][META], "Mcp-Method": method}
             headers |= {"Mcp-Name": params["name"]} if "name" in params else {}
-        asked = urllib.request.Request(self._url, json.dumps(message).encode(), headers)
+        request = urllib.request.Request(self._url, json.dumps(message).encode(), headers)
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 text, session = answer.read().decode(), answer.headers.get("Mcp-Session-Id")
         except urllib.error.HTTPError as error:
             text, session = error.read().decode(), None
@@ -54,7 +54,7 @@ class Relay:
 
 async def use(listener: Path) -> None:
     async with client(listener, ERAS[0], path=PLACE) as mcp:
-        schemas = {each.name: each.input_schema for each in (await mcp.list_tools()).tools}
+        schemas = {tool.name: tool.input_schema for tool in (await mcp.list_tools()).tools}
         for name, arguments in CALLS.items():
             if name in schemas:
                 result = await mcp.call_tool(name, arguments(schemas))

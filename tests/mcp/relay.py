@@ -29,11 +29,11 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def _serve(listener: socket.socket, connect: Connect) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, back = await connect()
+            stream_reader, back = await connect()
         except OSError:
             writer.close()
             return
-        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        await asyncio.gather(_copy(reader, back), _copy(stream_reader, writer))
 
     server = await asyncio.start_server(connected, sock=listener)
     print(listener.getsockname()[1], flush=True)

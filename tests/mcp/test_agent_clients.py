@@ -20,7 +20,7 @@ def test_the_inspector_uses_the_agent(agent: Endpoint, era: str) -> None:
     assert {"exec", "file.read", "file.changes", "build", "git"} <= names
     call = ("--tool-name", "exec", "--tool-args-json", '{"command": ["id", "-un"]}')
     assert inspected(agent, "tools/call", *call, era=era)["structuredContent"]["stdout"] == "sandbox\n"
-    uri = next(each["uri"] for each in inspected(agent, "resources/list", era=era)["resources"])
+    uri = next(resource["uri"] for resource in inspected(agent, "resources/list", era=era)["resources"])
     assert inspected(agent, "resources/read", "--uri", uri, era=era)["contents"][0]["text"] == "hello from the sandbox"
     templates = inspected(agent, "resources/templates/list", era=era)["resourceTemplates"]
     assert templates[0]["uriTemplate"] == "file:///workspace/{+path}"

@@ -16,7 +16,7 @@ SCENARIOS = ("initialize", "tools_call", "json-schema-2020-12-preservation", "js
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_gateway_conforms_as_a_client(scenario: str, tmp_path: Path) -> None:
     command = f"env PYTHONPATH={ROOT} {sys.executable} -m tests.mcp.gateway_client"
-    words = ("--scenario", scenario, "--timeout", "120000", "--output-dir", str(tmp_path))
-    done = run("node", SUITE, "client", "--command", command, *words)
+    arguments = ("--scenario", scenario, "--timeout", "120000", "--output-dir", str(tmp_path))
+    done = run("node", SUITE, "client", "--command", command, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "OVERALL: PASSED" in done.stderr, done.stderr

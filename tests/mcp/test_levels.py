@@ -50,28 +50,28 @@ def build_node(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     build_node(tmp_path_factory.mktemp("image"))
-    with lab("paddock/egress:1", agent.IMAGE, *(image for image, _ in IMAGES.values())) as made:
-        yield made
+    with lab("paddock/egress:1", agent.IMAGE, *(image for image, _ in IMAGES.values())) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
 def sandboxes(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon(place.folder / "state", PADDOCK_PACKAGE_SOURCES="[]")
+    daemon = place.daemon(place.folder / "state", PADDOCK_PACKAGE_SOURCES="[]")
     names = [f"{level}-{kind}" for level in LEVELS for kind in IMAGES]
     for name in names:
         level, _, kind = name.rpartition("-")
         template = {"image": IMAGES[kind][0], "securityLevel": level, "agent": {}}
         limits = {"memory": "192Mi", "cpu": "500m", "pids": 64}
         spec = {"template": template, "resources": {"limits": limits}}
-        made.apply(
+        daemon.apply(
             json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": name}, "spec": spec})
         )
-    made.paddock("wait", "--for=condition=Ready", "--timeout=110s", *(f"sandbox/{name}" for name in names))
-    yield made
-    made.stop()
-    for each in place.docker("ps", "-q").split():
-        place.docker("rm", "-f", each)
-    unmount_below(Path("/run/paddock/mounts") / made.instance_id())
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", *(f"sandbox/{name}" for name in names))
+    yield daemon
+    daemon.stop()
+    for entry in place.docker("ps", "-q").split():
+        place.docker("rm", "-f", entry)
+    unmount_below(Path("/run/paddock/mounts") / daemon.instance_id())
 
 
 @contextlib.asynccontextmanager

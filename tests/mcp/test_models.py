@@ -70,12 +70,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
             "PADDOCK_HOST_ROOTS": json.dumps([{"path": str(FETCHED)}]),
             "PADDOCK_MODELS_PORT": "0",
         }
-        with running(folder / "state", **settings) as made:
-            made.paddock("secret", "set", "key", "--host", f"127.0.0.1:{port}", stdin=KEY)
+        with running(folder / "state", **settings) as created:
+            created.paddock("secret", "set", "key", "--host", f"127.0.0.1:{port}", stdin=KEY)
             url = f"http://127.0.0.1:{port}"
             common = {"url": url, "secretRef": {"name": "key"}}
-            apply(made, "Provider", "openai", {"type": "OpenAI", "models": ["tiny*"], **common})
-            apply(made, "Provider", "anthropic", {"type": "Anthropic", "models": ["claude-*"], **common})
+            apply(created, "Provider", "openai", {"type": "OpenAI", "models": ["tiny*"], **common})
+            apply(created, "Provider", "anthropic", {"type": "Anthropic", "models": ["claude-*"], **common})
             template: dict[str, Any] = {"image": "paddock/python:1", "command": ["sleep", "infinity"]}
             template |= {"env": [{"name": "PYTHONPATH", "value": "/clients"}], "workspace": {"mountPath": "/clients"}}
             template |= {"resources": {"limits": {"memory": "2Gi", "cpu": "2", "pids": 256}}}
@@ -84,11 +84,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
                 "workspace": {"hostPath": str(PACKAGES), "readOnly": True},
                 "models": [{"providerRef": {"name": "openai"}}, {"providerRef": {"name": "anthropic"}}],
             }
-            made.apply((ROOT / "specs" / "modelserver" / "smol.yaml").read_text())
+            created.apply((ROOT / "specs" / "modelserver" / "smol.yaml").read_text())
             spec["models"].append({"modelServerRef": {"name": "smol"}})
-            apply(made, "Sandbox", "clients", spec)
-            made.paddock("wait", "--for=condition=ModelsReachable", "--timeout=90s", "sandbox/clients")
-            yield made
+            apply(created, "Sandbox", "clients", spec)
+            created.paddock("wait", "--for=condition=ModelsReachable", "--timeout=90s", "sandbox/clients")
+            yield created
         provider.kill()
 
 
@@ -102,9 +102,9 @@ def python(daemon: RunningDaemon, code: str, *arguments: str) -> list[str]:
 
 
 def test_the_official_openai_client_streams(daemon: RunningDaemon) -> None:
-    listed, *others = python(daemon, OPENAI)
+    listed, *remaining = python(daemon, OPENAI)
     assert json.loads(listed) == ["smol", "tiny", "tiny-2"]
-    assert others == ["One two three.", "model_not_found"]
+    assert remaining == ["One two three.", "model_not_found"]
 
 
 def test_the_official_anthropic_client_streams(daemon: RunningDaemon) -> None:
@@ -115,8 +115,8 @@ def test_claude_code_works_in_a_sandbox_without_a_network(daemon: RunningDaemon)
     program = "/clients/claude_agent_sdk/_bundled/claude"
     assert (PACKAGES / "claude_agent_sdk" / "_bundled" / "claude").exists()
     home = ("--env", "HOME=/tmp", "--env", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "--env", "DISABLE_TELEMETRY=1")
-    words = (program, "-p", "count", "--model", "claude-tiny", "--output-format", "json")
-    done = daemon.paddock("exec", *home, "clients", "--", *words, seconds=300)
+    arguments = (program, "-p", "count", "--model", "claude-tiny", "--output-format", "json")
+    done = daemon.paddock("exec", *home, "clients", "--", *arguments, seconds=300)
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     assert (answer["result"], answer["is_error"]) == ("One two three.", False)
     assert Path(f"/proc/{daemon.process.pid}").exists()
@@ -128,40 +128,40 @@ def test_agents_of_a_workflow_work_with_a_real_model(daemon: RunningDaemon, tmp_
 
     Such a small model may ramble, which ends a run at its bound of tokens: another run is made then.
     """
-    found = yaml.safe_load((ROOT / "specs" / "workflow" / "agents.yaml").read_text())
-    agents = [each["agent"] for each in found["spec"]["stages"] if "agent" in each]
+    document = yaml.safe_load((ROOT / "specs" / "workflow" / "agents.yaml").read_text())
+    agents = [stage["agent"] for stage in document["spec"]["stages"] if "agent" in stage]
     capital = "What is the capital of $(parameters.task)?"
     for agent, question in zip(
         agents, (capital, "Is this true? $(stages.planning.outputs.answer)", capital), strict=True
     ):
         agent |= {"provider": "smol", "model": "smol", "tools": [], "instructions": question, "maxTokens": 250}
-    check = next(each for each in found["spec"]["stages"] if each["name"] == "check")["exec"]
+    check = next(stage for stage in document["spec"]["stages"] if stage["name"] == "check")["exec"]
     check["env"] = [{"name": "ANSWER", "value": "$(stages.coding.outputs.answer)"}]
     check["commands"] = ["mkdir dist", 'printf %s "$ANSWER" > dist/result', *check["commands"]]
-    daemon.apply(json.dumps(found))
+    daemon.apply(json.dumps(document))
     for number in range(12):
         name, output = f"tiny-{number}", tmp_path / str(number)
-        words = ("--name", name, "-p", "task=France", "--wait", "--output", str(output))
-        daemon.paddock("workflow", "run", "feature", *words, check=False, seconds=600)
+        arguments = ("--name", name, "-p", "task=France", "--wait", "--output", str(output))
+        daemon.paddock("workflow", "run", "feature", *arguments, check=False, seconds=600)
         run = json.loads(daemon.paddock("get", "workflowrun", name, "-o", "json").stdout)["status"]
         if run["phase"] == "Succeeded":
             break
-        assert [each["reason"] for each in run["stages"] if each["state"] == "Failed"] == ["MaxTokens"], run
-    assert [(each["name"], each["state"]) for each in run["stages"]] == [
-        (each["name"], "Succeeded") for each in found["spec"]["stages"]
+        assert [stage["reason"] for stage in run["stages"] if stage["state"] == "Failed"] == ["MaxTokens"], run
+    assert [(stage["name"], stage["state"]) for stage in run["stages"]] == [
+        (stage["name"], "Succeeded") for stage in document["spec"]["stages"]
     ]
-    answers = {each["name"]: each["outputs"][0]["value"] for each in run["stages"] if each.get("outputs")}
+    answers = {stage["name"]: stage["outputs"][0]["value"] for stage in run["stages"] if stage.get("outputs")}
     assert len(answers) == len(agents) == 3
     assert all(map(str.strip, answers.values())), "it need not be right: it is a very small model"
     assert (output / "output" / "result").read_text() == answers["coding"]
     log = daemon.paddock("workflow", "logs", name, "coding").stdout
     assert answers["planning"].strip()[:40] in log, "its instructions have the answer of the stage before"
-    assert " tokens" in next(each["message"] for each in run["stages"] if each["name"] == "planning")
+    assert " tokens" in next(stage["message"] for stage in run["stages"] if stage["name"] == "planning")
 
 
 def test_a_real_model_answers_sleeps_and_wakes(daemon: RunningDaemon) -> None:
-    whole, streamed, completed = python(daemon, SMOL, "whole")
-    text, _, tokens = whole.rpartition(" | ")
+    content, streamed, completed = python(daemon, SMOL, "whole")
+    text, _, tokens = content.rpartition(" | ")
     assert "Paris" in text
     assert streamed.rpartition(" | ")[0] == text
     assert int(streamed.rpartition(" | ")[2]) > 3
@@ -176,6 +176,6 @@ def test_a_real_model_answers_sleeps_and_wakes(daemon: RunningDaemon) -> None:
 
 
 def ready(daemon: RunningDaemon, name: str) -> str:
-    found = json.loads(daemon.paddock("get", "modelserver", name, "-o", "json").stdout)
-    conditions = found.get("status", {}).get("conditions", [])
-    return str(next((each["reason"] for each in conditions if each["type"] == "Ready"), ""))
+    document = json.loads(daemon.paddock("get", "modelserver", name, "-o", "json").stdout)
+    conditions = document.get("status", {}).get("conditions", [])
+    return str(next((condition["reason"] for condition in conditions if condition["type"] == "Ready"), ""))

@@ -47,43 +47,43 @@ def build_npm(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     build_npm(tmp_path_factory.mktemp("image"))
-    with lab("paddock/egress:1", IMAGE) as made:
-        made.docker("tag", IMAGE, "paddock/node:1")
-        yield made
+    with lab("paddock/egress:1", IMAGE) as created:
+        created.docker("tag", IMAGE, "paddock/node:1")
+        yield created
 
 
 @pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon(place.folder / "state", PADDOCK_PACKAGE_SOURCES="[]", PADDOCK_NPM_REGISTRY=REGISTRY)
-    yield made
-    made.stop()
-    for each in place.docker("ps", "-q").split():
-        place.docker("rm", "-f", each)
-    unmount_below(Path("/run/paddock/mounts") / made.instance_id())
+    created = place.daemon(place.folder / "state", PADDOCK_PACKAGE_SOURCES="[]", PADDOCK_NPM_REGISTRY=REGISTRY)
+    yield created
+    created.stop()
+    for name in place.docker("ps", "-q").split():
+        place.docker("rm", "-f", name)
+    unmount_below(Path("/run/paddock/mounts") / created.instance_id())
 
 
 def ended(daemon: RunningDaemon, name: str) -> dict[str, Any]:
     """The condition of a server, and its install, once that has ended."""
 
     def look() -> dict[str, Any] | None:
-        found = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout).get("status", {})
-        ready = next(iter(found.get("conditions", ())), {})
+        status = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout).get("status", {})
+        ready = next(iter(status.get("conditions", ())), {})
         is_over = ready.get("reason") in ("Unused", "InstallFailed")
-        return {**ready, "install": found.get("install", {})} if is_over else None
+        return {**ready, "install": status.get("install", {})} if is_over else None
 
-    found: dict[str, Any] = wait_for(f"the install of {name} has ended", look, 180)
-    return found
+    document: dict[str, Any] = wait_for(f"the install of {name} has ended", look, 180)
+    return document
 
 
 def test_a_real_server_is_installed_and_used(place: Lab, daemon: RunningDaemon) -> None:
     version = Packages(place.folder / "packages").npm_tree(MODULES, NAME)
-    began = time.monotonic()
-    said = daemon.paddock("mcp", "enable", "--", "npx", "-y", f"{NAME}@{version}", "/workspace").stdout
-    assert said.startswith("mcpserver/server-filesystem created; its package is being installed")
-    found = ended(daemon, "server-filesystem")
-    seconds = time.monotonic() - began
-    assert found["reason"] == "Unused", found["message"]
-    print(f"\ninstall of {NAME}, {len(found['install']['lock'])} packages: {seconds:.1f} s (allowed 20)")
+    start = time.monotonic()
+    output = daemon.paddock("mcp", "enable", "--", "npx", "-y", f"{NAME}@{version}", "/workspace").stdout
+    assert output.startswith("mcpserver/server-filesystem created; its package is being installed")
+    document = ended(daemon, "server-filesystem")
+    seconds = time.monotonic() - start
+    assert document["reason"] == "Unused", document["message"]
+    print(f"\ninstall of {NAME}, {len(document['install']['lock'])} packages: {seconds:.1f} s (allowed 20)")
     bridge = [sys.executable, "-m", "controller", "mcp", "--server", "server-filesystem"]
     calls = (
         ("write_file", {"path": "/workspace/a.txt", "content": "kept in memory\n"}),
@@ -94,8 +94,8 @@ def test_a_real_server_is_installed_and_used(place: Lab, daemon: RunningDaemon) 
     ) as client:
         assert client.stdin is not None
         assert client.stdout is not None
-        for number, (tool, given) in enumerate(calls, 1):
-            params = {"name": tool, "arguments": given}
+        for number, (tool, sent) in enumerate(calls, 1):
+            params = {"name": tool, "arguments": sent}
             line = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
             client.stdin.write(f"{line}\n")
             client.stdin.flush()
@@ -105,5 +105,5 @@ def test_a_real_server_is_installed_and_used(place: Lab, daemon: RunningDaemon) 
 
 def test_a_version_that_npm_lacks_is_explained(daemon: RunningDaemon) -> None:
     daemon.paddock("mcp", "enable", "--name", "absent", "--", "npx", f"{NAME}@0.0.1")
-    found = ended(daemon, "absent")
-    assert "the registry does not have it" in found["message"]
+    document = ended(daemon, "absent")
+    assert "the registry does not have it" in document["message"]

@@ -41,29 +41,29 @@ def test_an_agent_gets_its_work_done(
 ) -> None:
     """By the TCP listener with a token, and as a client's configuration has it: `paddock mcp`."""
     sandbox = f"{way}-{name}".replace("_", "-")
-    steps, words, query = journey(sandbox, "paddock/python:1"), ("mcp",), ""
+    steps, arguments, query = journey(sandbox, "paddock/python:1"), ("mcp",), ""
     if name == "openai_agent":  # whose LLM API refuses dots
         steps = [replace(step, tool=step.tool.replace(".", "_")) for step in steps]
-        words, query = ("mcp", "--names", "underscore"), "?names=underscore"
+        arguments, query = ("mcp", "--names", "underscore"), "?names=underscore"
     if way == "http":
         endpoint = Endpoint(f"{daemon.served()['api']}/mcp{query}", headers=bearer)
     else:
         token = tmp_path / "token"
         token.write_text(bearer["Authorization"].removeprefix("Bearer "))
         token.chmod(0o600)
-        given = {"PADDOCK_SERVER": str(daemon.served()["api"]), "PADDOCK_TOKEN_FILE": str(token)}
-        endpoint = Endpoint(command=(str(Path(sys.executable).parent / "paddock"), *words), env=given)
+        document = {"PADDOCK_SERVER": str(daemon.served()["api"]), "PADDOCK_TOKEN_FILE": str(token)}
+        endpoint = Endpoint(command=(str(Path(sys.executable).parent / "paddock"), *arguments), env=document)
     drive(name, endpoint, steps, tmp_path)
     assert daemon.get(sandbox) == {}
 
 
 def test_the_audit_names_tools_and_no_values(daemon: RunningDaemon, bearer: dict[str, str]) -> None:
     endpoint = Endpoint(f"{daemon.served()['api']}/mcp", headers=bearer)
-    given = {"container": "nobody", "path": "/x", "content": PROGRAM}
-    done = inspect(endpoint, "tools/call", "--tool-name", "docker.file.write", "--tool-args-json", json.dumps(given))
+    document = {"container": "nobody", "path": "/x", "content": PROGRAM}
+    done = inspect(endpoint, "tools/call", "--tool-name", "docker.file.write", "--tool-args-json", json.dumps(document))
     assert "not found" in done.stdout + done.stderr
     audit = daemon.paddock("audit", "-o", "json").stdout
-    calls = [each for each in json.loads(audit)["items"] if each["object"]["name"] == "docker.file.write"]
+    calls = [entry for entry in json.loads(audit)["items"] if entry["object"]["name"] == "docker.file.write"]
     assert calls[-1]["actor"] == "token clients"
     assert calls[-1]["detail"]["arguments"] == {"container": "string", "path": "string", "content": "string"}
     assert PROGRAM not in audit
@@ -77,4 +77,4 @@ def test_the_inspector_finds_nothing_to_complain_of(daemon: RunningDaemon, beare
     assert "docker.container.exec" in done.stdout
     inspected(endpoint, "resources/list", era=era)
     inspected(endpoint, "resources/templates/list", era=era)
-    assert [each["name"] for each in inspected(endpoint, "prompts/list", era=era)["prompts"]]
+    assert [prompt["name"] for prompt in inspected(endpoint, "prompts/list", era=era)["prompts"]]

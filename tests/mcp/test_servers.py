@@ -64,26 +64,26 @@ Do = Callable[[Client], Any]
 def packages(names: list[str]) -> set[str]:
     """Return the folders of npm's packages and of all that they need, as the lock file has them."""
     lock = json.loads((FETCHED / "node" / "package-lock.json").read_text())["packages"]
-    found: set[str] = set()
-    todo = [f"node_modules/{each}" for each in names]
+    observed: set[str] = set()
+    todo = [f"node_modules/{entry}" for entry in names]
     while todo:
         folder = todo.pop()
-        if folder in found:
+        if folder in observed:
             continue
-        found.add(folder)
+        observed.add(folder)
         for name in lock[folder].get("dependencies", {}):
             parts = folder.split("/node_modules/")
             places = ["/node_modules/".join([*parts[:depth], name]) for depth in range(len(parts), 0, -1)]
-            todo.append(next((each for each in places if each in lock), f"node_modules/{name}"))
-    return found
+            todo.append(next((place for place in places if place in lock), f"node_modules/{name}"))
+    return observed
 
 
 def build(folder: Path) -> None:
     """Make an image of the packages that are here already."""
-    npm = [f"@modelcontextprotocol/server-{each}" for each in ("everything", "filesystem", "memory")]
-    for each in packages(npm):
+    npm = [f"@modelcontextprotocol/server-{entry}" for entry in ("everything", "filesystem", "memory")]
+    for package in packages(npm):
         nested = shutil.ignore_patterns("node_modules")
-        shutil.copytree(FETCHED / "node" / each, folder / each, ignore=nested, dirs_exist_ok=True)
+        shutil.copytree(FETCHED / "node" / package, folder / package, ignore=nested, dirs_exist_ok=True)
     shutil.copytree(FETCHED / "servers", folder / "servers")
     shutil.copy(FETCHED / "venv" / "bin" / "node", folder / "node")
     (folder / "libraries").mkdir()
@@ -122,12 +122,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]
     (secrets / "default" / "api-token").write_text(SECRET)
     (secrets / "default" / "api-token").chmod(0o600)
     try:
-        with running(tmp_path_factory.mktemp("daemon") / "state", PADDOCK_SECRETS_DIR=str(secrets)) as made:
-            done = made.paddock("mcp", "import", str(file))
+        with running(tmp_path_factory.mktemp("daemon") / "state", PADDOCK_SECRETS_DIR=str(secrets)) as created:
+            done = created.paddock("mcp", "import", str(file))
             assert "values that look secret were not read" in done.stderr
             for name in CONFIG["mcpServers"]:
-                made.paddock("patch", "mcpserver", name, "-p", json.dumps({"spec": {"image": IMAGE}}))
-            yield made
+                created.paddock("patch", "mcpserver", name, "-p", json.dumps({"spec": {"image": IMAGE}}))
+            yield created
     finally:
         remove_image(IMAGE)
 
@@ -140,9 +140,9 @@ def url(servers: RunningDaemon) -> Iterator[str]:
 
 
 def boxes(daemon: RunningDaemon, of: str = "") -> list[dict[str, Any]]:
-    found = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
-    names = tuple(f"{each}-" for each in ([of] if of else CONFIG["mcpServers"]))
-    return [each for each in found if each["metadata"]["name"].startswith(names)]
+    document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
+    names = tuple(f"{mcp_server}-" for mcp_server in ([of] if of else CONFIG["mcpServers"]))
+    return [entry for entry in document if entry["metadata"]["name"].startswith(names)]
 
 
 @asynccontextmanager
@@ -167,7 +167,7 @@ def talk(daemon: RunningDaemon, name: str, do: Do, era: str = "2026-07-28", **mo
 
 async def called(client: Client, tool: str, **given: Any) -> str:
     result = await client.call_tool(tool, given)
-    text = "\n".join(getattr(each, "text", "") for each in result.content)
+    text = "\n".join(getattr(entry, "text", "") for entry in result.content)
     assert not result.is_error, text
     return text
 
@@ -180,8 +180,8 @@ def test_each_server_answers_in_its_sandbox(servers: RunningDaemon, era: str) ->
     async def filesystem(client: Client) -> None:
         await called(client, "write_file", path="/workspace/a.txt", content="kept")
         assert "kept" in await called(client, "read_text_file", path="/workspace/a.txt")
-        refused = await client.call_tool("read_text_file", {"path": "/etc/passwd"})
-        assert refused.is_error
+        tool = await client.call_tool("read_text_file", {"path": "/etc/passwd"})
+        assert tool.is_error
 
     async def memory(client: Client) -> None:
         entity = {"name": "hedgehog", "entityType": "animal", "observations": ["it is round"]}
@@ -240,10 +240,12 @@ def test_secrets_are_in_no_log_inspect_argument_or_audit(servers: RunningDaemon)
     container = box["status"]["instanceRef"]["containerID"]
     pids = docker("top", container, "-eo", "pid,args")
     spoken = [docker("inspect", container), docker("logs", container), pids]
-    spoken += [servers.paddock(*words).stdout for words in (("audit",), ("get", "mcpservers,sandboxes", "-o", "json"))]
-    spoken += [each.read_text(errors="replace") for each in servers.folder.rglob("*.log")]
+    spoken += [
+        servers.paddock(*message).stdout for message in (("audit",), ("get", "mcpservers,sandboxes", "-o", "json"))
+    ]
+    spoken += [path.read_text(errors="replace") for path in servers.folder.rglob("*.log")]
     environments = [Path(f"/proc/{line.split()[0]}/environ").read_text() for line in pids.splitlines()[1:]]
-    assert any(f"API_TOKEN={SECRET}" in each for each in environments)  # the server itself has it
+    assert any(f"API_TOKEN={SECRET}" in environment for environment in environments)  # the server itself has it
     for text in spoken:
         assert SECRET not in text
         assert "hunter2-of-the-file" not in text
@@ -255,17 +257,17 @@ def test_filters_and_prefixes(servers: RunningDaemon) -> None:
     servers.paddock("patch", "mcpserver", "everything", "-p", json.dumps(tools))
 
     async def use(client: Client) -> None:
-        names = {each.name for each in (await client.list_tools()).tools if each.name.startswith("everything.")}
+        names = {tool.name for tool in (await client.list_tools()).tools if tool.name.startswith("everything.")}
         assert {"everything.echo", "everything.get-sum"} <= names
         assert not {"everything.get-env", "everything.trigger-long-running-operation"} & names
         with pytest.raises(Exception, match="Unknown tool"):
             await client.call_tool("everything.get-env", {})
-        prompts = {each.name for each in (await client.list_prompts()).prompts}
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
         assert "everything.simple-prompt" in prompts
         assert "everything.args-prompt" not in prompts
         assert (await client.get_prompt("everything.simple-prompt")).messages
-        uris = [each.uri for each in (await client.list_resources()).resources]
-        static = [each for each in uris if each.startswith("everything+demo://")]
+        uris = [resource.uri for resource in (await client.list_resources()).resources]
+        static = [name for name in uris if name.startswith("everything+demo://")]
         assert static
         assert (await client.read_resource(static[0])).contents[0].uri == static[0]
         with pytest.raises(Exception, match="Unknown resource"):
@@ -278,15 +280,15 @@ def test_filters_and_prefixes(servers: RunningDaemon) -> None:
 
 @pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
 def test_progress_and_cancellation(servers: RunningDaemon, era: str) -> None:
-    seen: list[float] = []
+    observed: list[float] = []
 
     async def progress(done: float, _total: float | None, _message: str | None) -> None:
-        seen.append(done)
+        observed.append(done)
 
     async def use(client: Client) -> None:
         tool = "trigger-long-running-operation"
         await client.call_tool(tool, {"duration": 1, "steps": 3}, progress_callback=progress)
-        before = len(seen)
+        before = len(observed)
         with anyio.CancelScope() as scope:
 
             async def stop(*_: Any) -> None:
@@ -309,16 +311,16 @@ def test_subscriptions(servers: RunningDaemon) -> None:
             assert await anext(aiter(changes)) == ResourceUpdated("memory://knowledge-graph")
 
     talk(servers, "memory", modern)
-    told: list[str] = []
+    messages: list[str] = []
 
     async def hear(message: Any) -> None:
         if not isinstance(message, Exception):
-            told.append(message.method)
+            messages.append(message.method)
 
     async def legacy(client: Client) -> None:
         await client.subscribe_resource("memory://knowledge-graph")
         number = 0
-        while "notifications/resources/updated" not in told:  # its event stream opens sometime
+        while "notifications/resources/updated" not in messages:  # its event stream opens sometime
             number += 1
             entity = {"name": f"fox-{number}", "entityType": "animal", "observations": []}
             await called(client, "create_entities", entities=[entity])
@@ -334,7 +336,7 @@ def test_the_gateway_conforms(servers: RunningDaemon, url: str, revision: str, t
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 def test_the_inspector_uses_the_gateway(servers: RunningDaemon, url: str, era: str) -> None:
     endpoint = Endpoint(f"{url}/mcp/servers?namespace=default")
-    names = {each["name"] for each in inspected(endpoint, "tools/list", era=era)["tools"]}
+    names = {tool["name"] for tool in inspected(endpoint, "tools/list", era=era)["tools"]}
     assert {"everything.echo", "time.get_current_time", "git.git_status", "fetch.fetch"} <= names
-    words = ("--tool-name", "everything.get-sum", "--tool-arg", "a=2", "b=3")
-    assert "5" in inspected(endpoint, "tools/call", *words, era=era)["content"][0]["text"]
+    arguments = ("--tool-name", "everything.get-sum", "--tool-arg", "a=2", "b=3")
+    assert "5" in inspected(endpoint, "tools/call", *arguments, era=era)["content"][0]["text"]

@@ -53,8 +53,8 @@ async def client(
     transport = httpx2.AsyncHTTPTransport(uds=str(listener), verify=False)
     async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=60) as http:
         url = f"http://localhost{path}{query}"
-        async with Client(streamable_http_client(url, http_client=http), mode=era, **options) as made:
-            yield made
+        async with Client(streamable_http_client(url, http_client=http), mode=era, **options) as created:
+            yield created
 
 
 class Mcp:
@@ -84,8 +84,8 @@ class Mcp:
         result = self.call(name, given, **more)
         assert not result.is_error, result.content[0].text
         assert json.loads(result.content[0].text) == result.structured_content
-        found: dict[str, Any] = result.structured_content
-        return found
+        structured_content: dict[str, Any] = result.structured_content
+        return structured_content
 
     def error(self, name: str, given: dict[str, Any] | None = None, **more: Any) -> str:
         """Return the message of a call that reports an error."""
@@ -105,5 +105,5 @@ def connected(listener: Path) -> Iterator[Mcp]:
 @contextmanager
 def talking(world: World, **rules: Any) -> Iterator[Mcp]:
     """Serve the world, and yield its clients."""
-    with serving(world, **rules), connected(world.socket) as made:
-        yield made
+    with serving(world, **rules), connected(world.socket) as created:
+        yield created

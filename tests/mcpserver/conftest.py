@@ -23,5 +23,5 @@ def running(world: World) -> World:
 @pytest.fixture
 def mcp(running: World) -> Iterator[Mcp]:
     """Clients of that world."""
-    with talking(running) as made:
-        yield made
+    with talking(running) as created:
+        yield created

@@ -35,13 +35,13 @@ class Program:
     def _run(self, stdin: Iterator[bytes]) -> None:
         for line in stdin:
             self.read.append(json.loads(line))
-            for each in self._answer(self.read[-1]):
-                self._put(each)
+            for chunk in self._answer(self.read[-1]):
+                self._put(chunk)
         self.done.set()
 
 
 def out(*messages: dict[str, Any]) -> Chunk:
-    return Chunk("stdout", b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in messages))
+    return Chunk("stdout", b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in messages))
 
 
 class Servers:

@@ -56,8 +56,8 @@ class Lines:
             self._changed.notify_all()
 
     def send(self, *messages: Any) -> None:
-        for each in messages:
-            self.bridge._receive(each if isinstance(each, bytes) else json.dumps(each).encode())
+        for message in messages:
+            self.bridge._receive(message if isinstance(message, bytes) else json.dumps(message).encode())
 
     def answer(self, id_: Any) -> dict[str, Any]:
         return self.wait(lambda each: each.get("id") == id_ and "method" not in each)
@@ -79,24 +79,24 @@ def modern(id_: Any, method: str, **params: Any) -> dict[str, Any]:
 @pytest.fixture
 def lines(running: World) -> Iterator[Lines]:
     with serving(running):
-        made = Lines(running)
-        yield made
-        made.bridge.close()
+        created = Lines(running)
+        yield created
+        created.bridge.close()
 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_the_sdks_client_works_over_stdio(running: World, era: str) -> None:
-    words = ["-m", "controller", "mcp", "--names", "underscore"]
+    arguments = ["-m", "controller", "mcp", "--names", "underscore"]
     environment = {**os.environ, "PADDOCK_SERVER": f"unix://{running.socket}"}
-    started = StdioServerParameters(command=sys.executable, args=words, env=environment, cwd=str(ROOT))
+    started = StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=str(ROOT))
     with serving(running), start_blocking_portal() as portal, ExitStack() as undo:
         opened = portal.wrap_async_context_manager(Client(stdio_client(started), mode=era))
-        made = undo.enter_context(opened)
-        names = {each.name for each in portal.call(made.list_tools).tools}
+        enter_context = undo.enter_context(opened)
+        names = {tool.name for tool in portal.call(enter_context.list_tools).tools}
         assert "docker_container_exec" in names
-        given = {"id": "quickstart", "command": ["true"]}
-        found = portal.call(partial(made.call_tool, "docker_container_exec", given))
-        assert found.structured_content["exitCode"] == 0
+        sent = {"id": "quickstart", "command": ["true"]}
+        answer = portal.call(partial(enter_context.call_tool, "docker_container_exec", sent))
+        assert answer.structured_content["exitCode"] == 0
 
 
 def test_both_eras_pass_on_one_bridge(lines: Lines) -> None:
@@ -115,21 +115,21 @@ def test_both_eras_pass_on_one_bridge(lines: Lines) -> None:
 def test_lines_that_are_no_requests_are_answered_or_ignored(lines: Lines) -> None:
     lines.send(b"{not json\n", b"[1]\n", {"jsonrpc": "2.0", "id": 9, "result": {}}, modern(1, "ping"))
     lines.answer(1)
-    codes = [each["error"]["code"] for each in lines.messages if each.get("id") is None]
+    codes = [message["error"]["code"] for message in lines.messages if message.get("id") is None]
     assert codes == [-32700, -32600]
-    assert not [each for each in lines.messages if each.get("id") == 9]
+    assert not [message for message in lines.messages if message.get("id") == 9]
 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_lone_surrogate_gets_one_answer(lines: Lines, era: str) -> None:
-    given = {"name": "sandbox.get", "arguments": {"name": "\ud800"}}
-    asked = modern("a", "tools/call", **given)
-    lines.send(asked if era == ERAS[0] else {**asked, "params": given}, modern("b", "server/discover"))
+    sent = {"name": "sandbox.get", "arguments": {"name": "\ud800"}}
+    requested = modern("a", "tools/call", **sent)
+    lines.send(requested if era == ERAS[0] else {**requested, "params": sent}, modern("b", "server/discover"))
     answer = lines.answer("a")
     assert "error" in answer or answer["result"]["isError"]
     assert lines.answer("b")["result"]
     wait_for("the end of both", lambda: not lines.bridge._relays)
-    assert sorted(each["id"] for each in lines.messages) == ["a", "b"]
+    assert sorted(message["id"] for message in lines.messages) == ["a", "b"]
 
 
 def test_cancelling_ends_the_command(lines: Lines, running: World) -> None:
@@ -157,14 +157,14 @@ def test_an_id_is_free_once_its_answer_is_written(running: World) -> None:
         bridge = Bridge(Server("http://paddock", str(running.socket)), "/mcp", again)
         bridge._receive(json.dumps(modern(1, "tools/list")).encode())
         wait_for("both answers", lambda: len(answers) == 2)
-        assert all(each["result"]["tools"] for each in answers), answers
+        assert all(answer["result"]["tools"] for answer in answers), answers
 
 
 def test_the_end_of_the_input_ends_what_runs(running: World) -> None:
     running.streams.run = running.streams.endless
     with serving(running):
-        made = Lines(running)
-        made.bridge.run([json.dumps(modern(1, "tools/call", **EXEC)).encode() + b"\n"])
+        created = Lines(running)
+        created.bridge.run([json.dumps(modern(1, "tools/call", **EXEC)).encode() + b"\n"])
         assert running.streams.closed.wait(60)
 
 
@@ -172,23 +172,25 @@ def test_a_killed_bridge_ends_what_runs(running: World) -> None:
     running.streams.run = running.streams.endless
     environment = {**os.environ, "PADDOCK_SERVER": f"unix://{running.socket}"}
     with serving(running):
-        words = [sys.executable, "-m", "controller", "mcp"]
-        with subprocess.Popen(words, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
-            assert made.stdin is not None
-            made.stdin.write(json.dumps(modern(1, "tools/call", **EXEC)).encode() + b"\n")
-            made.stdin.flush()
+        arguments = [sys.executable, "-m", "controller", "mcp"]
+        with subprocess.Popen(
+            arguments, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(modern(1, "tools/call", **EXEC)).encode() + b"\n")
+            process.stdin.flush()
             wait_for("the command's start", lambda: running.streams.asked)
-            made.kill()
+            process.kill()
             assert running.streams.closed.wait(60)
 
 
 def test_what_a_client_follows_is_followed_again_after_a_restart(world: World) -> None:
     """The daemon that comes next knows nothing of it, and what was followed may have changed meanwhile."""
-    asked: list[tuple[str, str]] = []
+    requested: list[tuple[str, str]] = []
 
     def answer(message: dict[str, Any]) -> list[Chunk]:
         params = message.get("params", {})
-        asked.append((message["method"], params.get("uri", params.get("level", ""))))
+        requested.append((message["method"], params.get("uri", params.get("level", ""))))
         resources = {"capabilities": {"resources": {"subscribe": True}, "logging": {}, "tools": {}}}
         result = {"tools": []} if message["method"] == "tools/list" else resources
         return [out({"id": message["id"], "result": result})] if "id" in message else []
@@ -202,20 +204,22 @@ def test_what_a_client_follows_is_followed_again_after_a_restart(world: World) -
 
     with ExitStack() as undo:
         with daemon():
-            made = Lines(world, path, holds=True)
-            undo.callback(made.bridge.close)
+            created = Lines(world, path, holds=True)
+            undo.callback(created.bridge.close)
             hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-            made.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
-            assert "result" in made.answer(1)
+            created.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+            assert "result" in created.answer(1)
             for number, (method, uri) in enumerate((("subscribe", "a"), ("subscribe", "b"), ("unsubscribe", "b")), 2):
                 params = {"uri": f"demo://{uri}"}
-                made.send({"jsonrpc": "2.0", "id": number, "method": f"resources/{method}", "params": params})
-                assert "result" in made.answer(number)
-        asked.clear()
+                created.send({"jsonrpc": "2.0", "id": number, "method": f"resources/{method}", "params": params})
+                assert "result" in created.answer(number)
+        requested.clear()
         with daemon():
-            told = made.notification("notifications/resources/updated")
-            assert told["params"] == {"uri": "demo://a"}
-            assert [each for each in asked if each[0] == "resources/subscribe"] == [("resources/subscribe", "demo://a")]
+            notification = created.notification("notifications/resources/updated")
+            assert notification["params"] == {"uri": "demo://a"}
+            assert [group for group in requested if group[0] == "resources/subscribe"] == [
+                ("resources/subscribe", "demo://a")
+            ]
 
 
 def test_errors_of_the_connection_are_answers(running: World, monkeypatch: Any) -> None:
@@ -261,16 +265,16 @@ def test_an_answer_without_an_end_is_an_error(monkeypatch: Any, kind: str, piece
 def test_messages_are_within_the_limits_of_json(running: World) -> None:
     with serving(running):
         for path in (endpoint(), "/mcp/servers", server_endpoint("one", "default")):
-            made = Lines(running, path)
-            made.send(modern(1, "ping", a=[0] * (MAX_VALUES + 1)))
-            assert "more than 50,000 JSON values" in made.answer(1)["error"]["message"], path
+            created = Lines(running, path)
+            created.send(modern(1, "ping", a=[0] * (MAX_VALUES + 1)))
+            assert "more than 50,000 JSON values" in created.answer(1)["error"]["message"], path
 
 
 def test_requests_over_the_rate_are_sent_again(running: World) -> None:
     with serving(running, LoadLimits(per_second=1)):  # a burst of five, then one a second
-        made = Lines(running)
-        made.send(*(modern(number, "prompts/list") for number in range(7)))
-        assert all("result" in made.answer(number) for number in range(7))
+        created = Lines(running)
+        created.send(*(modern(number, "prompts/list") for number in range(7)))
+        assert all("result" in created.answer(number) for number in range(7))
 
 
 def test_the_bridge_needs_no_heavy_package() -> None:
@@ -282,7 +286,7 @@ def test_the_bridge_needs_no_heavy_package() -> None:
 
 def test_paths_of_endpoints() -> None:
     assert endpoint() == "/mcp"
-    found = endpoint(namespace="team-a", names="underscore", read_only=True)
-    assert found == "/mcp?names=underscore&namespace=team-a&readOnly=true"
+    text = endpoint(namespace="team-a", names="underscore", read_only=True)
+    assert text == "/mcp?names=underscore&namespace=team-a&readOnly=true"
     assert endpoint("a/b") == "/apis/paddock/v1alpha1/namespaces/default/sandboxes/a%2Fb/mcp"
     assert endpoint("x", namespace="team-a").startswith("/apis/paddock/v1alpha1/namespaces/team-a/")

@@ -49,13 +49,13 @@ CANCELLED = {"tool": "docker.container.exec", "outcome": "cancelled"}
 
 def test_cancelling_a_request_ends_its_command(mcp: Mcp, running: World) -> None:
     running.streams.run = running.streams.endless
-    made = mcp.client()
+    client = mcp.client()
     cancelled = threading.Event()
 
     async def call_and_cancel() -> None:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(made.call_tool, "docker.container.exec", EXEC)
+                tasks.start_soon(client.call_tool, "docker.container.exec", EXEC)
                 await anyio.to_thread.run_sync(started, running)
                 scope.cancel()
         cancelled.set()
@@ -68,14 +68,14 @@ def test_cancelling_a_request_ends_its_command(mcp: Mcp, running: World) -> None
 
 
 def test_waiting_ends_with_its_client(mcp: Mcp, running: World) -> None:
-    made, config = mcp.client(), {"config": {"name": "made"}}
+    client, config = mcp.client(), {"config": {"name": "made"}}
 
     def stored() -> None:
         wait_for("the sandbox", lambda: running.store.get("Sandbox", "default", "made"), 60)
 
     async def call_and_cancel() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(made.call_tool, "docker.container.create", config)
+            tasks.start_soon(client.call_tool, "docker.container.create", config)
             await anyio.to_thread.run_sync(stored)
             tasks.cancel_scope.cancel()
 

@@ -26,17 +26,21 @@ def ready_once_pending(world: World, *condition: str) -> Any:
 def test_code_runs_in_one_call_and_again_by_id(mcp: Mcp, running: World) -> None:
     running.streams.run = lambda **_: iter((Chunk("stdout", b"42\n"), Chunk("exit", b"0")))
     first = mcp.call("code.run", {"code": "print(6 * 7)"}, progress_callback=ready_once_pending(running))
-    found = first.structured_content
-    assert (found["stdout"], found["exitCode"], found["created"]) == ("42\n", 0, True)
+    structured_content = first.structured_content
+    assert (structured_content["stdout"], structured_content["exitCode"], structured_content["created"]) == (
+        "42\n",
+        0,
+        True,
+    )
     options = running.streams.asked[-1][1]
     assert (options["command"], list(options["stdin"])) == (("python3", "-"), [b"print(6 * 7)"])
-    spec = running.sandbox(found["id"]).spec
+    spec = running.sandbox(structured_content["id"]).spec
     assert (spec["template"]["image"], spec["lifecycle"]["onIdle"]) == ("paddock/python:1", "Delete")
-    again = mcp.data("code.run", {"code": "ls", "language": "Shell", "id": found["id"]})
-    assert (again["id"], again["created"]) == (found["id"], False)
+    again = mcp.data("code.run", {"code": "ls", "language": "Shell", "id": structured_content["id"]})
+    assert (again["id"], again["created"]) == (structured_content["id"], False)
     assert running.streams.asked[-1][1]["command"] == ("sh", "-s")
-    named = {"code": "1", "id": "mine", "language": "js", "image": "paddock/node:1", "allowedHosts": ["example.org"]}
-    mcp.call("code.run", named, progress_callback=ready_once_pending(running))
+    document = {"code": "1", "id": "mine", "language": "js", "image": "paddock/node:1", "allowedHosts": ["example.org"]}
+    mcp.call("code.run", document, progress_callback=ready_once_pending(running))
     spec = running.sandbox("mine").spec
     assert (spec["template"]["image"], spec["network"]["allowedHosts"]) == ("paddock/node:1", ["example.org"])
     assert spec["securityLevel"] == "development"
@@ -52,10 +56,10 @@ def test_code_says_what_is_wrong(mcp: Mcp, running: World) -> None:
 
 @pytest.mark.parametrize("tool", ["code.run", "docker.container.create"])
 def test_a_missing_image_is_an_error_at_once(mcp: Mcp, running: World, tool: str) -> None:
-    given = {"image": "paddock/no:1", **({"code": "1", "id": "new"} if tool == "code.run" else {"name": "new"})}
+    document = {"image": "paddock/no:1", **({"code": "1", "id": "new"} if tool == "code.run" else {"name": "new"})}
     message = "paddock/no:1 is not on this host; build it (`make images`)"
     progress = ready_once_pending(running, "False", "ImagePullFailed", message)
-    result = mcp.call(tool, given, progress_callback=progress)
+    result = mcp.call(tool, document, progress_callback=progress)
     assert result.is_error
     assert "paddock/no:1 is not on this host" in result.content[0].text
     assert "images here: " in result.content[0].text
@@ -63,5 +67,5 @@ def test_a_missing_image_is_an_error_at_once(mcp: Mcp, running: World, tool: str
 
 
 def test_interpreters_are_those_of_the_python_client() -> None:
-    for language, found in _INTERPRETERS.items():
-        assert interpreter(language)[: len(found.command)] == found.command
+    for language, observed in _INTERPRETERS.items():
+        assert interpreter(language)[: len(observed.command)] == observed.command

@@ -27,27 +27,27 @@ BAD = COMPOSE.replace("depends_on: [db]", "privileged: true").replace(
 @pytest.fixture
 def images(world: World) -> FakeImages:
     """Images of the world's host; builds are allowed, and pushes to one registry."""
-    made = FakeImages({"paddock/python:1": "sha256:1", "secret/tool:1": "sha256:2"}, set)
-    made.remote = {"registry.example.org/team/tool:1": "sha256:3"}
+    fake_images = FakeImages({"paddock/python:1": "sha256:1", "secret/tool:1": "sha256:2"}, set)
+    fake_images.remote = {"registry.example.org/team/tool:1": "sha256:3"}
     rules = ImageRules(allowed_patterns=("paddock/*", "registry.example.org/*"))
     work = ImageWorkRules(build="copy-only", push_registries=("registry.example.org",))
     services = world.services
-    service = ImageService(made, rules, work, services.recorder, services.registry)
+    service = ImageService(fake_images, rules, work, services.recorder, services.registry)
     world.services = replace(services, images=service)
-    return made
+    return fake_images
 
 
 @pytest.fixture
 def mcp(images: FakeImages, world: World) -> Iterator[Mcp]:
-    with talking(world) as made:
-        yield made
+    with talking(world) as created:
+        yield created
 
 
 def test_images_are_listed_and_pulled_within_the_patterns(mcp: Mcp, images: FakeImages) -> None:
-    names = [name for each in mcp.data("docker.image.list")["items"] for name in each["names"]]
+    names = [name for entry in mcp.data("docker.image.list")["items"] for name in entry["names"]]
     assert names == ["paddock/python:1"]
-    found = mcp.data("docker.image.pull", {"name": "registry.example.org/team/tool:1"})
-    assert found["image"]["names"] == ["registry.example.org/team/tool:1"]
+    document = mcp.data("docker.image.pull", {"name": "registry.example.org/team/tool:1"})
+    assert document["image"]["names"] == ["registry.example.org/team/tool:1"]
     assert "evil.example" in mcp.error("docker.image.pull", {"name": "evil.example/tool:1"})
 
 
@@ -55,10 +55,10 @@ def test_builds_and_pushes_need_an_admin_and_a_setting(mcp: Mcp, world: World, i
     built = {"tag": "registry.example.org/team/new:1", "dockerfile": "FROM paddock/python:1\nCOPY a.txt /a.txt\n"}
     built["context"] = {"a.txt": "hello", "b.bin": {"base64": "AAE="}}  # type: ignore[assignment]
     user = token(world, "user", "default")
-    assert "docker.image.build" not in {each.name for each in mcp.do("list_tools", token=user).tools}
+    assert "docker.image.build" not in {tool.name for tool in mcp.do("list_tools", token=user).tools}
     assert "needs the role admin" in mcp.error("docker.image.build", built, token=user)
-    found = mcp.data("docker.image.build", built)
-    assert found["image"]["names"] == ["registry.example.org/team/new:1"]
+    document = mcp.data("docker.image.build", built)
+    assert document["image"]["names"] == ["registry.example.org/team/new:1"]
     assert b"hello" in images.asked[0].context
     assert mcp.data("docker.image.push", {"name": "registry.example.org/team/new:1"})["image"]
     assert "allows no pushes to docker.io" in mcp.error("docker.image.push", {"name": "team/new:1"})
@@ -69,25 +69,25 @@ def test_builds_and_pushes_need_an_admin_and_a_setting(mcp: Mcp, world: World, i
 
 
 def test_a_compose_file_becomes_sandboxes_and_goes(mcp: Mcp, world: World) -> None:
-    found = mcp.data("docker.compose.up", {"file": COMPOSE, "waitSeconds": 0})
-    assert found["project"] == "shop"
-    assert [(each["name"], each["result"]) for each in found["items"]] == [
+    document = mcp.data("docker.compose.up", {"file": COMPOSE, "waitSeconds": 0})
+    assert document["project"] == "shop"
+    assert [(entry["name"], entry["result"]) for entry in document["items"]] == [
         ("shop-web", "created"),
         ("shop-db", "created"),
     ]
     world.apply()
     again = mcp.data("docker.compose.up", {"file": COMPOSE, "options": '{"dryRun": true}'})
-    assert {each["result"] for each in again["items"]} == {"unchanged"}
-    gone = mcp.data("docker.compose.down", {"project": "shop", "waitSeconds": 0})
-    assert (sorted(gone["names"]), gone["gone"]) == (["shop-db", "shop-web"], False)
+    assert {entry["result"] for entry in again["items"]} == {"unchanged"}
+    removed = mcp.data("docker.compose.down", {"project": "shop", "waitSeconds": 0})
+    assert (sorted(removed["names"]), removed["gone"]) == (["shop-db", "shop-web"], False)
     assert world.sandbox().deleted_at is None
     assert mcp.data("docker.compose.down", {"project": "other"}) == {"names": [], "gone": True}
 
 
 def test_a_build_needs_a_dockerfile_and_a_context(mcp: Mcp, images: FakeImages) -> None:
     context = {"Dockerfile": "FROM paddock/python:1\nCOPY a.txt /a.txt\n", "a.txt": "hello"}
-    for given in ("Dockerfile", context["Dockerfile"]):
-        built = mcp.data("docker.image.build", {"dockerfile": given, "context": json.dumps(context)})
+    for sent in ("Dockerfile", context["Dockerfile"]):
+        built = mcp.data("docker.image.build", {"dockerfile": sent, "context": json.dumps(context)})
         assert built["image"]["names"][0].startswith("local/build:")
     assert images.asked[-1].tag == images.asked[-2].tag == built["image"]["names"][0]
     mcp.data("docker.image.build", {"dockerfile": "FROM paddock/python:1\n", "context": "."})
@@ -106,7 +106,7 @@ def test_compose_without_a_name_takes_one(mcp: Mcp, world: World) -> None:
     assert mcp.data("docker.compose.up", {"file": file, "waitSeconds": 0})["project"] == "web"
     assert mcp.data("docker.compose.down", {"file": file, "waitSeconds": 0})["names"] == ["web-web"]
     up = {"file": file, "project": "flat", "waitSeconds": 0}
-    assert [each["name"] for each in mcp.data("docker.compose.up", up)["items"]] == ["flat-web"]
+    assert [entry["name"] for entry in mcp.data("docker.compose.up", up)["items"]] == ["flat-web"]
     assert mcp.data("docker.compose.down", {"file": "flat", "waitSeconds": 0})["names"] == ["flat-web"]
     assert "services" in mcp.error("docker.compose.up", {"file": "a: b", "waitSeconds": 0})
 

@@ -37,7 +37,7 @@ def called(asking: httpx.Client, tool: str, arguments: dict[str, Any]) -> httpx.
 
 
 def answer(response: httpx.Response) -> dict[str, Any]:
-    line = next(each for each in response.text.splitlines() if each.startswith("data:"))
+    line = next(name for name in response.text.splitlines() if name.startswith("data:"))
     result: dict[str, Any] = json.loads(line.removeprefix("data:"))["result"]
     return result
 
@@ -45,23 +45,23 @@ def answer(response: httpx.Response) -> dict[str, Any]:
 @pytest.fixture
 def parsed(world: World, monkeypatch: pytest.MonkeyPatch) -> Held:
     """Parsing takes as long as it is held."""
-    held = Held()
+    reserved = Held()
 
     def work(*_: Any, **__: Any) -> list[Any]:
-        held.work("one")
+        reserved.work("one")
         return []
 
     monkeypatch.setattr(world.services.apply, "apply", work)
-    monkeypatch.setattr(world.services.compose, "up", lambda *_, **__: held.work("one"))
+    monkeypatch.setattr(world.services.compose, "up", lambda *_, **__: reserved.work("one"))
     monkeypatch.setattr(world.services.compose, "down", work)
-    return held
+    return reserved
 
 
 @pytest.fixture
 def neighbour(world: World) -> Iterator[httpx.Client]:
     world.apply()
-    with serving(world), client(world) as made:
-        yield made
+    with serving(world), client(world) as created:
+        yield created
 
 
 @pytest.mark.parametrize("tool", CALLS)
@@ -73,8 +73,8 @@ def test_one_large_text_of_a_caller_is_parsed_at_a_time(
         calls = [pool.submit(called, attacker, tool, CALLS[tool]) for _ in range(many)]
         try:
             assert parsed.begun.acquire(timeout=60)
-            refused = next(iter(wait(calls, timeout=60, return_when=FIRST_COMPLETED).done)).result()
-            assert "large requests waiting" in refused.text, refused.text
+            outcome = next(iter(wait(calls, timeout=60, return_when=FIRST_COMPLETED).done)).result()
+            assert "large requests waiting" in outcome.text, outcome.text
             assert neighbour.get(f"{API}/namespaces/default/sandboxes/quickstart").status_code == 200
             small = called(neighbour, "sandbox.get", {"name": "quickstart"})
             assert answer(small)["structuredContent"]["metadata"]["name"] == "quickstart"
@@ -99,8 +99,8 @@ def test_texts_of_many_values_leave_neighbours_alone(world: World, neighbour: ht
             beside = typical_seconds(neighbour)
         finally:
             over.set()
-        for each in attacks:
-            each.result()
+        for future in attacks:
+            future.result()
     assert beside < 40 * alone + 0.3, f"{alone * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside"
 
 
@@ -163,7 +163,7 @@ def test_diff_of_large_objects_is_one_large_request(neighbour: httpx.Client, wor
             transaction.put(replace(large, name=f"large-{number:02}", uid=f"uid-{number}", resource_version=0))
     text = "---\n".join(QUICKSTART.replace("name: quickstart", f"name: large-{number:02}") for number in range(80))
     body: dict[str, Any] = {"documents": [{"file": "a.yaml", "text": text}]}
-    refused = neighbour.post(f"{API}/diff", json=body)
-    assert (refused.status_code, "name fewer documents" in refused.text) == (400, True), refused.text[:300]
+    response = neighbour.post(f"{API}/diff", json=body)
+    assert (response.status_code, "name fewer documents" in response.text) == (400, True), response.text[:300]
     body["documents"] = [{"file": "a.yaml", "text": QUICKSTART}]
     assert neighbour.post(f"{API}/diff", json=body).json()["items"][0]["result"]

@@ -53,8 +53,10 @@ class Answers:
         pages = {
             "initialize": {"protocolVersion": "2025-06-18", "capabilities": CAPABILITIES, "serverInfo": {}},
             "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES},
-            "tools/list": {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in ("make", "wait")]},
-            "resources/list": {"resources": [{"uri": f"demo://{each}", "name": each} for each in ("a", "b", "hidden")]},
+            "tools/list": {"tools": [{"name": entry, "inputSchema": {"type": "object"}} for entry in ("make", "wait")]},
+            "resources/list": {
+                "resources": [{"uri": f"demo://{entry}", "name": entry} for entry in ("a", "b", "hidden")]
+            },
             "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "demo://{x}", "name": "any"}]},
             "prompts/list": {"prompts": [{"name": "greet", "arguments": [{"name": "who"}]}]},
             "completion/complete": {"completion": {"values": ["ann", "anton"]}},
@@ -66,8 +68,8 @@ class Answers:
         if method == "resources/read":
             return [], {"contents": [{"uri": params["uri"], "text": "\x1b[2Jcontent"}]}
         if method == "prompts/get":
-            words = f"hello {params['arguments']['who']}"
-            return [], {"messages": [{"role": "user", "content": {"type": "text", "text": words}}]}
+            message = f"hello {params['arguments']['who']}"
+            return [], {"messages": [{"role": "user", "content": {"type": "text", "text": message}}]}
         if method == "tools/call" and params["name"] == "wait":
             token = params["_meta"]["progressToken"]
             log = {"level": "warning", "logger": "demo", "data": "patience"}
@@ -75,8 +77,8 @@ class Answers:
             messages = ({"method": "notifications/message", "params": log},)
             return [out(*messages, {"method": "notifications/progress", "params": progress})], None
         if method == "tools/call":
-            given = params["arguments"]
-            notice = {"method": given["method"], "params": given.get("params", {})}
+            arguments = params["arguments"]
+            notice = {"method": arguments["method"], "params": arguments.get("params", {})}
             return [out(notice)], {"content": [{"type": "text", "text": "made"}]}
         if method == "subscriptions/listen":
             return [out({"method": "notifications/subscriptions/acknowledged", "params": {}})], None
@@ -104,8 +106,8 @@ def server(request: pytest.FixtureRequest, world: World) -> Iterator[Answers]:
 
 @asynccontextmanager
 async def connected(world: World, era: str, path: str = ONE, **more: Any) -> AsyncIterator[Client]:
-    async with client(world.socket, era, path=path, **more) as made:
-        yield made
+    async with client(world.socket, era, path=path, **more) as created:
+        yield created
 
 
 def run(do: Callable[[], Any]) -> None:
@@ -122,11 +124,13 @@ def test_resources_and_prompts_pass(world: World, server: Answers, era: str) -> 
         for path, uri, prompt in ((ONE, "demo://", "greet"), (ALL, "one+demo://", "one.greet")):
             async with connected(world, era, path) as mcp:
                 listed = await mcp.list_resources()
-                assert [each.uri for each in listed.resources] == [f"{uri}a", f"{uri}b"]
+                assert [resource.uri for resource in listed.resources] == [f"{uri}a", f"{uri}b"]
                 templates = await mcp.list_resource_templates()
-                assert [each.uri_template for each in templates.resource_templates] == [f"{uri}{{x}}"]
+                assert [resource_template.uri_template for resource_template in templates.resource_templates] == [
+                    f"{uri}{{x}}"
+                ]
                 read = await mcp.read_resource(f"{uri}a")
-                assert [(each.uri, each.text) for each in read.contents] == [(f"{uri}a", "content")]
+                assert [(entry.uri, entry.text) for entry in read.contents] == [(f"{uri}a", "content")]
                 with pytest.raises(MCPError, match="Unknown resource"):
                     await mcp.read_resource(f"{uri}hidden")
                 with pytest.raises(MCPError, match="not here") as missing:
@@ -151,23 +155,25 @@ def test_subscriptions_of_modern_clients(world: World, server: Answers) -> None:
             listening = mcp.listen(resources_list_changed=True, resource_subscriptions=[uri, f"{prefix}demo://hidden"])
             async with listening as changes:
                 assert changes.honored.resource_subscriptions == [uri]
-                told = aiter(changes)
-                for other in ("demo://b", "demo://hidden", "demo://a"):
-                    sent = {"method": "notifications/resources/updated", "params": {"uri": other}}
+                subscription = aiter(changes)
+                for second in ("demo://b", "demo://hidden", "demo://a"):
+                    sent = {"method": "notifications/resources/updated", "params": {"uri": second}}
                     await mcp.call_tool(tool, sent)
-                assert await anext(told) == ResourceUpdated(uri)
+                assert await anext(subscription) == ResourceUpdated(uri)
                 await mcp.call_tool(tool, {"method": "notifications/tools/list_changed"})  # not asked for
                 await mcp.call_tool(tool, {"method": "notifications/resources/list_changed"})
-                assert await anext(told) == ResourcesListChanged()
+                assert await anext(subscription) == ResourcesListChanged()
 
     run(lambda: ask(ONE, ""))
     run(lambda: ask(ALL, "one+"))
     if server.modern:
-        wanted = [each["params"]["notifications"] for each in server.asked if each["method"] == "subscriptions/listen"]
-        assert {"resourceSubscriptions": ["demo://a"]}.items() <= wanted[1].items()
+        notifications = [
+            entry["params"]["notifications"] for entry in server.asked if entry["method"] == "subscriptions/listen"
+        ]
+        assert {"resourceSubscriptions": ["demo://a"]}.items() <= notifications[1].items()
     else:
-        methods = [each["method"] for each in server.asked if "subscribe" in each["method"]]
-        wait_for("both ended", lambda: [each["method"] for each in server.asked if "unsub" in each["method"]][1:])
+        methods = [entry["method"] for entry in server.asked if "subscribe" in entry["method"]]
+        wait_for("both ended", lambda: [entry["method"] for entry in server.asked if "unsub" in entry["method"]][1:])
         assert methods[:2] == ["resources/subscribe", "resources/unsubscribe"]
 
 
@@ -230,14 +236,16 @@ def test_subscriptions_of_legacy_clients_outlive_the_server(world: World, server
 def test_a_legacy_session_is_a_connection_of_its_own(world: World, server: Answers) -> None:
     async def ask() -> None:
         call = "make", {"method": "notifications/tools/list_changed"}
-        async with connected(world, "legacy") as one, connected(world, "legacy") as other:
-            await one.call_tool(*call)
-            await other.call_tool(*call)
-            assert len([each for each in server.asked if each["method"] == "tools/call"]) == 2
-            assert len([each for each in server.asked if each["method"] == "tools/list"]) >= 2  # each has a server
+        async with connected(world, "legacy") as first, connected(world, "legacy") as second:
+            await first.call_tool(*call)
+            await second.call_tool(*call)
+            assert len([entry for entry in server.asked if entry["method"] == "tools/call"]) == 2
+            assert len([entry for entry in server.asked if entry["method"] == "tools/list"]) >= 2  # each has a server
 
     run(ask)
-    wait_for("no sandbox is left", lambda: not [each for each in world.store.list("Sandbox")[0] if not each.deleted_at])
+    wait_for(
+        "no sandbox is left", lambda: not [stored for stored in world.store.list("Sandbox")[0] if not stored.deleted_at]
+    )
     assert post(world, ONE, "resources/subscribe", {"uri": "demo://a"})[1]["error"]["message"].startswith("there is no")
 
 
@@ -268,10 +276,10 @@ def test_progress_logs_and_cancellation_pass(world: World, server: Answers, era:
     cancelled = "notifications/cancelled"  # unless the client's whole session ended before
     wait_for("it ended", lambda: server.asked[-1]["method"] == cancelled or not server.sessions.count())
     if server.modern:
-        metas = [each["params"]["_meta"] for each in server.asked if each["method"] == "tools/call"]
+        metas = [entry["params"]["_meta"] for entry in server.asked if entry["method"] == "tools/call"]
         assert metas[0]["io.modelcontextprotocol/logLevel"] == "info"
     else:
-        assert {"level": "info"} in [each["params"] for each in server.asked if each["method"] == "logging/setLevel"]
+        assert {"level": "info"} in [entry["params"] for entry in server.asked if entry["method"] == "logging/setLevel"]
 
 
 def test_an_ended_session_is_gone(world: World, server: Answers) -> None:
@@ -290,23 +298,23 @@ def test_an_ended_session_is_gone(world: World, server: Answers) -> None:
 
 def test_a_cancelled_request_of_a_legacy_session_ends(world: World, server: Answers) -> None:
     session = {"Mcp-Session-Id": "abc"}
-    found: list[Any] = []
+    observed: list[Any] = []
 
     async def ask() -> None:
         def call() -> None:
-            found.append(post(world, ONE, "tools/call", {"name": "wait", "arguments": {}}, **session))
+            observed.append(post(world, ONE, "tools/call", {"name": "wait", "arguments": {}}, **session))
 
         async with anyio.create_task_group() as group:
             group.start_soon(anyio.to_thread.run_sync, call)
-            while not any(each["method"] == "tools/call" for each in server.asked):
+            while not any(entry["method"] == "tools/call" for entry in server.asked):
                 await anyio.sleep(0.01)
-            while not found:
+            while not observed:
                 message = {"requestId": 1}
                 await anyio.to_thread.run_sync(notify, world, "notifications/cancelled", message, session)
                 await anyio.sleep(0.05)
 
     run(ask)
-    assert "was cancelled" in found[0][1]["error"]["message"]
+    assert "was cancelled" in observed[0][1]["error"]["message"]
     wait_for("its cancellation", lambda: server.asked[-1]["method"] == "notifications/cancelled")
 
 
@@ -324,8 +332,8 @@ def notify(world: World, method: str, params: dict[str, Any], headers: dict[str,
 def test_a_changed_set_of_servers_is_told(world: World, server: Answers) -> None:
     async def ask() -> None:
         async with connected(world, ERAS[0], ALL) as mcp, mcp.listen(tools_list_changed=True) as changes:
-            told = aiter(changes)
+            subscription = aiter(changes)
             await mcp.call_tool("one.make", {"method": "notifications/tools/list_changed"})
-            assert await anext(told) == ToolsListChanged()
+            assert await anext(subscription) == ToolsListChanged()
 
     run(ask)

@@ -24,7 +24,7 @@ def talks(message: dict[str, Any]) -> list[Chunk]:
     """Answer as a server whose tools all return their own name."""
     pages: dict[str, Any] = {
         "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}, "prompts": {}, "resources": {}}},
-        "tools/list": {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in NAMES]},
+        "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]},
         "prompts/list": {"prompts": [{"name": "greet"}]},
         "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}]},
         "resources/list": {"resources": [{"uri": "demo://a", "name": "a"}]},
@@ -66,8 +66,10 @@ def said(answer: Any) -> str:
 def entries(world: World, **fields: Any) -> list[AuditEntry]:
     """Return the entries of the audit log with these fields, oldest first."""
     world.services.recorder.flush()
-    found = [each for each in world.store.audit.entries() if all(getattr(each, k) == v for k, v in fields.items())]
-    return sorted(found, key=lambda each: each.id)
+    observed = [
+        entry for entry in world.store.audit.entries() if all(getattr(entry, k) == v for k, v in fields.items())
+    ]
+    return sorted(observed, key=lambda each: each.id)
 
 
 def counted(world: World) -> list[str]:
@@ -109,8 +111,8 @@ def test_what_is_no_message_is_named(served: World, path: str, version: str, bod
 def test_a_denied_or_unknown_tool_counts_as_refused(served: World, path: str, prefix: str, name: str) -> None:
     _, answer = call(served, path, f"{prefix}{name}")
     assert answer["error"]["message"] == f"Unknown tool: {prefix}{name}; see tools/list"
-    [found] = entries(served, kind="Tool")
-    assert (found.name, found.outcome, found.detail["result"]) == (f"one.{name}", "refused", "refused")
+    [entry] = entries(served, kind="Tool")
+    assert (entry.name, entry.outcome, entry.detail["result"]) == (f"one.{name}", "refused", "refused")
     assert counted(served) == ["refused"]
 
 
@@ -126,16 +128,16 @@ def test_refusals_at_the_common_address_are_audited(
     served: World, method: str, params: dict[str, Any], unknown: str
 ) -> None:
     role = "viewer may not use MCPServer mcp; it needs the role user in namespace `default`"
-    for name, given, tools, heard in (
+    for name, sent, tools, heard in (
         ("viewer", ("viewer", "default"), None, role),
         ("stranger", ("admin", "team-a"), None, unknown),
         ("limited", ("user", "default"), ["docker.file.*"], unknown),
     ):
-        text = token(served, *given, name=name, **({"tools": tools} if tools else {}))
+        text = token(served, *sent, name=name, **({"tools": tools} if tools else {}))
         answer = post(served, ALL, method, params, Authorization=f"Bearer {text}")[1]
         assert heard in said(answer)
-        found = wait_for("the entry", lambda who=f"token {name}": entries(served, actor=who))[0]
-        assert (found.kind, found.name, found.verb, found.outcome) == ("MCPServer", "one", "mcp", "refused")
+        observed = wait_for("the entry", lambda who=f"token {name}": entries(served, actor=who))[0]
+        assert (observed.kind, observed.name, observed.verb, observed.outcome) == ("MCPServer", "one", "mcp", "refused")
 
 
 def test_what_names_no_server_is_not_audited(served: World) -> None:
@@ -143,22 +145,22 @@ def test_what_names_no_server_is_not_audited(served: World) -> None:
     assert "Unknown tool: two.echo" in said(call(served, ALL, "two.echo", text)[1])
     assert post(served, ALL, "tools/list", Authorization=f"Bearer {text}")[1]["result"]["tools"] == []
     call(served, ALL, "one.echo", text)
-    found = wait_for("the entry", lambda: entries(served, actor="token viewer"))
-    assert [each.name for each in found] == ["one"]
+    observed = wait_for("the entry", lambda: entries(served, actor="token viewer"))
+    assert [entry.name for entry in observed] == ["one"]
 
 
 @pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
 def test_the_audit_names_a_tool_before_its_work(served: World, path: str, prefix: str) -> None:
     for name in ("echo", "\x1b[2J\u202e" + "x" * 200):
         call(served, path, f"{prefix}{name}")
-    found = [each.detail["tool"] for each in entries(served, kind="MCPServer", verb="mcp")]
-    assert found == ["echo", "[2J" + "x" * 124 + "…"]
-    assert [each.name for each in entries(served, kind="Tool")] == [f"one.{each}" for each in found]
+    tools = [entry.detail["tool"] for entry in entries(served, kind="MCPServer", verb="mcp")]
+    assert tools == ["echo", "[2J" + "x" * 124 + "…"]
+    assert [entry.name for entry in entries(served, kind="Tool")] == [f"one.{tool}" for tool in tools]
 
 
 def tools_of(world: World, path: str, text: str) -> list[str]:
     listed = post(world, path, "tools/list", Authorization=f"Bearer {text}")[1]["result"]["tools"]
-    return [each["name"] for each in listed]
+    return [entry["name"] for entry in listed]
 
 
 @pytest.mark.parametrize("pattern", ["one.echo", "one.e*", "one.*ho"])
@@ -168,8 +170,8 @@ def test_a_token_for_a_tool_of_a_server_calls_it_alone(served: World, path: str,
     assert tools_of(served, path, text) == [f"{prefix}echo"]
     assert call(served, path, f"{prefix}echo", text)[1]["result"]["content"][0]["text"] == "echo"
     assert f"Unknown tool: {prefix}other" in said(call(served, path, f"{prefix}other", text)[1])
-    found = wait_for("the refusal", lambda: entries(served, actor="token limited", outcome="refused"))
-    assert [(each.kind, each.name) for each in found] == [("MCPServer", "one")]
+    observed = wait_for("the refusal", lambda: entries(served, actor="token limited", outcome="refused"))
+    assert [(entry.kind, entry.name) for entry in observed] == [("MCPServer", "one")]
 
 
 @pytest.mark.parametrize(("path", "name", "uri"), [(ONE, "greet", "demo://a"), (ALL, "one.greet", "one+demo://a")])
@@ -212,5 +214,5 @@ def test_a_token_for_a_tool_opens_no_other_request(served: World) -> None:
         assert http.get(f"{PLACE}/one").status_code == 403
         assert http.delete(f"{PLACE}/one").status_code == 403
         assert http.patch(f"{PLACE}/one", json={"spec": {"enabled": False}}).status_code == 403
-        held = http.get(ONE, headers={"Paddock-Connection": "a", "Paddock-Unsandboxed": "1"})
-        assert held.status_code == 403
+        response = http.get(ONE, headers={"Paddock-Connection": "a", "Paddock-Unsandboxed": "1"})
+        assert response.status_code == 403

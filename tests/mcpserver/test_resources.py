@@ -24,21 +24,24 @@ def test_resources_are_listed_and_read(mcp: Mcp, running: World) -> None:
 
 
 def resources_of(mcp: Mcp, running: World, era: str) -> None:
-    assert [each.uri for each in mcp.do("list_resources", era=era).resources] == [URI]
-    templates = {each.uri_template for each in mcp.do("list_resource_templates", era=era).resource_templates}
+    assert [resource.uri for resource in mcp.do("list_resources", era=era).resources] == [URI]
+    templates = {
+        resource_template.uri_template
+        for resource_template in mcp.do("list_resource_templates", era=era).resource_templates
+    }
     base = "sandbox://{namespace}/{name}"
     parts = ("/logs", "/metrics", "/files/{+path}", "/output/{id}")
-    assert templates == {base, *(base + each for each in parts)}
-    [found] = mcp.do("read_resource", URI, era=era).contents
-    assert '"kind": "Sandbox"' in found.text
+    assert templates == {base, *(base + name for name in parts)}
+    [observed] = mcp.do("read_resource", URI, era=era).contents
+    assert '"kind": "Sandbox"' in observed.text
     running.streams.log = lambda **_: iter((Chunk("stdout", b"\x1b[31mred\x1b[0m\n"),))
     assert mcp.do("read_resource", f"{URI}/logs", era=era).contents[0].text == "red\n"
 
 
 def test_files_are_text_or_bytes_and_never_cut(mcp: Mcp) -> None:
     for path, content in (("a b.txt", "hé"), ("é.bin", "\x00"), ("long", "x" * (300 << 10))):
-        given = {"container": "quickstart", "path": f"/workspace/{path}", "content": content}
-        mcp.data("docker.file.write", given)
+        document = {"container": "quickstart", "path": f"/workspace/{path}", "content": content}
+        mcp.data("docker.file.write", document)
     raw = {"container": "quickstart", "path": "/workspace/raw.bin", "content": "/w==", "encoding": "base64"}
     mcp.data("docker.file.write", raw)
     assert mcp.do("read_resource", f"{URI}/files/workspace/a%20b.txt").contents[0].text == "hé"
@@ -74,15 +77,15 @@ def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: World) -> N
     mcp.data("docker.file.write", {"container": "quickstart", "path": "/workspace/a", "content": "1"})
 
     async def listen() -> None:
-        made = mcp.client(token=text)
-        async with made.listen(resource_subscriptions=uris) as stream:
+        created = mcp.client(token=text)
+        async with created.listen(resource_subscriptions=uris) as stream:
             heard.append(stream)
             running.change(labels={"app": "changed"})
             running.services.watches.notify()
             async for event in stream:
                 heard.append(event.uri)
                 if len(heard) == 2:
-                    await made.call_tool(
+                    await created.call_tool(
                         "docker.file.write", {"container": "quickstart", "path": "/workspace/a", "content": "22"}
                     )
                 if event.uri == uris[1]:
@@ -90,22 +93,22 @@ def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: World) -> N
 
     mcp.client(token=text)
     mcp.portal.call(listen)
-    followed = [each for each in running.store.audit.entries() if each.detail.get("subscription")]
-    assert [(each.verb, each.name) for each in followed] == [("files", "quickstart")]
+    followed = [entry for entry in running.store.audit.entries() if entry.detail.get("subscription")]
+    assert [(entry.verb, entry.name) for entry in followed] == [("files", "quickstart")]
     assert heard[1] == URI
     assert set(heard[1:]) == set(uris[:2])
 
 
 def test_no_change_after_an_acknowledgement_is_missed(mcp: Mcp, running: World) -> None:
     uri = f"{URI}/files/workspace/b"
-    given = {"container": "quickstart", "path": "/workspace/b", "content": "1"}
-    mcp.data("docker.file.write", given)
+    document = {"container": "quickstart", "path": "/workspace/b", "content": "1"}
+    mcp.data("docker.file.write", document)
     heard: list[str] = []
 
     async def listen() -> None:
-        made = mcp.client()
-        async with made.listen(resource_subscriptions=[URI]), made.listen(resource_subscriptions=[uri]) as stream:
-            await made.call_tool("docker.file.write", {**given, "content": "22"})
+        created = mcp.client()
+        async with created.listen(resource_subscriptions=[URI]), created.listen(resource_subscriptions=[uri]) as stream:
+            await created.call_tool("docker.file.write", {**document, "content": "22"})
             async for event in stream:
                 heard.append(event.uri)
                 return
@@ -124,10 +127,10 @@ def test_updates_survive_an_unexpected_error(mcp: Mcp, running: World, monkeypat
 
     monkeypatch.setattr(watches, "earlier", broken)
     heard: list[str] = []
-    made = mcp.client()
+    created = mcp.client()
 
     async def listen() -> None:
-        async with made.listen(resource_subscriptions=[URI]) as stream:
+        async with created.listen(resource_subscriptions=[URI]) as stream:
             while watches.count == opened:
                 await anyio.sleep(0.01)
             running.change(labels={"app": "changed"})
@@ -166,9 +169,9 @@ def test_only_readable_namespaces_are_read(mcp: Mcp, running: World, monkeypatch
 
 def test_following_a_file_wakes_no_sandbox(running: World) -> None:
     files, where = running.services.files, (SANDBOX, "default", "quickstart", "/workspace")
-    found = files.peek(*where)
-    assert found is not None
-    assert found["type"] == "folder"
+    peek = files.peek(*where)
+    assert peek is not None
+    assert peek["type"] == "folder"
     running.view.show(running.sandbox(), State.EXITED)
     assert files.peek(*where) is None
 
@@ -179,11 +182,11 @@ def test_what_another_host_has_is_not_acknowledged_and_ends_when_it_moves(runnin
     heard: list[Any] = []
 
     async def listen() -> None:
-        async with client(running.socket) as made:
-            async with made.listen(resource_subscriptions=[URI, logs]) as stream:
+        async with client(running.socket) as created:
+            async with created.listen(resource_subscriptions=[URI, logs]) as stream:
                 heard.append(stream.honored.resource_subscriptions)
             hosts["here"] = True
-            async with made.listen(resource_subscriptions=[URI, files]) as stream:
+            async with created.listen(resource_subscriptions=[URI, files]) as stream:
                 heard.append(stream.honored.resource_subscriptions)
                 hosts["here"] = False
                 async for _ in stream:

@@ -34,10 +34,10 @@ def text(words: str) -> dict[str, Any]:
 
 
 def nested(depth: int) -> Any:
-    made: Any = {}
+    document: Any = {}
     for _ in range(depth):
-        made = {"a": made}
-    return made
+        document = {"a": document}
+    return document
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def nested(depth: int) -> Any:
     ],
 )
 def test_results_are_bounded_before_they_are_parsed(raw: Any, says: str) -> None:
-    found = results.call_result(raw, "one.tool", ALONE)
-    assert found.is_error
-    assert says in found.content[0].text
+    answer = results.call_result(raw, "one.tool", ALONE)
+    assert answer.is_error
+    assert says in answer.content[0].text
 
 
 def test_blocks_of_no_known_form_are_left_out() -> None:
-    found = results.call_result({"content": [text("a"), {"type": "other"}, 5, text("b")]}, "one.tool", ALONE)
-    assert [each.text for each in found.content] == ["a", "b", "[2 blocks left out: not valid]"]
-    assert not found.is_error
-    [one] = results.call_result({"content": [5]}, "one.tool", ALONE).content
-    assert one.text == "[1 block left out: not valid]"
+    answer = results.call_result({"content": [text("a"), {"type": "other"}, 5, text("b")]}, "one.tool", ALONE)
+    assert [entry.text for entry in answer.content] == ["a", "b", "[2 blocks left out: not valid]"]
+    assert not answer.is_error
+    [first] = results.call_result({"content": [5]}, "one.tool", ALONE).content
+    assert first.text == "[1 block left out: not valid]"
 
 
 def test_structured_content_needs_no_blocks() -> None:
-    found = results.call_result({"structuredContent": {"a": 1}}, "one.tool", ALONE)
-    assert (found.content, found.structured_content, found.is_error) == ([], {"a": 1}, False)
+    answer = results.call_result({"structuredContent": {"a": 1}}, "one.tool", ALONE)
+    assert (answer.content, answer.structured_content, answer.is_error) == ([], {"a": 1}, False)
 
 
 def test_no_text_of_a_result_controls_a_terminal() -> None:
@@ -79,8 +79,8 @@ def test_no_text_of_a_result_controls_a_terminal() -> None:
         {"type": "resource_link", "uri": "file:///b", "name": evil, "description": evil},
         {"type": "image", "data": "aGk=", "mimeType": "image/png"},
     ]
-    found = results.call_result({"content": blocks, "structuredContent": {evil: [{"a": evil}]}}, "one.tool", ALONE)
-    sent = found.model_dump(mode="json", by_alias=True)
+    answer = results.call_result({"content": blocks, "structuredContent": {evil: [{"a": evil}]}}, "one.tool", ALONE)
+    sent = answer.model_dump(mode="json", by_alias=True)
     assert len(sent["content"]) == 4
     assert sent["structuredContent"] == {"red": [{"a": "red"}]}
     assert "\\u001b" not in json.dumps(sent)
@@ -89,20 +89,20 @@ def test_no_text_of_a_result_controls_a_terminal() -> None:
 
 def test_text_that_is_not_seen_is_shown_as_escapes() -> None:
     evil = "a\u202eb\u200b\U000e0041\u00ad"
-    shown = "a\\u202eb\\u200b\\U000e0041\\u00ad"
+    output = "a\\u202eb\\u200b\\U000e0041\\u00ad"
     blocks = [text(evil), {"type": "resource", "resource": {"uri": "file:///a", "text": evil}}]
-    found = results.call_result({"content": blocks, "structuredContent": {evil: evil}}, "t", ALONE)
-    assert (found.content[0].text, found.content[1].resource.text) == (shown, shown)
-    assert found.structured_content == {shown: shown}
-    assert results.read_result({"contents": [{"uri": "a:b", "text": evil}]}, "a:b", ALONE).contents[0].text == shown
+    answer = results.call_result({"content": blocks, "structuredContent": {evil: evil}}, "t", ALONE)
+    assert (answer.content[0].text, answer.content[1].resource.text) == (output, output)
+    assert answer.structured_content == {output: output}
+    assert results.read_result({"contents": [{"uri": "a:b", "text": evil}]}, "a:b", ALONE).contents[0].text == output
     plain = "é 中文 \u2764\ufe0f 😀"
     assert results.call_result({"content": [text(plain)]}, "t", ALONE).content[0].text == plain
 
 
 def test_carriage_returns_of_a_result_are_kept() -> None:
     lines = "a\r\nb\r\n\r"
-    found = results.call_result({"content": [text(lines)], "structuredContent": {"a": lines}}, "t", ALONE)
-    assert (found.content[0].text, found.structured_content) == (lines, {"a": lines})
+    answer = results.call_result({"content": [text(lines)], "structuredContent": {"a": lines}}, "t", ALONE)
+    assert (answer.content[0].text, answer.structured_content) == (lines, {"a": lines})
 
 
 def test_limits_count_text_as_it_is() -> None:
@@ -120,8 +120,8 @@ def test_uris_of_a_server_name_no_sandbox(uri: str) -> None:
     link = {"type": "resource_link", "uri": uri, "name": "b"}
     inside = {"type": "resource", "resource": {"uri": uri, "text": "x"}}
     for place in (ALONE, AMONG):
-        found = results.call_result({"content": [link, inside]}, "t", place)
-        assert [each.text for each in found.content] == ["[2 blocks left out: not valid]"]
+        answer = results.call_result({"content": [link, inside]}, "t", place)
+        assert [entry.text for entry in answer.content] == ["[2 blocks left out: not valid]"]
         assert results.read_result({"contents": [{"uri": uri, "text": "x"}]}, "a:b", place).contents == []
         assert results.listed_resources([{"uri": uri, "name": "a"}], place) == []
         assert results.listed_templates([{"uriTemplate": f"{uri}{{x}}", "name": "a"}], place) == []
@@ -134,7 +134,7 @@ def test_a_long_list_of_tools_has_pages() -> None:
     first, cursor = results.page_of("tools/list", "tools", listed[::-1])
     last, end = results.page_of("tools/list", "tools", listed[::-1], cursor)
     assert (len(first), len(last), end) == (15, 5, None)
-    assert [each.name for each in (*first, *last)] == [f"t{number:02}" for number in range(20)]
+    assert [tool.name for tool in (*first, *last)] == [f"t{number:02}" for number in range(20)]
     with pytest.raises(MCPError, match="cursor: not one of this server's"):
         results.page_of("tools/list", "tools", listed, "-1")
 
@@ -147,8 +147,8 @@ def test_what_a_version_can_not_read_is_left_out() -> None:
         "text": {"type": "string"},
         "odd": {"type": "object", "properties": 5},
     }
-    listed = [types.Tool(name=name, input_schema=each) for name, each in schemas.items()]
-    assert [each.name for each in results.page_of("tools/list", "tools", listed)[0]] == ["good"]
+    listed = [types.Tool(name=name, input_schema=schema) for name, schema in schemas.items()]
+    assert [tool.name for tool in results.page_of("tools/list", "tools", listed)[0]] == ["good"]
 
 
 _VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["object", "array"])
@@ -164,17 +164,17 @@ _KEYS: Any = {"inputSchema": _SCHEMAS, "outputSchema": _SCHEMAS | _VALUES, "anno
 @given(st.fixed_dictionaries(_KEYS))
 def test_clients_get_every_tool_that_is_counted(definition: dict[str, Any]) -> None:
     counted = offered([{"name": "a", **definition}], ServerTools(), verified=True).tools
-    listed = [types.Tool.model_validate(each) for each in counted.values()]
+    listed = [types.Tool.model_validate(document) for document in counted.values()]
     assert results.page_of("tools/list", "tools", listed) == (listed, None)
 
 
 def test_uris_of_a_namespace_name_their_server() -> None:
     link = {"type": "resource_link", "uri": "file:///b", "name": "b"}
     inside = {"type": "resource", "resource": {"uri": "file:///a", "text": "x"}}
-    found = results.call_result({"content": [link, inside]}, "tool", AMONG)
-    assert [found.content[0].uri, found.content[1].resource.uri] == ["one+file:///b", "one+file:///a"]
+    answer = results.call_result({"content": [link, inside]}, "tool", AMONG)
+    assert [answer.content[0].uri, answer.content[1].resource.uri] == ["one+file:///b", "one+file:///a"]
     read = results.read_result({"contents": [{"uri": "file:///a", "blob": "aGk="}]}, "file:///a", AMONG)
-    assert [(each.uri, each.blob) for each in read.contents] == [("one+file:///a", "aGk=")]
+    assert [(entry.uri, entry.blob) for entry in read.contents] == [("one+file:///a", "aGk=")]
     [listed] = results.listed_resources([{"uri": "file:///a", "name": "A\u200b", "_meta": {"x": 1}}], AMONG)
     assert (listed.uri, listed.name, listed.meta) == ("one+file:///a", "A", None)
 
@@ -182,15 +182,15 @@ def test_uris_of_a_namespace_name_their_server() -> None:
 def test_resources_and_prompts_are_filtered_and_cleaned() -> None:
     among = naming(resources={"allow": ["file:///*"], "deny": ["*/secret*"]}, prompts={"deny": ["hidden*"]})
     uris = ["file:///a", "file:///secret", "http://x/", "file:///\u202ea", "file:///" + "x" * 3000, 5, ""]
-    listed = results.listed_resources([{"uri": each, "name": "n"} for each in uris] + [{"name": "none"}], among)
-    assert [each.uri for each in listed] == ["file:///a"]
+    listed = results.listed_resources([{"uri": entry, "name": "n"} for entry in uris] + [{"name": "none"}], among)
+    assert [resource.uri for resource in listed] == ["file:///a"]
     [template] = results.listed_templates([{"uriTemplate": "file:///{+path}", "name": "t"}], among)
     assert template.uri_template == "file:///{+path}"
     evil = {"name": "ask", "description": "a\u200b\x1b" + "!" * 5000, "arguments": [{"name": "x\u202e"}]}
-    found = results.listed_prompts([evil, {"name": "hidden-1"}, {"name": "a b"}, {"name": 5}], among)
-    assert [each.name for each in found] == ["ask"]
-    assert len(str(found[0].description)) == 2048
-    assert "\u200b" not in str(found[0].description)
+    listed_prompts = results.listed_prompts([evil, {"name": "hidden-1"}, {"name": "a b"}, {"name": 5}], among)
+    assert [listed_prompt.name for listed_prompt in listed_prompts] == ["ask"]
+    assert len(str(listed_prompts[0].description)) == 2048
+    assert "\u200b" not in str(listed_prompts[0].description)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_contents_are_bounded(raw: Any, says: str) -> None:
 
 def test_prompts_come_without_control_and_metadata() -> None:
     messages = [{"role": "user", "content": text("\x1b[2Jhi")}, {"role": "system", "content": text("no")}, 5]
-    found = results.prompt_result({"messages": messages, "description": "d\u200b"}, "ask", ALONE)
-    assert [each.content.text for each in found.messages] == ["hi"]
-    assert found.description == "d\\u200b"
+    prompt_result = results.prompt_result({"messages": messages, "description": "d\u200b"}, "ask", ALONE)
+    assert [message.content.text for message in prompt_result.messages] == ["hi"]
+    assert prompt_result.description == "d\\u200b"
     values = results.completion_result({"completion": {"values": ["a\x07", 5, *["b"] * 200]}}).completion
     assert (values.values[:2], len(values.values), values.has_more) == (["a", "b"], 100, True)
     assert results.completion_result({"completion": 5}).completion.values == []

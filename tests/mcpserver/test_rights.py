@@ -28,49 +28,49 @@ CALL = {
 
 
 def listed(mcp: Mcp, text: str) -> set[str]:
-    return {each.name for each in mcp.do("list_tools", token=text).tools}
+    return {tool.name for tool in mcp.do("list_tools", token=text).tools}
 
 
 def test_each_role_may_do_what_it_may_by_the_api(mcp: Mcp, running: World) -> None:
     viewer, user = token(running, "viewer", "default"), token(running, "user", "default")
-    other = token(running, "admin", "team-a")
+    second = token(running, "admin", "team-a")
     assert "docker.container.exec" not in listed(mcp, viewer)
     assert "docker.volume.remove" not in listed(mcp, user)
     assert mcp.data("sandbox.get", {"name": "quickstart"}, token=viewer)["kind"] == "Sandbox"
     assert mcp.error("docker.container.exec", EXEC, token=viewer).endswith("it needs the role user in a namespace")
     assert mcp.data("docker.container.exec", EXEC, token=user)["exitCode"] == 0
-    hidden = mcp.error("docker.container.exec", EXEC, token=other)
+    hidden = mcp.error("docker.container.exec", EXEC, token=second)
     assert hidden == "sandboxes `quickstart` not found in namespace `default`"
-    assert "team-a" not in mcp.error("docker.container.list", {"namespace": "team-b"}, token=other)
+    assert "team-a" not in mcp.error("docker.container.list", {"namespace": "team-b"}, token=second)
 
 
 def test_code_shows_nothing_of_other_namespaces(mcp: Mcp, running: World) -> None:
-    other = token(running, "user", "team-a")
+    second = token(running, "user", "team-a")
     for name in ("quickstart", "nothing"):
-        error = mcp.error("code.run", {"code": "1", "id": f"default/{name}"}, token=other)
+        error = mcp.error("code.run", {"code": "1", "id": f"default/{name}"}, token=second)
         assert error == f"sandboxes `{name}` not found in namespace `default`"
-    assert "it needs the role user" in mcp.error("code.run", {"code": "1", "namespace": "default"}, token=other)
+    assert "it needs the role user" in mcp.error("code.run", {"code": "1", "namespace": "default"}, token=second)
 
 
 def test_bounds_of_a_grant_hold_for_create(mcp: Mcp, running: World) -> None:
     text = token(running, "user", "default", images=["paddock/*"], levels=["full-isolation"], limits={"memory": "1Gi"})
     config = {"name": "made", "image": "evil/image:1", "securityLevel": "production", "memory": "2Gi"}
-    found = mcp.error("docker.container.create", {"config": config}, token=text)
-    for each in ("`evil/image:1` is not one of your images", "`production` is not one of your levels", "at most 1Gi"):
-        assert each in found
+    error = mcp.error("docker.container.create", {"config": config}, token=text)
+    for entry in ("`evil/image:1` is not one of your images", "`production` is not one of your levels", "at most 1Gi"):
+        assert entry in error
     assert running.store.get("Sandbox", "default", "made") is None
 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_token_may_be_limited_to_tools(mcp: Mcp, running: World, era: str) -> None:
     text = token(running, "user", "default", tools=["docker.file.*", "sandbox.get"])
-    tools = {each.name for each in mcp.do("list_tools", token=text, era=era).tools}
+    tools = {tool.name for tool in mcp.do("list_tools", token=text, era=era).tools}
     assert tools == {"docker.file.read", "docker.file.write", "docker.file.list", "sandbox.get"}
     where = {"container": "quickstart", "path": "/workspace/a"}
     mcp.data("docker.file.write", {**where, "content": "a" * 20_000}, token=text, era=era)
-    refused = mcp.error("docker_container_exec", EXEC, token=text, era=era)
-    assert "may not call docker.container.exec; its grants are for docker.file.*, sandbox.get" in refused
-    assert not [each for _, each in running.streams.asked if "command" in each]
+    error = mcp.error("docker_container_exec", EXEC, token=text, era=era)
+    assert "may not call docker.container.exec; its grants are for docker.file.*, sandbox.get" in error
+    assert not [document for _, document in running.streams.asked if "command" in document]
 
 
 def test_a_grant_with_tools_opens_nothing_else(mcp: Mcp, running: World) -> None:
@@ -85,7 +85,7 @@ def test_a_grant_with_tools_opens_nothing_else(mcp: Mcp, running: World) -> None
 
 
 def calls_of(world: World) -> list[AuditEntry]:
-    return [each for each in world.store.audit.entries() if each.kind == "Tool"]
+    return [entry for entry in world.store.audit.entries() if entry.kind == "Tool"]
 
 
 def test_every_call_is_audited_without_values(mcp: Mcp, running: World) -> None:
@@ -94,8 +94,10 @@ def test_every_call_is_audited_without_values(mcp: Mcp, running: World) -> None:
     mcp.error("docker.container.exec", EXEC, token=viewer)
     mcp.error("docker.container.logs", {"id": "nothing"})
     entries = wait_for("three entries", lambda: calls_of(running)[2:] and calls_of(running))
-    found = [(each.name, each.outcome, each.detail["result"]) for each in sorted(entries, key=lambda each: each.id)]
-    assert found == [
+    observed = [
+        (entry.name, entry.outcome, entry.detail["result"]) for entry in sorted(entries, key=lambda each: each.id)
+    ]
+    assert observed == [
         ("docker.container.exec", "allowed", "ok"),
         ("docker.container.exec", "refused", "refused"),
         ("docker.container.logs", "allowed", "error"),
@@ -106,7 +108,7 @@ def test_every_call_is_audited_without_values(mcp: Mcp, running: World) -> None:
     assert "secret-value" not in str(entries)
     assert "secret-argument" not in str(entries)
     outcomes = [labels for name, labels in running.meter.counted if name == "paddock_mcp_tool_calls_total"]
-    assert outcomes == [{"tool": name, "outcome": result} for name, _, result in found]
+    assert outcomes == [{"tool": name, "outcome": result} for name, _, result in observed]
 
 
 def test_a_use_that_cannot_be_recorded_does_not_start(mcp: Mcp, running: World, monkeypatch: Any) -> None:
@@ -125,13 +127,13 @@ def test_a_token_revoked_in_mid_call_ends_it(mcp: Mcp, running: World, era: str)
     text = token(running, "user", "default", name="short")
     running.streams.run = running.streams.endless
     mcp.client(era, text)
-    ended: list[BaseException | Any] = []
+    end: list[BaseException | Any] = []
 
     def call() -> None:
         try:
-            ended.append(mcp.call("docker.container.exec", EXEC, era=era, token=text))
+            end.append(mcp.call("docker.container.exec", EXEC, era=era, token=text))
         except BaseException as error:
-            ended.append(error)
+            end.append(error)
 
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
@@ -139,7 +141,7 @@ def test_a_token_revoked_in_mid_call_ends_it(mcp: Mcp, running: World, era: str)
     running.services.tokens.revoke("short")
     assert running.streams.closed.wait(60)
     caller.join(60)
-    assert isinstance(ended[0], BaseException) or ended[0].is_error
+    assert isinstance(end[0], BaseException) or end[0].is_error
 
 
 def test_pages_and_other_hosts_are_refused(mcp: Mcp, running: World) -> None:
@@ -156,8 +158,8 @@ def test_pages_and_other_hosts_are_refused(mcp: Mcp, running: World) -> None:
             answer = http.post("/mcp", json=CALL, headers=sent)
             assert answer.status_code == code, (headers, answer.text)
         assert not running.streams.asked
-        own = {"Accept": "application/json, text/event-stream", "Host": "127.0.0.1:9465"}
-        assert http.post("/mcp", json=CALL, headers=own).status_code == 200
+        own_document = {"Accept": "application/json, text/event-stream", "Host": "127.0.0.1:9465"}
+        assert http.post("/mcp", json=CALL, headers=own_document).status_code == 200
     assert running.streams.asked
 
 
@@ -175,10 +177,12 @@ def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: World) -> None
 
 
 def test_an_audit_entry_of_a_call_is_bounded(world: World) -> None:
-    given = {f"{number:03}{'k' * 200}": dict.fromkeys(map(str, range(99)), "v") for number in range(99)}
-    world.services.recorder.record_call("server." + "x" * 100_000, "default", {"arguments": shape(given)}, allowed=True)
+    fromkeys = {f"{number:03}{'k' * 200}": dict.fromkeys(map(str, range(99)), "v") for number in range(99)}
+    world.services.recorder.record_call(
+        "server." + "x" * 100_000, "default", {"arguments": shape(fromkeys)}, allowed=True
+    )
     world.services.recorder.flush()
-    [found] = calls_of(world)
-    assert len(found.name) == 253
-    assert len(found.detail["arguments"]) == 16
-    assert len(json.dumps(dict(found.detail))) < 10_000
+    [entry] = calls_of(world)
+    assert len(entry.name) == 253
+    assert len(entry.detail["arguments"]) == 16
+    assert len(json.dumps(dict(entry.detail))) < 10_000

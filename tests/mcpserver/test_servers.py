@@ -58,8 +58,10 @@ def test_tools_vanish_while_docker_is_missing(served: World) -> None:
     assert called["result"]["isError"]
     assert "DockerUnavailable" in called["result"]["content"][0]["text"]
     assert ready_condition(served.services.objects.get(KIND, "default", "one"))["reason"] == "DockerUnavailable"
-    events = [each for each in served.store.events(kind="MCPServer", name="one") if each.reason == "DockerUnavailable"]
-    assert [each.count for each in events] == [1]  # one warning, however often it is asked
+    events = [
+        event for event in served.store.events(kind="MCPServer", name="one") if event.reason == "DockerUnavailable"
+    ]
+    assert [event.count for event in events] == [1]  # one warning, however often it is asked
 
 
 @pytest.mark.parametrize(
@@ -93,9 +95,9 @@ def test_calls_are_in_the_audit_log_before_they_start(served: World, monkeypatch
     call = {"name": "one.echo", "arguments": {"text": "hidden"}}
     post(served, "/mcp/servers", "tools/call", call)
     post(served, f"{PLACE}/one/mcp", "tools/call", {**call, "name": "echo"})
-    used = [each for each in served.store.audit.entries() if (each.kind, each.verb) == ("MCPServer", "mcp")]
-    assert [each.name for each in used] == ["one", "one"]
-    assert min(used, key=lambda each: each.id).detail["arguments"] == {"text": "string"}
+    entries = [entry for entry in served.store.audit.entries() if (entry.kind, entry.verb) == ("MCPServer", "mcp")]
+    assert [entry.name for entry in entries] == ["one", "one"]
+    assert min(entries, key=lambda each: each.id).detail["arguments"] == {"text": "string"}
 
     def fail(*_: Any) -> None:
         raise StoreError("disk full")
@@ -134,8 +136,8 @@ def started(world: World, **spec: Any) -> tuple[Any, Any]:
     world.apply(document("one", **{"command": "", "image": IMAGE, **spec}))
     servers = world.services.mcp_servers
     servers.start(servers.get("default", "one"), world.sandbox(), iter(()))
-    asked = world.streams.asked[-1][1]
-    return asked["command"], asked["working_dir"]
+    requested = world.streams.asked[-1][1]
+    return requested["command"], requested["working_dir"]
 
 
 def test_an_image_starts_as_docker_run_would(image: World) -> None:

@@ -38,10 +38,10 @@ SCRIPT = (Path(__file__).parent / "scripted_server.py").read_text()
 def sessions(world: World) -> Iterator[Sessions]:
     """Served sessions whose servers are programs of the test; the test sweeps."""
     servers: Any = Servers(world, lambda: Program(talks))
-    made = Sessions(servers, world.meter)
-    with serving(world, sessions=made):
-        yield made
-    made.close(0)
+    created = Sessions(servers, world.meter)
+    with serving(world, sessions=created):
+        yield created
+    created.close(0)
 
 
 def stored(world: World, name: str = "one") -> StoredObject:
@@ -63,17 +63,19 @@ def test_is_docker_available(world: World, sessions: Sessions) -> None:
     for _ in range(5):
         sessions.sweep()
     assert ready_condition(stored(world))["message"] == "the engine can't be reached: no such socket"
-    events = [each for each in world.store.events(kind="MCPServer", name="one") if each.reason == "DockerUnavailable"]
-    assert [each.count for each in events] == [1]  # one warning
+    events = [
+        event for event in world.store.events(kind="MCPServer", name="one") if event.reason == "DockerUnavailable"
+    ]
+    assert [event.count for event in events] == [1]  # one warning
     assert state_word(stored(world, "off")) == "Disabled"
     assert world.meter.gauges["paddock_mcp_servers", "user_added", "DockerUnavailable"] == 1
     with connected(world.socket) as mcp:
-        found = mcp.data("mcp.server.list")
-    assert [(each["name"], each["state"]) for each in found["items"]] == [
+        observed = mcp.data("mcp.server.list")
+    assert [(entry["name"], entry["state"]) for entry in observed["items"]] == [
         ("off", "Disabled"),
         ("one", "DockerUnavailable"),
     ]
-    assert not found["isDockerAvailable"]
+    assert not observed["isDockerAvailable"]
     blind(world, "")
     sessions.sweep()
     assert state_word(stored(world)) == "Answering"
@@ -95,8 +97,8 @@ def test_servers_that_come_and_go_are_told(world: World, sessions: Sessions) -> 
         async with client(world.socket, path=path) as mcp, mcp.listen(tools_list_changed=True) as changes:
             await anyio.to_thread.run_sync(world.apply, document("two"))
             await anyio.to_thread.run_sync(sessions.sweep)
-            told = [type(await anext(aiter(changes))).__name__]
-            return told + [each.name for each in (await mcp.list_tools()).tools]
+            names = [type(await anext(aiter(changes))).__name__]
+            return names + [tool.name for tool in (await mcp.list_tools()).tools]
 
     assert anyio.run(ask) == ["ToolsListChanged", "one.echo", "two.echo"]
 
@@ -107,31 +109,33 @@ def test_is_sandboxed(world: World, sessions: Sessions) -> None:
     sessions.sweep()
 
     def hold(name: str) -> http.client.HTTPConnection:
-        made = http.client.HTTPConnection("localhost")
-        made.sock = socket.socket(socket.AF_UNIX)
-        made.sock.connect(str(world.socket))
-        made.request("GET", f"{PLACE}/{name}/mcp", headers={"Paddock-Connection": "a", "Paddock-Unsandboxed": "true"})
-        return made
+        http_connection = http.client.HTTPConnection("localhost")
+        http_connection.sock = socket.socket(socket.AF_UNIX)
+        http_connection.sock.connect(str(world.socket))
+        http_connection.request(
+            "GET", f"{PLACE}/{name}/mcp", headers={"Paddock-Connection": "a", "Paddock-Unsandboxed": "true"}
+        )
+        return http_connection
 
-    refused = hold("two")
-    assert "runs in a sandbox only" in json.loads(refused.getresponse().read())["message"]
-    refused.close()
-    held = hold("one")
-    assert held.getresponse().status == 200
+    refusal = hold("two")
+    assert "runs in a sandbox only" in json.loads(refusal.getresponse().read())["message"]
+    refusal.close()
+    reserved = hold("one")
+    assert reserved.getresponse().status == 200
     wait_for("it shows", lambda: not is_sandboxed(stored(world)))
     assert is_sandboxed(stored(world, "two"))
     sessions.sweep()
     assert world.meter.gauges["paddock_mcp_sessions", "false"] == 1
-    found = stored_condition(stored(world), "Sandboxed")
-    assert (found["reason"], found["message"]) == (
+    condition = stored_condition(stored(world), "Sandboxed")
+    assert (condition["reason"], condition["message"]) == (
         "Unsandboxed",
         "sessions without a sandbox, as their users' own processes: 1",
     )
     with connected(world.socket) as mcp:
-        assert [each["isSandboxed"] for each in mcp.data("mcp.server.list")["items"]] == [False, True]
-    assert [each.reason for each in world.store.events(kind="MCPServer", name="one")] == ["Unsandboxed"]
-    held.sock.shutdown(socket.SHUT_RDWR)
-    held.close()
+        assert [entry["isSandboxed"] for entry in mcp.data("mcp.server.list")["items"]] == [False, True]
+    assert [event.reason for event in world.store.events(kind="MCPServer", name="one")] == ["Unsandboxed"]
+    reserved.sock.shutdown(socket.SHUT_RDWR)
+    reserved.close()
     wait_for("it shows", lambda: is_sandboxed(stored(world)))
     sessions.sweep()
     assert world.meter.gauges["paddock_mcp_sessions", "false"] == 0
@@ -143,7 +147,10 @@ def test_warm_sandboxes_come_from_a_pool_of_the_server(world: World, sessions: S
     pool = world.services.objects.get(POOL, "default", "mcp-one")
     template = world.services.objects.get(TEMPLATE, "default", "mcp-one")
     uid = stored(world).uid
-    assert [each["uid"] for each in (*pool.owner_references, *template.owner_references)] == [uid, uid]
+    assert [owner_reference["uid"] for owner_reference in (*pool.owner_references, *template.owner_references)] == [
+        uid,
+        uid,
+    ]
     assert (pool.spec["warmReplicas"], template.spec["resources"]["limits"]["pids"]) == (2, 50)
     anyio.run(Starts(sessions).session, world.services.mcp_servers.get("default", "one"), "ann", "a")
     [box] = world.store.list("Sandbox")[0]
@@ -155,13 +162,13 @@ def test_warm_sandboxes_come_from_a_pool_of_the_server(world: World, sessions: S
     assert world.services.objects.get(TEMPLATE, "default", "mcp-one").spec["resources"]["limits"]["pids"] == 100
     world.apply(document("one"))
     sessions.sweep()
-    left = [each for each in world.store.list("SandboxPool")[0] if each.deleted_at is None]
-    assert not left
+    objects = [entry for entry in world.store.list("SandboxPool")[0] if entry.deleted_at is None]
+    assert not objects
 
 
 def test_a_pool_of_others_is_not_taken_over(world: World, sessions: Sessions) -> None:
-    other = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "mcp-one"}}
-    world.apply(json.dumps({**other, "spec": {"image": "evil:1", "command": ["sleep", "1"]}}))
+    second = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "mcp-one"}}
+    world.apply(json.dumps({**second, "spec": {"image": "evil:1", "command": ["sleep", "1"]}}))
     world.apply(document("one", warmReplicas=1))
     sessions.sweep()
     assert world.services.objects.get(TEMPLATE, "default", "mcp-one").spec["image"] == "evil:1"
@@ -176,7 +183,7 @@ def test_a_daemon_that_stops_begins_no_session(world: World, sessions: Sessions)
     server = world.services.mcp_servers.get("default", "one")
     anyio.run(Starts(sessions).session, server, "ann", "")
     sessions.close(0)
-    assert all(each.deleted_at is not None for each in world.store.list("Sandbox")[0])
+    assert all(entry.deleted_at is not None for entry in world.store.list("Sandbox")[0])
     with pytest.raises(StartRefused, match="the daemon stops"):
         anyio.run(Starts(sessions).session, server, "ann", "")
     assert sessions.count() == 0
@@ -204,10 +211,10 @@ def test_a_slow_server_is_listed_later(world: World, monkeypatch: pytest.MonkeyP
     async def ask() -> list[list[str]]:
         path = "/mcp/servers?namespace=default"
         async with client(world.socket, path=path) as mcp, mcp.listen(tools_list_changed=True) as changes:
-            before = [each.name for each in (await mcp.list_tools()).tools]
+            before = [tool.name for tool in (await mcp.list_tools()).tools]
             may_answer.set()
             await anext(aiter(changes))
-            return [before, [each.name for each in (await mcp.list_tools()).tools]]
+            return [before, [tool.name for tool in (await mcp.list_tools()).tools]]
 
     with serving(world, sessions=sessions):
         assert anyio.run(ask) == [["quick.echo"], ["quick.echo", "slow.echo"]]
@@ -217,29 +224,29 @@ def test_a_slow_server_is_listed_later(world: World, monkeypatch: pytest.MonkeyP
 def test_streams_end_with_the_daemon(world: World, sessions: Sessions) -> None:
     """Else its end would wait for clients that listen."""
     world.apply(document("one"))
-    held = http.client.HTTPConnection("localhost")
-    held.sock = socket.socket(socket.AF_UNIX)
-    held.sock.connect(str(world.socket))
-    held.request("GET", f"{PLACE}/one/mcp", headers={"Paddock-Connection": "a"})
-    answer = held.getresponse()
+    http_connection = http.client.HTTPConnection("localhost")
+    http_connection.sock = socket.socket(socket.AF_UNIX)
+    http_connection.sock.connect(str(world.socket))
+    http_connection.request("GET", f"{PLACE}/one/mcp", headers={"Paddock-Connection": "a"})
+    answer = http_connection.getresponse()
 
     async def listen() -> None:
-        theirs, ours = "/mcp/servers?namespace=default", "/mcp"
+        text, ours = "/mcp/servers?namespace=default", "/mcp"
         async with (
-            client(world.socket, path=theirs) as one,
+            client(world.socket, path=text) as first,
             client(world.socket, path=ours) as two,
-            one.listen(tools_list_changed=True) as changes,
+            first.listen(tools_list_changed=True) as changes,
             two.listen(resources_list_changed=True) as updates,
         ):
             await anyio.to_thread.run_sync(world.services.watches.close)
             await anyio.to_thread.run_sync(sessions.close, 0)
-            for each in (changes, updates):
+            for subscription in (changes, updates):
                 with anyio.fail_after(60):
-                    assert [event async for event in each] == []
+                    assert [event async for event in subscription] == []
 
     anyio.run(listen)
     assert set(answer.read().split(b"\n\n")) == {b": connected", b""}
-    held.close()
+    http_connection.close()
 
 
 def test_the_double_opt_in_runs_it_as_the_users_own_process(world: World, sessions: Sessions, tmp_path: Path) -> None:
@@ -256,8 +263,8 @@ def test_the_double_opt_in_runs_it_as_the_users_own_process(world: World, sessio
         pipes: dict[str, Any] = {"errors": "replace"} | dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes)
 
-    with connect("two") as refused:
-        assert "runs in a sandbox only" in refused.communicate(timeout=60)[1]
+    with connect("two") as connection:
+        assert "runs in a sandbox only" in connection.communicate(timeout=60)[1]
     with connect("one") as process:
 
         def ask(number: int, method: str, **params: Any) -> Any:

@@ -36,14 +36,14 @@ def test_what_a_server_prints_is_not_stored_and_its_secrets_are_not_shown(world:
     stored = ready_condition(world.services.objects.get(KIND, "default", "one"))
     assert (stored["reason"], stored["message"]) == ("StartFailed", "it ended with exit code 3")
     events = world.store.events(kind="MCPServer", name="one")
-    assert [each.message for each in events if each.reason == "StartFailed"] == [stored["message"]]
+    assert [event.message for event in events if event.reason == "StartFailed"] == [stored["message"]]
 
 
 def test_half_a_secret_is_not_shown() -> None:
     secret = "s3cret" * 100
     parts = [
-        Chunk("stderr", each)
-        for each in (b"x" * 10, secret[:300].encode(), secret[300:].encode() + b"y" * 3700, b"\nlast\n")
+        Chunk("stderr", entry)
+        for entry in (b"x" * 10, secret[:300].encode(), secret[300:].encode() + b"y" * 3700, b"\nlast\n")
     ]
     client = StdioClient(Program(lambda _: [*parts, Chunk("exit", b"1")]).start, "x", [secret])
     with pytest.raises(ServerGone) as caught:
@@ -63,21 +63,21 @@ def lists_and_ends(message: dict[str, Any]) -> list[Chunk]:
 
 def test_a_server_that_lists_its_tools_and_ends_is_not_started_for_ever(world: World) -> None:
     servers: Any = Servers(world, lambda: Program(lists_and_ends))
-    sessions, found = Sessions(servers, world.meter, lambda: 100.0), server(world)
+    sessions, observed = Sessions(servers, world.meter, lambda: 100.0), server(world)
 
     async def ask() -> str:
         with anyio.fail_after(60):
             try:
-                session = await Starts(sessions).session(found, "ann", "")
+                session = await Starts(sessions).session(observed, "ann", "")
             except StartRefused as error:
                 return str(error)
             while not session.client.is_gone:  # it ends after the answer
                 await anyio.sleep(0.01)
         return ""
 
-    said = [anyio.run(ask) for _ in range(8)]
-    assert "CrashLoopBackOff: it failed 3 times" in said[-1]
-    assert "it ended with exit code 5, within 5 s of its start" in said[-1]
+    outputs = [anyio.run(ask) for _ in range(8)]
+    assert "CrashLoopBackOff: it failed 3 times" in outputs[-1]
+    assert "it ended with exit code 5, within 5 s of its start" in outputs[-1]
     assert servers.starts == 3
 
 
@@ -86,12 +86,12 @@ def test_calls_that_end_a_server_keep_only_their_caller_waiting(world: World) ->
         return [Chunk("exit", b"5")] if message["method"] == "tools/call" else talks(message)
 
     servers: Any = Servers(world, lambda: Program(ends_when_called))
-    sessions, found = Sessions(servers, world.meter, lambda: 100.0), server(world)
+    sessions, observed = Sessions(servers, world.meter, lambda: 100.0), server(world)
 
     async def ask(caller: str) -> str:
         with anyio.fail_after(60):
             try:
-                session = await Starts(sessions).session(found, caller, "")
+                session = await Starts(sessions).session(observed, caller, "")
             except StartRefused as error:
                 return str(error)
             session.client.request("tools/call", {"name": "echo"})
@@ -105,13 +105,13 @@ def test_calls_that_end_a_server_keep_only_their_caller_waiting(world: World) ->
 
 def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
     slow = [Program(lambda _: ()) for _ in range(4)]
-    left = iter(slow)
-    servers: Any = Servers(world, lambda: next(left, None) or Program(talks))
-    sessions, found = Sessions(servers, world.meter), server(world)
+    programs = iter(slow)
+    servers: Any = Servers(world, lambda: next(programs, None) or Program(talks))
+    sessions, observed = Sessions(servers, world.meter), server(world)
 
     async def refused(starts: Starts, connection: str) -> None:
         with suppress(StartRefused):
-            await starts.session(found, "slow", connection)
+            await starts.session(observed, "slow", connection)
 
     async def ask() -> int:
         starts = Starts(sessions)
@@ -121,10 +121,10 @@ def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
                     group.start_soon(refused, starts, str(number))
                 while servers.starts < len(slow):
                     await anyio.sleep(0.01)
-                session = await starts.session(found, "ann", "")
+                session = await starts.session(observed, "ann", "")
                 at_once = servers.starts
-                for each in slow:
-                    each.end()
+                for program in slow:
+                    program.end()
         assert list(session.offered.tools) == ["echo"]
         return at_once
 
@@ -177,13 +177,13 @@ def test_an_error_about_a_notification_fails_no_request() -> None:
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("names_versions", [True, False])
 def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names_versions: bool, ends: bool) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def answers(message: dict[str, Any]) -> list[Chunk]:
         version = message.get("params", {}).get("protocolVersion")
         if message["method"] not in ("initialize", "server/discover"):
             return talks(message)
-        asked.append(version or "discover")
+        requested.append(version or "discover")
         if version == "2024-11-05":
             result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {}}
             return [out({"id": message["id"], "result": result})]
@@ -191,20 +191,20 @@ def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names
         refusal = out({"id": message["id"], "error": {"code": -32602, "message": "Unsupported version", **data}})
         return [refusal, *([Chunk("exit", b"1")] if ends else [])]
 
-    sessions, found = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter), server(world)
+    sessions, observed = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter), server(world)
     for place in ("a", "b"):
-        session = anyio.run(Starts(sessions).session, found, "ann", place)
+        session = anyio.run(Starts(sessions).session, observed, "ann", place)
         assert list(session.offered.tools) == ["echo"]
     tried = [] if names_versions else ["discover", "2025-06-18", "2025-03-26"]
     if not ends:
-        assert asked == ["2025-11-25", *tried, "2024-11-05", "2024-11-05"]  # the second session knows it
+        assert requested == ["2025-11-25", *tried, "2024-11-05", "2024-11-05"]  # the second session knows it
     assert world.services.objects.get(KIND, "default", "one").status["protocol"] == "2024-11-05"
     sessions.close(0)
 
 
 def test_ready_names_a_tool_that_is_too_large_and_no_tool_is_paddocks(world: World) -> None:
     names = [*("a b " + str(number) for number in range(9)), "docker.container.exec", "sandbox_delete", "echo"]
-    listed = [{"name": each, "inputSchema": {}} for each in names]
+    listed = [{"name": name, "inputSchema": {}} for name in names]
     listed += [{"name": "huge", "inputSchema": {"x": "x" * 70_000}}, {"name": "x" * 128, "inputSchema": {}}]
 
     def answers(message: dict[str, Any]) -> list[Chunk]:
@@ -214,9 +214,9 @@ def test_ready_names_a_tool_that_is_too_large_and_no_tool_is_paddocks(world: Wor
     sessions = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter)
     session = anyio.run(Starts(sessions).session, server(world), "ann", "")
     assert list(session.offered.tools) == ["echo", "x" * 128]
-    said = ready_condition(world.services.objects.get(KIND, "default", "one"))["message"]
-    assert said.startswith("2 tools; left out: huge: its definition is larger than 64 KiB; ")
-    assert "docker.container.exec: only tools of Paddock have such a name; sandbox_delete: only tools of" in said
+    answer = ready_condition(world.services.objects.get(KIND, "default", "one"))["message"]
+    assert answer.startswith("2 tools; left out: huge: its definition is larger than 64 KiB; ")
+    assert "docker.container.exec: only tools of Paddock have such a name; sandbox_delete: only tools of" in answer
     sessions.close(0)
 
 
@@ -234,9 +234,12 @@ def test_tools_of_a_namespace_come_in_pages(world: World) -> None:
     with serving(world, sessions=sessions):
         names, cursor, pages = list[str](), dict[str, str](), 0
         while pages == 0 or cursor:
-            _, found = post(world, "/mcp/servers?namespace=default", "tools/list", cursor)
-            names += [each["name"] for each in found["result"]["tools"]]
-            cursor, pages = {"cursor": each} if (each := found["result"].get("nextCursor")) else {}, pages + 1
+            _, observed = post(world, "/mcp/servers?namespace=default", "tools/list", cursor)
+            names += [tool["name"] for tool in observed["result"]["tools"]]
+            cursor, pages = (
+                {"cursor": next_cursor} if (next_cursor := observed["result"].get("nextCursor")) else {},
+                pages + 1,
+            )
     assert (pages, names) == (2, [f"{name}.t{number}" for name in ("one", "two") for number in range(10)])
     sessions.close(0)
 
@@ -245,21 +248,21 @@ def test_a_server_that_does_not_read_holds_few_bytes() -> None:
     never = threading.Event()
     program = Program(lambda _: (never.wait(), ())[1])
     client = StdioClient(program.start, "x")
-    given = {"text": "x" * (1 << 20)}
+    sent = {"text": "x" * (1 << 20)}
     for _ in range(7):
-        client.request("tools/call", given)
+        client.request("tools/call", sent)
     with pytest.raises(ServerGone, match="does not read its input"):
-        [client.request("tools/call", given) for _ in range(3)]
+        [client.request("tools/call", sent) for _ in range(3)]
     never.set()
     client.close()
 
 
 def test_the_end_of_input_reaches_a_server_with_a_full_queue() -> None:
-    begun, never = threading.Event(), threading.Event()
-    program = Program(lambda _: (begun.set(), never.wait(), ())[2])
+    event, never = threading.Event(), threading.Event()
+    program = Program(lambda _: (event.set(), never.wait(), ())[2])
     client = StdioClient(program.start, "x")
     client.notify("a", {})
-    assert begun.wait(60)
+    assert event.wait(60)
     with pytest.raises(ServerGone, match="does not read its input"):
         [client.notify("a", {}) for _ in range(10_000)]
     client.close()
@@ -272,10 +275,10 @@ def test_a_server_gets_answers_to_short_ids_only() -> None:
     ids = [5, "mine", "x" * 129, {"a": 1}, [1], 1.5, None]
 
     def asks(message: dict[str, Any]) -> list[Chunk]:
-        asked = (
-            [out(*({"id": each, "method": "ping"} for each in ids))] if message.get("method") == "tools/list" else []
+        chunks = (
+            [out(*({"id": entry, "method": "ping"} for entry in ids))] if message.get("method") == "tools/list" else []
         )
-        return [*asked, *talks(message)] if "method" in message else []
+        return [*chunks, *talks(message)] if "method" in message else []
 
     program = Program(asks)
     client = StdioClient(program.start, "x")
@@ -283,7 +286,7 @@ def test_a_server_gets_answers_to_short_ids_only() -> None:
     client.request("later", {})[1].result(60)  # it has read what was sent before this
     client.close()
     wait_for("the end of its input", program.done.is_set)
-    assert [each["id"] for each in program.read if "result" in each] == [5, "mine"]
+    assert [entry["id"] for entry in program.read if "result" in entry] == [5, "mine"]
 
 
 def test_a_flood_of_notifications_ends_the_session() -> None:

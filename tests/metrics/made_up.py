@@ -83,7 +83,7 @@ def conditions(**statuses: str) -> list[dict[str, str]]:
 
 def sandbox(name: str, spec: Mapping[str, Any] = SPEC, **changes: Any) -> Sandbox:
     """A stored sandbox that is Ready, with every condition known."""
-    known = {type_: "True" if type_ in ("Ready", "Accepted") else "False" for type_ in CONDITIONS}
+    texts = {type_: "True" if type_ in ("Ready", "Accepted") else "False" for type_ in CONDITIONS}
     obj = StoredObject(
         kind="Sandbox",
         namespace="default",
@@ -92,14 +92,14 @@ def sandbox(name: str, spec: Mapping[str, Any] = SPEC, **changes: Any) -> Sandbo
         spec=spec,
         generation=3,
         created_at=NOW - 100,
-        status={"observedGeneration": 3, "conditions": conditions(**known)},
+        status={"observedGeneration": 3, "conditions": conditions(**texts)},
     )
     read = SandboxSpec.model_validate(spec)
     return Sandbox(replace(obj, **changes), read, read.template)
 
 
 def container(obj: StoredObject, **changes: Any) -> Container:
-    made = Container(
+    created = Container(
         id=f"id-of-{obj.name}",
         name=container_name(obj.name, obj.uid),
         uid=obj.uid,
@@ -112,7 +112,7 @@ def container(obj: StoredObject, **changes: Any) -> Container:
         started_at=NOW - 50,
         networks=("bridge",),
     )
-    return replace(made, **changes)
+    return replace(created, **changes)
 
 
 def instance(obj: StoredObject, memory: InstanceState | None = None) -> Instance:
@@ -132,15 +132,15 @@ def instance(obj: StoredObject, memory: InstanceState | None = None) -> Instance
 
 def snapshot(*sandboxes: Sandbox, containers: Iterable[Container] | None = None, blind: str = "") -> Snapshot:
     """A snapshot of those sandboxes, each with an instance and (unless told otherwise) a running container."""
-    seen: dict[str, tuple[Container, ...]] = {}
-    for each in [container(one.obj) for one in sandboxes] if containers is None else containers:
-        seen[each.uid] = (*seen.get(each.uid, ()), each)
+    document: dict[str, tuple[Container, ...]] = {}
+    for entry in [container(first.obj) for first in sandboxes] if containers is None else containers:
+        document[entry.uid] = (*document.get(entry.uid, ()), entry)
     return Snapshot(
         now=NOW,
         instance_id="made-up",
-        sandboxes={each.obj.uid: each for each in sandboxes},
-        observed=Observation(revision=1, blind=blind, at=NOW, containers=seen, facts=FACTS),
-        instances={each.obj.uid: instance(each.obj) for each in sandboxes},
+        sandboxes={one_sandbox.obj.uid: one_sandbox for one_sandbox in sandboxes},
+        observed=Observation(revision=1, blind=blind, at=NOW, containers=document, facts=FACTS),
+        instances={one_sandbox.obj.uid: instance(one_sandbox.obj) for one_sandbox in sandboxes},
     )
 
 
@@ -150,7 +150,7 @@ def many(count: int) -> Snapshot:
 
 def layers(seen: Snapshot) -> Mapping[str, LayerUsage]:
     """Return the bytes written by each running container, as if measured ten seconds ago."""
-    return {each.id: LayerUsage(5 * MIB, NOW - 10) for each in seen.alive()}
+    return {entry.id: LayerUsage(5 * MIB, NOW - 10) for entry in seen.alive()}
 
 
 class MadeUpUsage:
@@ -161,8 +161,8 @@ class MadeUpUsage:
         self._by_id = by_id
 
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
-        found = {each.id: self._by_id.get(each.id, self._usage) for each in containers}
-        return {id_: usage for id_, usage in found.items() if usage is not None}
+        by_ids = {entry.id: self._by_id.get(entry.id, self._usage) for entry in containers}
+        return {id_: usage for id_, usage in by_ids.items() if usage is not None}
 
 
 class Scraped:
@@ -173,12 +173,14 @@ class Scraped:
 
     def value(self, name: str, /, **labels: str) -> float | None:
         """The one sample of that name that bears these labels; None when there is none."""
-        found = [each for each in self.samples if each.name == name and labels.items() <= each.labels.items()]
-        assert len(found) <= 1, f"{name} {labels} names {len(found)} samples"
-        return found[0].value if found else None
+        observed = [
+            sample for sample in self.samples if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        assert len(observed) <= 1, f"{name} {labels} names {len(observed)} samples"
+        return observed[0].value if observed else None
 
     def names(self, **labels: str) -> list[str]:
-        return [each.name for each in self.samples if labels.items() <= each.labels.items()]
+        return [sample.name for sample in self.samples if labels.items() <= sample.labels.items()]
 
 
 def scrape(collect: Callable[[], Iterable[Any]]) -> Scraped:

@@ -16,13 +16,13 @@ def test_the_api_answers_while_every_place_for_scrapes_is_taken(world: World, sl
     collector, registry = slow
     world.apply()
     door, places = running(registry), ThreadPoolExecutor(MAX_IN_FLIGHT)
-    with opened(world), client(world) as asked, door as server, places as pool:
+    with opened(world), client(world) as requested, door as server, places as pool:
         hanging = [pool.submit(get, server) for _ in range(MAX_IN_FLIGHT)]
         try:
             for _ in hanging:
                 assert collector.asked.acquire(timeout=30)
-            found = asked.get(f"{API}/namespaces/default/sandboxes/quickstart", timeout=20)
+            response = requested.get(f"{API}/namespaces/default/sandboxes/quickstart", timeout=20)
         finally:
             collector.may.set()
-        assert [each.result()[0] for each in hanging] == [200, 200]
-    assert (found.status_code, found.json()["metadata"]["name"]) == (200, "quickstart")
+        assert [future.result()[0] for future in hanging] == [200, 200]
+    assert (response.status_code, response.json()["metadata"]["name"]) == (200, "quickstart")

@@ -29,14 +29,16 @@ def wrong(call: ast.Call, verb: str, name: str) -> str:
         return f"{name} is not in the catalogue"
     if family.type != VERBS[verb]:
         return f"{name} is a {family.type}: {verb}() is not for it"
-    labels = {each.arg for each in call.keywords}
+    labels = {keyword.arg for keyword in call.keywords}
     if None not in labels and labels != set(family.labels):
         return f"{name} takes the labels {family.labels}, not {tuple(labels)}"
     return ""
 
 
 def test_every_figure_is_in_the_catalogue() -> None:
-    assert [f"{where}: {words}" for where, call, verb, name in figures() if (words := wrong(call, verb, name))] == []
+    assert [
+        f"{where}: {message}" for where, call, verb, name in figures() if (message := wrong(call, verb, name))
+    ] == []
 
 
 def test_mistakes_would_be_found() -> None:

@@ -30,7 +30,7 @@ def test_a_family_keeps_the_rules(family: Family) -> None:
     assert family.help.endswith("."), "help is a sentence"
     assert set(family.values) <= set(family.labels), "only labels it has can be closed"
     assert set(family.aliases) <= set(family.values), "words lead to values of a closed label"
-    assert all(set(words.values()) <= set(family.values[label]) for label, words in family.aliases.items())
+    assert all(set(alias.values()) <= set(family.values[label]) for label, alias in family.aliases.items())
     assert bool(family.buckets) == (family.type == "histogram")
     assert list(family.buckets) == sorted(set(family.buckets))
 
@@ -48,17 +48,17 @@ def test_every_figure_of_a_container_is_in_the_catalogue() -> None:
         "paddock_container_health_status",
         "paddock_container_info",
     }
-    measured = {each.name for each in CONTAINERS if each.name.startswith("paddock_container_")}
+    measured = {family.name for family in CONTAINERS if family.name.startswith("paddock_container_")}
     assert measured == set(FIGURES) | set(NETWORK_FIGURES) | out_of_band
 
 
 def test_what_is_exported_agrees_with_the_catalogue() -> None:
     registry = new_registry("0.1.0")
     PrometheusMeter(registry)
-    seen = many(2)
-    registry.register(ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=True))
-    registry.register(ObjectCollector(lambda: seen, detail=True))
-    registry.register(HostCollector(lambda: seen))
+    observed = many(2)
+    registry.register(ContainerCollector(lambda: observed, MadeUpUsage(), layers=lambda: layers(observed), detail=True))
+    registry.register(ObjectCollector(lambda: observed, detail=True))
+    registry.register(HostCollector(lambda: observed))
     for metric in registry.collect():
         if metric.name.startswith(FOREIGN):
             continue
@@ -70,13 +70,13 @@ def test_what_is_exported_agrees_with_the_catalogue() -> None:
 
 
 def test_detail_is_off_by_default() -> None:
-    seen = many(1)
+    observed = many(1)
 
     def names(*, detail: bool) -> set[str]:
-        collector = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=detail)
+        collector = ContainerCollector(lambda: observed, MadeUpUsage(), layers=lambda: layers(observed), detail=detail)
         return {sample.name for metric in collector.collect() for sample in metric.samples}
 
-    extra = {each.name for each in CONTAINERS if each.detail} - {
+    extra = {family.name for family in CONTAINERS if family.detail} - {
         "paddock_container_spec_cpu_shares",
         "paddock_container_fs_limit_bytes",
     }
@@ -91,27 +91,29 @@ def test_a_sandbox_costs_at_most_60_series() -> None:
     limits = {"cpu": "500m", "memory": "256Mi", "pids": 128, "disk": "1Gi", "gpus": 1}
     spec = {**SPEC, "resources": {"limits": limits}, "lifecycle": {"idleTimeoutSeconds": 600}}
     worst = sandbox("worst", spec, deleted_at=1.0)
-    its = worst.obj.status["conditions"]
+    conditions = worst.obj.status["conditions"]
     features = ("AgentCallersEnforced", "ModelsReachable", "NetworkReady")
-    its[:] = [each for each in its if each["type"] not in features]
-    its[1].update(status="False", reason="CrashLoopBackOff")
-    seen = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
+    conditions[:] = [condition for condition in conditions if condition["type"] not in features]
+    conditions[1].update(status="False", reason="CrashLoopBackOff")
+    observed = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
     assert instance(worst.obj).state != InstanceState()
-    usage = ContainerCollector(lambda: seen, MadeUpUsage(), layers=lambda: layers(seen))
-    collectors = usage, ObjectCollector(lambda: seen)
-    samples = [each for one in collectors for metric in one.collect() for each in metric.samples]
-    series = [each for each in samples if each.labels.get("sandbox") == "worst"]
+    usage = ContainerCollector(lambda: observed, MadeUpUsage(), layers=lambda: layers(observed))
+    collectors = usage, ObjectCollector(lambda: observed)
+    samples = [sample for collector in collectors for metric in collector.collect() for sample in metric.samples]
+    series = [sample for sample in samples if sample.labels.get("sandbox") == "worst"]
     assert 50 < len(series) <= 60
 
 
 @pytest.mark.parametrize("detail", [False, True])
 def test_500_sandboxes_keep_the_budget(detail: bool) -> None:
     """All series of a scrape: at most 60 a sandbox (100 with everything), and a few that there are once."""
-    seen = many(500)
+    observed = many(500)
     registry = new_registry("0.1.0")
     PrometheusMeter(registry)
-    collect(registry, lambda: seen, MadeUpUsage(), layers=lambda: layers(seen), detail=detail, labels=())
-    samples = [(each.name, tuple(each.labels.items())) for metric in registry.collect() for each in metric.samples]
+    collect(registry, lambda: observed, MadeUpUsage(), layers=lambda: layers(observed), detail=detail, labels=())
+    samples = [
+        (sample.name, tuple(sample.labels.items())) for metric in registry.collect() for sample in metric.samples
+    ]
     per_box = Counter(dict(labels)["sandbox"] for _, labels in samples if "sandbox" in dict(labels))
     assert len(set(samples)) == len(samples), "no series twice"
     assert len(per_box) == 500

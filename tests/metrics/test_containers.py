@@ -88,17 +88,17 @@ def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: 
     ],
 )
 def test_each_figure_is_where_it_belongs(name: str, value: float) -> None:
-    asked = sandbox("box", {**SPEC, "resources": {"limits": {"disk": "9Mi"}}})
+    requested = sandbox("box", {**SPEC, "resources": {"limits": {"disk": "9Mi"}}})
     box = container(BOX.obj, limits=Limits(500, 256 * MIB, 128, cpu_shares=512))
-    seen = snapshot(asked, containers=[box])
-    held = instance(BOX.obj)
-    held = replace(held, reserves=replace(held.reserves, disk_bytes=99 * MIB))  # with its volumes
-    shown = scraped(replace(seen, instances={BOX.obj.uid: held}))
-    assert shown.value(f"paddock_container_{name}", **HERE, container=box.name) == value
+    observed = snapshot(requested, containers=[box])
+    reserved = instance(BOX.obj)
+    held_instance = replace(reserved, reserves=replace(reserved.reserves, disk_bytes=99 * MIB))  # with its volumes
+    printed = scraped(replace(observed, instances={BOX.obj.uid: held_instance}))
+    assert printed.value(f"paddock_container_{name}", **HERE, container=box.name) == value
 
 
 def test_info_has_the_facts_to_join_on() -> None:
-    found = scraped(snapshot(BOX)).value(
+    count = scraped(snapshot(BOX)).value(
         "paddock_container_info",
         **HERE,
         container_id="id-of-box",
@@ -109,46 +109,46 @@ def test_info_has_the_facts_to_join_on() -> None:
         security_level="full-isolation",
         pool="",
     )
-    assert found == 1
+    assert count == 1
 
 
 def test_what_is_not_known_is_absent_never_0() -> None:
     unknown = {"cpu_periods": None, "memory_limit_bytes": None, "pids_peak": None, "network": None}
-    shown = scraped(snapshot(BOX), MadeUpUsage(USAGE._replace(**unknown)))
+    printed = scraped(snapshot(BOX), MadeUpUsage(USAGE._replace(**unknown)))
     for name in ("cpu_cfs_periods_total", "spec_memory_limit_bytes", "pids_peak", "network_receive_bytes_total"):
-        assert shown.value(f"paddock_container_{name}", **HERE) is None
-    assert shown.value("paddock_container_spec_cpu_shares", **HERE) is None
-    assert shown.value("paddock_container_pids", **HERE) == 7
+        assert printed.value(f"paddock_container_{name}", **HERE) is None
+    assert printed.value("paddock_container_spec_cpu_shares", **HERE) is None
+    assert printed.value("paddock_container_pids", **HERE) == 7
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - {State.RUNNING, State.PAUSED}))
 def test_a_container_that_does_not_run_exports_nothing(state: State) -> None:
-    shown = scraped(snapshot(BOX, containers=[container(BOX.obj, state=state, pid=0)]))
-    assert shown.names(sandbox="box") == []
-    assert shown.value("paddock_stats_scrape_errors", source="cgroup2") == 0
+    printed = scraped(snapshot(BOX, containers=[container(BOX.obj, state=state, pid=0)]))
+    assert printed.names(sandbox="box") == []
+    assert printed.value("paddock_stats_scrape_errors", source="cgroup2") == 0
 
 
 def test_a_paused_container_is_still_measured() -> None:
-    shown = scraped(snapshot(BOX, containers=[container(BOX.obj, state=State.PAUSED)]))
-    assert shown.value("paddock_container_memory_usage_bytes", **HERE) == 100 * MIB
+    printed = scraped(snapshot(BOX, containers=[container(BOX.obj, state=State.PAUSED)]))
+    assert printed.value("paddock_container_memory_usage_bytes", **HERE) == 100 * MIB
 
 
 def test_an_unreadable_container_is_left_out_whole_and_counted() -> None:
-    other = sandbox("other")
-    shown = scraped(snapshot(BOX, other), MadeUpUsage(**{"id-of-box": None}))
-    assert shown.names(sandbox="box") == []
-    assert shown.value("paddock_container_pids", sandbox="other") == 7
-    assert shown.value("paddock_stats_scrape_errors", source="cgroup2") == 1
-    assert shown.value("paddock_stats_containers", source="cgroup2") == 1
-    assert shown.value("paddock_stats_containers", source="cgroup1") == 0
+    second = sandbox("other")
+    printed = scraped(snapshot(BOX, second), MadeUpUsage(**{"id-of-box": None}))
+    assert printed.names(sandbox="box") == []
+    assert printed.value("paddock_container_pids", sandbox="other") == 7
+    assert printed.value("paddock_stats_scrape_errors", source="cgroup2") == 1
+    assert printed.value("paddock_stats_containers", source="cgroup2") == 1
+    assert printed.value("paddock_stats_containers", source="cgroup1") == 0
 
 
 def test_errors_are_told_of_the_hosts_own_cgroup_version() -> None:
-    seen = snapshot(BOX)
-    facts = replace(seen.observed.facts, cgroup_version="1")
-    shown = scraped(replace(seen, observed=replace(seen.observed, facts=facts)), MadeUpUsage(None))
-    assert shown.value("paddock_stats_scrape_errors", source="cgroup1") == 1
-    assert shown.value("paddock_stats_scrape_errors", source="cgroup2") == 0
+    observed = snapshot(BOX)
+    facts = replace(observed.observed.facts, cgroup_version="1")
+    printed = scraped(replace(observed, observed=replace(observed.observed, facts=facts)), MadeUpUsage(None))
+    assert printed.value("paddock_stats_scrape_errors", source="cgroup1") == 1
+    assert printed.value("paddock_stats_scrape_errors", source="cgroup2") == 0
 
 
 def test_series_vanish_with_their_object_at_the_next_scrape() -> None:
@@ -163,24 +163,28 @@ def test_series_vanish_with_their_object_at_the_next_scrape() -> None:
 
 def test_a_container_without_an_object_is_not_shown() -> None:
     stray = container(sandbox("stray").obj)
-    shown = scraped(snapshot(BOX, containers=[container(BOX.obj), stray]))
-    assert {each.labels["sandbox"] for each in shown.samples if "sandbox" in each.labels} == {"box"}
+    printed = scraped(snapshot(BOX, containers=[container(BOX.obj), stray]))
+    assert {sample.labels["sandbox"] for sample in printed.samples if "sandbox" in sample.labels} == {"box"}
 
 
 def test_a_new_container_of_the_same_sandbox_goes_on_with_the_same_series() -> None:
     def series(id_: str) -> set[tuple[str, ...]]:
-        shown = scraped(snapshot(BOX, containers=[container(BOX.obj, id=id_)]))
-        kept = [each for each in shown.samples if "sandbox" in each.labels and each.name != "paddock_container_info"]
-        return {(each.name, *each.labels.values()) for each in kept}
+        printed = scraped(snapshot(BOX, containers=[container(BOX.obj, id=id_)]))
+        stored = [
+            sample
+            for sample in printed.samples
+            if "sandbox" in sample.labels and sample.name != "paddock_container_info"
+        ]
+        return {(entry.name, *entry.labels.values()) for entry in stored}
 
     assert series("first") == series("second")
 
 
 def test_before_the_first_snapshot_there_is_only_the_reading_itself() -> None:
-    shown = scraped(None)
-    assert shown.names(namespace="default") == []
-    assert shown.value("paddock_stats_containers", source="cgroup2") == 0
-    assert (shown.value("paddock_stats_scrape_duration_seconds") or 0) > 0
+    printed = scraped(None)
+    assert printed.names(namespace="default") == []
+    assert printed.value("paddock_stats_containers", source="cgroup2") == 0
+    assert (printed.value("paddock_stats_scrape_duration_seconds") or 0) > 0
 
 
 def test_while_the_engine_does_not_answer_the_cgroups_still_do() -> None:

@@ -25,51 +25,56 @@ def with_facts(seen: Snapshot, **changes: object) -> Snapshot:
 
 
 def test_the_engine_and_its_host() -> None:
-    shown = scraped(snapshot(BOX))
-    assert shown.value("paddock_docker_up") == 1
+    printed = scraped(snapshot(BOX))
+    assert printed.value("paddock_docker_up") == 1
     info = {"server_version": "26.1.5", "api_version": "1.45", "storage_driver": "overlay2"}
-    assert shown.value("paddock_docker_info", **info, cgroup_version="2", default_runtime="runc") == 1
-    assert shown.value("paddock_host_cpu_cores") == 8
-    assert shown.value("paddock_host_memory_bytes") == 16 << 30
+    assert printed.value("paddock_docker_info", **info, cgroup_version="2", default_runtime="runc") == 1
+    assert printed.value("paddock_host_cpu_cores") == 8
+    assert printed.value("paddock_host_memory_bytes") == 16 << 30
 
 
 def test_room_on_the_dockers_disk(tmp_path: Path) -> None:
-    shown = scraped(with_facts(snapshot(BOX), root_dir=str(tmp_path)))
-    size, free = (shown.value(f"paddock_host_docker_root_{each}_bytes") for each in ("size", "avail"))
+    printed = scraped(with_facts(snapshot(BOX), root_dir=str(tmp_path)))
+    size, free = (printed.value(f"paddock_host_docker_root_{entry}_bytes") for entry in ("size", "avail"))
     assert size is not None
     assert free is not None
     assert 0 < free <= size
-    gone = scraped(with_facts(snapshot(BOX), root_dir=str(tmp_path / "gone")))
-    assert gone.value("paddock_host_docker_root_size_bytes") is None
+    removed = scraped(with_facts(snapshot(BOX), root_dir=str(tmp_path / "gone")))
+    assert removed.value("paddock_host_docker_root_size_bytes") is None
 
 
 def test_containers_by_state_with_zeros() -> None:
-    other = sandbox("other")
-    seen = snapshot(BOX, other, containers=[container(BOX.obj), container(other.obj, state=State.EXITED)])
-    shown = scraped(seen)
-    found = {each: shown.value("paddock_docker_containers", state=each, managed="true") for each in CONTAINER_STATES}
-    assert found == {each: float(each in ("running", "exited")) for each in CONTAINER_STATES}
+    second = sandbox("other")
+    observed = snapshot(BOX, second, containers=[container(BOX.obj), container(second.obj, state=State.EXITED)])
+    printed = scraped(observed)
+    answer = {
+        container_state: printed.value("paddock_docker_containers", state=container_state, managed="true")
+        for container_state in CONTAINER_STATES
+    }
+    assert answer == {
+        container_state: float(container_state in ("running", "exited")) for container_state in CONTAINER_STATES
+    }
 
 
 def test_a_blind_look_counts_no_containers_but_keeps_the_facts() -> None:
-    shown = scraped(snapshot(BOX, blind="the engine does not answer"))
-    assert shown.value("paddock_docker_up") == 0
-    assert "paddock_docker_containers" not in shown.names()
-    assert shown.value("paddock_host_cpu_cores") == 8
+    printed = scraped(snapshot(BOX, blind="the engine does not answer"))
+    assert printed.value("paddock_docker_up") == 0
+    assert "paddock_docker_containers" not in printed.names()
+    assert printed.value("paddock_host_cpu_cores") == 8
 
 
 @pytest.mark.parametrize("started", [False, True])
 def test_before_the_engine_has_answered_nothing_is_made_up(started: bool) -> None:
-    seen = snapshot(blind="not looked yet") if started else None
-    if seen is not None:
-        seen = replace(seen, observed=replace(seen.observed, facts=HostFacts()))
-    assert [(each.name, each.value) for each in scraped(seen).samples] == [("paddock_docker_up", 0)]
+    observed = snapshot(blind="not looked yet") if started else None
+    if observed is not None:
+        observed = replace(observed, observed=replace(observed.observed, facts=HostFacts()))
+    assert [(sample.name, sample.value) for sample in scraped(observed).samples] == [("paddock_docker_up", 0)]
 
 
 def test_swap_of_the_host_where_it_has_any() -> None:
-    seen = snapshot(BOX)
+    observed = snapshot(BOX)
     able = HibernationAbility(False, "SwapFull", swap_bytes=1 << 30, swap_free_bytes=1 << 20)
-    shown = scraped(replace(seen, hibernation=able))
-    assert shown.value("paddock_host_swap_size_bytes") == 1 << 30
-    assert shown.value("paddock_host_swap_free_bytes") == 1 << 20
-    assert scraped(seen).value("paddock_host_swap_size_bytes") is None
+    printed = scraped(replace(observed, hibernation=able))
+    assert printed.value("paddock_host_swap_size_bytes") == 1 << 30
+    assert printed.value("paddock_host_swap_free_bytes") == 1 << 20
+    assert scraped(observed).value("paddock_host_swap_size_bytes") is None

@@ -77,8 +77,8 @@ def test_a_rooms_own_word_is_exported_as_the_catalogues(
     registry: Registry, meter: PrometheusMeter, word: str, exported: str
 ) -> None:
     meter.count("paddock_reconcile_action_errors_total", action="create", reason=word)
-    found = {"action": "create", "reason": exported}
-    assert registry.get_sample_value("paddock_reconcile_action_errors_total", found) == 1
+    document = {"action": "create", "reason": exported}
+    assert registry.get_sample_value("paddock_reconcile_action_errors_total", document) == 1
 
 
 def test_series_of_an_open_label_are_bounded(registry: Registry, meter: PrometheusMeter) -> None:
@@ -132,7 +132,7 @@ def test_a_mistake_is_counted_and_said_once_at_run_time(
         getattr(meter, verb)(name, amount, **labels)
         getattr(meter, verb)(name, amount, **labels)
     assert registry.get_sample_value("paddock_metrics_errors_total", {"reason": reason}) == 2
-    assert [name in each.getMessage() for each in caplog.records] == [True]
+    assert [name in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_many_threads_lose_nothing(registry: Registry, meter: PrometheusMeter) -> None:
@@ -143,7 +143,7 @@ def test_many_threads_lose_nothing(registry: Registry, meter: PrometheusMeter) -
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(20)))
     total = sum(
-        registry.get_sample_value("paddock_docker_requests_total", {"operation": f"call-{each}"}) or 0
-        for each in range(5)
+        registry.get_sample_value("paddock_docker_requests_total", {"operation": f"call-{index}"}) or 0
+        for index in range(5)
     )
     assert total == 20 * 200

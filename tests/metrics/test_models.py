@@ -24,12 +24,13 @@ def test_a_source_is_ready_or_not_or_was_not_tried() -> None:
     api = {"type": "OpenAI", "url": "https://api.example.com"}
     states = {"good": "True", "bad": "False/Unauthorized", "new": "Unknown/NotTried"}
     providers = [stored_provider(obj("Provider", name, api, Ready=state)) for name, state in states.items()]
-    going = replace(obj("Provider", "going", api, Ready="True"), deleted_at=1.0)
+    stored = replace(obj("Provider", "going", api, Ready="True"), deleted_at=1.0)
     server = stored_model_server(obj("ModelServer", "smol", {"template": {"image": "a:1"}}, Ready="True/Idle"))
-    everything = {each.obj.uid: each for each in (*providers, stored_provider(going))}
-    shown = scraped(replace(snapshot(), providers=everything, model_servers={server.obj.uid: server}))
-    found = [
-        shown.value("paddock_provider_status_ready", namespace="default", provider=name) for name in (*states, "going")
+    everything = {provider.obj.uid: provider for provider in (*providers, stored_provider(stored))}
+    printed = scraped(replace(snapshot(), providers=everything, model_servers={server.obj.uid: server}))
+    observed = [
+        printed.value("paddock_provider_status_ready", namespace="default", provider=name)
+        for name in (*states, "going")
     ]
-    assert found == [1, 0, None, None]
-    assert shown.value("paddock_model_server_status_ready", namespace="default", model_server="smol") == 1
+    assert observed == [1, 0, None, None]
+    assert printed.value("paddock_model_server_status_ready", namespace="default", model_server="smol") == 1

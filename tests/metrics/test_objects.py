@@ -47,22 +47,22 @@ def test_each_figure_is_where_it_belongs(name: str, value: float | None) -> None
 
 
 def test_what_differs_is_counted_where_detail_is_asked_for() -> None:
-    name, seen = "paddock_sandbox_status_drifted_fields", snapshot(BOX)
+    name, observed = "paddock_sandbox_status_drifted_fields", snapshot(BOX)
 
     def shown(*, detail: bool = False) -> list[float | None]:
-        both = (seen, replace(seen, drifted={BOX.obj.uid: 2}))
-        collectors = [ObjectCollector(lambda each=each: each, detail=detail) for each in both]
-        return [scrape(each.collect).value(name, **HERE) for each in collectors]
+        both = (observed, replace(observed, drifted={BOX.obj.uid: 2}))
+        collectors = [ObjectCollector(lambda each=entry: each, detail=detail) for entry in both]
+        return [scrape(collector.collect).value(name, **HERE) for collector in collectors]
 
     assert (shown(detail=True), shown()) == ([0, 2], [None, None])
 
 
 def test_use_is_shown_from_the_store_from_memory_and_while_it_goes_on() -> None:
-    kept = instance(BOX.obj, InstanceState(use=StoredUse(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
-    seen = replace(snapshot(BOX), instances={BOX.obj.uid: kept})
+    stored = instance(BOX.obj, InstanceState(use=StoredUse(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
+    observed = replace(snapshot(BOX), instances={BOX.obj.uid: stored})
 
     def shown(*used: Activity) -> float | None:
-        now = replace(seen, activity=dict.fromkeys([BOX.obj.uid], *used) if used else {})
+        now = replace(observed, activity=dict.fromkeys([BOX.obj.uid], *used) if used else {})
         return scraped(now).value("paddock_sandbox_last_activity_timestamp_seconds", **HERE)
 
     assert (shown(), shown(Activity(NOW - 5)), shown(Activity(NOW - 5, open=1))) == (NOW - 50, NOW - 5, NOW)
@@ -70,7 +70,7 @@ def test_use_is_shown_from_the_store_from_memory_and_while_it_goes_on() -> None:
 
 
 def test_info_has_the_specs_facts() -> None:
-    found = scraped(snapshot(BOX)).value(
+    count = scraped(snapshot(BOX)).value(
         "paddock_sandbox_info",
         **HERE,
         uid=BOX.obj.uid,
@@ -79,14 +79,14 @@ def test_info_has_the_specs_facts() -> None:
         network="none",
         pool="",
     )
-    assert found == 1
+    assert count == 1
 
 
 def test_info_tells_the_network_of_the_level_as_the_spec_narrows_it() -> None:
     def networks(level: str, **more: Any) -> set[str]:
         spec = {"template": {"image": "paddock/python:1", "securityLevel": level, **more}}
-        seen = scraped(snapshot(sandbox("box", spec))).samples
-        return {each.labels["network"] for each in seen if each.name == "paddock_sandbox_info"}
+        samples = scraped(snapshot(sandbox("box", spec))).samples
+        return {sample.labels["network"] for sample in samples if sample.name == "paddock_sandbox_info"}
 
     assert networks("development") == {"sealed"}
     assert networks("production") == {"public"}
@@ -95,8 +95,8 @@ def test_info_tells_the_network_of_the_level_as_the_spec_narrows_it() -> None:
 
 
 def test_exactly_one_state_is_1() -> None:
-    shown = scraped(snapshot(BOX))
-    values = {state: shown.value("paddock_sandbox_status_state", **HERE, state=state) for state in STATES}
+    printed = scraped(snapshot(BOX))
+    values = {state: printed.value("paddock_sandbox_status_state", **HERE, state=state) for state in STATES}
     absent = {"Hibernated": None}
     assert values == {state: float(state == "Running") for state in STATES} | absent
 
@@ -107,19 +107,21 @@ def test_conditions_are_1_0_or_absent() -> None:
         {"type": "Secured", "status": "Unknown"},
         {"type": "AgentCallersEnforced", "status": "False", "reason": "RunsAsRoot"},
     ]
-    shown = scraped(snapshot(sandbox("box", status={"conditions": stored})))
-    known = {type_: shown.value("paddock_sandbox_status_condition", **HERE, condition=type_) for type_ in CONDITIONS}
+    printed = scraped(snapshot(sandbox("box", status={"conditions": stored})))
+    expected = {
+        type_: printed.value("paddock_sandbox_status_condition", **HERE, condition=type_) for type_ in CONDITIONS
+    }
     false = ("Ready", "AgentCallersEnforced")
-    assert known == {**dict.fromkeys(CONDITIONS), **dict.fromkeys(false, 0)}
-    assert shown.value("paddock_sandbox_status_ready", **HERE) == 0
-    assert shown.value("paddock_sandbox_status_waiting_reason", **HERE, reason="CrashLoopBackOff") == 1
-    assert shown.value("paddock_sandbox_status_observed_generation", **HERE) is None
+    assert expected == {**dict.fromkeys(CONDITIONS), **dict.fromkeys(false, 0)}
+    assert printed.value("paddock_sandbox_status_ready", **HERE) == 0
+    assert printed.value("paddock_sandbox_status_waiting_reason", **HERE, reason="CrashLoopBackOff") == 1
+    assert printed.value("paddock_sandbox_status_observed_generation", **HERE) is None
 
 
 def test_a_sandbox_being_deleted_says_since_when() -> None:
-    shown = scraped(snapshot(sandbox("box", deleted_at=NOW - 5)))
-    assert shown.value("paddock_sandbox_deletion_timestamp_seconds", **HERE) == NOW - 5
-    assert shown.value("paddock_sandbox_status_state", **HERE, state="Terminating") == 1
+    printed = scraped(snapshot(sandbox("box", deleted_at=NOW - 5)))
+    assert printed.value("paddock_sandbox_deletion_timestamp_seconds", **HERE) == NOW - 5
+    assert printed.value("paddock_sandbox_status_state", **HERE, state="Terminating") == 1
 
 
 def test_a_sandbox_meant_to_stand_still_is_not_meant_to_run() -> None:
@@ -130,42 +132,42 @@ def test_a_sandbox_meant_to_stand_still_is_not_meant_to_run() -> None:
 def test_limits_left_to_the_level_are_those_reserved() -> None:
     spec = {"template": {"image": "paddock/python:1"}, "resources": {"limits": {"pids": 7}}}
     box = sandbox("box", spec)
-    shown = scraped(snapshot(box))
-    assert shown.value("paddock_sandbox_spec_pids_limit", **HERE) == 7
-    assert shown.value("paddock_sandbox_spec_memory_limit_bytes", **HERE) == 256 * MIB
+    printed = scraped(snapshot(box))
+    assert printed.value("paddock_sandbox_spec_pids_limit", **HERE) == 7
+    assert printed.value("paddock_sandbox_spec_memory_limit_bytes", **HERE) == 256 * MIB
     alone = scraped(replace(snapshot(box), instances={}))
     assert alone.value("paddock_sandbox_spec_memory_limit_bytes", **HERE) is None
     assert alone.value("paddock_sandbox_spec_pids_limit", **HERE) == 7
 
 
 def test_a_spec_that_cannot_be_read_still_shows_its_object() -> None:
-    shown = scraped(snapshot(Sandbox(BOX.obj, None, broken="written by a newer version")))
-    assert shown.value("paddock_sandbox_info", **HERE, image="", security_level="") == 1
-    assert shown.value("paddock_sandbox_spec_running", **HERE) is None
+    printed = scraped(snapshot(Sandbox(BOX.obj, None, broken="written by a newer version")))
+    assert printed.value("paddock_sandbox_info", **HERE, image="", security_level="") == 1
+    assert printed.value("paddock_sandbox_spec_running", **HERE) is None
 
 
 @pytest.mark.parametrize(("reason", "shown_as"), [("OOMKilled", "OOMKilled"), ("Gremlins", "other")])
 def test_the_last_end_keeps_to_the_list_of_reasons(reason: str, shown_as: str) -> None:
     end = Termination("id-before", 137, reason, NOW - 90, NOW - 70)
-    seen = replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, InstanceState(last_end=end))})
-    assert scraped(seen).value("paddock_sandbox_status_last_termination_reason", **HERE, reason=shown_as) == 1
+    observed = replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, InstanceState(last_end=end))})
+    assert scraped(observed).value("paddock_sandbox_status_last_termination_reason", **HERE, reason=shown_as) == 1
 
 
 def test_a_sandbox_that_never_ended_has_no_last_end() -> None:
-    shown = scraped(
+    printed = scraped(
         replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, InstanceState(restarts=0, crashes=1))})
     )
-    assert shown.value("paddock_sandbox_status_restarts_total", **HERE) == 0
-    assert shown.value("paddock_sandbox_status_last_termination_exit_code", **HERE) is None
+    assert printed.value("paddock_sandbox_status_restarts_total", **HERE) == 0
+    assert printed.value("paddock_sandbox_status_last_termination_exit_code", **HERE) is None
 
 
 def test_user_labels_are_exported_by_allow_list_only() -> None:
     labels = {"app.example.org/name": "web", "secret": "x"}
-    seen = snapshot(sandbox("box", labels=labels), sandbox("plain"))
-    assert "paddock_sandbox_labels" not in scraped(seen).names()
-    shown = scraped(seen, label_allowlist=("app.example.org/name",))
-    samples = [each for each in shown.samples if each.name == "paddock_sandbox_labels"]
-    assert [each.labels for each in samples] == [{**HERE, "label_app_example_org_name": "web"}]
+    observed = snapshot(sandbox("box", labels=labels), sandbox("plain"))
+    assert "paddock_sandbox_labels" not in scraped(observed).names()
+    printed = scraped(observed, label_allowlist=("app.example.org/name",))
+    samples = [sample for sample in printed.samples if sample.name == "paddock_sandbox_labels"]
+    assert [sample.labels for sample in samples] == [{**HERE, "label_app_example_org_name": "web"}]
 
 
 def test_series_vanish_with_their_object_at_the_next_scrape() -> None:
@@ -185,15 +187,15 @@ def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
     def text(collector: ObjectCollector) -> bytes:
         registry = Registry()
         registry.register(collector)
-        found = plain_text(registry)
-        assert found == generate_latest(registry), "the samples are those of the lines"
-        return found
+        observed = plain_text(registry)
+        assert observed == generate_latest(registry), "the samples are those of the lines"
+        return observed
 
     def own(**spec: Any) -> dict[str, StoredProfile]:
         stored = {"base": "development", **spec}
         return {"own": stored_profile(StoredObject("SecurityProfile", "", "own", "own", stored))}
 
-    kept, texts = ObjectCollector(lambda: world[0], label_allowlist=("team",)), []
+    object_collector, texts = ObjectCollector(lambda: world[0], label_allowlist=("team",)), []
     for changed in (
         {},
         {"sandboxes": {uid: replace(box, obj=replace(box.obj, labels={"team": "a"}))}},
@@ -204,6 +206,6 @@ def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
         {"profiles": own(network={"mode": "none"})},
     ):
         world[0] = replace(first, **changed)
-        texts.append(text(kept))
-        assert texts[-1] == text(kept) == text(ObjectCollector(lambda: world[0], label_allowlist=("team",)))
+        texts.append(text(object_collector))
+        assert texts[-1] == text(object_collector) == text(ObjectCollector(lambda: world[0], label_allowlist=("team",)))
     assert len(set(texts)) == len(texts)

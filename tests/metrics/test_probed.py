@@ -29,21 +29,23 @@ PROBE: Probe = OneSuccessProbe(tcp_socket=TcpSocketAction(port=80), failure_thre
 
 def health(checked: ProbeProgress | None, failures: int = 0, **changes: Any) -> dict[str, float]:
     """By status, what is told of the sandbox whose probes have come to that."""
-    seen = snapshot(WATCHED)
+    observed = snapshot(WATCHED)
     memory = InstanceState(checked=checked)
     tally = Tally(ProbeResult("failure"), failures=failures)
     probed = ProbeState(RUN, (Watch("liveness", PROBE, RUN, 1, 0.0),), {"liveness": tally})
     instances, probes = {WATCHED.obj.uid: instance(WATCHED.obj, memory)}, {WATCHED.obj.uid: probed}
-    return told(replace(seen, instances=instances, probes=probes, **changes))
+    return told(replace(observed, instances=instances, probes=probes, **changes))
 
 
 def told(seen: Snapshot) -> dict[str, float]:
-    found = scrape(ContainerCollector(lambda: seen, MadeUpUsage(), detail=True).collect).samples
-    return {each.labels["status"]: each.value for each in found if each.name == "paddock_container_health_status"}
+    samples = scrape(ContainerCollector(lambda: seen, MadeUpUsage(), detail=True).collect).samples
+    return {
+        sample.labels["status"]: sample.value for sample in samples if sample.name == "paddock_container_health_status"
+    }
 
 
 def only(status: str) -> dict[str, float]:
-    return {each: float(each == status) for each in ("starting", "healthy", "unhealthy", "none")}
+    return {entry: float(entry == status) for entry in ("starting", "healthy", "unhealthy", "none")}
 
 
 def test_a_sandbox_without_probes_has_none() -> None:

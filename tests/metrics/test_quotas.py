@@ -24,50 +24,50 @@ def quota(name: str, **hard: object) -> StoredQuota:
 
 
 def test_the_host_has_bounds_of_its_own() -> None:
-    shown = scraped(snapshot(sandbox("a"), sandbox("b")))
-    assert shown.value("paddock_quota_memory_limit_bytes", **HOST) == 16 << 30
-    assert shown.value("paddock_quota_cpu_limit_cores", **HOST) == 8 * 16
-    assert shown.value("paddock_quota_pids_limit", **HOST) is None, "what is not bounded has no limit"
-    assert shown.value("paddock_quota_memory_used_bytes", **HOST) == 2 * 256 * MIB
-    assert shown.value("paddock_quota_cpu_used_cores", **HOST) == 1.0
-    assert shown.value("paddock_quota_pids_used", **HOST) == 256
-    assert shown.value("paddock_quota_sandboxes_used", **HOST) == 2
+    printed = scraped(snapshot(sandbox("a"), sandbox("b")))
+    assert printed.value("paddock_quota_memory_limit_bytes", **HOST) == 16 << 30
+    assert printed.value("paddock_quota_cpu_limit_cores", **HOST) == 8 * 16
+    assert printed.value("paddock_quota_pids_limit", **HOST) is None, "what is not bounded has no limit"
+    assert printed.value("paddock_quota_memory_used_bytes", **HOST) == 2 * 256 * MIB
+    assert printed.value("paddock_quota_cpu_used_cores", **HOST) == 1.0
+    assert printed.value("paddock_quota_pids_used", **HOST) == 256
+    assert printed.value("paddock_quota_sandboxes_used", **HOST) == 2
 
 
 def test_a_namespace_has_the_narrowest_of_its_quotas() -> None:
-    seen = snapshot(sandbox("a"))
+    observed = snapshot(sandbox("a"))
     quotas = [quota("wide", cpu="4", sandboxes=9), quota("narrow", cpu="2", memory="1Gi")]
-    shown = scraped(replace(seen, quotas={each.obj.uid: each for each in quotas}))
-    assert shown.value("paddock_quota_cpu_limit_cores", **HERE) == 2
-    assert shown.value("paddock_quota_sandboxes_limit", **HERE) == 9
-    assert shown.value("paddock_quota_memory_limit_bytes", **HERE) == 1 << 30
-    assert shown.value("paddock_quota_memory_used_bytes", **HERE) == 256 * MIB
+    printed = scraped(replace(observed, quotas={entry.obj.uid: entry for entry in quotas}))
+    assert printed.value("paddock_quota_cpu_limit_cores", **HERE) == 2
+    assert printed.value("paddock_quota_sandboxes_limit", **HERE) == 9
+    assert printed.value("paddock_quota_memory_limit_bytes", **HERE) == 1 << 30
+    assert printed.value("paddock_quota_memory_used_bytes", **HERE) == 256 * MIB
 
 
 def test_disk_and_gpus_are_promised_too() -> None:
-    seen = snapshot(sandbox("a"))
-    [(uid, held)] = seen.instances.items()
-    holds = replace(held, reserves=replace(held.reserves, disk_bytes=3 * MIB, gpus=2))
+    observed = snapshot(sandbox("a"))
+    [(uid, instance)] = observed.instances.items()
+    holds = replace(instance, reserves=replace(instance.reserves, disk_bytes=3 * MIB, gpus=2))
     all_ = quota("all", disk="10Mi", gpus=4)
-    shown = scraped(replace(seen, quotas={"q": all_}, instances={uid: holds}))
-    assert shown.value("paddock_quota_fs_limit_bytes", **HERE) == 10 * MIB
-    assert shown.value("paddock_quota_fs_used_bytes", **HERE) == 3 * MIB
-    assert shown.value("paddock_quota_gpus_limit", **HERE) == 4
-    assert shown.value("paddock_quota_gpus_used", **HERE) == 2
+    printed = scraped(replace(observed, quotas={"q": all_}, instances={uid: holds}))
+    assert printed.value("paddock_quota_fs_limit_bytes", **HERE) == 10 * MIB
+    assert printed.value("paddock_quota_fs_used_bytes", **HERE) == 3 * MIB
+    assert printed.value("paddock_quota_gpus_limit", **HERE) == 4
+    assert printed.value("paddock_quota_gpus_used", **HERE) == 2
 
 
 def test_a_written_hostquota_is_the_hosts() -> None:
     spec = {"hard": {"memory": "1Gi", "sandboxes": 3}}
     obj = StoredObject(kind="HostQuota", namespace="", name="host", uid="h", spec=spec)
-    shown = scraped(replace(snapshot(), quotas={"h": StoredQuota(obj, HostQuotaSpec.model_validate(spec))}))
-    assert shown.value("paddock_quota_memory_limit_bytes", **HOST) == 1 << 30
-    assert shown.value("paddock_quota_sandboxes_limit", **HOST) == 3
+    printed = scraped(replace(snapshot(), quotas={"h": StoredQuota(obj, HostQuotaSpec.model_validate(spec))}))
+    assert printed.value("paddock_quota_memory_limit_bytes", **HOST) == 1 << 30
+    assert printed.value("paddock_quota_sandboxes_limit", **HOST) == 3
 
 
 def test_a_namespace_is_counted_over_all_hosts_by_the_leading_one() -> None:
-    seen = replace(snapshot(sandbox("a")), fleet=FleetView(elsewhere={"default": Amount(memory_bytes=MIB)}))
-    assert scraped(seen).value("paddock_quota_memory_used_bytes", **HERE) == 257 * MIB
-    follows = scraped(replace(seen, fleet=replace(seen.fleet, leads=False)))
+    observed = replace(snapshot(sandbox("a")), fleet=FleetView(elsewhere={"default": Amount(memory_bytes=MIB)}))
+    assert scraped(observed).value("paddock_quota_memory_used_bytes", **HERE) == 257 * MIB
+    follows = scraped(replace(observed, fleet=replace(observed.fleet, leads=False)))
     assert follows.value("paddock_quota_memory_used_bytes", **HERE) is None
     assert follows.value("paddock_quota_memory_used_bytes", **HOST) == 256 * MIB
 

@@ -28,7 +28,7 @@ class Broken:
 
 
 def names(registry: Registry) -> set[str]:
-    return {each.name for each in registry.collect()}
+    return {metric.name for metric in registry.collect()}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_rest_is_still_collected(registry: Registry, caplog: pytest.LogCaptu
         assert "fine" in names(registry)
         assert "broken" not in names(registry), "a collector's families come whole or not at all"
     assert registry.get_sample_value("paddock_metrics_errors_total", {"reason": "collector"}) == 2
-    assert ["Broken" in each.getMessage() for each in caplog.records] == [True], "said once"
+    assert ["Broken" in record.getMessage() for record in caplog.records] == [True], "said once"
 
 
 def test_it_comes_back_when_it_works_again(registry: Registry) -> None:
@@ -64,12 +64,12 @@ def test_a_broken_usage_reader_leaves_the_objects(registry: Registry) -> None:
         def read(self, containers: object) -> dict:
             raise OSError("the cgroups are gone")
 
-    seen = many(1)
-    registry.register(ContainerCollector(lambda: seen, BrokenUsage()))
-    registry.register(ObjectCollector(lambda: seen))
-    found = names(registry)
-    assert "paddock_sandbox_status_ready" in found
-    assert "paddock_container_pids" not in found
+    snapshot = many(1)
+    registry.register(ContainerCollector(lambda: snapshot, BrokenUsage()))
+    registry.register(ObjectCollector(lambda: snapshot))
+    observed = names(registry)
+    assert "paddock_sandbox_status_ready" in observed
+    assert "paddock_container_pids" not in observed
 
 
 def test_names_still_clash_and_can_be_taken_back(registry: Registry) -> None:
@@ -83,7 +83,7 @@ def test_names_still_clash_and_can_be_taken_back(registry: Registry) -> None:
 
 def test_build_and_process_are_told() -> None:
     registry = new_registry("0.1.0", "abc123")
-    found = names(registry)
-    assert {"process_resident_memory_bytes", "python_gc_collections", "paddock_build_info"} <= found
-    build = next(each for each in registry.collect() if each.name == "paddock_build_info").samples[0]
+    observed = names(registry)
+    assert {"process_resident_memory_bytes", "python_gc_collections", "paddock_build_info"} <= observed
+    build = next(metric for metric in registry.collect() if metric.name == "paddock_build_info").samples[0]
     assert (build.labels["version"], build.labels["revision"], build.value) == ("0.1.0", "abc123", 1)

@@ -31,10 +31,10 @@ def full_registry() -> Registry:
     meter.count("paddock_docker_requests_total", operation="containers.create")
     meter.observe("paddock_api_request_duration_seconds", 0.2, method="GET", route="/apis/{kind}")
     meter.gauge("paddock_store_size_bytes", 123456789)
-    seen = many(3)
-    registry.register(ContainerCollector(lambda: seen, MadeUpUsage(), detail=True))
-    registry.register(ObjectCollector(lambda: seen))
-    registry.register(HostCollector(lambda: seen))
+    snapshot = many(3)
+    registry.register(ContainerCollector(lambda: snapshot, MadeUpUsage(), detail=True))
+    registry.register(ObjectCollector(lambda: snapshot))
+    registry.register(HostCollector(lambda: snapshot))
     return registry
 
 
@@ -46,9 +46,9 @@ def still(registry: CollectorRegistry) -> CollectorRegistry:
         def collect(self) -> list:
             return families
 
-    kept = CollectorRegistry()
-    kept.register(Still())
-    return kept
+    collector_registry = CollectorRegistry()
+    collector_registry.register(Still())
+    return collector_registry
 
 
 def test_plain_text_equals_the_librarys() -> None:
@@ -124,9 +124,9 @@ def test_unusual_wishes_are_left_to_the_library() -> None:
 
 def test_the_librarys_parsers_read_it() -> None:
     registry = full_registry()
-    plain = {each.name: each for each in read_plain_text(plain_text(registry).decode())}
+    plain = {metric.name: metric for metric in read_plain_text(plain_text(registry).decode())}
     assert len(plain["paddock_container_pids"].samples) == 3
-    opened = {each.name: each for each in read_open_metrics(open_metrics(registry).decode())}
+    opened = {metric.name: metric for metric in read_open_metrics(open_metrics(registry).decode())}
     assert opened["paddock_container_cpu_usage_seconds"].unit == "seconds"
     assert not [name for name in plain if name.endswith("_created")]
 

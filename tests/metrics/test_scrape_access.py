@@ -78,10 +78,10 @@ def test_handshakes_that_never_end_leave_places_for_scrapers(
     server = MetricsServer(Registry(), port=0, tls=load_scrape_access(None, cert, key).tls)
     server.start()
     try:
-        with ExitStack() as held:
+        with ExitStack() as stack:
             for _ in range(MOST_WAITING + 16):
-                made = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-                made.sendall(b"\x16\x03\x01")
+                enter_context = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+                enter_context.sendall(b"\x16\x03\x01")
             trusting = ssl.create_default_context(cafile=str(cert))
             secured = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=30, context=trusting)
             secured.request("GET", "/metrics")

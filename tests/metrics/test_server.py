@@ -50,10 +50,10 @@ def get(
 
 
 def filled_registry(count: int = 3) -> Registry:
-    registry, seen = Registry(), many(count)
-    registry.register(ContainerCollector(lambda: seen, MadeUpUsage()))
-    registry.register(ObjectCollector(lambda: seen))
-    registry.register(HostCollector(lambda: seen))
+    registry, snapshot = Registry(), many(count)
+    registry.register(ContainerCollector(lambda: snapshot, MadeUpUsage()))
+    registry.register(ObjectCollector(lambda: snapshot))
+    registry.register(HostCollector(lambda: snapshot))
     return registry
 
 
@@ -98,7 +98,9 @@ def test_metrics_are_served_as_plain_text() -> None:
     with running(filled_registry()) as server:
         status, headers, body = get(server)
     assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert len({each.name: each for each in read_plain_text(body.decode())}["paddock_container_pids"].samples) == 3
+    assert (
+        len({metric.name: metric for metric in read_plain_text(body.decode())}["paddock_container_pids"].samples) == 3
+    )
 
 
 def test_open_metrics_and_gzip_where_the_client_takes_them() -> None:
@@ -106,7 +108,7 @@ def test_open_metrics_and_gzip_where_the_client_takes_them() -> None:
         status, headers, body = get(server, headers={"Accept": OPEN_METRICS, "Accept-Encoding": "gzip"})
     assert (status, headers["Content-Encoding"]) == (200, "gzip")
     assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
-    assert "paddock_container_pids" in {each.name for each in read_open_metrics(gzip.decompress(body).decode())}
+    assert "paddock_container_pids" in {metric.name for metric in read_open_metrics(gzip.decompress(body).decode())}
 
 
 def test_only_some_names_when_asked() -> None:
@@ -172,7 +174,7 @@ def test_a_third_scrape_at_once_is_told_to_wait(slow: tuple[Slow, Registry]) -> 
             assert get(server, "/")[0] == 200, "the index is not a scrape"
         finally:
             collector.may.set()
-        assert [each.result()[0] for each in first] == [200, 200]
+        assert [future.result()[0] for future in first] == [200, 200]
         assert get(server)[0] == 200, "the places are free again"
 
 
@@ -221,8 +223,8 @@ def test_what_cannot_be_rendered_is_said_in_words(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_taken_port_says_by_whom() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as second:
+        port = second.getsockname()[1]
         server = MetricsServer(Registry(), port=port)
         with pytest.raises(CannotListen, match=rf"127\.0\.0\.1:{port}: taken by pid {os.getpid()} \("):
             server.start()
@@ -284,18 +286,18 @@ HALF = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 @contextmanager
 def half_heads(server: MetricsServer, count: int) -> Iterator[deque[socket.socket]]:
     """So many clients, one after the other, that never end their requests; gives the last ones."""
-    held: deque[socket.socket] = deque()
+    connections: deque[socket.socket] = deque()
     try:
         for _ in range(count):
-            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-            held[-1].sendall(HALF)
-            if len(held) > MOST_WAITING:  # the listener has ended it
-                assert was_ended(held[0])
-                held.popleft().close()
-        yield held
+            connections.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            connections[-1].sendall(HALF)
+            if len(connections) > MOST_WAITING:  # the listener has ended it
+                assert was_ended(connections[0])
+                connections.popleft().close()
+        yield connections
     finally:
-        for each in held:
-            each.close()
+        for connection in connections:
+            connection.close()
 
 
 def was_ended(connection: socket.socket) -> bool:
@@ -310,18 +312,18 @@ def was_ended(connection: socket.socket) -> bool:
 
 def test_three_thousand_half_heads_leave_places_for_scrapers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.metrics.server.HEAD_SECONDS", 600)  # the places must do it
-    with running(filled_registry(1)) as server, half_heads(server, 3000) as held:
+    with running(filled_registry(1)) as server, half_heads(server, 3000) as reserved:
         for _ in range(3):
             assert get(server)[0] == 200
-        for each in held:
-            each.setblocking(False)
-        assert sum(map(was_ended, held)) <= 3, "each scrape ended at most the oldest"
+        for connection in reserved:
+            connection.setblocking(False)
+        assert sum(map(was_ended, reserved)) <= 3, "each scrape ended at most the oldest"
 
 
 def test_a_half_head_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.metrics.server.HEAD_SECONDS", 0.1)
-    with running(Registry()) as server, half_heads(server, 3) as held:
-        assert all(map(was_ended, held))
+    with running(Registry()) as server, half_heads(server, 3) as reserved:
+        assert all(map(was_ended, reserved))
 
 
 def test_answers_nobody_takes_leave_places_for_scrapers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,11 +337,11 @@ def test_answers_nobody_takes_leave_places_for_scrapers(monkeypatch: pytest.Monk
             return [metric]
 
     registry.register(Large())
-    with running(registry) as server, ExitStack() as held:
+    with running(registry) as server, ExitStack() as stack:
         for _ in range(2 * MOST_ANSWERED):
-            made = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
-            made.sendall(HALF + b"\r\n\r\n")
-            assert made.recv(12) == b"HTTP/1.0 200"
+            enter_context = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            enter_context.sendall(HALF + b"\r\n\r\n")
+            assert enter_context.recv(12) == b"HTTP/1.0 200"
         assert get(server, "/")[0] == 200
         status, _, body = get(server)
         assert (status, len(body) > 16 << 20) == (200, True)
@@ -348,19 +350,19 @@ def test_answers_nobody_takes_leave_places_for_scrapers(monkeypatch: pytest.Monk
 def test_one_address_takes_no_place_of_another() -> None:
     with (
         running(filled_registry(1)) as server,
-        half_heads(server, MOST_WAITING - 1) as held,
-        socket.socket() as other,
+        half_heads(server, MOST_WAITING - 1) as reserved,
+        socket.socket() as second,
     ):
-        other.bind(("127.0.0.2", 0))
-        other.connect(("127.0.0.1", server.port))
-        other.settimeout(30)
-        other.sendall(HALF)
+        second.bind(("127.0.0.2", 0))
+        second.connect(("127.0.0.1", server.port))
+        second.settimeout(30)
+        second.sendall(HALF)
         for _ in range(MOST_WAITING):
-            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-            held[-1].sendall(HALF)
-        assert was_ended(held[MOST_WAITING - 1]), "the flood ends its own"
-        other.sendall(b"\r\n\r\n")
-        assert other.recv(12) == b"HTTP/1.0 200"
+            reserved.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            reserved[-1].sendall(HALF)
+        assert was_ended(reserved[MOST_WAITING - 1]), "the flood ends its own"
+        second.sendall(b"\r\n\r\n")
+        assert second.recv(12) == b"HTTP/1.0 200"
 
 
 @pytest.mark.parametrize(
@@ -377,27 +379,27 @@ def test_one_address_takes_no_place_of_another() -> None:
     ],
 )
 def test_heads_that_parsers_read_differently_are_refused(head: bytes, why: bytes) -> None:
-    with running(Registry()) as server, socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
-        made.sendall(head)
-        answer = b"".join(iter(lambda: made.recv(4096), b""))
+    with running(Registry()) as server, socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(head)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.0 400 ")
     assert why in answer
 
 
 def test_a_head_without_an_end_is_bounded() -> None:
-    with running(Registry()) as server, socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
-        made.sendall(HALF + b"a" * (17 << 10))
-        assert made.recv(12) == b"HTTP/1.0 431"
+    with running(Registry()) as server, socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(HALF + b"a" * (17 << 10))
+        assert connection.recv(12) == b"HTTP/1.0 431"
 
 
 def test_a_client_may_end_its_side_once_it_has_asked() -> None:
     with (
         running(filled_registry(1)) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as made,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection,
     ):
-        made.sendall(HALF + b"\r\n\r\n")
-        made.shutdown(socket.SHUT_WR)
-        assert made.recv(12) == b"HTTP/1.0 200"
+        connection.sendall(HALF + b"\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(12) == b"HTTP/1.0 200"
 
 
 def _accepts(server: MetricsServer) -> bool:

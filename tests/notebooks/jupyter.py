@@ -8,19 +8,19 @@ from jupyter_client.manager import KernelManager
 
 
 def shown(client: Any, code: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"stdout": "", "stderr": "", "results": [], "error": ""}
+    document: dict[str, Any] = {"stdout": "", "stderr": "", "results": [], "error": ""}
 
     def take(message: dict[str, Any]) -> None:
         kind, content = message["msg_type"], message["content"]
         if kind == "stream":
-            found[content["name"]] += content["text"]
+            document[content["name"]] += content["text"]
         elif kind in ("execute_result", "display_data"):
-            found["results"].append(content["data"])
+            document["results"].append(content["data"])
         elif kind == "error":
-            found["error"] = content["ename"]
+            document["error"] = content["ename"]
 
     client.execute_interactive(code, output_hook=take, timeout=60, allow_stdin=False)
-    return found
+    return document
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ class Pages:
         return page
 
     def _console(self, type_: str, text: str) -> None:
-        expected = any(each in text for each in _EXPECTED)
+        expected = any(name in text for name in _EXPECTED)
         if "Content Security Policy" in text or (type_ == "error" and not expected):
             self.faults.append(f"console: {text}")
 
@@ -52,7 +52,7 @@ class Pages:
             self.faults.append(f"request to another host: {url}")
 
     def check(self) -> None:
-        reports = [each for page, _ in self._pages if not page.is_closed() for each in page.evaluate("__reports")]
+        reports = [entry for page, _ in self._pages if not page.is_closed() for entry in page.evaluate("__reports")]
         assert [*self.faults, *reports] == []
 
     def close(self) -> None:

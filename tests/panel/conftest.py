@@ -24,15 +24,15 @@ if "PADDOCK_TEST_PANEL" not in os.environ:  # only `make test-panel` installs wh
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     settings = {"PADDOCK_API_HOST": "127.0.0.1", "PADDOCK_API_PORT": "0"}
-    with running(tmp_path_factory.mktemp("daemon"), **settings) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon"), **settings) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
 def relay(daemon: RunningDaemon) -> Iterator[PanelRelay]:
     connection = connect(f"unix://{daemon.socket}")
-    with PanelRelay(connection) as made:
-        yield made
+    with PanelRelay(connection) as panel_relay:
+        yield panel_relay
     connection.close()
 
 
@@ -44,29 +44,29 @@ def browser() -> "Iterator[Browser]":
     assert program, "chromium is missing: run `make test-panel`"
     options = ["--disable-lcd-text", *(["--no-sandbox"] if os.geteuid() == 0 else [])]  # grey edges: smaller pictures
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=program, args=options)
-        yield made
-        made.close()
+        launch = playwright.chromium.launch(executable_path=program, args=options)
+        yield launch
+        launch.close()
 
 
 @pytest.fixture
 def pages(browser: "Browser") -> "Iterator[Pages]":
     from tests.panel.browser import Pages
 
-    made = Pages(browser)
+    created = Pages(browser)
     try:
-        yield made
-        made.check()
+        yield created
+        created.check()
     finally:
-        made.close()
+        created.close()
 
 
 @pytest.fixture
 def page(pages: "Pages", relay: PanelRelay) -> "Page":
     """The panel, signed in by the relay."""
-    made = pages.open(relay.url())
-    made.get_by_role("heading", name="Sandboxes").wait_for()
-    return made
+    file = pages.open(relay.url())
+    file.get_by_role("heading", name="Sandboxes").wait_for()
+    return file
 
 
 @pytest.fixture

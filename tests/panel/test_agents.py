@@ -80,9 +80,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, provider: int) -> Iterator[
         "PADDOCK_PROVIDER_HOSTS": json.dumps([f"127.0.0.1:{provider}"]),
         "PADDOCK_MODELS_PORT": str(free_port()),
     }
-    with running(folder / "state", **settings) as made:
-        made.paddock("secret", "set", "key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
-        yield made
+    with running(folder / "state", **settings) as created:
+        created.paddock("secret", "set", "key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
+        yield created
 
 
 def show(page: Page, path: str) -> None:
@@ -108,8 +108,8 @@ def test_models_show_budgets_and_users(daemon: RunningDaemon, page: Page, provid
     expect(page.locator(".head .status")).to_contain_text("Answering")
     budget = page.get_by_role("region", name="Budget")
     expect(budget).to_contain_text("/ 1,000")
-    left = budget.locator(".facts > div", has_text="Tokens left").locator("dd")
-    wait_for("tokens are counted", lambda: 0 < int(left.inner_text()) < 1000, 60)
+    locator = budget.locator(".facts > div", has_text="Tokens left").locator("dd")
+    wait_for("tokens are counted", lambda: 0 < int(locator.inner_text()) < 1000, 60)
     users = page.get_by_role("region", name="Used by")
     expect(users.get_by_role("row", name="asking")).to_contain_text("Listening")
     expect(users.get_by_role("row", name="asking").get_by_role("cell").nth(2)).to_have_text("2")  # from the audit log
@@ -150,10 +150,10 @@ def test_a_run_is_started_followed_and_downloaded(daemon: RunningDaemon, page: P
     artifacts = page.get_by_role("region", name="Artifacts")
     artifacts.get_by_text("1", exact=True).click()
     expect(artifacts.get_by_text("result.txt")).to_be_visible()
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         artifacts.get_by_role("button", name="Download dist").click()
-    with tarfile.open(Path(found.value.path())) as archive:
-        (name,) = [each for each in archive.getnames() if each.endswith("result.txt")]
+    with tarfile.open(Path(download.value.path())) as archive:
+        (name,) = [getname for getname in archive.getnames() if getname.endswith("result.txt")]
         content = archive.extractfile(name)
         assert content is not None
         assert content.read() == b"v<b>1</b>\n"
@@ -191,7 +191,7 @@ def test_transcript_of_an_agent_stage_is_text(daemon: RunningDaemon, page: Page)
     ]
     file = daemon.folder / f"runs/files/default/{uid}/think.1.jsonl"
     assert len(file.read_text().splitlines()) == 1
-    file.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     stage = page.get_by_role("region", name="Stages").get_by_role("listitem").filter(has_text="Log of think")
     stage.get_by_role("button", name="Transcript").click()
     transcript = stage.get_by_role("list", name="Transcript of think")

@@ -67,10 +67,10 @@ def test_redirect_file_is_private(daemon: RunningDaemon, pages: Pages, tmp_path:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
         assert file.stat().st_uid == os.geteuid()
-        found = re.search(r'url=([^"]+)"', file.read_text())
-        assert found is not None
+        match = re.search(r'url=([^"]+)"', file.read_text())
+        assert match is not None
         assert "code=" not in Path(f"/proc/{process.pid}/cmdline").read_text()
-        page = pages.open(found[1])
+        page = pages.open(match[1])
         expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
     wait_for("the file is gone", lambda: not file.parent.exists(), 60)
 
@@ -83,11 +83,11 @@ def test_port_forward_opens_the_port(daemon: RunningDaemon, tmp_path: Path) -> N
         host = url.removeprefix("http://").removesuffix("/")
         assert ".localhost:" in host
         # Only a browser knows such names by itself.
-        asked = urllib.request.Request(f"http://127.0.0.1:{host.rpartition(':')[2]}/", headers={"Host": host})
+        request = urllib.request.Request(f"http://127.0.0.1:{host.rpartition(':')[2]}/", headers={"Host": host})
 
         def inside() -> bool:
             try:
-                with urllib.request.urlopen(asked, timeout=60) as answer:
+                with urllib.request.urlopen(request, timeout=60) as answer:
                     return bool(answer.read() == b"inside\n")
             except OSError:
                 return False

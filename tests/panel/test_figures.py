@@ -69,8 +69,8 @@ async ([name, patch, word, token]) => {
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_OBJECTS_PER_NAMESPACE="10000") as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_OBJECTS_PER_NAMESPACE="10000") as created:
+        yield created
 
 
 def figure(name: str, value: float, allowed: float, unit: str, busy_ms: float | None = None) -> None:
@@ -83,11 +83,13 @@ def figure(name: str, value: float, allowed: float, unit: str, busy_ms: float | 
 def crowd(daemon: RunningDaemon, numbers: Sequence[int], **fields: Any) -> None:
     """Apply sandboxes at rest, by their numbers."""
     for at in range(0, len(numbers), 250):
-        made = [json.loads(sandbox(f"crowd-{each:04}", runState="Suspended")) for each in numbers[at : at + 250]]
-        for each in made:
-            each["metadata"]["namespace"] = "crowd"
-            each["metadata"].update(fields)
-        daemon.apply("\n---\n".join(map(json.dumps, made)))
+        documents = [
+            json.loads(sandbox(f"crowd-{number:04}", runState="Suspended")) for number in numbers[at : at + 250]
+        ]
+        for document in documents:
+            document["metadata"]["namespace"] = "crowd"
+            document["metadata"].update(fields)
+        daemon.apply("\n---\n".join(map(json.dumps, documents)))
 
 
 def opened(pages: Pages, relay: PanelRelay) -> Page:
@@ -102,24 +104,24 @@ def opened(pages: Pages, relay: PanelRelay) -> Page:
 
 def until_shown(daemon: RunningDaemon, page: Page) -> tuple[float, float]:
     """Reload some times, and return the median of the ms until the list is seen, and the processor time of one."""
-    found, before = [], spent_seconds(daemon)
+    observed, before = [], spent_seconds(daemon)
     for _ in range(RELOADS):
         page.reload()
-        found.append(float(page.evaluate("__shown")))
-    return statistics.median(found), 1000 * (spent_seconds(daemon) - before) / RELOADS
+        observed.append(float(page.evaluate("__shown")))
+    return statistics.median(observed), 1000 * (spent_seconds(daemon) - before) / RELOADS
 
 
 def spent_seconds(daemon: RunningDaemon) -> float:
     """Processor time of the daemon, of this process, in which the relay is, and of all that they started."""
     parents = {}
-    for each in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            parents[int(each.parent.name)] = int(each.read_text().rpartition(")")[2].split()[1])
-    found = {os.getpid(), daemon.process.pid}
-    while more := {each for each, parent in parents.items() if parent in found} - found:
-        found |= more
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    observed = {os.getpid(), daemon.process.pid}
+    while further := {number for number, parent in parents.items() if parent in observed} - observed:
+        observed |= further
     total = 0.0
-    for each_ in found:
+    for each_ in observed:
         with suppress(OSError):
             total += cpu_seconds(each_)
     return total
@@ -163,14 +165,14 @@ def changes(daemon: RunningDaemon, page: Page) -> None:
     template = json.loads(sandbox("any"))["spec"]["template"]
     missing = {"template": None, "templateRef": {"name": "missing"}, "runState": "Running"}
     resting = {"template": template, "templateRef": None, "runState": "Suspended"}
-    found, answered, before = [], [], spent_seconds(daemon)
-    for each in range(2 * EACH_WAY):
-        patch, word = (missing, "Refused") if each < EACH_WAY else (resting, "Suspended")
-        took, request = page.evaluate(_CHANGE, [f"crowd-{each % EACH_WAY:04}", patch, word, token])
-        found.append(float(took))
+    observed, answered, before = [], [], spent_seconds(daemon)
+    for index in range(2 * EACH_WAY):
+        patch, word = (missing, "Refused") if index < EACH_WAY else (resting, "Suspended")
+        took, request = page.evaluate(_CHANGE, [f"crowd-{index % EACH_WAY:04}", patch, word, token])
+        observed.append(float(took))
         answered.append(float(request))
-    busy_ms = 1000 * (spent_seconds(daemon) - before) / len(found)
-    late, half = statistics.quantiles(found, n=20)[-1], statistics.median(found)
+    busy_ms = 1000 * (spent_seconds(daemon) - before) / len(observed)
+    late, half = statistics.quantiles(observed, n=20)[-1], statistics.median(observed)
     print(f"\na change is seen after {half:.3g} ms (p50); the request takes {statistics.median(answered):.3g} of them")
     figure("a change is seen after (p95, its request included)", late, 100, "ms", busy_ms)
 
@@ -178,12 +180,12 @@ def changes(daemon: RunningDaemon, page: Page) -> None:
 def stream(daemon: RunningDaemon, page: Page) -> None:
     """Changes by others, evenly, of which none may hold the page up."""
     page.evaluate("globalThis.__longest = 0")
-    begun, numbers = time.monotonic(), range(PER_CALL)
+    started_at, numbers = time.monotonic(), range(PER_CALL)
     for number in range(SECONDS * CHANGES // PER_CALL):
         start = number * PER_CALL % 1000
-        crowd(daemon, [start + each for each in numbers], labels={"round": str(number)})
-        threading.Event().wait(max(0.0, begun + (number + 1) * PER_CALL / CHANGES - time.monotonic()))
-    rate = SECONDS * CHANGES / (time.monotonic() - begun)
+        crowd(daemon, [start + entry for entry in numbers], labels={"round": str(number)})
+        threading.Event().wait(max(0.0, started_at + (number + 1) * PER_CALL / CHANGES - time.monotonic()))
+    rate = SECONDS * CHANGES / (time.monotonic() - started_at)
     page.get_by_label("Search").fill(f"round={SECONDS * CHANGES // PER_CALL - 1}")
     expect(page.locator("table.data tbody tr")).to_have_count(PER_CALL)
     page.get_by_label("Search").fill("")
@@ -209,12 +211,12 @@ def usable(daemon: RunningDaemon, page: Page) -> None:
 @pytest.fixture
 def resting(tmp_path: Path) -> Iterator[RunningDaemon]:
     """A daemon with sandboxes that run and do nothing."""
-    with running(tmp_path / "state") as made:
+    with running(tmp_path / "state") as created:
         limits = {"resources": {"limits": {"cpu": "10m", "memory": "16Mi", "pids": 8}}}
         image = {"template": {"image": "paddock/test-tiny:1", "command": ["sleep", "infinity"]}}
-        made.apply("\n---\n".join(sandbox(f"quiet-{each:03}", **limits, **image) for each in range(BUSY)))
-        made.paddock("wait", "--for=condition=Ready", "--timeout=600s", "sandboxes", "--all", seconds=660)
-        yield made
+        created.apply("\n---\n".join(sandbox(f"quiet-{index:03}", **limits, **image) for index in range(BUSY)))
+        created.paddock("wait", "--for=condition=Ready", "--timeout=600s", "sandboxes", "--all", seconds=660)
+        yield created
 
 
 def cpu_seconds(process: int) -> float:
@@ -225,9 +227,9 @@ def cpu_seconds(process: int) -> float:
 
 def test_figures_of_the_daemon_under_open_panels(resting: RunningDaemon, browser: Browser) -> None:
     def spent(seconds: float = MEASURED_SECONDS) -> float:
-        before, begun = cpu_seconds(resting.process.pid), time.monotonic()
+        before, start = cpu_seconds(resting.process.pid), time.monotonic()
         threading.Event().wait(seconds)
-        return 100 * (cpu_seconds(resting.process.pid) - before) / (time.monotonic() - begun)
+        return 100 * (cpu_seconds(resting.process.pid) - before) / (time.monotonic() - start)
 
     wait_for("the daemon rests", lambda: spent(2.0) < 20, 300)
     idle = spent()
@@ -240,8 +242,8 @@ def test_figures_of_the_daemon_under_open_panels(resting: RunningDaemon, browser
             expect(page.locator(".head .badge")).to_have_text(str(BUSY), timeout=WAIT_MS)
             close.append(context.close)
         spent(5.0 if JUDGED else 0.1)  # their first requests are not those of open panels
-        found = spent()
-        for each in close:
-            each()
+        count = spent()
+        for entry in close:
+            entry()
     name = f"{OPEN_PANELS} open panels over {BUSY} sandboxes, beside {idle:.2g} % at rest"
-    figure(name, found - idle, 3, "% of a core")
+    figure(name, count - idle, 3, "% of a core")

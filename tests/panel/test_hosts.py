@@ -30,16 +30,16 @@ expect.set_options(timeout=WAIT_MS)
 @pytest.fixture
 def world(tmp_path: Path, quiet: None) -> Iterator[World]:
     """The API of host a; the daemon of host b is away."""
-    made = make_world(tmp_path, place=ManyHosts("a"))
-    made.view.seen = replace(made.view.seen, facts=FACTS, revision=1)
+    created = make_world(tmp_path, place=ManyHosts("a"))
+    created.view.seen = replace(created.view.seen, facts=FACTS, revision=1)
     answered = {"type": "EngineReachable", "status": "True", "reason": "Answered", "message": ""}
     status = {"paddock": {"version": "1.2", "instanceID": "i-1"}, "conditions": [answered]}
-    with made.store.transaction() as transaction:
+    with created.store.transaction() as transaction:
         transaction.put(StoredObject("Host", "", "b", "uid-b", {}, status=status))
-    yield made
-    made.services.watches.close()
-    made.files.close()
-    made.store.close()
+    yield created
+    created.services.watches.close()
+    created.files.close()
+    created.store.close()
 
 
 def test_many_hosts_are_a_list_with_a_page_each(world: World, sign_in: SignIn) -> None:
@@ -55,9 +55,9 @@ def test_many_hosts_are_a_list_with_a_page_each(world: World, sign_in: SignIn) -
 
 def test_the_only_host_has_the_page(world: World, sign_in: SignIn) -> None:
     with world.store.transaction() as transaction:
-        found = transaction.get("Host", "", "b")
-        assert found is not None
-        transaction.remove(found)
+        host = transaction.get("Host", "", "b")
+        assert host is not None
+        transaction.remove(host)
     page = sign_in("hosts")
     expect(page.get_by_role("heading", name="Host", exact=True)).to_be_visible()
     expect(page.get_by_text("Doctor", exact=True)).to_be_visible()
@@ -67,16 +67,16 @@ def test_the_only_host_has_the_page(world: World, sign_in: SignIn) -> None:
 def used(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Sandbox `one` runs on host a and `two` on b, as the daemons of both report; host c gives no answer."""
     world.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("one", "two")))
-    made = {}
+    document = {}
     for name, host in (("one", "a"), ("two", "b")):
         limits = {"cpu": "500m", "memory": "512Mi"}
         obj = world.change(name, status={"host": host, "resources": {"limits": limits}})
         running = Container(id=name, name=name, uid=obj.uid, state=State.RUNNING)
-        made[host] = {obj.uid: UsageSample(running, USAGE, world.clock.now(), 0.25, 5.0)}
-    usages = {host: Usages(world.services.objects, lambda host=host: made[host], host) for host in made}
+        document[host] = {obj.uid: UsageSample(running, USAGE, world.clock.now(), 0.25, 5.0)}
+    usages = {host: Usages(world.services.objects, lambda host=host: document[host], host) for host in document}
     world.services = replace(world.services, usages=usages["a"])
-    there = {"kind": "SandboxMetricsList", "items": usages["b"].of_all(SANDBOX, None).items}
-    answers = Collected({"b": there}, [Missing("c", "no answer in time")])
+    present = {"kind": "SandboxMetricsList", "items": usages["b"].of_all(SANDBOX, None).items}
+    answers = Collected({"b": present}, [Missing("c", "no answer in time")])
     monkeypatch.setattr(usage, "collect", lambda _request: answers)
     return world
 

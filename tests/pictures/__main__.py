@@ -29,39 +29,41 @@ def draw(url: str, folder: Path, seconds: float) -> None:
     end = time.time()
     window = Window(end - seconds, end, SCRAPE_SECONDS)
     for name, text in STORED.items():
-        made, height, silent = page(json.loads(text), Asker(url, window, CHOSEN.get(name, {})))
+        created, height, silent = page(json.loads(text), Asker(url, window, CHOSEN.get(name, {})))
         file = folder / name.replace(".json", ".html")
-        file.write_text(made)
+        file.write_text(created)
         print(f"{_picture(file, height)}" + (f": nothing to show in {', '.join(silent)}" if silent else ""))
 
 
 def _picture(page_file: Path, height: int) -> Path:
-    browser = next((found for each in _BROWSERS if (found := shutil.which(each))), None)
+    browser = next((which for name in _BROWSERS if (which := shutil.which(name))), None)
     if browser is None:
         return page_file
     picture = page_file.with_suffix(".png")
     # --no-sandbox: a browser refuses to run as root with its own; the page is ours and names nothing outside.
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--screenshot={picture}"]
-    asked = [*command, f"--window-size={WIDTH},{height}", page_file.as_uri()]
-    subprocess.run(asked, check=True, capture_output=True, timeout=120)
+    requested = [*command, f"--window-size={WIDTH},{height}", page_file.as_uri()]
+    subprocess.run(requested, check=True, capture_output=True, timeout=120)
     return picture
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(prog="python -m tests.pictures", description=__doc__)
-    words.add_argument("folder", type=Path, nargs="?", default=FOLDER, help=f"where the pictures go ({FOLDER})")
-    words.add_argument("--minutes", type=float, default=5, help="of load before they are drawn")
-    given = words.parse_args()
+    argument_parser = argparse.ArgumentParser(prog="python -m tests.pictures", description=__doc__)
+    argument_parser.add_argument(
+        "folder", type=Path, nargs="?", default=FOLDER, help=f"where the pictures go ({FOLDER})"
+    )
+    argument_parser.add_argument("--minutes", type=float, default=5, help="of load before they are drawn")
+    args = argument_parser.parse_args()
     if impossible():
         sys.exit(f"no pictures can be drawn here: {impossible()}")
-    given.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, site(Path(scratch)) as (daemon, asked):
-        print(f"drawn in {given.minutes:g} minutes", flush=True)
-        pause, until = threading.Event(), time.monotonic() + given.minutes * 60
+    args.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, site(Path(scratch)) as (daemon, requested):
+        print(f"drawn in {args.minutes:g} minutes", flush=True)
+        pause, until = threading.Event(), time.monotonic() + args.minutes * 60
         while time.monotonic() < until:
             daemon.paddock("get", "sandboxes", "-A")  # the API is asked, too
             pause.wait(5)
-        asked.host.within(lambda: draw(asked.url, given.folder, given.minutes * 60))
+        requested.host.within(lambda: draw(requested.url, args.folder, args.minutes * 60))
 
 
 if __name__ == "__main__":

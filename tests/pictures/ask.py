@@ -46,21 +46,21 @@ class Asker:
 
     def series(self, panel: Mapping[str, Any]) -> list[Series]:
         """All that the panel's targets give."""
-        return [each for target in panel.get("targets", ()) for each in self._of(target)]
+        return [series for target in panel.get("targets", ()) for series in self._of(target)]
 
     def _of(self, target: Mapping[str, Any]) -> Iterator[Series]:
         window, expr = self.window, self._plain(target["expr"])
         if target.get("instant"):
-            found = self._get("query", query=expr, time=str(window.end))
+            answer = self._get("query", query=expr, time=str(window.end))
         else:
-            asked = {"start": str(window.begin), "end": str(window.end), "step": str(window.step_seconds)}
-            found = self._get("query_range", query=expr, **asked)
-        for each in found:
-            pairs = each["values"] if "values" in each else [each["value"]]
+            document = {"start": str(window.begin), "end": str(window.end), "step": str(window.step_seconds)}
+            answer = self._get("query_range", query=expr, **document)
+        for entry in answer:
+            pairs = entry["values"] if "values" in entry else [entry["value"]]
             points = tuple((float(at), float(value)) for at, value in pairs)
             points = tuple(pair for pair in points if math.isfinite(pair[1]))
             if points:
-                yield Series(_legend(target.get("legendFormat", ""), each["metric"]), each["metric"], points)
+                yield Series(_legend(target.get("legendFormat", ""), entry["metric"]), entry["metric"], points)
 
     def _plain(self, expr: str) -> str:
         """With a value in the place of each variable."""
@@ -72,8 +72,8 @@ class Asker:
     def _get(self, what: str, **query: str) -> list[Any]:
         address = f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(query)}"
         with urllib.request.urlopen(address, timeout=30) as answer:
-            found: list[Any] = json.load(answer)["data"]["result"]
-            return found
+            document: list[Any] = json.load(answer)["data"]["result"]
+            return document
 
 
 def _legend(pattern: str, labels: Mapping[str, str]) -> str:

@@ -55,9 +55,9 @@ def page(board: Mapping[str, Any], asker: Asker) -> tuple[str, int, list[str]]:
             parts.append(f'<div class="row" style="{place}">▾ {_text(panel["title"])}</div>')
             continue
         if panel["type"] == "text":
-            words = _text(panel["options"]["content"])
+            message = _text(panel["options"]["content"])
             parts.append(
-                f'<div class="panel" style="{place}"><div class="title">{_text(panel["title"])}</div>{words}</div>'
+                f'<div class="panel" style="{place}"><div class="title">{_text(panel["title"])}</div>{message}</div>'
             )
             continue
         series = asker.series(panel)
@@ -81,8 +81,8 @@ def _inner(panel: Mapping[str, Any], series: Sequence[Series], width: float, hei
 
 
 def _defaults(panel: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = panel["fieldConfig"]["defaults"]
-    return found
+    defaults: Mapping[str, Any] = panel["fieldConfig"]["defaults"]
+    return defaults
 
 
 def _unit(panel: Mapping[str, Any]) -> Callable[[float], str]:
@@ -98,9 +98,9 @@ def _shown(panel: Mapping[str, Any], series: Series) -> str:
 def _word(panel: Mapping[str, Any], value: float) -> Mapping[str, str]:
     """Return the text that stands for the value, if any does."""
     for mapping in _defaults(panel).get("mappings", ()):
-        found: Mapping[str, str] = mapping["options"].get(f"{value:g}", {})
-        if found:
-            return found
+        options: Mapping[str, str] = mapping["options"].get(f"{value:g}", {})
+        if options:
+            return options
     return {}
 
 
@@ -110,47 +110,47 @@ def _colour(panel: Mapping[str, Any], value: float) -> str:
     if colour:
         return _COLOUR_OF[colour]
     colour = steps[0]["color"]
-    for each in steps[1:]:
-        if value >= each["value"]:
-            colour = each["color"]
+    for step in steps[1:]:
+        if value >= step["value"]:
+            colour = step["color"]
     return _COLOUR_OF[colour]
 
 
 def _stats(panel: Mapping[str, Any], series: Sequence[Series], width: float, height: float) -> str:
-    longest = max(len(_shown(panel, each)) for each in series)
+    longest = max(len(_shown(panel, line)) for line in series)
     size = min(44.0, (height - 40) / max(1, (len(series) + 2) // 3) * 0.45, width / min(3, len(series)) / longest * 1.4)
     if panel["options"].get("textMode") == "name":
-        cells = [f'<div class="stat" style="font-size:{size / 2:.0f}px">{_text(each.name)}</div>' for each in series]
+        cells = [f'<div class="stat" style="font-size:{size / 2:.0f}px">{_text(line.name)}</div>' for line in series]
     else:
         name = len(series) > 1 or panel["options"].get("textMode") == "value_and_name"
         cells = [
-            f'<div class="stat"><div style="font-size:{size:.0f}px;color:{_colour(panel, each.last)}">'
-            f"{_shown(panel, each)}</div>{_text(each.name) if name else ''}</div>"
-            for each in series
+            f'<div class="stat"><div style="font-size:{size:.0f}px;color:{_colour(panel, line.last)}">'
+            f"{_shown(panel, line)}</div>{_text(line.name) if name else ''}</div>"
+            for line in series
         ]
     return f'<div class="stats">{"".join(cells)}</div>'
 
 
 def _bars(panel: Mapping[str, Any], series: Sequence[Series], height: float) -> str:
-    most = _defaults(panel).get("max") or max((each.last for each in series), default=0) or 1
+    most = _defaults(panel).get("max") or max((line.last for line in series), default=0) or 1
     tall = min(40.0, max(10.0, (height - 36) / len(series)))
     rows = [
-        f'<div class="bar" style="height:{tall:.0f}px"><b>{_text(each.name)}</b>'
-        f'<i style="width:{max(0.0, min(1.0, each.last / most)) * 42:.1f}%;background:{_colour(panel, each.last)}"></i>'
-        f"<u>{_shown(panel, each)}</u></div>"
-        for each in series
+        f'<div class="bar" style="height:{tall:.0f}px"><b>{_text(line.name)}</b>'
+        f'<i style="width:{max(0.0, min(1.0, line.last / most)) * 42:.1f}%;background:{_colour(panel, line.last)}"></i>'
+        f"<u>{_shown(panel, line)}</u></div>"
+        for line in series
     ]
     return "".join(rows)
 
 
 def _table(panel: Mapping[str, Any], series: Sequence[Series]) -> str:
-    options = {each["id"]: each["options"] for each in panel["transformations"]}
+    options = {transformation["id"]: transformation["options"] for transformation in panel["transformations"]}
     names, headings = options["filterFieldsByName"]["include"]["names"], options["organize"]["renameByName"]
     head = "".join(f"<th>{_text(headings[name])}</th>" for name in names)
     rows = []
-    for one in series:
-        found = {**one.labels, "Value": _shown(panel, one)}
-        rows.append("<tr>" + "".join(f"<td>{_text(found.get(name, ''))}</td>" for name in names) + "</tr>")
+    for first in series:
+        document = {**first.labels, "Value": _shown(panel, first)}
+        rows.append("<tr>" + "".join(f"<td>{_text(document.get(name, ''))}</td>" for name in names) + "</tr>")
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
@@ -176,12 +176,14 @@ class _Frame:
 
 def _lines(panel: Mapping[str, Any], series: Sequence[Series], width: float, height: float, asker: Asker) -> str:
     legend, wide, tall = _legend(panel, series, width, height)
-    drawn = _stacked(series) if _is_stacked(panel) else [each.points for each in series]
+    drawn = _stacked(series) if _is_stacked(panel) else [line.points for line in series]
     step, count = _ticks(_defaults(panel).get("max") or max((y for points in drawn for _, y in points), default=0.0))
     frame = _Frame(78.0, 6.0, width - wide - 34, height - 28 - tall - 26, step * count, asker.window)
-    parts = [_axes(frame, [step * each for each in range(count + 1)], _unit(panel))]
-    for number, (points, each) in enumerate(zip(drawn, series, strict=True)):
-        dash = ' stroke-dasharray="7,5"' if each.name.endswith("limit") and panel["fieldConfig"]["overrides"] else ""
+    parts = [_axes(frame, [step * index for index in range(count + 1)], _unit(panel))]
+    for number, (points, one_series) in enumerate(zip(drawn, series, strict=True)):
+        dash = (
+            ' stroke-dasharray="7,5"' if one_series.name.endswith("limit") and panel["fieldConfig"]["overrides"] else ""
+        )
         colour = _COLOURS[number % len(_COLOURS)]
         line = f'fill="none" stroke="{colour}" stroke-width="1.3"{dash}'
         parts.append(f'<polyline points="{frame.path(points)}" {line}/>')
@@ -199,8 +201,8 @@ def _axes(frame: _Frame, values: Sequence[float], unit: Callable[[float], str]) 
     for value in values:
         y = frame.at((frame.window.begin, value))[1]
         parts.append(f'<path d="M{frame.left},{y}H{frame.right}" stroke="#2c3235"/>')
-        words = _text(unit(value))
-        parts.append(f'<text x="{frame.left - 6}" y="{y + 4}" text-anchor="end" fill="#ccccdc">{words}</text>')
+        message = _text(unit(value))
+        parts.append(f'<text x="{frame.left - 6}" y="{y + 4}" text-anchor="end" fill="#ccccdc">{message}</text>')
     for step in range(5):
         when = frame.window.begin + (frame.window.end - frame.window.begin) * step / 4
         x, y = frame.at((when, 0))
@@ -213,7 +215,7 @@ def _ticks(most: float) -> tuple[float, int]:
     """A round step, and how many of them are drawn."""
     most = most or 1.0
     base = 10 ** math.floor(math.log10(most / 4))
-    step = next(each * base for each in (1, 2, 2.5, 5, 10) if each * base * 4 >= most)
+    step = next(entry * base for entry in (1, 2, 2.5, 5, 10) if entry * base * 4 >= most)
     return step, max(1, math.ceil(most / step - 1e-9))
 
 
@@ -222,18 +224,18 @@ def _legend(
 ) -> tuple[str, float, float]:
     """The legend, and what it takes of the panel's width and height: what does not fit, Grafana lets scroll."""
     unit, options = _unit(panel), panel["options"]["legend"]
-    rows = [(_COLOURS[number % len(_COLOURS)], each) for number, each in enumerate(series)]
+    rows = [(_COLOURS[number % len(_COLOURS)], line) for number, line in enumerate(series)]
     if options["placement"] == "right":
         rows = sorted(rows, key=lambda row: -row[1].last)
         wide = 0.36 * width
         place = f"right:6px;top:28px;width:{wide - 12:.0f}px;height:{height - 34:.0f}px;flex-direction:column;"
-        texts = [f"{_text(each.name)} &nbsp; {_text(unit(each.last))}" for _, each in rows]
+        texts = [f"{_text(line.name)} &nbsp; {_text(unit(line.last))}" for _, line in rows]
         return _legend_box(place + "flex-wrap:nowrap", rows, texts), wide, 0.0
-    texts = [f"{_text(each.name)} Last: {_text(unit(each.last))}" for _, each in rows]
-    lines, used = 1, 0.0
+    texts = [f"{_text(line.name)} Last: {_text(unit(line.last))}" for _, line in rows]
+    lines, usage = 1, 0.0
     for text in texts:
         long = 34 + len(text) * 7
-        lines, used = (lines + 1, long) if used and used + long > width - 16 else (lines, used + long)
+        lines, usage = (lines + 1, long) if usage and usage + long > width - 16 else (lines, usage + long)
     tall = min(lines * 17.0, (height - 28) * 0.35)
     return _legend_box(f"left:8px;right:8px;bottom:4px;height:{tall:.0f}px", rows, texts), 0.0, tall
 
@@ -253,9 +255,9 @@ def _is_stacked(panel: Mapping[str, Any]) -> bool:
 def _stacked(series: Sequence[Series]) -> list[tuple[tuple[float, float], ...]]:
     under: dict[float, float] = {}
     drawn = []
-    for each in series:
+    for line in series:
         points = []
-        for at, value in each.points:
+        for at, value in line.points:
             under[at] = under.get(at, 0.0) + value
             points.append((at, under[at]))
         drawn.append(tuple(points))

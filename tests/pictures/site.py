@@ -69,14 +69,14 @@ def site(folder: Path) -> Iterator[tuple[RunningDaemon, Prometheus]]:
     (folder / "daemon").mkdir()
     with scene(folder / "daemon", PADDOCK_RESYNC_SECONDS="15") as (place, daemon):
         target = urllib.parse.urlsplit(daemon.metrics_url()).netloc
-        with prometheus(folder / "prometheus", place.host, target, f"{SCRAPE_SECONDS}s") as asked:
-            daemon.apply(AROUND + "".join(BOX % {**_DEFAULTS, **each} for each in BOXES) + TALKS)
+        with prometheus(folder / "prometheus", place.host, target, f"{SCRAPE_SECONDS}s") as requested:
+            daemon.apply(AROUND + "".join(BOX % {**_DEFAULTS, **sandbox} for sandbox in BOXES) + TALKS)
             running_ones = '(sum(paddock_sandbox_status_state{state="Running"}) or vector(0)) >= 7'
-            wait_for("the sandboxes run", lambda: asked.shows(running_ones), 120)
+            wait_for("the sandboxes run", lambda: requested.shows(running_ones), 120)
             for name in ("one", "two"):  # of the pool, with scrapes between them
                 members = 'sum(paddock_pool_containers{state="ready"}) > 0'
-                wait_for("a member of the pool", lambda members=members: asked.shows(members), 120)
+                wait_for("a member of the pool", lambda members=members: requested.shows(members), 120)
                 daemon.apply(CLAIM % name)
                 claimed = f'paddock_sandbox_status_state{{sandbox="{name}"}}'
-                wait_for("its sandbox is scraped", lambda claimed=claimed: asked.shows(claimed), 120)
-            yield daemon, asked
+                wait_for("its sandbox is scraped", lambda claimed=claimed: requested.shows(claimed), 120)
+            yield daemon, requested

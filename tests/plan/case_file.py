@@ -78,53 +78,57 @@ def rendered(box: Sandbox) -> Rendered:
 
 def container(box: Sandbox, *, now: float = NOW, **said: Any) -> Container:
     """The container desired by `box`, running for 100 s, with the given differences."""
-    made = rendered(box)
+    created = rendered(box)
     limits = dict(said.pop("limits", {}))
     unmounted = said.pop("unmounted", None)
     if unmounted is not None:
-        here = inside_of(made.config, ("none",), {}).mounts
-        said["inside"] = {"mounts": tuple(each for each in here if each.path not in unmounted)}
+        mounts = inside_of(created.config, ("none",), {}).mounts
+        said["inside"] = {"mounts": tuple(mount for mount in mounts if mount.path not in unmounted)}
     unread = said.pop("limits_unread", False)
     old = said.pop("template", "") == "old"
-    wanted = made.config.limits
+    desired = created.config.limits
     # What is said to be bound; all that is wanted unless something is said.
-    bound = [replace(each, **said["bound"]) for each in made.config.mounts] if said.get("bound") else made.config.mounts
+    bound = (
+        [replace(mount, **said["bound"]) for mount in created.config.mounts]
+        if said.get("bound")
+        else created.config.mounts
+    )
     bound = () if said.pop("bound", None) == {} else bound
     return Container(
         id=said.pop("id", f"{box.obj.name}-c1"),
-        name=said.pop("name", made.config.name),
+        name=said.pop("name", created.config.name),
         uid=box.obj.uid,
         state=State(said.pop("state", "running")),
         generation=said.pop("generation", box.obj.generation),
-        config_hash="older" if old or said.pop("rendered", "") == "old" else made.config_hash,
-        template_hash="old" if old else made.template_hash,
-        image=said.pop("image", made.config.image),
+        config_hash="older" if old or said.pop("rendered", "") == "old" else created.config_hash,
+        template_hash="old" if old else created.template_hash,
+        image=said.pop("image", created.config.image),
         image_id=said.pop("image_id", "sha256:1"),
         limits=None
         if unread
         else replace(
-            wanted,
-            cpu_millicores=parse_cpu(limits["cpu"]) if "cpu" in limits else wanted.cpu_millicores,
-            memory_bytes=parse_bytes(limits["memory"]) if "memory" in limits else wanted.memory_bytes,
-            pids=limits.get("pids", wanted.pids),
-            cpu_shares=limits.get("cpu_shares", wanted.cpu_shares),
+            desired,
+            cpu_millicores=parse_cpu(limits["cpu"]) if "cpu" in limits else desired.cpu_millicores,
+            memory_bytes=parse_bytes(limits["memory"]) if "memory" in limits else desired.memory_bytes,
+            pids=limits.get("pids", desired.pids),
+            cpu_shares=limits.get("cpu_shares", desired.cpu_shares),
         ),
         started_at=now + said.pop("started", -100),
         finished_at=now + said.pop("finished") if "finished" in said else 0.0,
         exit_code=said.pop("exit_code", 0),
         oom_killed=said.pop("oom_killed", False),
         networks=(networks := tuple(said.pop("networks", ["none"]))),
-        inside=inside_of(made.config, networks, said.pop("inside")) if "inside" in said else None,
+        inside=inside_of(created.config, networks, said.pop("inside")) if "inside" in said else None,
         out_of_band=OutOfBandSettings(**said.pop("by_hand", {})),
-        frozen_memory=FrozenMemory(*(parse_bytes(each) for each in said.pop("frozen"))) if "frozen" in said else None,
-        bound=tuple(BoundMount(each.path, str(each), "0:1 /", each.read_only) for each in bound),
+        frozen_memory=FrozenMemory(*(parse_bytes(entry) for entry in said.pop("frozen"))) if "frozen" in said else None,
+        bound=tuple(BoundMount(mount.path, str(mount), "0:1 /", mount.read_only) for mount in bound),
         **said,
     )
 
 
 def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> InstanceState:
     """The recorded state of a sandbox that has run with its present template, with the given differences."""
-    made = rendered(box)
+    created = rendered(box)
     end = said.pop("last_end", None)
     failure = said.pop("failure", None)
     if "checked" in said:
@@ -134,21 +138,21 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> InstanceState:
     if "asked_to_stop_at" in said:
         said["asked_to_stop_at"] = now + said["asked_to_stop_at"]
     if "hibernation" in said:
-        kept = said["hibernation"]
-        run = (f"{box.obj.name}-c1", now + kept.get("started", -100))
-        said["hibernation"] = Hibernation(run, now + kept.get("at", -10), kept.get("phase", "Hibernated"))
+        hibernation = said["hibernation"]
+        run = (f"{box.obj.name}-c1", now + hibernation.get("started", -100))
+        said["hibernation"] = Hibernation(run, now + hibernation.get("at", -10), hibernation.get("phase", "Hibernated"))
     for name in said.keys() & {"idled_at", "first_start", "expired_at"}:
         said[name] = now + said[name]
     if "use" in said:
-        kept = said["use"]
-        at, noted = now + kept["at"], now + kept.get("noted", kept["at"])
-        said["use"] = StoredUse(at, kept.get("open", False), noted, kept.get("generation", box.obj.generation))
+        use = said["use"]
+        at, noted = now + use["at"], now + use.get("noted", use["at"])
+        said["use"] = StoredUse(at, use.get("open", False), noted, use.get("generation", box.obj.generation))
     if "insecure" in said:
-        said["insecure"] = (said["insecure"]["generation"], made.config_hash, said["insecure"]["words"])
+        said["insecure"] = (said["insecure"]["generation"], created.config_hash, said["insecure"]["words"])
     for run in said.keys() & {"run", "asked_to_stop"}:
         said[run] = (said[run][0], now + said[run][1])
     if said.get("finished") == "now":
-        said["finished"] = made.template_hash
+        said["finished"] = created.template_hash
     if end is not None:
         end = Termination(
             container_id=end.get("container", f"{box.obj.name}-c1"),
@@ -169,8 +173,8 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> InstanceState:
             absent=failure.get("absent", False),
             image=failure.get("image", ""),
         )
-    made_from = said.pop("made_from", made.template_fields)
-    return InstanceState(template=made.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
+    made_from = said.pop("made_from", created.template_fields)
+    return InstanceState(template=created.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
 
 
 def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:
@@ -218,8 +222,8 @@ def snapshot(
     runtimes: tuple[str, ...] = (),
 ) -> Snapshot:
     by_uid: dict[str, tuple[Container, ...]] = {}
-    for each in containers:
-        by_uid[each.uid] = (*by_uid.get(each.uid, ()), each)
+    for entry in containers:
+        by_uid[entry.uid] = (*by_uid.get(entry.uid, ()), entry)
     return Snapshot(
         now=now,
         instance_id=INSTANCE,
@@ -250,15 +254,15 @@ def _quota(spec: dict[str, Any]) -> StoredQuota:
 
 def probed(box: Sandbox, said: dict[str, Any]) -> ProbeState:
     """The probe results of the sandbox's first container; probes are as desired unless given."""
-    said = dict(said)
-    run = (f"{box.obj.name}-c1", NOW + said.pop("started", -100))
-    asked = dict(rendered(box).probes.by_name())
-    watches = tuple(Watch(name, asked[name], run, 0, run[1]) for name in said.pop("asked", list(said)))
+    answer = dict(said)
+    run = (f"{box.obj.name}-c1", NOW + answer.pop("started", -100))
+    requested = dict(rendered(box).probes.by_name())
+    watches = tuple(Watch(name, requested[name], run, 0, run[1]) for name in answer.pop("asked", list(answer)))
     tallies = {}
-    for name, each in said.items():
-        outcome = "unknown" if each.get("unknown") else "failure" if each.get("failures") else "success"
-        result = ProbeResult(outcome, each.get("message", ""))
-        tallies[name] = Tally(result, each.get("successes", 0), each.get("failures", 0))
+    for name, entry in answer.items():
+        outcome = "unknown" if entry.get("unknown") else "failure" if entry.get("failures") else "success"
+        result = ProbeResult(outcome, entry.get("message", ""))
+        tallies[name] = Tally(result, entry.get("successes", 0), entry.get("failures", 0))
     return ProbeState(run, watches, tallies)
 
 
@@ -269,17 +273,17 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
     """The snapshot of a case file, and the file."""
     data = yaml.safe_load(path.read_text())
     boxes, instances, results = {}, {}, {}
-    for name, said in data["sandboxes"].items():
-        deleted = NOW + said["deleted"] if "deleted" in said else None
-        created = NOW + said["created"] if "created" in said else 0.0
+    for name, answer in data["sandboxes"].items():
+        deleted = NOW + answer["deleted"] if "deleted" in answer else None
+        created = NOW + answer["created"] if "created" in answer else 0.0
         boxes[name] = sandbox(
-            name, said["spec"], generation=said.get("generation", 1), deleted_at=deleted, created_at=created
+            name, answer["spec"], generation=answer.get("generation", 1), deleted_at=deleted, created_at=created
         )
-        if "memory" in said:
-            remembered = memory(boxes[name], **said["memory"])
-            instances[uid_of(name)] = instance(boxes[name], remembered, said.get("reserves"))
+        if "memory" in answer:
+            remembered = memory(boxes[name], **answer["memory"])
+            instances[uid_of(name)] = instance(boxes[name], remembered, answer.get("reserves"))
     containers = [
-        container(boxes[name], **dict(said)) for each in data.get("containers", []) for name, said in each.items()
+        container(boxes[name], **dict(output)) for entry in data.get("containers", []) for name, output in entry.items()
     ]
     for name, said in data.get("results", {}).items():
         planned = decide(snapshot([boxes[name]], []))
@@ -289,7 +293,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         at = said.get("at", 0)
         done = (*((action, Ok()) for action in actions[:at]), (actions[at], outcome))
         results[uid_of(name)] = Result(uid_of(name), boxes[name].obj.generation, False, done)
-    made = snapshot(
+    created_snapshot = snapshot(
         list(boxes.values()),
         containers,
         blind=data.get("blind", ""),
@@ -302,7 +306,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),
         results=results,
-        probes={uid_of(name): probed(boxes[name], said) for name, said in data.get("probes", {}).items()},
-        used={uid_of(name): activity(boxes[name], **said) for name, said in data.get("activity", {}).items()},
+        probes={uid_of(name): probed(boxes[name], probe) for name, probe in data.get("probes", {}).items()},
+        used={uid_of(name): activity(boxes[name], **output) for name, output in data.get("activity", {}).items()},
     )
-    return made, data
+    return created_snapshot, data

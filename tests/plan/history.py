@@ -114,11 +114,14 @@ class History:
     def condition(self, name: str, type_: str) -> str:
         """Return the status and the reason of a sandbox's condition; "" if it has none of that type."""
         conditions = self.status(name).get("conditions", ()) if name in self.names() else ()
-        return next((f"{each['status']} {each['reason']}" for each in conditions if each["type"] == type_), "")
+        return next(
+            (f"{condition['status']} {condition['reason']}" for condition in conditions if condition["type"] == type_),
+            "",
+        )
 
     def message(self, name: str, type_: str) -> str:
         conditions = self.status(name)["conditions"]
-        return next(str(each["message"]) for each in conditions if each["type"] == type_)
+        return next(str(condition["message"]) for condition in conditions if condition["type"] == type_)
 
     def reasons(self, name: str) -> list[str]:
         """Return the reasons of an object's events, equal ones once."""
@@ -135,7 +138,11 @@ class History:
     def containers(self) -> dict[str, list[str]]:
         """Return container names by uid, as the engine has them."""
         self.engine.observe_now(full=True)
-        return {uid: [each.name for each in seen] for uid, seen in self.engine.observe().containers.items() if seen}
+        return {
+            uid: [container.name for container in containers]
+            for uid, containers in self.engine.observe().containers.items()
+            if containers
+        }
 
     # Time.
 
@@ -144,25 +151,25 @@ class History:
         self.clock.advance(0.001)
         snapshot = self.snapshot()
         policy = as_seen(self.policy, snapshot)
-        decided = plan(snapshot, policy, policy.version(), self._memo)
-        self._record(decided.writes)
+        decision = plan(snapshot, policy, policy.version(), self._memo)
+        self._record(decision.writes)
         for uid in snapshot.results:
             self._results.pop(uid, None)
-        for group in decided.groups:
+        for group in decision.groups:
             self._results[group.ref.uid] = self._carry_out(group)
-        return decided
+        return decision
 
     def settle(self, seconds: float = 400.0) -> None:
         """Plan, with the clock moved to each next wake, until nothing is left to do (within so many seconds)."""
         end = self.clock.now() + seconds
         for _ in range(200):
-            decided = self.run_pass()
-            if decided.groups or decided.writes or self._results:
+            decision = self.run_pass()
+            if decision.groups or decision.writes or self._results:
                 continue
-            if decided.next_wake is None or decided.next_wake > end:
+            if decision.next_wake is None or decision.next_wake > end:
                 return
-            self.clock.advance(max(0.0, decided.next_wake - self.clock.now()))
-        raise AssertionError(f"does not settle: {decided}")
+            self.clock.advance(max(0.0, decision.next_wake - self.clock.now()))
+        raise AssertionError(f"does not settle: {decision}")
 
     def go_on(self, seconds: float) -> None:
         """So much time goes by, with a pass whenever one is due."""

@@ -23,15 +23,15 @@ def test_one_that_is_not_secured_is_never_ready_and_stays_down(history: History)
     assert state(history) is State.EXITED
     assert history.condition("web", "Ready") == "False NotSecured"
     assert history.condition("web", "Secured") == "False NotSecured"
-    starts = sum(str(each).startswith("start ") for each in history.engine.calls)
+    starts = sum(str(entry).startswith("start ") for entry in history.engine.calls)
     history.clock.advance(86400)
     history.settle()
     history.daemon()
     history.settle()
-    assert sum(str(each).startswith("start ") for each in history.engine.calls) == starts == 1
+    assert sum(str(entry).startswith("start ") for entry in history.engine.calls) == starts == 1
     assert history.status("web")["lastTermination"]["reason"] == "Killed"
-    events = [each for each in history.events if each.reason == "NotSecured"]
-    assert [each.message for each in events] == ["seccomp: found none, wanted filter"]
+    events = [event for event in history.events if event.reason == "NotSecured"]
+    assert [event.message for event in events] == ["seccomp: found none, wanted filter"]
 
 
 def test_a_change_of_the_spec_is_a_new_try(history: History) -> None:

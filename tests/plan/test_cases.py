@@ -16,17 +16,17 @@ def test_printed_plan_matches_the_case(path: Path) -> None:
     planned = decide(snapshot)
     assert str(planned) == data["plan"].strip()
     statuses = {write.ref.name: write.status for write in planned.writes.statuses}
-    for name, wanted in data.get("conditions", {}).items():
-        found = {each["type"]: f"{each['status']} {each['reason']}" for each in statuses[name]["conditions"]}
-        assert {type_: found[type_] for type_ in wanted} == wanted
-    for name, wanted in data.get("status", {}).items():
-        assert {key: statuses[name].get(key) for key in wanted} == wanted
-    records = {each.parent_name: each for each in planned.writes.instances}
-    for name, wanted in data.get("records", {}).items():
+    for name, condition in data.get("conditions", {}).items():
+        document = {entry["type"]: f"{entry['status']} {entry['reason']}" for entry in statuses[name]["conditions"]}
+        assert {type_: document[type_] for type_ in condition} == condition
+    for name, desired in data.get("status", {}).items():
+        assert {key: statuses[name].get(key) for key in desired} == desired
+    records = {instance.parent_name: instance for instance in planned.writes.instances}
+    for name, record in data.get("records", {}).items():
         limits = limits_to_json(records[name].reserves)
-        assert {"role": records[name].role, **{key: limits[key] for key in limits if key in wanted}} == wanted
+        assert {"role": records[name].role, **{key: limits[key] for key in limits if key in record}} == record
     if "events" in data:
-        assert [f"{each.type} {each.reason}: {each.message}" for each in planned.writes.events] == data["events"]
+        assert [f"{event.type} {event.reason}: {event.message}" for event in planned.writes.events] == data["events"]
 
 
 def test_there_are_cases() -> None:

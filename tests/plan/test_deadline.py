@@ -14,7 +14,7 @@ DEADLINE: dict[str, Any] = {"activeDeadlineSeconds": 100, "shutdownGracePeriodSe
 
 
 def starts(history: History) -> int:
-    return sum(isinstance(each, StartContainer) for each in history.engine.calls)
+    return sum(isinstance(entry, StartContainer) for entry in history.engine.calls)
 
 
 def test_a_sandbox_is_stopped_for_good_when_its_deadline_passes(history: History) -> None:
@@ -125,7 +125,7 @@ def test_what_finished_is_deleted_when_its_time_is_over(history: History, lifecy
     assert history.names() == ["web"]
     history.go_on(2)
     assert (history.names(), history.containers(), list(history.instances())) == ([], {}, [])
-    assert "TTLExpired" in [each.reason for each in history.events_of("web")]
+    assert "TTLExpired" in [event.reason for event in history.events_of("web")]
 
 
 @pytest.mark.parametrize("exit_code", [0, 137])

@@ -10,8 +10,8 @@ from tests.plan.history import History
 
 
 def record(history: History, name: str = "web") -> dict[str, Any]:
-    ended: dict[str, Any] = history.status(name)["lastTermination"]
-    return ended
+    last_termination: dict[str, Any] = history.status(name)["lastTermination"]
+    return last_termination
 
 
 def running(history: History, **spec: Any) -> str:
@@ -27,12 +27,12 @@ def test_a_death_is_recorded_with_its_last_words(history: History) -> None:
     history.engine.say(name, "no more memory \x1b[31m\x00\n", "stderr")
     history.engine.exit(name, 137, oom=True)
     history.settle()
-    found = record(history)
-    assert (found["reason"], found["exitCode"], found["signal"]) == ("OOMKilled", 137, 9)
-    assert found["logTail"] == ["begun", "no more memory \\x1b[31m\\x00"]
-    assert found["limits"]["memory"] == "64Mi"
-    assert (found["generation"], found["restartCount"]) == (1, 0)
-    assert found["specChangedTime"] <= found["startedTime"] <= found["finishedTime"]
+    document = record(history)
+    assert (document["reason"], document["exitCode"], document["signal"]) == ("OOMKilled", 137, 9)
+    assert document["logTail"] == ["begun", "no more memory \\x1b[31m\\x00"]
+    assert document["limits"]["memory"] == "64Mi"
+    assert (document["generation"], document["restartCount"]) == (1, 0)
+    assert document["specChangedTime"] <= document["startedTime"] <= document["finishedTime"]
     assert history.condition("web", "Ready") == "True Running"
 
 
@@ -52,7 +52,7 @@ def test_the_log_is_read_once_for_each_end_and_before_the_next_start(history: Hi
     history.engine.exit(name, 1)
     before = len(history.engine.calls)
     history.settle()
-    assert [type(each) for each in history.engine.calls[before:]] == [ReadTail, StartContainer]
+    assert [type(entry) for entry in history.engine.calls[before:]] == [ReadTail, StartContainer]
     history.engine.observe_now(full=True)
     history.settle()
     assert len(history.engine.calls) == before + 2
@@ -84,9 +84,9 @@ def test_the_end_of_a_removed_container_is_known_by_what_the_engine_told(history
     name = running(history)
     history.engine.remove(name)
     history.settle()
-    found = record(history)
-    assert (found["reason"], found["exitCode"]) == ("Killed", 137)
-    assert "removed before" in found["logNote"]
+    document = record(history)
+    assert (document["reason"], document["exitCode"]) == ("Killed", 137)
+    assert "removed before" in document["logNote"]
     assert history.instances()[0].state.crashes == 0
 
 
@@ -95,8 +95,8 @@ def test_a_replaced_container_was_superseded(history: History) -> None:
     history.engine.say(name, "bye\n")
     history.apply("web", template={"env": [{"name": "A", "value": "1"}]})
     history.settle()
-    found = record(history)
-    assert (found["reason"], found["logTail"], found["generation"]) == ("Superseded", ["bye"], 2)
+    document = record(history)
+    assert (document["reason"], document["logTail"], document["generation"]) == ("Superseded", ["bye"], 2)
     assert history.condition("web", "Ready") == "True Running"
     assert history.status("web")["restartCount"] == 0
 
@@ -211,7 +211,7 @@ def test_many_lost_sandboxes_are_started_again_and_none_is_made_anew(history: Hi
     history.engine.restart()
     history.engine.come_up()
     history.settle()
-    assert {type(each) for each in history.engine.calls[calls:]} == {ReadTail, StartContainer}
+    assert {type(entry) for entry in history.engine.calls[calls:]} == {ReadTail, StartContainer}
     assert {history.condition(f"box-{at}", "Ready") for at in range(12)} == {"True Running"}
 
 
@@ -236,13 +236,13 @@ def test_a_start_that_stays_blocked_gets_a_new_container(history: History) -> No
     history.settle()
     assert history.condition("web", "Ready") == "True Running"
     assert history.engine.box(history.container_name("web")).id != before
-    event = next(each for each in history.events_of("web") if each.reason == "Recreating")
+    event = next(entry for entry in history.events_of("web") if entry.reason == "Recreating")
     assert (event.type, "root file system and to memory is lost" in event.message) == ("Warning", True)
 
 
 def test_a_sandbox_without_limits_is_restarted(history: History) -> None:
     box = history.engine.box(running(history, restartPolicy="Never"))
-    began = box.started_at
+    start = box.started_at
     history.engine.lose_cgroups(box.name)
     history.engine.observe_now()
     history.run_pass()
@@ -253,4 +253,4 @@ def test_a_sandbox_without_limits_is_restarted(history: History) -> None:
     assert history.condition("web", "Secured") == "True Attested"
     assert history.condition("web", "Ready") == "True Running"
     again = history.engine.box(box.name)
-    assert (again.id, again.started_at > began) == (box.id, True)
+    assert (again.id, again.started_at > start) == (box.id, True)

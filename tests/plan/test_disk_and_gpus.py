@@ -51,8 +51,8 @@ def test_gpus_go_to_the_engine_and_another_number_is_another_container(history: 
     assert history.engine.box(history.container_name("a")).gpus == 1
     box(history, "a", gpus=2)
     assert history.engine.box(history.container_name("a")).gpus == 2
-    made = [each for each in history.engine.calls if isinstance(each, CreateContainer)]
-    assert made[-1].why == "spec.resources.limits.gpus changed"
+    create_containers = [entry for entry in history.engine.calls if isinstance(entry, CreateContainer)]
+    assert create_containers[-1].why == "spec.resources.limits.gpus changed"
     assert used(history)["gpus"] == "2"
 
 
@@ -87,6 +87,6 @@ def test_disk_is_reserved_and_what_writes_to_memory_alone_is_held_to_it(history:
     assert history.condition("a", "DiskQuotaEnforced") == "True InMemory"
     assert history.condition("b", "DiskQuotaEnforced") == "Unknown NotAsked"
     box(history, "a", disk="2Gi")
-    [row] = [each for each in history.instances() if each.parent_name == "a"]
+    [row] = [instance for instance in history.instances() if instance.parent_name == "a"]
     assert row.reserves.disk_bytes == 2 << 30
     assert history.status("a")["restartCount"] == 0

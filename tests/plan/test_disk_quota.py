@@ -47,13 +47,15 @@ def storage(history: History, name: str = "a") -> int:
 
 def writes(history: History, count: int, name: str = "a") -> None:
     """The sandbox is measured to have written so many bytes."""
-    made = history.engine.box(history.container_name(name))
-    history.layers[made.id] = LayerUsage(count, history.clock.now())
+    sandbox = history.engine.box(history.container_name(name))
+    history.layers[sandbox.id] = LayerUsage(count, history.clock.now())
     history.settle()
 
 
 def condition_message(history: History, name: str) -> str:
-    return next(str(each["message"]) for each in history.status(name)["conditions"] if each["type"] == TYPE)
+    return next(
+        str(condition["message"]) for condition in history.status(name)["conditions"] if condition["type"] == TYPE
+    )
 
 
 def test_the_engine_gets_a_size_where_it_holds_it(history: History) -> None:
@@ -69,9 +71,9 @@ def test_the_engine_gets_a_size_where_it_holds_it(history: History) -> None:
 def test_another_limit_takes_effect_at_the_next_start(history: History) -> None:
     becomes(history, ENFORCES)
     box(history)
-    made = history.engine.box(history.container_name("a")).id
+    name = history.engine.box(history.container_name("a")).id
     box(history, disk="2Gi")
-    assert history.engine.box(history.container_name("a")).id == made
+    assert history.engine.box(history.container_name("a")).id == name
     assert history.condition("a", TYPE) == "False NextStart"
     assert history.condition("a", "Outdated").startswith("True")
     history.engine.kill(history.container_name("a"))
@@ -120,8 +122,8 @@ def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(history: Hist
     writes(history, (1 << 30) + 4096)
     assert history.condition("a", "Finished") == "True DiskLimitExceeded"
     assert history.status("a")["lastTermination"]["reason"] == "Evicted"
-    warned = [each.message for each in history.events if each.reason == "DiskLimitExceeded"]
-    assert [each for each in warned if "limits.disk is 1Gi" in each] == warned != []
+    warned = [event.message for event in history.events if event.reason == "DiskLimitExceeded"]
+    assert [name for name in warned if "limits.disk is 1Gi" in name] == warned != []
     history.layers.clear()  # what does not run is not measured
     history.daemon()
     history.clock.advance(7200)
@@ -135,8 +137,8 @@ def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(history: Hist
 
 def test_a_limit_that_is_not_measured_is_no_silence(history: History) -> None:
     box(history)
-    made = history.engine.box(history.container_name("a"))
-    history.layers[made.id] = LayerUsage(None, history.clock.now(), "it has more than 500000 files")
+    sandbox = history.engine.box(history.container_name("a"))
+    history.layers[sandbox.id] = LayerUsage(None, history.clock.now(), "it has more than 500000 files")
     history.settle()
     assert history.condition("a", TYPE) == "False NotMeasured"
     assert "more than 500000 files" in condition_message(history, "a")

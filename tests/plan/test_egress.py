@@ -46,12 +46,12 @@ def subnet(history: History, name: str = "web") -> str:
 
 
 def calls(history: History, since: int = 0) -> list[str]:
-    return [str(each) for each in history.engine.calls[since:]]
+    return [str(entry) for entry in history.engine.calls[since:]]
 
 
 def test_the_way_out_stands_before_the_sandbox_is_made(history: History) -> None:
-    made = running(history, hosts=["git.example.org"])
-    net, proxy, box = sealed_name(made), egress_name(made), history.container_name("web")
+    name = running(history, hosts=["git.example.org"])
+    net, proxy, box = sealed_name(name), egress_name(name), history.container_name("web")
     address = proxy_address(subnet(history))
     assert calls(history) == [
         f"make-network {net} sealed {subnet(history)}",
@@ -65,7 +65,7 @@ def test_the_way_out_stands_before_the_sandbox_is_made(history: History) -> None
     assert history.engine.box(proxy).networks == tuple(sorted((UPLINK, net)))
     assert history.engine.box(box).networks == (net,)
     create = next(
-        each for each in history.engine.calls if isinstance(each, CreateContainer) and each.config.name == box
+        entry for entry in history.engine.calls if isinstance(entry, CreateContainer) and entry.config.name == box
     )
     env = dict(create.config.env)
     assert env["HTTPS_PROXY"] == env["http_proxy"] == f"http://{address}:3128"
@@ -73,29 +73,29 @@ def test_the_way_out_stands_before_the_sandbox_is_made(history: History) -> None
 
 
 def test_it_is_an_instance_that_counts_against_quotas(history: History) -> None:
-    made = running(history)
-    (record,) = [each for each in history.instances() if each.role == "egress"]
-    assert (record.uid, record.parent_uid, record.parent_name) == (egress_uid(made), made, "web")
+    name = running(history)
+    (record,) = [instance for instance in history.instances() if instance.role == "egress"]
+    assert (record.uid, record.parent_uid, record.parent_name) == (egress_uid(name), name, "web")
     assert record.reserves == LIMITS
     apply(history, runState="Suspended")
     history.settle()
-    (record,) = [each for each in history.instances() if each.role == "egress"]
+    (record,) = [instance for instance in history.instances() if instance.role == "egress"]
     assert record.reserves.memory_bytes == 0
     assert not history.engine.exists(record.name)
 
 
 def test_other_hosts_replace_the_proxy_and_not_the_sandbox(history: History) -> None:
-    made = running(history, hosts=["git.example.org"])
+    name = running(history, hosts=["git.example.org"])
     before = history.engine.box(history.container_name("web")).id
     done = len(history.engine.calls)
     apply(history, hosts=["git.example.org", "*.example.net"])
     history.settle()
-    proxy = egress_name(made)
-    assert [each.split(" from")[0] for each in calls(history, done)] == [
+    proxy = egress_name(name)
+    assert [entry.split(" from")[0] for entry in calls(history, done)] == [
         f"signal KILL {proxy}",
         f"remove {proxy}",
         f"create {proxy}",
-        f"connect {proxy} to {sealed_name(made)} as {proxy_address(subnet(history))}",
+        f"connect {proxy} to {sealed_name(name)} as {proxy_address(subnet(history))}",
         f"start {proxy}",
     ]
     assert history.engine.box(history.container_name("web")).id == before
@@ -109,8 +109,8 @@ def test_all_of_it_goes_with_the_sandbox(history: History) -> None:
     history.settle()
     assert "web" not in history.names()
     assert set(history.engine.networks) == {sealed_name(uid(history, "other")), UPLINK}
-    assert sorted(each.role for each in history.instances()) == ["egress", "sandbox"]
-    assert {each for found in history.containers().values() for each in found} == {
+    assert sorted(instance.role for instance in history.instances()) == ["egress", "sandbox"]
+    assert {name for container in history.containers().values() for name in container} == {
         history.container_name("other"),
         egress_name(uid(history, "other")),
     }
@@ -122,14 +122,14 @@ def test_another_level_takes_it_away(history: History) -> None:
     history.settle()
     assert history.engine.box(history.container_name("web")).networks == ("none",)
     assert set(history.engine.networks) == {UPLINK}
-    assert [each.role for each in history.instances()] == ["sandbox"]
+    assert [instance.role for instance in history.instances()] == ["sandbox"]
     assert history.condition("web", "NetworkReady") == "True NoNetwork"
 
 
 @pytest.mark.parametrize("how", ["kill", "remove", "connect", "limits", "cgroups", "record"])
 def test_an_egress_container_changed_by_hand_is_replaced(history: History, how: str) -> None:
-    made = running(history)
-    proxy = egress_name(made)
+    name = running(history)
+    proxy = egress_name(name)
     history.clock.advance(60)
     before = history.engine.box(proxy).id
     if how == "kill":
@@ -137,7 +137,7 @@ def test_an_egress_container_changed_by_hand_is_replaced(history: History, how: 
     elif how == "remove":
         history.engine.remove(proxy)
     elif how == "connect":
-        history.engine.connect(proxy, "bridge", UPLINK, sealed_name(made))
+        history.engine.connect(proxy, "bridge", UPLINK, sealed_name(name))
     elif how == "cgroups":
         history.engine.lose_cgroups(proxy)
     elif how == "record":
@@ -149,7 +149,7 @@ def test_an_egress_container_changed_by_hand_is_replaced(history: History, how: 
     after = history.engine.box(proxy)
     assert after.id != before
     assert (after.state, after.limits) == (State.RUNNING, LIMITS)
-    assert after.networks == tuple(sorted((UPLINK, sealed_name(made))))
+    assert after.networks == tuple(sorted((UPLINK, sealed_name(name))))
     assert history.condition("web", "Ready") == "True Running"
 
 
@@ -193,28 +193,28 @@ def test_a_renamed_egress_container_gets_its_name_back(history: History) -> None
 def test_egress_containers_with_swapped_names_serve_on(history: History, is_dead: bool) -> None:
     proxies = [egress_name(running(history, name)) for name in ("web", "other")]
     history.clock.advance(60)
-    before = [history.engine.box(each).id for each in proxies]
+    before = [history.engine.box(proxy).id for proxy in proxies]
     history.engine.rename(proxies[0], "aside")
     history.engine.rename(proxies[1], proxies[0])
     history.engine.rename("aside", proxies[1])
     if is_dead:
-        for each in proxies:
-            history.engine.kill(each)
+        for entry in proxies:
+            history.engine.kill(entry)
     history.settle()
-    after = [history.engine.box(each) for each in proxies]
-    assert [each.state for each in after] == [State.RUNNING] * 2
-    assert ([each.id for each in after] == before) is not is_dead
+    after = [history.engine.box(proxy) for proxy in proxies]
+    assert [sandbox.state for sandbox in after] == [State.RUNNING] * 2
+    assert ([sandbox.id for sandbox in after] == before) is not is_dead
     assert [history.condition(name, "NetworkReady") for name in ("web", "other")] == ["True Sealed"] * 2
 
 
 def test_one_that_ends_at_once_is_not_started_without_a_pause(history: History) -> None:
-    made = running(history)
-    history.engine.start_exits[egress_name(made)] = 1
+    name = running(history)
+    history.engine.start_exits[egress_name(name)] = 1
     history.clock.advance(60)
-    history.engine.kill(egress_name(made))
+    history.engine.kill(egress_name(name))
     done = len(history.engine.calls)
     history.settle(seconds=95)
-    starts = [each for each in history.engine.calls[done:] if isinstance(each, StartContainer)]
+    starts = [entry for entry in history.engine.calls[done:] if isinstance(entry, StartContainer)]
     assert 9 <= len(starts) <= 11
     assert history.condition("web", "NetworkReady") == "False NotUp"
     assert history.condition("web", "Ready") == "True Running"
@@ -252,18 +252,18 @@ def test_a_missing_egress_image_is_told_and_nothing_is_pulled_for_it(history: Hi
     apply(history)
     history.settle(seconds=20)
     assert history.condition("web", "Degraded") == "True EgressImageMissing"
-    assert not [each for each in calls(history) if each.startswith(("pull", "start"))]
+    assert not [name for name in calls(history) if name.startswith(("pull", "start"))]
     history.engine.add_image(IMAGE)
     history.settle()
     assert history.condition("web", "Ready") == "True Running"
 
 
 def test_a_subnet_that_somebody_else_has_is_left_for_another(history: History) -> None:
-    made = "00000001-0000-4000-8000-000000000000"  # the first uid of a history
+    name = "00000001-0000-4000-8000-000000000000"  # the first uid of a history
     history.engine.take_subnet("10.213.4.16/28")
-    assert running(history) == made
+    assert running(history) == name
     assert subnet(history) == "10.213.4.32/28"
-    first = next(each for each in history.engine.calls if isinstance(each, EnsureNetwork))
+    first = next(entry for entry in history.engine.calls if isinstance(entry, EnsureNetwork))
     assert first.config.subnet == "10.213.4.16/28"
 
 
@@ -285,30 +285,30 @@ def test_a_range_that_is_used_up_is_told(history: History) -> None:
 
 
 def test_a_network_removed_while_the_sandbox_was_stopped_is_made_again(history: History) -> None:
-    made = running(history)
+    name = running(history)
     apply(history, runState="Suspended")
     history.settle()
-    history.engine.remove_network(sealed_name(made))
+    history.engine.remove_network(sealed_name(name))
     apply(history, runState="Running")
     history.settle()
     assert history.condition("web", "Ready") == "True Running"
-    assert history.engine.box(history.container_name("web")).networks == (sealed_name(made),)
+    assert history.engine.box(history.container_name("web")).networks == (sealed_name(name),)
 
 
 def test_a_sandbox_put_on_another_network_by_hand_is_taken_off(history: History) -> None:
-    made = running(history)
-    history.engine.connect(history.container_name("web"), "bridge", sealed_name(made))
+    name = running(history)
+    history.engine.connect(history.container_name("web"), "bridge", sealed_name(name))
     history.settle()
-    assert history.engine.box(history.container_name("web")).networks == (sealed_name(made),)
+    assert history.engine.box(history.container_name("web")).networks == (sealed_name(name),)
 
 
 def test_an_engine_that_restarts_ends_all_and_all_comes_back(history: History) -> None:
-    made = running(history)
+    name = running(history)
     history.clock.advance(60)
     history.engine.restart()
     history.engine.come_up()
     history.settle()
-    assert history.engine.box(egress_name(made)).state is State.RUNNING
+    assert history.engine.box(egress_name(name)).state is State.RUNNING
     assert history.condition("web", "Ready") == "True Running"
 
 
@@ -324,9 +324,9 @@ def test_a_failed_start_of_the_proxy_backs_off_and_leaves_the_sandbox_unmade(his
 def test_a_network_that_nothing_stored_speaks_of_goes_after_its_grace(history: History) -> None:
     running(history)
     stray = "00000099-0000-4000-8000-000000000000"
-    made = next(each for each in history.engine.calls if isinstance(each, EnsureNetwork))
-    config = replace(made.config, name=sealed_name(stray), subnet="10.213.200.0/28")
-    history.engine.act(EnsureNetwork(stray, config, made.labels, "somebody's old database"))
+    ensure_network = next(entry for entry in history.engine.calls if isinstance(entry, EnsureNetwork))
+    config = replace(ensure_network.config, name=sealed_name(stray), subnet="10.213.200.0/28")
+    history.engine.act(EnsureNetwork(stray, config, ensure_network.labels, "somebody's old database"))
     history.settle(seconds=50)
     assert sealed_name(stray) in history.engine.networks
     history.settle(seconds=100)

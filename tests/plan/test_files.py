@@ -42,14 +42,17 @@ def saved(history: History) -> dict[str, str]:
 
 
 def kinds(history: History, *of: type) -> list[str]:
-    return [type(each).__name__ for each in history.engine.calls if isinstance(each, of)]
+    return [type(entry).__name__ for entry in history.engine.calls if isinstance(entry, of)]
 
 
 def test_new_sandbox_has_its_folders_from_this_host(history: History) -> None:
     running(history)
     (container,) = history.engine.observe().containers[uid(history)]
     assert set(container.slots) == {TMP, "/workspace"}
-    assert {(each.path, each.keeps_files) for each in container.bound} == {(TMP, True), ("/workspace", True)}
+    assert {(bound_mount.path, bound_mount.keeps_files) for bound_mount in container.bound} == {
+        (TMP, True),
+        ("/workspace", True),
+    }
     assert history.condition("web", "Secured") == "True Attested"
     assert history.condition("web", "FilesKept") == "True InMemory"
 

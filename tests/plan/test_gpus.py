@@ -32,7 +32,7 @@ def box(history: History, name: str, gpus: int = 1, state: str = "Running", **mo
 
 
 def given(history: History, *names: str) -> list[tuple[str, ...]]:
-    return [history.engine.box(history.container_name(each)).gpu_ids for each in names]
+    return [history.engine.box(history.container_name(name)).gpu_ids for name in names]
 
 
 def ready(history: History, name: str) -> str:
@@ -64,10 +64,10 @@ def test_a_container_that_is_made_anew_keeps_its_own(history: History) -> None:
 def test_what_is_suspended_gives_its_own_back_and_gets_others(history: History) -> None:
     lists(history, "0", "1")
     box(history, "a")
-    made = history.engine.box(history.container_name("a")).id
+    name = history.engine.box(history.container_name("a")).id
     box(history, "a", state="Suspended")
     box(history, "a")
-    assert history.engine.box(history.container_name("a")).id == made  # nobody took them meanwhile
+    assert history.engine.box(history.container_name("a")).id == name  # nobody took them meanwhile
     box(history, "a", state="Suspended")
     box(history, "b")
     box(history, "a")
@@ -113,11 +113,11 @@ def test_without_a_list_the_engine_chooses(history: History) -> None:
 
 
 def test_one_that_names_devices_gets_those_or_waits(history: History) -> None:
-    named: dict[str, Any] = {"resources": {"limits": SMALL, "gpuDeviceIds": ["2"]}, "lifecycle": QUICK}
-    history.apply("a", **named)
+    document: dict[str, Any] = {"resources": {"limits": SMALL, "gpuDeviceIds": ["2"]}, "lifecycle": QUICK}
+    history.apply("a", **document)
     history.settle()
     assert given(history, "a") == [("2",)]
-    history.apply("b", **named)
+    history.apply("b", **document)
     history.settle()
     assert ready(history, "b") == "False GpusInUse"
     history.apply("a", resources={"limits": SMALL, "gpuDeviceIds": ["0", "1"]}, lifecycle=QUICK)

@@ -44,11 +44,13 @@ def state(history: History, name: str) -> State:
 
 
 def told(history: History, name: str) -> list[str]:
-    return [each.reason for each in history.events_of(name) if each.reason in ("GuardLost", "GuardBack")]
+    return [event.reason for event in history.events_of(name) if event.reason in ("GuardLost", "GuardBack")]
 
 
 def secured(history: History, name: str) -> str:
-    return next(each["message"] for each in history.status(name)["conditions"] if each["type"] == "Secured")
+    return next(
+        condition["message"] for condition in history.status(name)["conditions"] if condition["type"] == "Secured"
+    )
 
 
 def test_what_only_the_guard_confines_is_frozen_until_it_is_back(make: Make) -> None:
@@ -80,7 +82,7 @@ def test_it_may_be_stopped_instead_at_once_and_starts_again(make: Make) -> None:
     history = make("stop")
     running(history, "open", restartPolicy="Never")
     guard(history, GONE)
-    assert [each.signal for each in history.engine.calls if isinstance(each, SignalContainer)] == ["KILL"]
+    assert [entry.signal for entry in history.engine.calls if isinstance(entry, SignalContainer)] == ["KILL"]
     assert state(history, "open") is State.EXITED
     assert history.condition("open", "Ready") == "False NetworkUnguarded"
     assert history.condition("open", "Finished") == "False NotFinished"
@@ -140,7 +142,7 @@ def test_what_is_frozen_can_be_suspended_and_deleted_without_time_to_run(make: M
     assert "other" not in history.names()
     assert state(history, "one") is State.EXITED
     assert history.condition("one", "Suspended") == "True Suspended"
-    assert {each.signal for each in history.engine.calls if isinstance(each, SignalContainer)} == {"KILL"}
+    assert {entry.signal for entry in history.engine.calls if isinstance(entry, SignalContainer)} == {"KILL"}
 
 
 def test_what_was_to_be_paused_stays_so_when_the_guard_is_back(make: Make) -> None:
@@ -151,7 +153,7 @@ def test_what_was_to_be_paused_stays_so_when_the_guard_is_back(make: Make) -> No
     guard(history, "")
     assert state(history, "open") is State.PAUSED
     assert history.condition("open", "Ready") == "False Paused"
-    assert not [each for each in history.engine.calls if isinstance(each, UnpauseContainer)]
+    assert not [entry for entry in history.engine.calls if isinstance(entry, UnpauseContainer)]
 
 
 def test_another_spec_is_not_run_before_the_guard_is_back(make: Make) -> None:

@@ -16,7 +16,9 @@ def history() -> History:
 
 
 def bound(history: History, name: str) -> list[str]:
-    return [each.mount for each in history.engine.box(history.container_name(name)).seen(readable=True).bound]
+    return [
+        bound_mount.mount for bound_mount in history.engine.box(history.container_name(name)).seen(readable=True).bound
+    ]
 
 
 def test_another_folder_is_another_container_and_the_same_one_is_not(history: History) -> None:
@@ -46,8 +48,8 @@ def test_what_is_unmounted_by_hand_is_bound_again(history: History) -> None:
     history.apply("a", template={"workspace": {}}, workspace=FOLDER)
     history.settle()
     history.engine.unmount(history.container_name("a"), "/workspace")
-    decided = history.run_pass()
-    (group,) = decided.groups
+    plan = history.run_pass()
+    (group,) = plan.groups
     assert sum(isinstance(action, BindMounts) for action in group.actions) == 1
     assert history.condition("a", "Ready") == "False MountsMissing"
     history.settle()
@@ -58,11 +60,11 @@ def test_what_is_mounted_over_it_by_hand_is_not_secured(history: History) -> Non
     history.apply("a", template={"workspace": {}}, workspace=FOLDER)
     history.settle()
     box = history.engine.box(history.container_name("a"))
-    seen = box.seen(readable=True).inside
-    assert seen is not None
+    inside = box.seen(readable=True).inside
+    assert inside is not None
     box.tampered["mounts"] = tuple(
-        each if each.path != "/workspace" else type(each)("/workspace", "ext4", writable=False, origin="8:1 /other")
-        for each in seen.mounts
+        mount if mount.path != "/workspace" else type(mount)("/workspace", "ext4", writable=False, origin="8:1 /other")
+        for mount in inside.mounts
     )
     history.engine.observe_now(full=True)
     history.settle(seconds=0)
@@ -88,8 +90,8 @@ def test_all_is_bound_anew_before_each_start(history: History) -> None:
     history.engine.places.clear()  # as by a boot of the host
     history.settle()
     assert (history.condition("a", "Ready"), len(bound(history, "a"))) == ("True Running", 1)
-    made = [each for each in history.engine.calls if isinstance(each, CreateContainer)]
-    assert len(made) == 1
+    create_containers = [entry for entry in history.engine.calls if isinstance(entry, CreateContainer)]
+    assert len(create_containers) == 1
 
 
 def test_a_lost_record_kills_nothing(history: History) -> None:
@@ -112,7 +114,7 @@ def test_an_unmounted_folder_of_the_engines_comes_back_by_a_restart(history: His
     history.apply("a")
     history.settle()
     box = history.engine.box(history.container_name("a"))
-    assert path in {each.path for each in box.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
+    assert path in {mount.path for mount in box.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
     history.engine.unmount_inside(box.name, path)
     history.engine.observe_now()
     history.run_pass()

@@ -17,31 +17,31 @@ from tests.plan.test_cases import CASES
 def ensured(host: Snapshot) -> tuple[str, str, EnsureNetwork]:
     """The subnet of the first sandbox's own network, its uid, and the action that creates it."""
     [group] = decide(host).groups
-    own = next(each for each in group.actions if isinstance(each, EnsureNetwork) and each.uid)
-    return own.config.subnet, group.ref.uid, own
+    own_ensure_network = next(action for action in group.actions if isinstance(action, EnsureNetwork) and action.uid)
+    return own_ensure_network.config.subnet, group.ref.uid, own_ensure_network
 
 
 @pytest.mark.parametrize("prose", ["", "Pool overlaps with other one on this address space", "10.0.0.0/28 is in use"])
 def test_taken_subnet_is_replaced_whatever_the_message_says(prose: str) -> None:
-    host, _ = read(next(each for each in CASES if each.stem == "sealed-create"))
-    subnet, uid, own = ensured(host)
-    written = {each.uid: each for each in decide(host).writes.instances}
-    result = Result(uid, 1, False, ((own, Transient("SubnetTaken", prose)),))
-    answered = replace(host, instances={**host.instances, **written}, results={uid: result}, now=host.now + 0.1)
-    after = {each.uid: each for each in decide(answered).writes.instances}
-    later = replace(host, instances={**written, **after}, now=host.now + 60)
+    host, _ = read(next(case for case in CASES if case.stem == "sealed-create"))
+    subnet, uid, own_ensure_network = ensured(host)
+    content = {instance.uid: instance for instance in decide(host).writes.instances}
+    result = Result(uid, 1, False, ((own_ensure_network, Transient("SubnetTaken", prose)),))
+    answered = replace(host, instances={**host.instances, **content}, results={uid: result}, now=host.now + 0.1)
+    after = {instance.uid: instance for instance in decide(answered).writes.instances}
+    later = replace(host, instances={**content, **after}, now=host.now + 60)
     chosen, _, _ = ensured(later)
     assert chosen != subnet
 
 
 def test_other_failures_keep_the_subnet() -> None:
-    host, _ = read(next(each for each in CASES if each.stem == "sealed-create"))
-    subnet, uid, own = ensured(host)
-    written = {each.uid: each for each in decide(host).writes.instances}
-    result = Result(uid, 1, False, ((own, Transient("Timeout", f"{subnet} is in use")),))
-    answered = replace(host, instances={**host.instances, **written}, results={uid: result}, now=host.now + 0.1)
-    after = {each.uid: each for each in decide(answered).writes.instances}
-    later = replace(host, instances={**written, **after}, now=host.now + 60)
+    host, _ = read(next(case for case in CASES if case.stem == "sealed-create"))
+    subnet, uid, own_ensure_network = ensured(host)
+    content = {instance.uid: instance for instance in decide(host).writes.instances}
+    result = Result(uid, 1, False, ((own_ensure_network, Transient("Timeout", f"{subnet} is in use")),))
+    answered = replace(host, instances={**host.instances, **content}, results={uid: result}, now=host.now + 0.1)
+    after = {instance.uid: instance for instance in decide(answered).writes.instances}
+    later = replace(host, instances={**content, **after}, now=host.now + 60)
     assert ensured(later)[0] == subnet
 
 
@@ -55,10 +55,10 @@ def test_a_network_settles_all_but_those_it_touches() -> None:
     assert len(settled) == len(boxes)
     mine = Network("n1", "pdp-else", "another", "", "0", "10.0.0.0/28")
     decide(_seen(host, {mine.name: mine}), memo)
-    assert all(memo.settled[uid] is each for uid, each in settled.items())
-    own = replace(mine, uid=boxes[0].obj.uid)
-    decide(_seen(host, {own.name: own}), memo)
-    assert [uid for uid, each in settled.items() if memo.settled.get(uid) is not each] == [boxes[0].obj.uid]
+    assert all(memo.settled[uid] is entry for uid, entry in settled.items())
+    own_network = replace(mine, uid=boxes[0].obj.uid)
+    decide(_seen(host, {own_network.name: own_network}), memo)
+    assert [uid for uid, entry in settled.items() if memo.settled.get(uid) is not entry] == [boxes[0].obj.uid]
 
 
 def _seen(host: Snapshot, networks: Mapping[str, Network]) -> Snapshot:
@@ -72,5 +72,5 @@ def _taken_in(host: Snapshot, planned: Plan) -> Snapshot:
         uid: replace(box, obj=replace(box.obj, status=statuses[uid])) if uid in statuses else box
         for uid, box in host.sandboxes.items()
     }
-    instances = {**host.instances, **{each.uid: each for each in planned.writes.instances}}
+    instances = {**host.instances, **{instance.uid: instance for instance in planned.writes.instances}}
     return replace(host, sandboxes=boxes, instances=instances)

@@ -25,8 +25,8 @@ def test_deciders_are_listed_in_the_stated_order() -> None:
 
 
 def test_deletion_comes_before_a_refused_spec_and_pressure() -> None:
-    going = sandbox("a", SPEC, deleted_at=990.0)
-    host = snapshot([replace(going, template=None)], [container(going)])
+    departing = sandbox("a", SPEC, deleted_at=990.0)
+    host = snapshot([replace(departing, template=None)], [container(departing)])
     planned = str(decide(replace(host, pressure=Pressure(low=("memory",), critical=("memory",)))))
     assert "signal TERM" in planned
     assert "deleted" in planned
@@ -54,10 +54,10 @@ def test_cordon_comes_before_quota_and_lifecycle(spec: HostSpec | None) -> None:
 
 
 def test_only_this_hosts_cordon_counts() -> None:
-    closed = {each: StoredHost(StoredObject("Host", "", each, each, {}), HostSpec(schedulable=False)) for each in "ab"}
-    here = replace(snapshot([sandbox("a", SPEC)], []), fleet=FleetView(host="a"))
-    assert "HostCordoned" not in str(decide(replace(here, fleet=FleetView(host="a", hosts={"b": closed["b"]}))))
-    planned = str(decide(replace(here, fleet=FleetView(host="a", hosts=closed))))
+    closed = {name: StoredHost(StoredObject("Host", "", name, name, {}), HostSpec(schedulable=False)) for name in "ab"}
+    present = replace(snapshot([sandbox("a", SPEC)], []), fleet=FleetView(host="a"))
+    assert "HostCordoned" not in str(decide(replace(present, fleet=FleetView(host="a", hosts={"b": closed["b"]}))))
+    planned = str(decide(replace(present, fleet=FleetView(host="a", hosts=closed))))
     assert "HostCordoned: host a is cordoned: nothing new is started until `paddock host uncordon a`" in planned
     assert "host b" not in planned
 
@@ -65,28 +65,28 @@ def test_only_this_hosts_cordon_counts() -> None:
 def host_quotas(**memory: str) -> dict[str, StoredQuota]:
     specs = {name: {"hard": {"memory": most}} for name, most in memory.items()}
     objects = [StoredObject("HostQuota", "", name, f"q-{name}", spec) for name, spec in specs.items()]
-    return {each.uid: stored_quota(each) for each in objects}
+    return {stored.uid: stored_quota(stored) for stored in objects}
 
 
 def test_a_host_enforces_its_own_hostquota() -> None:
-    here = replace(snapshot([sandbox("a", SPEC)], []), fleet=FleetView(host="a"))
-    assert "create" in str(decide(replace(here, quotas=host_quotas(b="1Mi", host="1Mi"))))
-    waiting = decide(replace(here, quotas=host_quotas(a="1Mi", b="8Gi")))
+    present = replace(snapshot([sandbox("a", SPEC)], []), fleet=FleetView(host="a"))
+    assert "create" in str(decide(replace(present, quotas=host_quotas(b="1Mi", host="1Mi"))))
+    waiting = decide(replace(present, quotas=host_quotas(a="1Mi", b="8Gi")))
     assert "hostquota a: memory: 512Mi requested" in str(waiting)
     assert "create" not in str(waiting)
-    assert {each.ref.name for each in waiting.writes.statuses if each.ref.kind == "HostQuota"} == {"a"}
+    assert {status.ref.name for status in waiting.writes.statuses if status.ref.kind == "HostQuota"} == {"a"}
 
 
 def test_only_the_leading_host_writes_namespace_quotas() -> None:
     both = host_quotas(a="8Gi") | {"q": stored_quota(StoredObject("Quota", "default", "main", "q", {}))}
-    here = replace(snapshot([], []), quotas=both)
+    present = replace(snapshot([], []), quotas=both)
     for leads, kinds in ((True, {"Quota", "HostQuota"}), (False, {"HostQuota"})):
-        written = decide(replace(here, fleet=FleetView(host="a", leads=leads))).writes.statuses
-        assert {each.ref.kind for each in written} == kinds
+        statuses = decide(replace(present, fleet=FleetView(host="a", leads=leads))).writes.statuses
+        assert {status.ref.kind for status in statuses} == kinds
 
 
 def test_one_of_another_host_may_come_first() -> None:
-    here = snapshot([sandbox("a", {**SPEC, "startAfter": [{"sandbox": "db"}]})], [])
-    assert "it starts after db, and there is no such sandbox" in str(decide(here))
-    planned = str(decide(replace(here, fleet=FleetView(host="a", shares_store=True))))
+    present = snapshot([sandbox("a", {**SPEC, "startAfter": [{"sandbox": "db"}]})], [])
+    assert "it starts after db, and there is no such sandbox" in str(decide(present))
+    planned = str(decide(replace(present, fleet=FleetView(host="a", shares_store=True))))
     assert "it starts after db, which is on another host, or not there" in planned

@@ -19,7 +19,7 @@ KEPT = sandbox("kept", {"template": {"image": "a:1"}})
 def stray(name: str, /, **said: Any) -> Container:
     """A container as Paddock creates it, of a sandbox that is not stored."""
     uid = uid_of(name)
-    made = Container(
+    created = Container(
         id=f"{name}-c1",
         name=container_name(name, uid),
         uid=uid,
@@ -28,14 +28,14 @@ def stray(name: str, /, **said: Any) -> Container:
         object_name=name,
         created_at=NOW - 500,
     )
-    return replace(made, **said)
+    return replace(created, **said)
 
 
 def host(*containers: Container, keeps: bool = True, **said: Any) -> Snapshot:
     """A host with these containers beside a settled sandbox."""
     boxes = [KEPT] if keeps else []
-    known = {KEPT.obj.uid: instance(KEPT, memory(KEPT, run=["kept-c1", -100]))} if keeps else {}
-    return snapshot(boxes, [container(KEPT), *containers] if keeps else list(containers), instances=known, **said)
+    document = {KEPT.obj.uid: instance(KEPT, memory(KEPT, run=["kept-c1", -100]))} if keeps else {}
+    return snapshot(boxes, [container(KEPT), *containers] if keeps else list(containers), instances=document, **said)
 
 
 def later(seen: Snapshot, seconds: float, **said: Any) -> Snapshot:
@@ -48,34 +48,34 @@ def removed(planned: Plan) -> list[str]:
 
 
 def test_orphan_waits_for_its_grace_and_is_removed() -> None:
-    memo, seen = Memo(), host(stray("lost"))
-    first = decide(seen, memo)
+    memo, observed = Memo(), host(stray("lost"))
+    first = decide(observed, memo)
     waits = "sandbox/default/lost waits until +60s  # Orphaned: no object is stored for it; removed if that is still so"
     assert waits in str(first)
     assert first.next_wake == NOW + 60
-    assert removed(decide(later(seen, 59), memo)) == []
-    last = decide(later(seen, 60), memo)
+    assert removed(decide(later(observed, 59), memo)) == []
+    last = decide(later(observed, 60), memo)
     assert "  remove pdk-lost-lostuid  # no object is stored for it for 60 s" in str(last).splitlines()
-    assert [(each.type, each.reason) for each in last.writes.events] == [("Warning", "Orphaned")], "written first"
+    assert [(event.type, event.reason) for event in last.writes.events] == [("Warning", "Orphaned")], "written first"
 
 
 def test_grace_restarts_after_restart_blindness_or_return() -> None:
-    seen = host(stray("lost"))
+    observed = host(stray("lost"))
     memo = Memo()
-    decide(seen, memo)
-    assert removed(decide(later(seen, 90), Memo())) == []
-    decide(later(seen, 30, observed=replace(seen.observed, blind="the engine is away")), memo)
-    assert removed(decide(later(seen, 60), memo)) == []
+    decide(observed, memo)
+    assert removed(decide(later(observed, 90), Memo())) == []
+    decide(later(observed, 30, observed=replace(observed.observed, blind="the engine is away")), memo)
+    assert removed(decide(later(observed, 60), memo)) == []
     decide(later(host(), 70), memo)
-    assert removed(decide(later(seen, 121), memo)) == []
-    assert removed(decide(later(seen, 181), memo)) == ["remove pdk-lost-lostuid"]
+    assert removed(decide(later(observed, 121), memo)) == []
+    assert removed(decide(later(observed, 181), memo)) == ["remove pdk-lost-lostuid"]
 
 
 def test_clock_set_back_does_not_keep_orphans() -> None:
-    memo, seen = Memo(), host(stray("lost"))
-    decide(later(seen, 50_000), memo)
-    decide(seen, memo)
-    assert removed(decide(later(seen, 60), memo)) == ["remove pdk-lost-lostuid"]
+    memo, observed = Memo(), host(stray("lost"))
+    decide(later(observed, 50_000), memo)
+    decide(observed, memo)
+    assert removed(decide(later(observed, 60), memo)) == ["remove pdk-lost-lostuid"]
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_clock_set_back_does_not_keep_orphans() -> None:
     ids=str,
 )
 def test_unproven_or_unreadable_containers_are_left_alone(like: dict[str, Any]) -> None:
-    memo, seen = Memo(), host(stray("lost", **like))
-    planned = decide(seen, memo)
+    memo, observed = Memo(), host(stray("lost", **like))
+    planned = decide(observed, memo)
     assert planned.orphans == 1, "it is counted all the same"
-    assert removed(decide(later(seen, 1e6), memo)) == []
+    assert removed(decide(later(observed, 1e6), memo)) == []
 
 
 def test_recorded_containers_are_no_orphans() -> None:
@@ -103,28 +103,28 @@ def test_recorded_containers_are_no_orphans() -> None:
     lost = stray("lost")
     unreadable = replace(sandbox("lost", {"template": {"image": "a:1"}}), spec=None, template=None, broken="words")
     record = instance(unreadable, memory(KEPT))
-    seen = host(lost)
-    for known in (
-        replace(seen, sandboxes={**seen.sandboxes, lost.uid: unreadable}),
-        replace(seen, instances={**seen.instances, lost.uid: record}),
-        replace(seen, instances={**seen.instances, "its-pool": replace(record, parent_uid="its-pool")}),
+    observed = host(lost)
+    for expected in (
+        replace(observed, sandboxes={**observed.sandboxes, lost.uid: unreadable}),
+        replace(observed, instances={**observed.instances, lost.uid: record}),
+        replace(observed, instances={**observed.instances, "its-pool": replace(record, parent_uid="its-pool")}),
     ):
         memo = Memo()
-        assert decide(known, memo).orphans == 0
-        assert removed(decide(later(known, 1e6), memo)) == []
+        assert decide(expected, memo).orphans == 0
+        assert removed(decide(later(expected, 1e6), memo)) == []
 
 
 def test_blind_empty_or_withheld_sweeps_remove_nothing() -> None:
     lost = stray("lost")
     withheld = SweepRules(withheld="the store was restored")
-    for seen, word in (
+    for observed, word in (
         (host(lost, blind="the engine is away"), ""),
         (host(lost, keeps=False), "the store holds no sandbox"),
         (replace(host(lost), sweep=withheld), "the store was restored"),
     ):
         memo = Memo()
-        decide(seen, memo)
-        planned = decide(later(seen, 1e6), memo)
+        decide(observed, memo)
+        planned = decide(later(observed, 1e6), memo)
         assert removed(planned) == []
         assert word in str(planned)
 
@@ -133,41 +133,41 @@ def test_blind_empty_or_withheld_sweeps_remove_nothing() -> None:
 def test_sweep_takes_a_share_once_per_grace(share: float, sweeps: list[int]) -> None:
     lost = [stray(f"lost{number}") for number in range(9)]
     memo, rules = Memo(), SweepRules(share=share)
-    seen = replace(host(*lost), sweep=rules)
-    decide(seen, memo)
-    left, now = list(lost), 60.0
-    for wanted in sweeps:
-        seen = replace(host(*left), sweep=rules)
-        gone = removed(decide(later(seen, now), memo))
-        assert len(gone) == wanted
-        left = [each for each in left if f"remove {each.name}" not in gone]
-        assert removed(decide(later(replace(host(*left), sweep=rules), now + 59), memo)) == []
+    observed = replace(host(*lost), sweep=rules)
+    decide(observed, memo)
+    containers, now = list(lost), 60.0
+    for sweep in sweeps:
+        observed_host = replace(host(*containers), sweep=rules)
+        texts = removed(decide(later(observed_host, now), memo))
+        assert len(texts) == sweep
+        containers = [entry for entry in containers if f"remove {entry.name}" not in texts]
+        assert removed(decide(later(replace(host(*containers), sweep=rules), now + 59), memo)) == []
         now += 60
-    assert not left
+    assert not containers
 
 
 def test_removals_in_flight_are_kept_and_reported() -> None:
     memo, lost = Memo(), stray("lost")
-    seen = host(lost)
-    decide(seen, memo)
-    group = next(each for each in decide(later(seen, 60), memo).groups if each.ref.uid == lost.uid)
-    flying = later(seen, 200, in_flight=frozenset({lost.uid}))
+    observed = host(lost)
+    decide(observed, memo)
+    group = next(entry for entry in decide(later(observed, 60), memo).groups if entry.ref.uid == lost.uid)
+    flying = later(observed, 200, in_flight=frozenset({lost.uid}))
     assert removed(decide(flying, memo)) == []
     for outcome, counted, reasons in ((Transient("EngineError", "busy"), 0, ["EngineError"]), (Ok(), 1, [])):
         result = Result(lost.uid, 1, True, ((group.actions[0], outcome),))
-        told = decide(later(host(), 201, results={lost.uid: result}), memo)
-        assert told.orphans_removed == counted
-        assert [each.reason for each in told.writes.events] == reasons
+        plan = decide(later(host(), 201, results={lost.uid: result}), memo)
+        assert plan.orphans_removed == counted
+        assert [event.reason for event in plan.writes.events] == reasons
 
 
 def test_another_host_s_sandbox_is_removed_only_if_it_moved() -> None:
-    moved, kept = stray("moved"), stray("kept-there")
-    seen = replace(
-        host(moved, kept),
-        fleet=FleetView(moved_uids=frozenset((moved.uid, kept.uid)), unmoved_uids=frozenset((kept.uid,))),
+    relocated, stored = stray("moved"), stray("kept-there")
+    observed = replace(
+        host(relocated, stored),
+        fleet=FleetView(moved_uids=frozenset((relocated.uid, stored.uid)), unmoved_uids=frozenset((stored.uid,))),
     )
-    planned = decide(later(seen, 1e6), Memo())
-    assert removed(planned) == [f"remove {moved.name}"]
+    planned = decide(later(observed, 1e6), Memo())
+    assert removed(planned) == [f"remove {relocated.name}"]
     assert "sandbox/default/kept-there waits  # OrphanKept: its sandbox is another host's and never was here" in str(
         planned
     )

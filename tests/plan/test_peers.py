@@ -52,14 +52,14 @@ def said(history: History, type_: str, name: str = "web") -> str:
 def test_it_is_joined_before_its_first_process_runs(history: History) -> None:
     uid = running(history)
     box = history.container_name("web")
-    calls = [str(each) for each in history.engine.calls]
+    calls = [str(entry) for entry in history.engine.calls]
     subnet = history.engine.networks[SHARED].subnet
-    made = calls.index(f"make-network {SHARED} sealed {subnet}")
+    index = calls.index(f"make-network {SHARED} sealed {subnet}")
     joined = calls.index(f"connect {box} to {SHARED}")
-    assert made < joined < calls.index(f"start {box}")
+    assert index < joined < calls.index(f"start {box}")
     assert subnet.endswith("/24")
     assert networks(history) == tuple(sorted((sealed_name(uid), SHARED)))
-    (join,) = [each for each in history.engine.calls if isinstance(each, ConnectNetwork) and each.network == SHARED]
+    (join,) = [entry for entry in history.engine.calls if isinstance(entry, ConnectNetwork) and entry.network == SHARED]
     assert join.aliases == ("web", "web.peers.internal")
     assert "joined with the others of namespace default" in said(history, "NetworkReady")
     history.settle()
@@ -71,16 +71,16 @@ def test_all_that_ask_for_it_share_one_bridge_and_nobody_else_is_on_it(history: 
         apply(history, name, peers=peers)
     history.settle()
     assert [SHARED in networks(history, name) for name in ("web", "db", "alone")] == [True, True, False]
-    assert sum(each.role == "peers" for each in history.engine.networks.values()) == 1
+    assert sum(network.role == "peers" for network in history.engine.networks.values()) == 1
 
 
 def test_no_subnet_of_a_sandbox_is_within_the_shared_one(history: History) -> None:
     for number in range(20):
         apply(history, f"box{number}", peers=number % 2 == 0)
     history.settle()
-    found = [each.subnet for each in history.engine.networks.values()]
+    subnets = [network.subnet for network in history.engine.networks.values()]
     shared = history.engine.networks[SHARED].subnet.rpartition(".")[0]
-    assert [each for each in found if each.startswith(f"{shared}.")] == [f"{shared}.0/24"]
+    assert [subnet for subnet in subnets if subnet.startswith(f"{shared}.")] == [f"{shared}.0/24"]
 
 
 def test_it_is_joined_and_left_while_it_runs(history: History) -> None:
@@ -92,7 +92,7 @@ def test_it_is_joined_and_left_while_it_runs(history: History) -> None:
     running(history, peers=False)
     assert networks(history) == (sealed_name(uid),)
     assert history.engine.box(history.container_name("web")).id == before
-    assert [each.state.peers for each in history.instances()] == ["", ""]
+    assert [instance.state.peers for instance in history.instances()] == ["", ""]
 
 
 def test_the_bridge_goes_when_nobody_asks_for_it_any_more(history: History) -> None:
@@ -112,12 +112,12 @@ def test_the_bridge_goes_when_nobody_asks_for_it_any_more(history: History) -> N
 
 def test_one_taken_off_by_hand_is_joined_again_and_one_put_on_by_hand_taken_off(history: History) -> None:
     uid = running(history)
-    other = running(history, "alone", peers=False)
+    second = running(history, "alone", peers=False)
     history.engine.connect(history.container_name("web"), sealed_name(uid))
-    history.engine.connect(history.container_name("alone"), sealed_name(other), SHARED)
+    history.engine.connect(history.container_name("alone"), sealed_name(second), SHARED)
     history.settle()
     assert networks(history) == tuple(sorted((sealed_name(uid), SHARED)))
-    assert networks(history, "alone") == (sealed_name(other),)
+    assert networks(history, "alone") == (sealed_name(second),)
     assert history.condition("web", "Secured").startswith("True")
 
 
@@ -149,19 +149,19 @@ def test_nothing_is_joined_without_the_guard(history: History) -> None:
 
 def test_a_subnet_that_somebody_else_has_is_not_tried_again(history: History) -> None:
     running(history)
-    taken = history.engine.networks[SHARED].subnet
+    subnet = history.engine.networks[SHARED].subnet
     history.delete("web")
     history.settle()
     history.clock.advance(200)
     history.settle()
     history.settle()
-    history.engine.take_subnet(taken)
+    history.engine.take_subnet(subnet)
     apply(history)
     for _ in range(4):
         history.settle()
         history.clock.advance(60)
     assert history.condition("web", "Ready") == "True Running"
-    assert history.engine.networks[SHARED].subnet != taken
+    assert history.engine.networks[SHARED].subnet != subnet
 
 
 def test_where_policy_forbids_it_a_stored_one_is_refused(history: History) -> None:
@@ -179,10 +179,14 @@ def test_networks_that_come_or_go_are_decided_as_by_a_new_planner(history: Histo
         running(history, name, peers=peers)
     history.apply("plain")
     history.settle()
-    seen = history.snapshot()
-    assert len(seen.observed.networks) == 5
-    gone: list[Iterable[str]] = [(), *((each,) for each in seen.observed.networks), seen.observed.networks]
-    hosts = [_without(seen, *names) for names in gone]
+    snapshot = history.snapshot()
+    assert len(snapshot.observed.networks) == 5
+    removed: list[Iterable[str]] = [
+        (),
+        *((network,) for network in snapshot.observed.networks),
+        snapshot.observed.networks,
+    ]
+    hosts = [_without(snapshot, *names) for names in removed]
     mattered = 0
     for before, after in permutations(hosts, 2):
         memo = Memo()
@@ -191,15 +195,15 @@ def test_networks_that_come_or_go_are_decided_as_by_a_new_planner(history: Histo
         # Settled on what was seen before, they must see what is there now.
         settled = len(memo.settled)
         ours, anew = decide(after, memo), decide(after)
-        assert [str(each) for each in ours.groups] == [str(each) for each in anew.groups]
+        assert [str(group) for group in ours.groups] == [str(group) for group in anew.groups]
         assert replace(ours.writes, ceilings=()) == replace(anew.writes, ceilings=())
-        mattered += settled == len(seen.sandboxes) and bool(ours.groups)
+        mattered += settled == len(snapshot.sandboxes) and bool(ours.groups)
     assert mattered > 3
 
 
 def _without(host: Snapshot, *names: str) -> Snapshot:
-    left = {key: each for key, each in host.observed.networks.items() if key not in names}
-    return replace(host, observed=replace(host.observed, networks=left))
+    remaining = {key: network for key, network in host.observed.networks.items() if key not in names}
+    return replace(host, observed=replace(host.observed, networks=remaining))
 
 
 def named(history: History, name: str, peer_names: dict[str, str]) -> None:

@@ -47,7 +47,7 @@ def test_a_pool_is_filled_and_says_so(history: History) -> None:
     assert counts(history) == (3, 3, 0)
     assert len(boxes(history)) == 3
     assert all(name.startswith("pdk-warm-") for name in boxes(history))
-    [ready] = [each for each in pool(history).status["conditions"] if each["type"] == "Ready"]
+    [ready] = [condition for condition in pool(history).status["conditions"] if condition["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("True", "Filled")
 
 
@@ -61,8 +61,8 @@ def test_a_pool_is_filled_and_says_so(history: History) -> None:
 def test_a_cold_start_says_why(history: History, spec: dict[str, Any], why: str) -> None:
     filled(history)
     history.put("SandboxTemplate", "other", image=TINY, command=["sleep", "1000000"])
-    asked = dict(spec)
-    history.refer("a", asked.pop("templateRef", {"name": "t"})["name"], **asked)
+    requested = dict(spec)
+    history.refer("a", requested.pop("templateRef", {"name": "t"})["name"], **requested)
     history.settle()
     assert launch(history, "a") == f"Cold: {why}"
     assert counts(history)[2] == 0
@@ -86,13 +86,15 @@ def test_a_changed_template_replaces_members_without_running_dry(history: Histor
     history.put("SandboxTemplate", "t", image=TINY, command=["sleep", "2000000"])
     least = 2
     for _ in range(40):
-        decided = history.run_pass()
-        running = [each for seen in history.engine.observe().containers.values() for each in seen if each.pid]
+        plan = history.run_pass()
+        running = [
+            entry for container in history.engine.observe().containers.values() for entry in container if entry.pid
+        ]
         least = min(least, len(running))
-        if not (decided.groups or decided.writes or history.has_results()):
-            if decided.next_wake is None or decided.next_wake > history.clock.now() + 60:
+        if not (plan.groups or plan.writes or history.has_results()):
+            if plan.next_wake is None or plan.next_wake > history.clock.now() + 60:
                 break
-            history.clock.advance(decided.next_wake - history.clock.now())
+            history.clock.advance(plan.next_wake - history.clock.now())
     assert least == 2
     assert counts(history) == (2, 2, 0)
     assert not old & set(boxes(history))
@@ -113,8 +115,8 @@ def test_aged_members_are_replaced(history: History) -> None:
 
 def test_warm_members_make_room_for_what_requires_the_pool(history: History) -> None:
     filled(history, 2, maxReplicas=2)
-    for each in history.engine.observe().containers.values():  # none is ready: all are frozen by hand
-        history.engine.pause(each[0].name)
+    for container in history.engine.observe().containers.values():  # none is ready: all are frozen by hand
+        history.engine.pause(container[0].name)
     history.run_pass()
     history.refer("a", "t", poolPolicy="Require")
     history.settle()
@@ -128,7 +130,7 @@ def test_a_member_that_fails_is_shown(history: History) -> None:
     apply_pool(history)
     for _ in range(6):
         history.run_pass()
-    conditions = {each["type"]: each for each in pool(history).status["conditions"]}
+    conditions = {condition["type"]: condition for condition in pool(history).status["conditions"]}
     assert conditions["Degraded"]["status"] == "True"
     assert "missing:1" in conditions["Degraded"]["message"]
     assert conditions["Ready"]["reason"] == "Filling"
@@ -137,7 +139,7 @@ def test_a_member_that_fails_is_shown(history: History) -> None:
 def test_a_pool_without_a_template_says_so(history: History) -> None:
     apply_pool(history, template="none")
     history.settle()
-    conditions = {each["type"]: each for each in pool(history).status["conditions"]}
+    conditions = {condition["type"]: condition for condition in pool(history).status["conditions"]}
     assert conditions["Accepted"]["status"] == "False"
     assert "there is no SandboxTemplate `none`" in conditions["Accepted"]["message"]
 
@@ -160,6 +162,6 @@ def test_members_wait_for_room_and_say_so(history: History) -> None:
     quota(history, memory="512Mi")
     filled(history, 2)
     assert len(boxes(history)) == 1
-    conditions = {each["type"]: each for each in pool(history).status["conditions"]}
+    conditions = {condition["type"]: condition for condition in pool(history).status["conditions"]}
     assert conditions["Degraded"]["status"] == "True"
     assert "QuotaExceeded" in conditions["Degraded"]["message"]

@@ -15,73 +15,73 @@ def forecast(
     *, spec: dict, found: list | None = None, remembered: InstanceState | None = None, **said: object
 ) -> Forecast:
     box = sandbox("a", spec, **said)
-    held = {uid_of("a"): instance(box, remembered)} if remembered else {}
-    return preview(snapshot([box], found or [], instances=held), {uid_of("a")}, POLICY)[uid_of("a")]
+    document = {uid_of("a"): instance(box, remembered)} if remembered else {}
+    return preview(snapshot([box], found or [], instances=document), {uid_of("a")}, POLICY)[uid_of("a")]
 
 
 def calls(found: Forecast) -> list[str]:
-    return [str(each) for each in found.actions]
+    return [str(action) for action in found.actions]
 
 
 def test_new_sandbox_is_created_and_started() -> None:
-    found = forecast(spec=SPEC)
-    assert calls(found) == ["create pdk-a-auid from a:1", "start pdk-a-auid"]
-    assert (found.reason, found.is_removed) == ("", False)
+    observed = forecast(spec=SPEC)
+    assert calls(observed) == ["create pdk-a-auid from a:1", "start pdk-a-auid"]
+    assert (observed.reason, observed.is_removed) == ("", False)
 
 
 def test_new_image_shows_all_steps_with_the_reason() -> None:
     old = sandbox("a", SPEC)
-    found = forecast(
+    observed = forecast(
         spec={"template": {"image": "b:1"}},
         generation=2,
         found=[container(old, generation=1)],
         remembered=memory(old, run=["a-c1", -100]),
     )
-    assert calls(found) == [
+    assert calls(observed) == [
         "signal TERM pdk-a-auid",
         "remove pdk-a-auid",
         "create pdk-a-auid from b:1",
         "start pdk-a-auid",
     ]
-    assert {each.why for each in found.actions} == {"spec.template.image changed from a:1 to b:1"}
-    assert found.reason == ""
+    assert {action.why for action in observed.actions} == {"spec.template.image changed from a:1 to b:1"}
+    assert observed.reason == ""
 
 
 def test_wait_shows_reason_and_time() -> None:
     box = sandbox("a", SPEC)
-    ended = container(box, state="exited", started=-3, finished=-2, exit_code=1)
-    found = forecast(spec=SPEC, found=[ended], remembered=memory(box, run=["a-c1", -3], crashes=2))
-    assert (found.actions, found.reason) == ((), "CrashLoopBackOff")
-    assert found.wait_seconds is not None
-    assert 0 < found.wait_seconds <= 20
+    end = container(box, state="exited", started=-3, finished=-2, exit_code=1)
+    observed = forecast(spec=SPEC, found=[end], remembered=memory(box, run=["a-c1", -3], crashes=2))
+    assert (observed.actions, observed.reason) == ((), "CrashLoopBackOff")
+    assert observed.wait_seconds is not None
+    assert 0 < observed.wait_seconds <= 20
 
 
 def test_paused_and_then_suspended_is_unpaused_first() -> None:
     box = sandbox("a", {**SPEC, "runState": "Suspended"}, generation=2)
-    found = forecast(spec={**SPEC, "runState": "Suspended"}, found=[container(box, state="paused")], generation=2)
-    assert calls(found) == ["unpause pdk-a-auid", "signal TERM pdk-a-auid"]
-    assert found.reason == "Suspended"
+    observed = forecast(spec={**SPEC, "runState": "Suspended"}, found=[container(box, state="paused")], generation=2)
+    assert calls(observed) == ["unpause pdk-a-auid", "signal TERM pdk-a-auid"]
+    assert observed.reason == "Suspended"
 
 
 def test_blind_pass_forecasts_nothing() -> None:
     box = sandbox("a", SPEC)
-    found = preview(snapshot([box], [], blind="no engine"), {uid_of("a")}, POLICY)[uid_of("a")]
-    assert (found.actions, found.reason, found.message) == ((), "EngineUnreachable", "no engine")
+    observed = preview(snapshot([box], [], blind="no engine"), {uid_of("a")}, POLICY)[uid_of("a")]
+    assert (observed.actions, observed.reason, observed.message) == ((), "EngineUnreachable", "no engine")
 
 
 def test_actions_in_flight_do_not_hide_the_object() -> None:
     box = sandbox("a", SPEC)
-    busy = snapshot([box], [], in_flight=frozenset((uid_of("a"),)))
-    assert len(preview(busy, {uid_of("a")}, POLICY)[uid_of("a")].actions) == 2
+    occupied = snapshot([box], [], in_flight=frozenset((uid_of("a"),)))
+    assert len(preview(occupied, {uid_of("a")}, POLICY)[uid_of("a")].actions) == 2
 
 
 def test_preview_covers_requested_objects_only() -> None:
-    one, other = sandbox("a", SPEC), sandbox("b", SPEC)
-    made = snapshot([one, other], [])
-    before = replace(made)
-    assert set(preview(made, {uid_of("b")}, POLICY)) == {uid_of("b")}
-    assert made == before
-    assert made.now == NOW
+    first, second = sandbox("a", SPEC), sandbox("b", SPEC)
+    created = snapshot([first, second], [])
+    before = replace(created)
+    assert set(preview(created, {uid_of("b")}, POLICY)) == {uid_of("b")}
+    assert created == before
+    assert created.now == NOW
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_preview_covers_requested_objects_only() -> None:
 )
 def test_repairs_happen_once(said: dict, wanted: list[str]) -> None:
     box = sandbox("a", SPEC)
-    found = forecast(spec=SPEC, found=[container(box, **said)], remembered=memory(box, run=["a-c1", -100]))
-    assert (calls(found), found.reason) == (wanted, "")
+    observed = forecast(spec=SPEC, found=[container(box, **said)], remembered=memory(box, run=["a-c1", -100]))
+    assert (calls(observed), observed.reason) == (wanted, "")
 
 
 def test_deletion_ends_with_nothing_left() -> None:
     box = sandbox("a", SPEC)
-    found = forecast(spec=SPEC, found=[container(box)], deleted_at=NOW)
-    assert (calls(found), found.is_removed) == (["signal TERM pdk-a-auid", "remove pdk-a-auid"], True)
+    observed = forecast(spec=SPEC, found=[container(box)], deleted_at=NOW)
+    assert (calls(observed), observed.is_removed) == (["signal TERM pdk-a-auid", "remove pdk-a-auid"], True)

@@ -55,12 +55,12 @@ def hosts(draw: st.DrawFn) -> Snapshot:
         )
         for name in draw(st.sets(st.sampled_from(NAMES)))
     ]
-    seen: list[Container] = []
+    containers: list[Container] = []
     for box in boxes:
         for index in range(draw(st.integers(0, 2))):
-            state = draw(st.sampled_from([each for each in State if each is not State.RESTARTING]))
-            ended = {"finished": draw(st.integers(-50, -1))} if state in (State.EXITED, State.DEAD) else {}
-            seen.append(
+            state = draw(st.sampled_from([entry for entry in State if entry is not State.RESTARTING]))
+            document = {"finished": draw(st.integers(-50, -1))} if state in (State.EXITED, State.DEAD) else {}
+            containers.append(
                 container(
                     box,
                     id=f"{box.obj.name}-c{index}",
@@ -71,7 +71,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
                     exit_code=draw(st.sampled_from([0, 1, 137])),
                     limits=draw(st.sampled_from([{}, {"memory": "32Mi"}])),
                     networks=draw(st.sampled_from([("none",), ("bridge",), ("bridge", "mine"), ()])),
-                    **ended,
+                    **document,
                 )
             )
     instances = {
@@ -80,15 +80,15 @@ def hosts(draw: st.DrawFn) -> Snapshot:
     }
     strange = sandbox("stranger", {"template": {"image": "z:1"}})
     if draw(st.booleans()):
-        seen.append(container(strange))
-    return snapshot(boxes, seen, instances=instances, hibernates=draw(st.booleans()))
+        containers.append(container(strange))
+    return snapshot(boxes, containers, instances=instances, hibernates=draw(st.booleans()))
 
 
 def own(host: Snapshot, uid: str) -> list[Container]:
     """The object's own containers: by name, or by its recorded state."""
-    box, held = host.sandboxes[uid], host.instances[uid].state
-    seen = host.observed.containers.get(uid, ())
-    return [c for c in seen if c.name == rendered(box).config.name or c.id in (held.container, held.run[0])]
+    box, state = host.sandboxes[uid], host.instances[uid].state
+    containers = host.observed.containers.get(uid, ())
+    return [c for c in containers if c.name == rendered(box).config.name or c.id in (state.container, state.run[0])]
 
 
 def actions(planned: Plan) -> list[Action]:
@@ -114,7 +114,7 @@ def test_unreadable_containers_are_left_alone(host: Snapshot) -> None:
 @given(hosts())
 def test_actions_name_only_the_objects_own_containers(host: Snapshot) -> None:
     for group in decide(host).groups:
-        mine = {each.id for each in own(host, group.ref.uid)} | {""}
+        mine = {entry.id for entry in own(host, group.ref.uid)} | {""}
         for action in group.actions:
             assert getattr(action, "uid", group.ref.uid) == group.ref.uid
             assert getattr(action, "container_id", "") in mine
@@ -123,9 +123,9 @@ def test_actions_name_only_the_objects_own_containers(host: Snapshot) -> None:
 @given(hosts(), st.permutations(NAMES))
 def test_input_order_does_not_matter(host: Snapshot, order: list[str]) -> None:
     shuffled = {uid_of(n): host.sandboxes[uid_of(n)] for n in order if uid_of(n) in host.sandboxes}
-    turned = {uid: tuple(reversed(seen)) for uid, seen in reversed(list(host.observed.containers.items()))}
-    other = replace(host, sandboxes=shuffled, observed=replace(host.observed, containers=turned))
-    assert str(decide(other)) == str(decide(host))
+    turned = {uid: tuple(reversed(containers)) for uid, containers in reversed(list(host.observed.containers.items()))}
+    second = replace(host, sandboxes=shuffled, observed=replace(host.observed, containers=turned))
+    assert str(decide(second)) == str(decide(host))
 
 
 @given(hosts())
@@ -149,10 +149,10 @@ def test_objects_that_did_not_change_need_no_comparison(
     """A pass that looks only at what changed plans the same as one that looks at every object."""
     memo, thorough = Memo(), Memo()
     boxes = [sandbox(name, {"template": {"image": "x:1"}}) for name in NAMES]
-    settled = snapshot(boxes, [container(each) for each in boxes])
-    for other, names, flying in [(settled, {"a", "b", "c"}, False), *news, (settled, {"a"}, False)]:
+    settled = snapshot(boxes, [container(entry) for entry in boxes])
+    for second, names, flying in [(settled, {"a", "b", "c"}, False), *news, (settled, {"a"}, False)]:
         uids = {uid_of(name) for name in names}
-        host = _mixed(host, _readable(other), uids)
+        host = _mixed(host, _readable(second), uids)
         if flying:
             host = replace(host, in_flight=frozenset(uids))
         for _ in range(4):
@@ -166,8 +166,8 @@ def _mixed(host: Snapshot, other: Snapshot, uids: set[str]) -> Snapshot:
     """The host with these objects, their containers and records as on the other; all else is the same as before."""
 
     def mix(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {uid: each for uid, each in ours.items() if uid not in uids}
-        return kept | {uid: each for uid, each in theirs.items() if uid in uids}
+        stored = {uid: our for uid, our in ours.items() if uid not in uids}
+        return stored | {uid: entry for uid, entry in theirs.items() if uid in uids}
 
     observed = replace(host.observed, containers=mix(host.observed.containers, other.observed.containers))
     sandboxes, instances = mix(host.sandboxes, other.sandboxes), mix(host.instances, other.instances)
@@ -188,19 +188,25 @@ def test_every_host_settles(host: Snapshot) -> None:
     assert not planned.groups, f"still busy: {planned}"
     assert not planned.writes, f"still writing: {planned.writes}"
     for uid, box in host.sandboxes.items():
-        held = own(host, uid)
-        assert len(held) <= 1
+        containers = own(host, uid)
+        assert len(containers) <= 1
         assert box.spec is not None
-        if held and box.spec.run_state == "Running" and held[0].state is State.RUNNING:
-            assert held[0].template_hash == rendered(box).template_hash or held[0].generation == box.obj.generation
+        if containers and box.spec.run_state == "Running" and containers[0].state is State.RUNNING:
+            assert (
+                containers[0].template_hash == rendered(box).template_hash
+                or containers[0].generation == box.obj.generation
+            )
     assert all(box.obj.deleted_at is None for box in host.sandboxes.values())
 
 
 def _readable(host: Snapshot) -> Snapshot:
     """The same host without states that only the engine itself can end."""
     ending = (State.UNKNOWN, State.REMOVING)
-    kept = {uid: tuple(c for c in seen if c.state not in ending) for uid, seen in host.observed.containers.items()}
-    return replace(host, observed=replace(host.observed, containers=kept))
+    stored = {
+        uid: tuple(c for c in containers if c.state not in ending)
+        for uid, containers in host.observed.containers.items()
+    }
+    return replace(host, observed=replace(host.observed, containers=stored))
 
 
 def _carried_out(host: Snapshot, planned: Plan) -> Snapshot:
@@ -209,10 +215,10 @@ def _carried_out(host: Snapshot, planned: Plan) -> Snapshot:
     containers = dict(host.observed.containers)
     results: dict[str, Result] = {}
     for group in planned.groups:
-        held = containers.get(group.ref.uid, ())
+        reserved = containers.get(group.ref.uid, ())
         for action in group.actions:
-            held = _after(held, action, now)
-        containers[group.ref.uid] = held
+            reserved = _after(reserved, action, now)
+        containers[group.ref.uid] = reserved
         done = tuple((action, Ok()) for action in group.actions)
         results[group.ref.uid] = Result(group.ref.uid, group.generation, group.deleting, done)
     return replace(
@@ -220,20 +226,20 @@ def _carried_out(host: Snapshot, planned: Plan) -> Snapshot:
         now=now,
         sandboxes=_remembered(host, planned),
         observed=replace(host.observed, containers=containers, revision=host.observed.revision + 1),
-        instances={**host.instances, **{each.parent_uid: each for each in planned.writes.instances}},
+        instances={**host.instances, **{entry.parent_uid: entry for entry in planned.writes.instances}},
         results=results,
     )
 
 
 def _remembered(host: Snapshot, planned: Plan) -> dict[str, Sandbox]:
-    gone = {ref.uid for ref, _ in planned.writes.finalized}
+    uids = {ref.uid for ref, _ in planned.writes.finalized}
     statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
-    kept = {}
+    document = {}
     for uid, box in host.sandboxes.items():
-        if uid not in gone:
+        if uid not in uids:
             status = statuses.get(uid)
-            kept[uid] = box if status is None else replace(box, obj=replace(box.obj, status=status))
-    return kept
+            document[uid] = box if status is None else replace(box, obj=replace(box.obj, status=status))
+    return document
 
 
 def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Container, ...]:
@@ -246,7 +252,7 @@ def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Con
         case CreateContainer():
             assert not any(c.name == action.config.name for c in held), "made twice"
             labels = action.labels
-            made = Container(
+            created = Container(
                 id=f"made-{now}-{len(held)}",
                 name=action.config.name,
                 uid=action.uid,
@@ -258,7 +264,7 @@ def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Con
                 limits=action.config.limits,
                 networks=(action.config.network_mode,),
             )
-            return (*held, made)
+            return (*held, created)
         case HibernateContainer():
             return change(state=State.PAUSED, frozen_memory=FrozenMemory(1 << 20, 9 << 20))
         case WakeContainer():
@@ -285,6 +291,6 @@ def _after(held: tuple[Container, ...], action: Action, now: float) -> tuple[Con
 
 def test_instances_are_written_before_containers_are_created() -> None:
     planned = decide(snapshot([sandbox("a", {"template": {"image": "x:1"}})], []))
-    written: tuple[Instance, ...] = planned.writes.instances
-    assert [each.name for each in written] == ["pdk-a-auid"]
-    assert written[0].reserves.memory_bytes == 512 << 20
+    instances: tuple[Instance, ...] = planned.writes.instances
+    assert [entry.name for entry in instances] == ["pdk-a-auid"]
+    assert instances[0].reserves.memory_bytes == 512 << 20

@@ -20,7 +20,7 @@ def box(history: History, name: str, memory: str = "64Mi", **spec: Any) -> None:
 
 
 def message(history: History, name: str, type_: str) -> str:
-    return next(each["message"] for each in history.status(name)["conditions"] if each["type"] == type_)
+    return next(condition["message"] for condition in history.status(name)["conditions"] if condition["type"] == type_)
 
 
 def stored(history: History, kind: str = "Quota", name: str = "main") -> StoredObject:
@@ -45,13 +45,13 @@ def test_the_second_waits_until_the_first_is_gone(history: History) -> None:
     assert running(history, "a", "b") == ["a"]
     assert history.condition("b", "Scheduled") == history.condition("b", "Ready") == "False QuotaExceeded"
     assert message(history, "b", "Scheduled") == "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used"
-    assert [each.reason for each in history.events_of("b")] == ["QuotaExceeded"]
+    assert [event.reason for event in history.events_of("b")] == ["QuotaExceeded"]
     history.delete("a")
     history.settle()
     assert running(history, "b") == ["b"]
     assert history.condition("b", "Scheduled") == "True Assigned"
-    wanted = {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", "objects": "2", **NONE}
-    assert stored(history).status["used"] == wanted
+    document = {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "1", "objects": "2", **NONE}
+    assert stored(history).status["used"] == document
 
 
 def test_a_raised_quota_starts_what_waits(history: History) -> None:
@@ -74,9 +74,9 @@ def test_a_lowered_quota_stops_nothing(history: History) -> None:
     quota(history, memory="64Mi", sandboxes=1)
     history.settle()
     assert len(history.engine.calls) == calls
-    (told,) = stored(history).status["conditions"]
-    assert (told["type"], told["status"]) == ("Exceeded", "True")
-    assert told["message"] == "memory 128Mi of 64Mi, sandboxes 2 of 1: nothing is stopped, nothing new is started"
+    (condition,) = stored(history).status["conditions"]
+    assert (condition["type"], condition["status"]) == ("Exceeded", "True")
+    assert condition["message"] == "memory 128Mi of 64Mi, sandboxes 2 of 1: nothing is stopped, nothing new is started"
     history.engine.kill(history.container_name("a"))
     history.settle()
     assert running(history, "a", "b") == ["a", "b"], "what is held is kept, also through a restart"
@@ -91,8 +91,8 @@ def test_suspended_gives_back_all_but_its_seat(history: History) -> None:
     box(history, "b")
     history.settle()
     assert running(history, "b") == ["b"]
-    wanted = {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "2", "objects": "3", **NONE}
-    assert stored(history).status["used"] == wanted
+    document = {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "2", "objects": "3", **NONE}
+    assert stored(history).status["used"] == document
     box(history, "c", runState="Suspended")
     history.settle()
     assert history.condition("c", "Scheduled") == "False QuotaExceeded"
@@ -153,8 +153,8 @@ def test_a_new_image_and_more_memory_than_there_is_runs_with_the_old_limit(histo
     history.settle()
     box(history, "a", memory="96Mi", template={"image": "other:1"})
     history.settle()
-    made = history.engine.box(history.container_name("a"))
-    assert (made.image_id, made.limits.memory_bytes) == (history.engine.images["other:1"], 64 << 20)
+    sandbox = history.engine.box(history.container_name("a"))
+    assert (sandbox.image_id, sandbox.limits.memory_bytes) == (history.engine.images["other:1"], 64 << 20)
     assert history.condition("a", "Resized") == "False Deferred"
 
 
@@ -163,8 +163,8 @@ def test_what_shrinks_is_free_only_once_it_was_seen(history: History) -> None:
     box(history, "a", memory="128Mi")
     history.settle()
     box(history, "a", memory="64Mi")
-    decided = history.run_pass()
-    assert [str(each.actions[0]).split()[0] for each in decided.groups] == ["update"]
+    plan = history.run_pass()
+    assert [str(group.actions[0]).split()[0] for group in plan.groups] == ["update"]
     (row,) = history.instances()
     assert row.reserves.memory_bytes == 128 << 20
     history.settle()
@@ -191,7 +191,7 @@ def test_a_deleted_quota_bounds_nothing(history: History) -> None:
     box(history, "b")
     history.settle()
     assert history.condition("b", "Scheduled") == "False QuotaExceeded"
-    assert [each.parent_name for each in history.instances()] == ["a"], "no seat, no record"
+    assert [instance.parent_name for instance in history.instances()] == ["a"], "no seat, no record"
     history.delete("main", "Quota")
     history.settle()
     assert running(history, "a", "b") == ["a", "b"]

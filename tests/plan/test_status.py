@@ -19,49 +19,49 @@ LATER = {"type": "OfALaterVersion", "status": "True"}
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_all_written_fields_are_listed(path: object) -> None:
-    found, _ = read(path)  # type: ignore[arg-type]
-    for each in (one for one in decide(found).writes.statuses if one.ref.kind == "Sandbox"):
-        assert each.status.keys() <= FIELDS, "add new fields of the status to plan/sandbox/status.py"
-        types = {one["type"] for one in each.status["conditions"]}
+    observed, _ = read(path)  # type: ignore[arg-type]
+    for status_write in (status for status in decide(observed).writes.statuses if status.ref.kind == "Sandbox"):
+        assert status_write.status.keys() <= FIELDS, "add new fields of the status to plan/sandbox/status.py"
+        types = {condition["type"] for condition in status_write.status["conditions"]}
         assert types - OPTIONAL_CONDITIONS == CONDITIONS, "and new conditions"
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_no_message_repeats_its_reason(path: object) -> None:
-    found, _ = read(path)  # type: ignore[arg-type]
-    for each in decide(found).writes.statuses:
-        for one in each.status.get("conditions", ()):
-            assert not one.get("message", "").startswith(f"{one['reason']}:"), one
+    observed, _ = read(path)  # type: ignore[arg-type]
+    for status in decide(observed).writes.statuses:
+        for condition in status.status.get("conditions", ()):
+            assert not condition.get("message", "").startswith(f"{condition['reason']}:"), condition
 
 
 def test_foreign_fields_stay_and_own_ones_are_replaced() -> None:
     before = {"conditions": [LATER, {**READY, "status": "False"}], "startTime": "then", "later": {"x": [1]}}
-    made = {"conditions": [READY], "restartCount": 2}
-    assert carried(before, made) == {"conditions": [READY, LATER], "restartCount": 2, "later": {"x": [1]}}
+    document = {"conditions": [READY], "restartCount": 2}
+    assert carried(before, document) == {"conditions": [READY, LATER], "restartCount": 2, "later": {"x": [1]}}
 
 
 def test_status_with_foreign_fields_settles() -> None:
-    found, _ = read(next(each for each in CASES if each.stem == "create"))
-    [(uid, box)] = found.sandboxes.items()
+    observed, _ = read(next(case for case in CASES if case.stem == "create"))
+    [(uid, box)] = observed.sandboxes.items()
     box = replace(box, obj=replace(box.obj, status={"conditions": [LATER], "later": 1}))
 
     def planned(snapshot: Snapshot) -> dict[str, object]:
         [write] = decide(snapshot).writes.statuses
         return dict(write.status)
 
-    status = planned(replace(found, sandboxes={uid: box}))
+    status = planned(replace(observed, sandboxes={uid: box}))
     assert (status["later"], status["conditions"][-1]) == (1, LATER)  # type: ignore[index]
     again = replace(box, obj=replace(box.obj, status=status))
-    assert decide(replace(found, sandboxes={uid: again})).writes.statuses == ()
+    assert decide(replace(observed, sandboxes={uid: again})).writes.statuses == ()
 
 
 def test_blind_pass_keeps_what_was_observed_last() -> None:
     box = sandbox("a", {"template": {"image": "a:1"}})
-    seen = instance(box, memory(box))
-    [before] = decide(snapshot([box], [container(box)], instances={box.obj.uid: seen})).writes.statuses
+    observed_instance = instance(box, memory(box))
+    [before] = decide(snapshot([box], [container(box)], instances={box.obj.uid: observed_instance})).writes.statuses
     assert before.status.keys() >= {"instanceRef", "image"}
     box = replace(box, obj=replace(box.obj, status=before.status, generation=2))
-    blind = snapshot([box], [], instances={box.obj.uid: seen}, blind="not observed yet")
+    blind = snapshot([box], [], instances={box.obj.uid: observed_instance}, blind="not observed yet")
     [after] = decide(blind).writes.statuses
     observed = ("instanceRef", "image", "resources", "startTime")
     assert [after.status.get(name) for name in observed] == [before.status.get(name) for name in observed]
@@ -81,30 +81,30 @@ def test_launch_of_an_older_record_is_read(stored: dict[str, str], shown: tuple[
     assert (state.launch, state.launch_reason) == shown
     assert state_from_json(state_to_json(state)) == state
     box = sandbox("a", {"template": {"image": "a:1"}})
-    seen = instance(box, replace(memory(box), launch=state.launch, launch_reason=state.launch_reason))
-    [write] = decide(snapshot([box], [container(box)], instances={box.obj.uid: seen})).writes.statuses
+    observed = instance(box, replace(memory(box), launch=state.launch, launch_reason=state.launch_reason))
+    [write] = decide(snapshot([box], [container(box)], instances={box.obj.uid: observed})).writes.statuses
     assert (write.status["launchType"], write.status["launchReason"]) == shown
 
 
 def test_contexts_are_listed_until_a_suspension_ends_them() -> None:
     box = sandbox("a", {"template": {"image": "a:1"}})
-    seen, running_container = instance(box, memory(box)), container(box)
+    observed, running_container = instance(box, memory(box)), container(box)
     run = running_container.id, running_container.started_at
     activity = {box.obj.uid: Activity(contexts=(("mine", "bash"), ("python", "python")), contexts_run=run)}
 
     def planned(box: Sandbox, *containers: Container, **more: Any) -> dict[str, Any]:
-        found = snapshot([box], list(containers), instances={box.obj.uid: seen})
-        [write] = decide(replace(found, **more)).writes.statuses
+        observed_snapshot = snapshot([box], list(containers), instances={box.obj.uid: observed})
+        [write] = decide(replace(observed_snapshot, **more)).writes.statuses
         return dict(write.status)
 
     running_status = planned(box, running_container, activity=activity)
-    assert [each["name"] for each in running_status["contexts"]] == ["mine", "python"]
+    assert [context["name"] for context in running_status["contexts"]] == ["mine", "python"]
     # A daemon that has just started knows of none, and keeps those of the same run.
     later = replace(box, obj=replace(box.obj, status={**running_status, "restartCount": 7}))
     assert planned(later, running_container)["contexts"] == running_status["contexts"]
     suspended = sandbox("a", {"template": {"image": "a:1"}, "runState": "Suspended"})
     suspended = replace(suspended, obj=replace(suspended.obj, status=running_status))
-    ended = planned(suspended, replace(running_container, state=State.EXITED), activity=activity)
-    message = next(each["message"] for each in ended["conditions"] if each["type"] == "Suspended")
+    end = planned(suspended, replace(running_container, state=State.EXITED), activity=activity)
+    message = next(condition["message"] for condition in end["conditions"] if condition["type"] == "Suspended")
     assert message == "runState is Suspended; that ended 2 code contexts (mine, python)"
-    assert "contexts" not in ended
+    assert "contexts" not in end

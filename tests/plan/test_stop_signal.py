@@ -8,12 +8,12 @@ import pytest
 from controller.kinds.planning.snapshot import Snapshot
 from tests.plan.case_file import decide, read
 
-CASES = [each for each in sorted(Path(__file__).parent.glob("cases/*.yaml")) if "signal TERM" in each.read_text()]
+CASES = [path for path in sorted(Path(__file__).parent.glob("cases/*.yaml")) if "signal TERM" in path.read_text()]
 
 
 def with_stop_signal(snapshot: Snapshot, signal: str) -> Snapshot:
     containers = {
-        uid: tuple(replace(each, stop_signal=signal) for each in group)
+        uid: tuple(replace(container, stop_signal=signal) for container in group)
         for uid, group in snapshot.observed.containers.items()
     }
     return replace(snapshot, observed=replace(snapshot.observed, containers=containers))

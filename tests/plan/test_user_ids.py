@@ -36,17 +36,17 @@ def one(name: str = "a", *, generation: int = 1, **template: Any) -> Sandbox:
 
 
 def records(made: Plan) -> dict[str, Instance]:
-    return {each.uid: each for each in made.writes.instances}
+    return {instance.uid: instance for instance in made.writes.instances}
 
 
 def creations(made: Plan) -> dict[str, CreateContainer]:
-    actions = (each for group in made.groups for each in group.actions)
-    return {each.uid: each for each in actions if isinstance(each, CreateContainer)}
+    actions = (action for group in made.groups for action in group.actions)
+    return {action.uid: action for action in actions if isinstance(action, CreateContainer)}
 
 
 def creation(made: Plan) -> CreateContainer:
-    [found] = creations(made).values()
-    return found
+    [create_container] = creations(made).values()
+    return create_container
 
 
 def running(box: Sandbox, record: Instance, policy: Policy = OWNING, **said: Any) -> Container:
@@ -54,31 +54,34 @@ def running(box: Sandbox, record: Instance, policy: Policy = OWNING, **said: Any
     assert box.spec is not None
     assert box.template is not None
     names = {"name": box.obj.name, "uid": box.obj.uid}
-    made = render(box.spec, box.template, policy=policy, user_id=record.state.user_id, **names)  # type: ignore[arg-type]
-    found = container(box, **said)
-    return replace(found, config_hash=made.config_hash, user=made.config.user)
+    rendered = render(box.spec, box.template, policy=policy, user_id=record.state.user_id, **names)  # type: ignore[arg-type]
+    observed = container(box, **said)
+    return replace(observed, config_hash=rendered.config_hash, user=rendered.config.user)
 
 
 def test_a_new_container_runs_as_the_recorded_id() -> None:
-    made = decided(snapshot([one("a", workspace={}), one("b", user="34567:34567")], []))
-    held = records(made)
-    assert (held["a-uid"].state.user_id, held["b-uid"].state.user_id) == (OWN.first, 0)
-    actions = creations(made)
+    created = decided(snapshot([one("a", workspace={}), one("b", user="34567:34567")], []))
+    reserved = records(created)
+    assert (reserved["a-uid"].state.user_id, reserved["b-uid"].state.user_id) == (OWN.first, 0)
+    actions = creations(created)
     assert actions["a-uid"].config.user == f"{OWN.first}:{OWN.first}"
     assert actions["b-uid"].config.user == "34567:34567"
-    bound = [each.user for group in made.groups for each in group.actions if isinstance(each, BindMounts)]
+    bound = [action.user for group in created.groups for action in group.actions if isinstance(action, BindMounts)]
     assert set(bound) <= {f"{OWN.first}:{OWN.first}"}
 
 
 def test_an_images_user_is_left_to_the_engine() -> None:
     """Only the engine knows it: it gets the id for the case that the image fits any user."""
     level = {"securityLevel": "production", "volumes": [{"name": "v", "mountPath": "/v", "size": "32Mi"}]}
-    made = decided(snapshot([one("a", **level), one("b", user="34567:34567", **level)], []))
-    configs = {uid: (each.config.user, each.config.own_id) for uid, each in creations(made).items()}
+    created = decided(snapshot([one("a", **level), one("b", user="34567:34567", **level)], []))
+    configs = {
+        uid: (create_container.config.user, create_container.config.own_id)
+        for uid, create_container in creations(created).items()
+    }
     assert configs == {"a-uid": ("", OWN.first), "b-uid": ("34567:34567", 0)}
-    assert {each.config.owned_ids for each in creations(made).values()} == {OWN}
-    bound = [each for group in made.groups for each in group.actions if isinstance(each, BindMounts)]
-    assert {(each.uid, each.user, each.own_id) for each in bound} == {
+    assert {create_container.config.owned_ids for create_container in creations(created).values()} == {OWN}
+    bound = [action for group in created.groups for action in group.actions if isinstance(action, BindMounts)]
+    assert {(bind_mounts.uid, bind_mounts.user, bind_mounts.own_id) for bind_mounts in bound} == {
         ("a-uid", "", OWN.first),
         ("b-uid", "34567:34567", 0),
     }
@@ -92,12 +95,12 @@ def test_a_container_of_an_image_user_stays_as_it_is(level: str) -> None:
     record = records(decided(snapshot([box], []), policy=POLICY))["a-uid"]
     before = replace(running(box, record, POLICY, template="as now"), user="20000:20000")
     stored = {"a-uid": replace(record, version=1)}
-    kept = decided(snapshot([box], [before], instances=stored))
-    assert not creations(kept)
-    assert not any(each.state.user_id for each in kept.writes.instances)
-    assert not any(isinstance(each, SignalContainer) for group in kept.groups for each in group.actions)
-    named = render(box.spec, box.template, name="a", uid="a-uid", policy=OWNING)  # type: ignore[arg-type]
-    assert named.config_hash == before.config_hash
+    kept_plan = decided(snapshot([box], [before], instances=stored))
+    assert not creations(kept_plan)
+    assert not any(instance.state.user_id for instance in kept_plan.writes.instances)
+    assert not any(isinstance(action, SignalContainer) for group in kept_plan.groups for action in group.actions)
+    rendered = render(box.spec, box.template, name="a", uid="a-uid", policy=OWNING)  # type: ignore[arg-type]
+    assert rendered.config_hash == before.config_hash
     renewed = decided(snapshot([one(generation=2, image="a:2", **template)], [], instances=stored))
     assert creation(renewed).config.own_id == OWN.first
 
@@ -108,9 +111,9 @@ def test_a_running_container_keeps_its_user_until_its_next_generation() -> None:
     before = running(box, record, POLICY, template="as now")
     assert (record.state.user_id, before.user) == (0, "20000:20000")
     stored = {"a-uid": replace(record, version=1)}
-    kept = decided(snapshot([box], [before], instances=stored))
-    assert not kept.groups
-    assert not any(each.state.user_id for each in kept.writes.instances)
+    kept_plan = decided(snapshot([box], [before], instances=stored))
+    assert not kept_plan.groups
+    assert not any(instance.state.user_id for instance in kept_plan.writes.instances)
     stopped = replace(before, state=State.EXITED, exit_code=0)
     again = decided(snapshot([box], [stopped], instances=stored))
     assert not creations(again)
@@ -130,10 +133,10 @@ def test_an_id_in_use_by_any_container_is_left_alone() -> None:
 
 def test_without_a_free_id_a_sandbox_waits_and_others_run() -> None:
     only = replace(OWNING, user_ids=IdRange(OWN.first, OWN.first))
-    made = decided(snapshot([one("a"), one("b"), one("c", user="34567:34567")], []), policy=only)
-    users = {uid: each.config.user for uid, each in creations(made).items()}
+    created = decided(snapshot([one("a"), one("b"), one("c", user="34567:34567")], []), policy=only)
+    users = {uid: create_container.config.user for uid, create_container in creations(created).items()}
     assert users == {"a-uid": f"{OWN.first}:{OWN.first}", "c-uid": "34567:34567"}
-    [waits] = made.deferrals
+    [waits] = created.deferrals
     assert (waits.ref.name, waits.reason) == ("b", "NoFreeUserID")
     assert "sandbox_ids" in waits.message
 
@@ -142,47 +145,49 @@ def test_a_choice_stays_until_it_is_stored() -> None:
     """A sandbox that waits for capacity is decided on in every pass, and rendered but once."""
     memo, quota = Memo(), {"hard": {"sandboxes": 0}}
     first = decided(snapshot([one()], [], quota=quota), memo)
-    known = memo.rendered["a-uid"]
+    a_uid = memo.rendered["a-uid"]
     assert not first.groups
     decided(snapshot([one()], [], quota=quota), memo)
-    assert memo.rendered["a-uid"].key.user_id == known.key.user_id == OWN.first
+    assert memo.rendered["a-uid"].key.user_id == a_uid.key.user_id == OWN.first
 
 
 def test_an_engine_that_maps_users_has_ids_within_its_map() -> None:
-    found = snapshot([one()], [])
+    observed = snapshot([one()], [])
     facts = HostFacts(cpus=2, security_options=("name=seccomp", "name=userns"))
     mapping = fitted(OWNING, facts)
-    made = decided(replace(found, observed=replace(found.observed, facts=facts)), policy=mapping)
-    assert 20_000 < own_id(creation(made).config.user) < 65_534
-    asked = one(user="30000:30000").spec
-    assert asked is not None
-    assert "user 30000 is one of 20001-65533" in admit(asked, mapping)[0].message
+    created = decided(replace(observed, observed=replace(observed.observed, facts=facts)), policy=mapping)
+    assert 20_000 < own_id(creation(created).config.user) < 65_534
+    spec = one(user="30000:30000").spec
+    assert spec is not None
+    assert "user 30000 is one of 20001-65533" in admit(spec, mapping)[0].message
 
 
 def test_no_id_is_used_twice_at_a_time() -> None:
     """Over restarts of the daemon, with containers that stay for a while. The store refuses it, too (its contract)."""
     random, memo, serial = Random(28), Memo(), 0
     boxes: dict[str, Sandbox] = {}
-    known: dict[str, Instance] = {}
+    document: dict[str, Instance] = {}
     alive: dict[str, Container] = {}
     stale: list[Container] = []
     order: list[int] = []
     while serial < CREATIONS:
         fresh = [one(f"s{serial + number}") for number in range(MOST_LIVE - len(boxes))]
         serial += len(fresh)
-        boxes |= {each.obj.uid: each for each in fresh}
-        known |= records(decided(snapshot(list(boxes.values()), [*alive.values(), *stale], instances=known), memo))
-        ids = [each.state.user_id for each in known.values()]
+        boxes |= {entry.obj.uid: entry for entry in fresh}
+        document |= records(
+            decided(snapshot(list(boxes.values()), [*alive.values(), *stale], instances=document), memo)
+        )
+        ids = [entry.state.user_id for entry in document.values()]
         assert len(set(ids)) == len(ids) == len(boxes)
-        assert {each in OWN for each in ids} == {True}
-        new = [known[each.obj.uid].state.user_id for each in fresh]
-        assert not {own_id(each.user) for each in stale} & set(new)
+        assert {number in OWN for number in ids} == {True}
+        new = [document[entry.obj.uid].state.user_id for entry in fresh]
+        assert not {own_id(entry.user) for entry in stale} & set(new)
         assert not set(order[-MOST_LIVE:]) & set(new), "the one that was free for longest comes first"
         order += new
-        alive |= {each.obj.uid: running(each, known[each.obj.uid], template="as now") for each in fresh}
-        gone = random.sample(sorted(boxes), random.randint(1, MOST_LIVE))
-        stale = [alive[uid] for uid in gone if random.random() < 0.2]
-        for uid in gone:
-            del boxes[uid], known[uid], alive[uid]
+        alive |= {entry.obj.uid: running(entry, document[entry.obj.uid], template="as now") for entry in fresh}
+        sample = random.sample(sorted(boxes), random.randint(1, MOST_LIVE))
+        stale = [alive[uid] for uid in sample if random.random() < 0.2]
+        for uid in sample:
+            del boxes[uid], document[uid], alive[uid]
         if boxes and random.random() < 0.02:
             memo, order = Memo(), []

@@ -20,7 +20,7 @@ def gone(history: History, name: str) -> None:
 
 
 def removals(history: History) -> list[RemoveVolumes]:
-    return [each for each in history.engine.calls if isinstance(each, RemoveVolumes)]
+    return [entry for entry in history.engine.calls if isinstance(entry, RemoveVolumes)]
 
 
 def quota(history: History, disk: str) -> None:
@@ -86,7 +86,7 @@ def test_a_larger_one_is_grown_while_the_sandbox_runs_and_nothing_is_made_anew(h
     now = history.engine.box(history.container_name("a"))
     assert (now.id, now.started_at) == (before.id, before.started_at)
     assert history.condition("a", "Ready") == "True Running"
-    grown = [each for each in history.engine.calls if isinstance(each, BindMounts)][-1]
+    grown = [entry for entry in history.engine.calls if isinstance(entry, BindMounts)][-1]
     assert grown.container_id == before.id
 
 

@@ -29,16 +29,18 @@ STAGE = {"exec": {"commands": ["true"]}}
 
 def run_of(case: dict[str, Any]) -> Run:
     flow = case.get("workflow", {"stages": [{"name": "a"}, {"name": "b"}], "finally": [{"name": "f"}]})
-    flow = {**flow, **{field: [{**STAGE, **each} for each in flow.get(field, ())] for field in ("stages", "finally")}}
-    made = WorkflowSpec.model_validate({"sandbox": {"template": {"image": "x:1"}}, **flow})
-    spec = WorkflowRunSpec.model_validate({"workflow": made.model_dump(by_alias=True), **case.get("spec", {})})
+    flow = {**flow, **{field: [{**STAGE, **entry} for entry in flow.get(field, ())] for field in ("stages", "finally")}}
+    workflow_spec = WorkflowSpec.model_validate({"sandbox": {"template": {"image": "x:1"}}, **flow})
+    spec = WorkflowRunSpec.model_validate({"workflow": workflow_spec.model_dump(by_alias=True), **case.get("spec", {})})
     stored = case.get("progress", {})
-    stages = {each["name"]: StageProgress(**each) for each in stored.pop("stages", ())}
-    progress = Progress(**stored, stages=tuple(stages.get(each.name, each) for each in first_progress(made).stages))
+    stages = {entry["name"]: StageProgress(**entry) for entry in stored.pop("stages", ())}
+    progress = Progress(
+        **stored, stages=tuple(stages.get(stage.name, stage) for stage in first_progress(workflow_spec).stages)
+    )
     obj = StoredObject("WorkflowRun", "default", "r", "u", {})
     if "deleted" in case:
         obj = replace(obj, deleted_at=float(case["deleted"]), finalizers=(ENDING_FINALIZER,))
-    return Run(obj, spec, made, {}, progress)
+    return Run(obj, spec, workflow_spec, {}, progress)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda each: each["case"])
@@ -46,17 +48,17 @@ def test_printed_step_matches_the_case(case: dict[str, Any]) -> None:
     run = run_of(case)
     ends = {(name, end.pop("attempt", 1)): StageEnd(**end) for name, end in case.get("ends", {}).items()}
     view = RunView(SandboxView(**case.get("sandbox", {"state": "Missing"})), ends)
-    found = step(run, view, float(case.get("now", 100)))
-    assert str(found) == case["step"].strip()
-    assert found.next_wake == case.get("wake", found.next_wake)
-    shown = condition(found.progress)
-    assert f"{shown.status} {shown.reason}" == case.get("condition", f"{shown.status} {shown.reason}")
+    outcome = step(run, view, float(case.get("now", 100)))
+    assert str(outcome) == case["step"].strip()
+    assert outcome.next_wake == case.get("wake", outcome.next_wake)
+    printed = condition(outcome.progress)
+    assert f"{printed.status} {printed.reason}" == case.get("condition", f"{printed.status} {printed.reason}")
     again = step(
-        Run(run.obj, run.spec, run.workflow, {}, found.progress), RunView(view.sandbox), float(case.get("now", 100))
+        Run(run.obj, run.spec, run.workflow, {}, outcome.progress), RunView(view.sandbox), float(case.get("now", 100))
     )
-    assert again.progress == found.progress or found.progress.finished, "the same view decides the same again"
-    stored = progress_of(progress_to_json(found.progress), run.workflow)
-    assert stored == found.progress, "the status holds all of it"
+    assert again.progress == outcome.progress or outcome.progress.finished, "the same view decides the same again"
+    stored = progress_of(progress_to_json(outcome.progress), run.workflow)
+    assert stored == outcome.progress, "the status holds all of it"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_printed_step_matches_the_case(case: dict[str, Any]) -> None:
 )
 def test_sandbox_is_seen_by_its_conditions(conditions: list[tuple[str, str, str]], state: str) -> None:
     run = run_of({})
-    status = {"conditions": [dict(zip(("type", "status", "reason"), each, strict=True)) for each in conditions]}
+    status = {"conditions": [dict(zip(("type", "status", "reason"), group, strict=True)) for group in conditions]}
     owners = ({"kind": "WorkflowRun", "name": "r", "uid": "u"},)
     obj = StoredObject("Sandbox", "default", run.sandbox_name, "s", {}, status=status, owner_references=owners)
     assert sandbox_view(run, obj).state == state
@@ -89,14 +91,14 @@ def test_run_takes_its_sandbox_s_host_and_fails_if_that_changes() -> None:
     owners = ({"kind": "WorkflowRun", "name": "r", "uid": "u"},)
     ready = [{"type": "Ready", "status": "True", "reason": "Running"}]
     obj = StoredObject("Sandbox", "default", run.sandbox_name, "s", {}, owner_references=owners)
-    unbound, bound = (replace(obj, status={"conditions": ready, **each}) for each in ({}, {"host": "two"}))
+    unbound, bound = (replace(obj, status={"conditions": ready, **document}) for document in ({}, {"host": "two"}))
     assert step(run, RunView(sandbox_view(run, unbound, "")), 100).progress.host == ""
     progress = step(run, RunView(sandbox_view(run, bound, "")), 100).progress
     assert (progress.host, progress.stage("a").state) == ("two", "Running")
-    begun = replace(run, progress=progress)
-    assert sandbox_view(begun, bound, "").state == "Ready"
-    for left in (unbound, replace(bound, status={"conditions": ready, "host": "one"})):
-        view = sandbox_view(begun, left, "")
+    started = replace(run, progress=progress)
+    assert sandbox_view(started, bound, "").state == "Ready"
+    for stored in (unbound, replace(bound, status={"conditions": ready, "host": "one"})):
+        view = sandbox_view(started, stored, "")
         assert (view.state, "left host two, which was lost" in view.message) == ("Failed", True)
     alone = step(run, RunView(sandbox_view(run, unbound)), 100).progress
     assert alone.host == "host", "the only one there is"

@@ -21,15 +21,15 @@ POLICY = Policy(host=Abilities(agent=ID))
 
 
 def spec(limits: dict[str, Any] | None = None, **template: Any) -> SandboxSpec:
-    asked = {"image": "a:1", "agent": {}, **template}
-    return SandboxSpec.model_validate({"template": asked, "resources": {"limits": limits or {}}})
+    document = {"image": "a:1", "agent": {}, **template}
+    return SandboxSpec.model_validate({"template": document, "resources": {"limits": limits or {}}})
 
 
 def rendered(policy: Policy = POLICY, namespace: str = "team", **template: Any) -> ContainerConfig:
-    asked = spec(**template)
-    assert asked.template is not None
-    assert admit(asked, policy) == ()
-    return render(asked, asked.template, name="box", uid="u", policy=policy, namespace=namespace).config
+    sandbox_spec = spec(**template)
+    assert sandbox_spec.template is not None
+    assert admit(sandbox_spec, policy) == ()
+    return render(sandbox_spec, sandbox_spec.template, name="box", uid="u", policy=policy, namespace=namespace).config
 
 
 def test_the_command_is_the_agents_child() -> None:
@@ -46,8 +46,8 @@ def test_the_command_is_the_agents_child() -> None:
         "project": "team",
         "level": "build",
     }
-    own = {name: value for name, value in config.env if name.startswith("MCP_")}
-    assert own == {
+    own_document = {name: value for name, value in config.env if name.startswith("MCP_")}
+    assert own_document == {
         "MCP_MODE": "sandbox",
         "MCP_PROJECT_ID": "team",
         "MCP_SECURITY_LEVEL": "build",
@@ -57,9 +57,9 @@ def test_the_command_is_the_agents_child() -> None:
 
 def test_a_project_has_its_variables() -> None:
     config = rendered(agent={"project": "shop"}, env=[{"name": "PROJECT_NAME", "value": "Shop"}])
-    found = dict(config.env)
-    assert (found["MCP_PROJECT_ID"], found["PROJECT_ID"], found["PROJECT_NAME"]) == ("shop", "shop", "Shop")
-    assert found["SECURITY_LEVEL"] == found["MCP_SECURITY_LEVEL"]
+    document = dict(config.env)
+    assert (document["MCP_PROJECT_ID"], document["PROJECT_ID"], document["PROJECT_NAME"]) == ("shop", "shop", "Shop")
+    assert document["SECURITY_LEVEL"] == document["MCP_SECURITY_LEVEL"]
     assert not {"PROJECT_ID", "PROJECT_NAME", "SECURITY_LEVEL"} & set(dict(rendered().env))
 
 
@@ -147,7 +147,7 @@ def test_an_emptied_loader_variable_is_admitted() -> None:
 def differences(**changes: Any) -> str:
     config = rendered()
     inside = inside_of(config, ("none",), {})
-    mounts = tuple(replace(each, **changes) if each.path == FOLDER else each for each in inside.mounts)
+    mounts = tuple(replace(mount, **changes) if mount.path == FOLDER else mount for mount in inside.mounts)
     return differing(facts(config, replace(inside, mounts=mounts)))
 
 

@@ -50,9 +50,9 @@ def called(name: str, **arguments: Any) -> dict[str, Any]:
     ],
 )
 def test_execute_names_its_tools(body: Any, uses: list[tuple[str, Any]], label: str) -> None:
-    found = tools_of_execute(body)
-    assert [(each.tool, each.arguments) for each in found] == uses
-    assert label_of(found) == label
+    tools = tools_of_execute(body)
+    assert [(tool.tool, tool.arguments) for tool in tools] == uses
+    assert label_of(tools) == label
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_only_calls_of_mcp_name_a_tool() -> None:
 
 def test_audit_keeps_shapes_and_no_value() -> None:
     secret = {"command": ["s3cret"], "env": {"S3CRET": "s3cret"}, "s3cret key": 1, "background": True, "timeout_s": 5}
-    shown = audit_details(tools_of_mcp(called("exec", **secret)))
+    printed = audit_details(tools_of_mcp(called("exec", **secret)))
     shapes = {"command": "array(1)", "env": "object(1)", "other": "number", "background": "boolean"}
-    assert shown == {"tool": "exec", "arguments": {**shapes, "timeout_s": "number"}}
+    assert printed == {"tool": "exec", "arguments": {**shapes, "timeout_s": "number"}}
     assert "s3cret" not in json.dumps(audit_details(tools_of_execute({"tool": "s3cret", "parameters": "s3cret"})))
     assert audit_details((), "tools/list") == {"method": "tools/list"}
     assert audit_details((), "s3cret\n") == {}
@@ -96,11 +96,11 @@ def test_commands_without_a_limit_get_one() -> None:
         {"tool": "git", "input": {"timeout_s": 60}},
     ]
     assert asked_seconds(uses) == 60
-    named: dict[str, Any] = {"type": "tool_use", "tools": ["test"]}
-    assert bound_seconds(tools_of_execute(named), 60)
-    assert named["context"] == {"test": {"timeout_s": 60}}
-    own = called("exec", timeout_s=10)
-    assert not bound_seconds(tools_of_mcp(own), 60)
+    document: dict[str, Any] = {"type": "tool_use", "tools": ["test"]}
+    assert bound_seconds(tools_of_execute(document), 60)
+    assert document["context"] == {"test": {"timeout_s": 60}}
+    own_document = called("exec", timeout_s=10)
+    assert not bound_seconds(tools_of_mcp(own_document), 60)
     assert not bound_seconds(tools_of_mcp(called("exec")), 300)  # the agent's own: the message passes as it came
     assert not bound_seconds(tools_of_mcp(called("exec")), None)
     assert asked_seconds(tools_of_mcp(called("exec", timeout_s="x"))) is None

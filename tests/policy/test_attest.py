@@ -20,9 +20,9 @@ from tests.fakes.inside import inside_of
 
 
 def rendered(level: str = "full-isolation", **template: Any) -> ContainerConfig:
-    asked = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level, **template}})
-    assert asked.template is not None
-    return render(asked, asked.template, name="a", uid="a", policy=Policy()).config
+    sandbox_spec = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level, **template}})
+    assert sandbox_spec.template is not None
+    return render(sandbox_spec, sandbox_spec.template, name="a", uid="a", policy=Policy()).config
 
 
 CONFIG = rendered()
@@ -31,10 +31,10 @@ INSIDE = inside_of(CONFIG, ("none",), {})
 
 def mounts(**changes: Any) -> tuple[ObservedMount, ...]:
     """The mounts inside, with fields of some of them changed: by path, or a new one at a path that is not there."""
-    found = {each.path: each for each in INSIDE.mounts}
+    document = {mount.path: mount for mount in INSIDE.mounts}
     for path, fields in changes["at"].items():
-        found[path] = replace(found.get(path, ObservedMount(path, "ext4", writable=True)), **fields)
-    return tuple(each for path, each in found.items() if path not in changes.get("without", ()))
+        document[path] = replace(document.get(path, ObservedMount(path, "ext4", writable=True)), **fields)
+    return tuple(observed_mount for path, observed_mount in document.items() if path not in changes.get("without", ()))
 
 
 @pytest.mark.parametrize("level", sorted(BUILT_IN))
@@ -46,13 +46,13 @@ def test_a_sandbox_as_rendered_has_no_differences(level: str, user: str) -> None
 
 def test_comparisons_are_cached_with_their_observation() -> None:
     """A box is compared often, and kept in mind for that; thousands that are gone are not."""
-    found = replace(INSIDE, uid=1)
-    assert facts(CONFIG, found) is facts(CONFIG, replace(INSIDE, uid=1))
-    assert differing(facts(CONFIG, found, networks=False)) == differing(facts(CONFIG, found))
-    gone = weakref.ref(found)
-    del found
+    inside = replace(INSIDE, uid=1)
+    assert facts(CONFIG, inside) is facts(CONFIG, replace(INSIDE, uid=1))
+    assert differing(facts(CONFIG, inside, networks=False)) == differing(facts(CONFIG, inside))
+    ref = weakref.ref(inside)
+    del inside
     gc.collect()
-    assert gone() is None
+    assert ref() is None
 
 
 @pytest.mark.parametrize(
@@ -89,28 +89,28 @@ def test_each_wider_setting_is_reported(changes: dict[str, Any], words: str) -> 
 
 
 def test_an_images_user_may_be_any_but_another_sandboxs() -> None:
-    own, owned = 1_700_001, IdRange(1_700_000, 1_700_009)
-    asked = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": "development"}})
-    assert asked.template is not None
+    own_number, owned = 1_700_001, IdRange(1_700_000, 1_700_009)
+    sandbox_spec = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": "development"}})
+    assert sandbox_spec.template is not None
     policy = Policy(user_ids=owned)
-    config = render(asked, asked.template, name="a", uid="a", policy=policy, user_id=own).config
+    config = render(sandbox_spec, sandbox_spec.template, name="a", uid="a", policy=policy, user_id=own_number).config
     inside = inside_of(config, (config.network_mode,), {})
-    assert (inside.uid, inside.gid) == (own, own)
-    for ids in ((own, own), (0, 0), (1000, 1000), (20000, 20000), (own, 0)):
+    assert (inside.uid, inside.gid) == (own_number, own_number)
+    for ids in ((own_number, own_number), (0, 0), (1000, 1000), (20000, 20000), (own_number, 0)):
         assert differing(facts(config, replace(inside, uid=ids[0], gid=ids[1]))) == ""
-    for ids in ((own + 1, own + 1), (owned.first, 0), (1000, owned.last)):
-        words = f"user: found {ids[0]}:{ids[1]}, wanted the image's, and not another sandbox's"
-        assert words == differing(facts(config, replace(inside, uid=ids[0], gid=ids[1])))
+    for ids in ((own_number + 1, own_number + 1), (owned.first, 0), (1000, owned.last)):
+        message = f"user: found {ids[0]}:{ids[1]}, wanted the image's, and not another sandbox's"
+        assert message == differing(facts(config, replace(inside, uid=ids[0], gid=ids[1])))
 
 
 def test_cgroups_are_out_of_reach_of_mapped_users() -> None:
     """Engines that map users mount them writable; the map lacks the host's root, to whom they belong."""
     writable = mounts(at={"/sys/fs/cgroup/pids": {"kind": "cgroup"}, "/sys/fs/cgroup/x": {"kind": "cgroup2"}})
-    found = differing(facts(CONFIG, replace(INSIDE, mounts=writable)))
-    assert found == "kernel settings writable: found /sys/fs/cgroup/pids, /sys/fs/cgroup/x, wanted none"
+    text = differing(facts(CONFIG, replace(INSIDE, mounts=writable)))
+    assert text == "kernel settings writable: found /sys/fs/cgroup/pids, /sys/fs/cgroup/x, wanted none"
     assert differing(facts(CONFIG, replace(INSIDE, mounts=writable, own_users=True))) == ""
-    other = mounts(at={"/proc/sys": {"writable": True}})
-    assert "/proc/sys" in differing(facts(CONFIG, replace(INSIDE, mounts=other, own_users=True)))
+    observed_mounts = mounts(at={"/proc/sys": {"writable": True}})
+    assert "/proc/sys" in differing(facts(CONFIG, replace(INSIDE, mounts=observed_mounts, own_users=True)))
 
 
 def test_narrower_settings_are_accepted() -> None:
@@ -124,7 +124,7 @@ def test_a_size_is_rounded_up_to_pages() -> None:
     config = rendered(tmpfs=[{"mountPath": "/data", "size": "5Ki"}], shmSize="5Ki")
     inside = inside_of(config, ("none",), {})
     sized = ("/data", "/dev/shm")
-    larger = tuple(replace(each, size_bytes=8192) if each.path in sized else each for each in inside.mounts)
+    larger = tuple(replace(mount, size_bytes=8192) if mount.path in sized else mount for mount in inside.mounts)
     assert differing(facts(config, replace(inside, mounts=larger))) == ""
 
 
@@ -134,9 +134,9 @@ def test_changing_networks_are_not_compared() -> None:
 
 @given(st.sets(st.sampled_from(CAPABILITIES)))
 def test_capabilities_by_name_and_by_number(names: set[str]) -> None:
-    told = names_of(mask_of(names))
+    message = names_of(mask_of(names))
     if len(names) < len(CAPABILITIES):
-        assert set(told.split(", ")) == (names or {"none"})
+        assert set(message.split(", ")) == (names or {"none"})
 
 
 def test_every_capability_of_a_level_has_a_number() -> None:
@@ -148,7 +148,7 @@ def test_every_capability_of_a_level_has_a_number() -> None:
 
 def test_runtimes_that_hide_the_inside() -> None:
     assert [
-        hides_processes(each) for each in ("", "runc", "crun", "runsc", "kata-runtime", "io.containerd.kata.v2")
+        hides_processes(entry) for entry in ("", "runc", "crun", "runsc", "kata-runtime", "io.containerd.kata.v2")
     ] == [
         False,
         False,

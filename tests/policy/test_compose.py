@@ -48,15 +48,15 @@ def read(service: Any, level: str | None = None) -> Composed:
 def check(found: Composed, level: str | None) -> None:
     """Either it is refused in words, or what runs is within its level."""
     if found.problems:
-        assert not found.documents or all(each.message for each in found.problems)
+        assert not found.documents or all(problem.message for problem in found.problems)
         return
     policy = Policy()
-    for each in found.documents:
-        spec = SandboxSpec.model_validate(each.spec)
+    for document in found.documents:
+        spec = SandboxSpec.model_validate(document.spec)
         assert spec.template is not None
         assert spec.template.security_level == (level or "development")
         if not admit(spec, policy):
-            rendered = render(spec, spec.template, name=each.name, uid="a", policy=policy)
+            rendered = render(spec, spec.template, name=document.name, uid="a", policy=policy)
             assert wider(rendered.config, widest(BUILT_IN[spec.template.security_level], policy)) == ()
 
 
@@ -67,17 +67,17 @@ def test_no_accepted_service_is_weaker_than_its_level(service: dict[str, Any], l
 
 @given(st.sampled_from(sorted(SERVICE)), _VALUES, _LEVELS)
 def test_a_refused_key_is_refused_or_changes_nothing(key: str, value: Any, level: str | None) -> None:
-    found, plain = read({"image": "a:1", key: value}, level), read({"image": "a:1"}, level)
-    check(found, level)
-    if not found.problems and value != "none":
-        assert [each.spec for each in found.documents] == [each.spec for each in plain.documents]
+    composed, plain = read({"image": "a:1", key: value}, level), read({"image": "a:1"}, level)
+    check(composed, level)
+    if not composed.problems and value != "none":
+        assert [document.spec for document in composed.documents] == [document.spec for document in plain.documents]
 
 
 @given(_VALUES)
 def test_any_file_is_read_or_refused(value: Any) -> None:
     for text in (dump(value), dump({"services": value}), dump({"services": {"a": value}, "volumes": value})):
-        found = read_compose("f", text, REGISTRY, Project("a"))
-        assert found.documents or found.problems
+        compose = read_compose("f", text, REGISTRY, Project("a"))
+        assert compose.documents or compose.problems
 
 
 def test_hardening_keys_narrow_the_level() -> None:

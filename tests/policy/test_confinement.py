@@ -28,9 +28,9 @@ def spec(**template: Any) -> SandboxSpec:
 
 
 def config(host: HostFacts, policy: Policy = GRANTED, **template: Any) -> ContainerConfig:
-    asked = spec(**template)
-    assert asked.template is not None
-    return render(asked, asked.template, name="a", uid="0123456789ab", policy=fitted(policy, host)).config
+    sandbox_spec = spec(**template)
+    assert sandbox_spec.template is not None
+    return render(sandbox_spec, sandbox_spec.template, name="a", uid="0123456789ab", policy=fitted(policy, host)).config
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
 )
 def test_the_kernels_label_is_compared(host: HostFacts, asked: dict[str, Any], label: str, found: str) -> None:
     inside = InsideState(uid=20000, gid=20000, no_new_privileges=True, seccomp=SECCOMP_FILTER, label=label)
-    words = [each for each in facts(config(host, **asked), inside) if each.name == "mandatory access"]
-    assert differing(words).startswith(found)
-    assert bool(differing(words)) == bool(found)
+    message = [fact for fact in facts(config(host, **asked), inside) if fact.name == "mandatory access"]
+    assert differing(message).startswith(found)
+    assert bool(differing(message)) == bool(found)

@@ -15,8 +15,8 @@ POLICY = Policy()
 
 def spec_of(*credentials: dict[str, Any], level: str = "development", **more: Any) -> SandboxSpec:
     hosts = ["git.example.org", "*.wild.example.org"] if level in ("development", "build") else None
-    asked: dict[str, Any] = {"template": {"image": "a:1"}, "securityLevel": level, "credentials": list(credentials)}
-    return SandboxSpec.model_validate({**asked, "network": {"allowedHosts": hosts} if hosts else {}, **more})
+    document: dict[str, Any] = {"template": {"image": "a:1"}, "securityLevel": level, "credentials": list(credentials)}
+    return SandboxSpec.model_validate({**document, "network": {"allowedHosts": hosts} if hosts else {}, **more})
 
 
 def rendered(spec: SandboxSpec) -> Rendered:
@@ -45,28 +45,28 @@ def credential(host: str = "git.example.org", **more: Any) -> dict[str, Any]:
 def test_credentials_that_can_not_be_kept_are_refused(
     credentials: list[dict[str, Any]], level: str, field: str, words: str
 ) -> None:
-    [found] = admit(spec_of(*credentials, level=level), POLICY)
-    assert (found.field, words in found.message) == (field, True)
+    [refusal] = admit(spec_of(*credentials, level=level), POLICY)
+    assert (refusal.field, words in refusal.message) == (field, True)
 
 
 def test_a_sandbox_trusts_the_proxy_by_file_and_variables() -> None:
-    own = {"template": {"image": "a:1", "env": [{"name": "PIP_CERT", "value": "/mine"}]}}
-    made = rendered(spec_of(credential(), **own))
-    variables = dict(made.config.env)
+    own_document = {"template": {"image": "a:1", "env": [{"name": "PIP_CERT", "value": "/mine"}]}}
+    created = rendered(spec_of(credential(), **own_document))
+    variables = dict(created.config.env)
     assert variables["SSL_CERT_FILE"] == variables["NODE_EXTRA_CA_CERTS"] == variables["GIT_SSL_CAINFO"] == AUTHORITIES
     assert variables["PIP_CERT"] == "/mine"
-    assert [(each.path, each.file) for each in made.config.slots] == [(AUTHORITIES, True)]
+    assert [(slot.path, slot.file) for slot in created.config.slots] == [(AUTHORITIES, True)]
     plain = rendered(spec_of())
     assert (plain.config.slots, "SSL_CERT_FILE" in dict(plain.config.env)) == ((), False)
 
 
 def test_another_header_replaces_the_proxy_alone() -> None:
-    one, other = (rendered(spec_of(credential(header=name))) for name in ("X-Token", "X-Other"))
-    assert one.config_hash == other.config_hash
-    assert one.sealed is not None
-    assert other.sealed is not None
-    assert one.sealed.egress.hash() != other.sealed.egress.hash()
-    assert rendered(spec_of()).config_hash != one.config_hash
+    first, second = (rendered(spec_of(credential(header=name))) for name in ("X-Token", "X-Other"))
+    assert first.config_hash == second.config_hash
+    assert first.sealed is not None
+    assert second.sealed is not None
+    assert first.sealed.egress.hash() != second.sealed.egress.hash()
+    assert rendered(spec_of()).config_hash != first.config_hash
 
 
 def test_only_hosts_with_credentials_are_decrypted() -> None:
@@ -76,7 +76,7 @@ def test_only_hosts_with_credentials_are_decrypted() -> None:
     sealed = rendered(spec_of(credential())).sealed
     assert sealed is not None
     conf = dict(sealed.egress.env)["PADDOCK_SQUID_CONF"].splitlines()
-    assert [each for each in conf if each.startswith("acl decrypted_host")] == [
+    assert [name for name in conf if name.startswith("acl decrypted_host")] == [
         r"acl decrypted_host dstdom_regex -n -i ^git\.example\.org$"
     ]
     assert conf.index("ssl_bump bump first decrypted_host") < conf.index("ssl_bump peek first")

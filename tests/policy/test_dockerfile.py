@@ -16,7 +16,7 @@ NO_RUN = "RUN: the operator allows no commands in builds"
 
 def said(text: str, allowed: str = "run", rules: ImageRules = RULES) -> list[str]:
     recipe, problems = read_dockerfile("D", text)
-    return [str(each) for each in (*problems, *find_problems(recipe, rules, allowed))]  # type: ignore[arg-type]
+    return [str(problem) for problem in (*problems, *find_problems(recipe, rules, allowed))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def said(text: str, allowed: str = "run", rules: ImageRules = RULES) -> list[str
     ],
 )
 def test_it_is_refused_with_its_line(text: str, words: str) -> None:
-    found = said(text)
-    assert any(words in each for each in found), found
+    names = said(text)
+    assert any(words in name for name in names), names
 
 
 def test_a_plain_dockerfile_is_admitted() -> None:
@@ -75,7 +75,7 @@ def test_a_plain_dockerfile_is_admitted() -> None:
     assert said(text) == []
     recipe, _ = read_dockerfile("D", text)
     assert dict(recipe.bases) == {"paddock/base:1": 3, "registry.example/team/tool:1": 13}
-    assert [each for each in said(text, "copy") if NO_RUN not in each] == []
+    assert [name for name in said(text, "copy") if NO_RUN not in name] == []
     assert len(said(text, "copy")) == 1
 
 
@@ -131,7 +131,7 @@ _PIECES = st.sampled_from(
 
 def _as_engines_do(text: str) -> list[str]:
     """Instructions as the classic parser has them: lines end at `\\n` alone, and `\\` with blanks continues."""
-    found, current = list[str](), ""
+    names, current = list[str](), ""
     for raw in text.split("\n"):
         line = raw.removesuffix("\r").lstrip()
         if line.startswith("#") or not line:
@@ -139,27 +139,27 @@ def _as_engines_do(text: str) -> list[str]:
         continued = re.search(r"\\[ \t]*\Z", line)
         current += line[: continued.start()] if continued else line
         if not continued:
-            found.append(current)
+            names.append(current)
             current = ""
-    return [*found, current] if current else found
+    return [*names, current] if current else names
 
 
 @given(st.lists(_PIECES, max_size=14).map("".join))
 def test_no_command_hides_from_the_rules(text: str) -> None:
     text = f"FROM paddock/base:1\n{text}"
-    runs = any(re.match(r"\s*run\b", each, re.IGNORECASE) for each in _as_engines_do(text))
+    runs = any(re.match(r"\s*run\b", name, re.IGNORECASE) for name in _as_engines_do(text))
     assert not runs or said(text, "copy")
 
 
 @pytest.mark.parametrize(
     ("tag", "good"),
     [
-        *((each, True) for each in ("team/tool:1", "tool", "registry.example:5000/a/b:c", "127.0.0.1:5000/a:1")),
+        *((entry, True) for entry in ("team/tool:1", "tool", "registry.example:5000/a/b:c", "127.0.0.1:5000/a:1")),
         *(
-            (each, False)
-            for each in ("", "Team/tool", "paddock/egress:1", "docker.io/paddock/x", "index.docker.io/paddock/x")
+            (entry, False)
+            for entry in ("", "Team/tool", "paddock/egress:1", "docker.io/paddock/x", "index.docker.io/paddock/x")
         ),
-        *((each, False) for each in ("a:", "a//b", "registry.example:5000", "a@sha256:1", "-a", "a b")),
+        *((entry, False) for entry in ("a:", "a//b", "registry.example:5000", "a@sha256:1", "-a", "a b")),
     ],
 )
 def test_tags_are_names_outside_of_paddocks_own(tag: str, good: bool) -> None:
@@ -168,4 +168,4 @@ def test_tags_are_names_outside_of_paddocks_own(tag: str, good: bool) -> None:
 
 def test_the_tag_is_latest_if_none_is_written() -> None:
     names = ("a", "a:1", "r:5000/a", "r:5000/a:2")
-    assert [with_tag(each) for each in names] == ["a:latest", "a:1", "r:5000/a:latest", "r:5000/a:2"]
+    assert [with_tag(name) for name in names] == ["a:latest", "a:1", "r:5000/a:latest", "r:5000/a:2"]

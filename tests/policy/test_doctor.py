@@ -101,7 +101,7 @@ def folder(name: str, **more: Any) -> DoctorFacts:
 
 
 def not_well(facts: DoctorFacts) -> list[Finding]:
-    return [each for each in judge(facts) if each.grade is not Severity.OK]
+    return [finding for finding in judge(facts) if finding.grade is not Severity.OK]
 
 
 def test_swap_that_keeps_memory_on_a_plain_disk() -> None:
@@ -113,10 +113,10 @@ def test_swap_that_keeps_memory_on_a_plain_disk() -> None:
 
 
 def test_a_healthy_host() -> None:
-    found = judge(WELL)
-    assert {each.grade for each in found} == {Severity.OK}
-    assert not [each for each in found if each.meaning or each.action or not each.found]
-    assert len({each.check for each in found}) == len(found) >= 20
+    findings = judge(WELL)
+    assert {finding.grade for finding in findings} == {Severity.OK}
+    assert not [finding for finding in findings if finding.meaning or finding.action or not finding.found]
+    assert len({finding.check for finding in findings}) == len(findings) >= 20
 
 
 W, P = Severity.WARNING, Severity.PROBLEM
@@ -183,25 +183,25 @@ CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
 
 @pytest.mark.parametrize(("check", "grade", "facts"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
 def test_each_problem_is_reported_with_a_remedy(check: str, grade: Severity, facts: Callable[[], DoctorFacts]) -> None:
-    [found] = not_well(facts())
-    assert (found.check, found.grade) == (check, grade)
-    assert found.found
-    assert found.meaning
-    assert found.action
+    [finding] = not_well(facts())
+    assert (finding.check, finding.grade) == (check, grade)
+    assert finding.found
+    assert finding.meaning
+    assert finding.action
 
 
 def test_sandboxes_of_older_images_name_the_build() -> None:
     names = ("default/a", "default/b")
     [shared] = not_well(engine(shared_users=(("20000", names),)))
     assert "images/build.sh" in shared.action
-    [other] = not_well(engine(shared_users=(("1000", names),)))
-    assert "images/build.sh" not in other.action
+    [finding] = not_well(engine(shared_users=(("1000", names),)))
+    assert "images/build.sh" not in finding.action
 
 
 def test_an_engine_that_maps_users_has_its_own_range() -> None:
     options = ("name=seccomp", "name=selinux", "name=userns")
-    [found] = [each for each in judge(told(security_options=options)) if each.check == "sandbox-users"]
-    assert "20001-65533" in found.found
+    [finding] = [entry for entry in judge(told(security_options=options)) if entry.check == "sandbox-users"]
+    assert "20001-65533" in finding.found
 
 
 def test_optional_parts_may_be_missing() -> None:
@@ -212,26 +212,26 @@ def test_optional_parts_may_be_missing() -> None:
 
 
 def test_another_storage_driver() -> None:
-    assert [each.check for each in not_well(told(storage_driver="vfs"))] == ["storage", "disk-quota"]
+    assert [finding.check for finding in not_well(told(storage_driver="vfs"))] == ["storage", "disk-quota"]
 
 
 def test_the_containerd_store_is_told_as_it_is() -> None:
-    found = {each.check: each for each in not_well(told(storage_driver="overlayfs"))}
-    assert found.keys() == {"image-layers", "disk-quota"}
-    assert "ignores it" in found["disk-quota"].found
-    assert "measured by the engine" in found["image-layers"].meaning
+    document = {finding.check: finding for finding in not_well(told(storage_driver="overlayfs"))}
+    assert document.keys() == {"image-layers", "disk-quota"}
+    assert "ignores it" in document["disk-quota"].found
+    assert "measured by the engine" in document["image-layers"].meaning
 
 
 def test_an_api_that_was_not_tried_is_told() -> None:
-    [found] = not_well(told(api_version="1.60"))
-    assert (found.check, found.grade) == ("engine", W)
-    assert "tried up to 1.51" in found.meaning
+    [finding] = not_well(told(api_version="1.60"))
+    assert (finding.check, finding.grade) == ("engine", W)
+    assert "tried up to 1.51" in finding.meaning
 
 
 def test_engine_findings_need_the_engine() -> None:
-    found = judge(replace(WELL, engine=EngineFacts("unix:///x", trouble="no Docker Engine answers at unix:///x")))
-    checks = [each.check for each in found]
-    assert [each.check for each in found if each.grade is P] == ["engine"]
+    findings = judge(replace(WELL, engine=EngineFacts("unix:///x", trouble="no Docker Engine answers at unix:///x")))
+    checks = [finding.check for finding in findings]
+    assert [finding.check for finding in findings if finding.grade is P] == ["engine"]
     assert "store" in checks
     assert "guard" in checks
     assert "seccomp" not in checks
@@ -240,12 +240,12 @@ def test_engine_findings_need_the_engine() -> None:
 
 def test_a_remote_engine_is_not_judged() -> None:
     far = replace(engine(address="tcp://far:2376", file_system="", mount_options=()), local=False)
-    checks = {each.check: each for each in judge(far)}
+    checks = {finding.check: finding for finding in judge(far)}
     assert checks["host"].grade is W
     assert "run this on its host" in checks["disk-quota"].action
     assert checks["usage-metrics"].grade is W
     assert "metrics" in checks["usage-metrics"].meaning
-    assert "usage-metrics" not in {each.check for each in judge(WELL)}
+    assert "usage-metrics" not in {finding.check for finding in judge(WELL)}
     assert not {"guard", "bridges", "memory", "disk (engine)", "engine-socket", "host-roots", "volumes"} & set(checks)
 
 
@@ -256,15 +256,15 @@ def test_each_other_host_is_a_finding() -> None:
         HostSighting("c", "1.0", is_alive=True),
         HostSighting("d", "", is_alive=False),
     )
-    here = replace(store(hosts=hosts, skew_seconds=0.4), host="a", version="1.1")
-    found = {each.check: each for each in judge(here) if each.check.startswith("host/")}
-    assert {name: each.grade for name, each in found.items()} == {
+    doctor_facts = replace(store(hosts=hosts, skew_seconds=0.4), host="a", version="1.1")
+    document = {finding.check: finding for finding in judge(doctor_facts) if finding.check.startswith("host/")}
+    assert {name: finding.grade for name, finding in document.items()} == {
         "host/b": Severity.OK,
         "host/c": Severity.WARNING,
         "host/d": Severity.WARNING,
     }
-    assert found["host/c"].found == "its daemon is of build 1.0, and this command of 1.1"
-    assert "paddock host remove d" in found["host/d"].action
+    assert document["host/c"].found == "its daemon is of build 1.0, and this command of 1.1"
+    assert "paddock host remove d" in document["host/d"].action
     [clocks] = not_well(store(skew_seconds=-7.0))
     assert (clocks.check, "by -7 s" in clocks.found) == ("clocks", True)
 
@@ -278,18 +278,18 @@ def test_a_host_that_runs_may_be_in_trouble() -> None:
         HostSighting("d", "", is_alive=True, address="10.0.0.3:9466"),
         HostSighting("e", "", is_alive=True, failing=(guard,)),
     )
-    found = not_well(store(hosts=hosts))
-    assert [(each.check, each.grade) for each in found] == [
+    findings = not_well(store(hosts=hosts))
+    assert [(finding.check, finding.grade) for finding in findings] == [
         ("host/b/reach", W),
         ("host/c/conditions", W),
         ("host/e/conditions", W),
     ]
-    assert "10.0.0.2:9466: no answer in time" in found[0].found
-    assert "fleet_address" in found[0].action
-    assert found[1].found == f"{engine.message}; {guard.message}"
+    assert "10.0.0.2:9466: no answer in time" in findings[0].found
+    assert "fleet_address" in findings[0].action
+    assert findings[1].found == f"{engine.message}; {guard.message}"
     guarded = "no sandbox with a network is started there; those without one are not affected"
-    assert found[1].meaning == f"sandboxes of that host don't start, and are not kept; {guarded}"
-    assert found[2].meaning == guarded
+    assert findings[1].meaning == f"sandboxes of that host don't start, and are not kept; {guarded}"
+    assert findings[2].meaning == guarded
 
 
 def test_images_that_a_host_lacks_are_a_finding() -> None:
@@ -300,9 +300,9 @@ def test_images_that_a_host_lacks_are_a_finding() -> None:
         HostSighting("c", "", is_alive=True),  # of an earlier version: not known
         HostSighting("d", "", is_alive=False, images=frozenset({"paddock/old:1"})),
     )
-    [found] = [each for each in judge(store(hosts=hosts)) if each.check.endswith("/images")]
-    assert (found.check, found.grade) == ("host/b/images", W)
-    assert found.found == "it lacks images that other hosts have: paddock/egress:1"
+    [finding] = [entry for entry in judge(store(hosts=hosts)) if entry.check.endswith("/images")]
+    assert (finding.check, finding.grade) == ("host/b/images", W)
+    assert finding.found == "it lacks images that other hosts have: paddock/egress:1"
 
 
 def test_a_new_or_old_store_is_fine() -> None:
@@ -311,7 +311,7 @@ def test_a_new_or_old_store_is_fine() -> None:
 
 
 def nodes(*found: NodeSighting) -> DoctorFacts:
-    hosts = tuple(HostSighting(each, "", is_alive=True) for each in ("a", "b"))
+    hosts = tuple(HostSighting(entry, "", is_alive=True) for entry in ("a", "b"))
     return replace(store(hosts=hosts), cluster=ClusterFacts("swarm", found), host="a")
 
 
@@ -319,21 +319,21 @@ def test_a_slow_heartbeat_is_a_finding() -> None:
     well = nodes(NodeSighting("a", is_up=True), NodeSighting("b", is_up=True))
     for seconds, checks in ((0.0, []), (1.0, []), (5.0, ["heartbeat"])):
         cluster = ClusterFacts("swarm", well.cluster.nodes if well.cluster else (), heartbeat_seconds=seconds)
-        assert [each.check for each in not_well(replace(well, cluster=cluster))] == checks
+        assert [finding.check for finding in not_well(replace(well, cluster=cluster))] == checks
 
 
 def test_the_nodes_of_a_swarm_are_compared_with_the_hosts() -> None:
     well = NodeSighting("a", is_up=True), NodeSighting("b", is_up=True)
     assert not not_well(nodes(*well))
-    [swarm] = [each for each in judge(nodes(*well)) if each.check == "swarm"]
+    [swarm] = [finding for finding in judge(nodes(*well)) if finding.check == "swarm"]
     assert swarm.found == "it can decide; 2 of 2 nodes are up"
     assert not not_well(nodes(*well, NodeSighting("web", is_up=True))), "others may use the swarm, too"
-    for wrong, words in (
+    for wrong, message in (
         ((well[0], NodeSighting("b", is_up=False, message="no answer")), "daemon runs (no answer)"),
         (well[:1], "no node has this host's name"),
     ):
-        [found] = not_well(nodes(*wrong))
-        assert (found.check, found.grade, words in found.found) == ("node/b", W, True), found
+        [observed] = not_well(nodes(*wrong))
+        assert (observed.check, observed.grade, message in observed.found) == ("node/b", W, True), observed
     [twice] = not_well(nodes(*well, well[1]))
     assert (twice.check, twice.grade, twice.found) == ("node/b", P, "2 nodes have this name")
 
@@ -342,13 +342,13 @@ def test_a_silent_scheduler_is_one_finding() -> None:
     grades = {SchedulerProblem.NOT_A_MEMBER: W}
     for reason in SchedulerProblem:
         silent = ClusterFacts("swarm", reason=reason.value, trouble="in its own words")
-        [found] = not_well(replace(WELL, cluster=silent))
-        assert (found.check, found.grade, found.found) == ("swarm", grades.get(reason, P), "in its own words")
-        assert found.action
+        [finding] = not_well(replace(WELL, cluster=silent))
+        assert (finding.check, finding.grade, finding.found) == ("swarm", grades.get(reason, P), "in its own words")
+        assert finding.action
 
 
 def test_a_certificate_ends_with_a_warning() -> None:
     assert not not_well(replace(WELL, certificate_days=31.0))
     for days, grade in ((29.0, W), (-1.0, P)):
-        [found] = not_well(replace(WELL, certificate_days=days))
-        assert (found.check, found.grade) == ("certificate", grade)
+        [finding] = not_well(replace(WELL, certificate_days=days))
+        assert (finding.check, finding.grade) == ("certificate", grade)

@@ -53,11 +53,11 @@ def test_partial_host_names_are_refused(host: str) -> None:
 
 def test_names_are_checked_before_resolving() -> None:
     lines = egress.squid_conf(["git.example.org"]).splitlines()
-    rules = [each for each in lines if each.startswith("http_access")]
+    rules = [line for line in lines if line.startswith("http_access")]
     assert rules.index("http_access deny !listed") < rules.index("http_access deny special")
     assert rules[-1] == "http_access deny all"
-    assert [each for each in rules if " allow " in each] == ["http_access allow listed"]
-    assert [each for each in lines if each.startswith("ssl_bump")] == [
+    assert [rule for rule in rules if " allow " in rule] == ["http_access allow listed"]
+    assert [line for line in lines if line.startswith("ssl_bump")] == [
         "ssl_bump peek first",
         "ssl_bump splice second listed_sni named",
         "ssl_bump terminate all",
@@ -66,7 +66,7 @@ def test_names_are_checked_before_resolving() -> None:
 
 def test_names_match_whole_and_wildcards_exclude_the_parent() -> None:
     lines = egress.squid_conf(["git.example.org", "*.example.net"]).splitlines()
-    assert [each for each in lines if each.startswith("acl listed ")] == [
+    assert [line for line in lines if line.startswith("acl listed ")] == [
         r"acl listed dstdom_regex -n -i ^([a-z0-9_-]+\.)+example\.net$",
         r"acl listed dstdom_regex -n -i ^git\.example\.org$",
     ]
@@ -78,14 +78,14 @@ def test_an_empty_list_allows_nothing() -> None:
 
 def test_only_an_upstream_proxy_adds_its_lines() -> None:
     lines, behind = egress.squid_conf(["a.example.org"]), egress.squid_conf(["a.example.org"], upstream="10.1.2.3:3128")
-    added = [line for line in behind.splitlines() if line not in lines.splitlines()]
-    assert added == [
+    addition = [line for line in behind.splitlines() if line not in lines.splitlines()]
+    assert addition == [
         "cache_peer 10.1.2.3 parent 3128 0 no-query no-digest no-netdb-exchange name=upstream",
         "cache_peer_access upstream allow all",
         "never_direct allow all",
         "dns_timeout 2 seconds",
     ]
-    assert [line for line in behind.splitlines() if line not in added] == lines.splitlines()
+    assert [line for line in behind.splitlines() if line not in addition] == lines.splitlines()
 
 
 def test_the_longest_list_fits_execve() -> None:
@@ -96,22 +96,22 @@ def test_the_longest_list_fits_execve() -> None:
 
 @given(uids=st.lists(st.uuids().map(str), min_size=1, max_size=40, unique=True))
 def test_subnets_never_overlap_each_other_or_the_uplink(uids: list[str]) -> None:
-    taken: set[str] = set()
-    for each in uids:
-        found = egress.subnet_for(each, RANGE, taken)
-        assert found
-        assert found not in taken
-        taken.add(found)
-    networks = [IPv4Network(each) for each in (*taken, egress.uplink(RANGE).subnet)]
-    assert all(each.subnet_of(IPv4Network(RANGE)) for each in networks)
+    occupied: set[str] = set()
+    for uid in uids:
+        subnet = egress.subnet_for(uid, RANGE, occupied)
+        assert subnet
+        assert subnet not in occupied
+        occupied.add(subnet)
+    networks = [IPv4Network(name) for name in (*occupied, egress.uplink(RANGE).subnet)]
+    assert all(network.subnet_of(IPv4Network(RANGE)) for network in networks)
     assert not [1 for a in networks for b in networks if a != b and a.overlaps(b)]
 
 
 def test_a_full_range_has_no_subnet_left() -> None:
-    taken: set[str] = set()
-    while found := egress.subnet_for(UID, "10.213.0.0/21", taken):
-        taken.add(found)
-    assert len(taken) == 64
+    occupied: set[str] = set()
+    while subnet := egress.subnet_for(UID, "10.213.0.0/21", occupied):
+        occupied.add(subnet)
+    assert len(occupied) == 64
     assert egress.subnet_for(UID, "10.213.0.0/24", ()) == ""
 
 
@@ -140,17 +140,17 @@ def test_the_egress_container_is_no_wider_than_any_level() -> None:
 
 
 def test_a_changed_list_recreates_only_the_egress_container() -> None:
-    one, other = egress.sealed(UID, ["a.example"]), egress.sealed(UID, ["b.example"])
-    assert one.egress.hash() != other.egress.hash()
+    sealed, second = egress.sealed(UID, ["a.example"]), egress.sealed(UID, ["b.example"])
+    assert sealed.egress.hash() != second.egress.hash()
     box = egress.sealed(UID, []).egress
-    assert egress.behind(box, one) == egress.behind(box, other)
+    assert egress.behind(box, sealed) == egress.behind(box, second)
 
 
 def test_a_proxy_of_its_own_is_not_overwritten() -> None:
     config = egress.sealed(UID, []).egress
-    own = type(config)(
-        **{each.name: getattr(config, each.name) for each in fields(config)} | {"env": (("HTTP_PROXY", "x"),)}
+    own_config = type(config)(
+        **{field.name: getattr(config, field.name) for field in fields(config)} | {"env": (("HTTP_PROXY", "x"),)}
     )
-    behind = dict(egress.with_proxy_address(egress.behind(own, egress.sealed(UID, [])), "10.213.4.16/28").env)
+    behind = dict(egress.with_proxy_address(egress.behind(own_config, egress.sealed(UID, [])), "10.213.4.16/28").env)
     assert behind["HTTP_PROXY"] == "x"
     assert behind["https_proxy"] == "http://10.213.4.18:3128"

@@ -69,16 +69,16 @@ def test_a_template_above_the_hosts_maximum_is_refused() -> None:
 def test_no_command_exceeds_any_limit(
     asked: int | None, own: int | None, level: tuple[int, int], most: int, default: int, tty: bool
 ) -> None:
-    bounds = [each for each in (own, level[1], most) if each]
+    bounds = [number for number in (own, level[1], most) if number]
     try:
-        found = time_limit(asked, own, level, most, default, tty=tty)
+        count = time_limit(asked, own, level, most, default, tty=tty)
     except ValueError:
         assert asked is not None
         assert bounds
         assert asked == 0 or asked > min(bounds)
         return
-    assert all(0 < found <= each for each in bounds)
-    assert asked is None or found == asked
+    assert all(0 < count <= bound for bound in bounds)
+    assert asked is None or count == asked
 
 
 def test_a_level_has_a_default_and_a_maximum() -> None:

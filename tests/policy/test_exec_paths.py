@@ -17,7 +17,7 @@ LONG = "/" + "a" * 4096
 
 def refused(**template: Any) -> dict[str, str]:
     spec = SandboxSpec.model_validate({"template": {"image": "paddock/test-tiny:1", **template}})
-    return {each.field: each.message for each in admit(spec, Policy())}
+    return {refusal.field: refusal.message for refusal in admit(spec, Policy())}
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_refused_at_admission_with_its_field(template: dict[str, Any], field: st
 
 
 def test_all_at_once() -> None:
-    found = refused(command=[LONG], workingDir="/proc", liveness={"exec": {"command": [LONG]}})
-    assert list(found) == [
+    document = refused(command=[LONG], workingDir="/proc", liveness={"exec": {"command": [LONG]}})
+    assert list(document) == [
         "spec.template.command[0]",
         "spec.template.workingDir",
         "spec.template.liveness.exec.command[0]",
     ]
-    assert found["spec.template.command[0]"] == (
+    assert document["spec.template.command[0]"] == (
         "the program's name has 4097 bytes, more than the maximum of 4096; write long text as an argument"
     )
 

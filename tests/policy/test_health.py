@@ -7,12 +7,12 @@ from controller.policy.host.health import CLEAR, NEAR, SAMPLES_NEEDED, WELL, Hea
 
 def told(resource: str, *shares: float | None) -> list[bool]:
     """Return the crossings of one resource, sample by sample: near (True), or recovered (False)."""
-    health, found = WELL, []
-    for each in shares:
-        health, crossed = judge(health, {resource: each})
-        assert {one.resource for one in crossed} <= {resource}
-        found += [one.near for one in crossed]
-    return found
+    health, observed = WELL, []
+    for share in shares:
+        health, crossed = judge(health, {resource: share})
+        assert {threshold_crossing.resource for threshold_crossing in crossed} <= {resource}
+        observed += [threshold_crossing.near for threshold_crossing in crossed]
+    return observed
 
 
 @pytest.mark.parametrize("resource", ["memory", "pids", "disk"])

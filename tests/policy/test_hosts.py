@@ -26,9 +26,9 @@ def spec(level: str, **network: Any) -> SandboxSpec:
 def reached(asked: SandboxSpec, policy: Policy = POLICY) -> tuple[str, ...]:
     assert admit(asked, policy) == ()
     assert asked.template is not None
-    made = render(asked, asked.template, name="a", uid="a", policy=policy)
-    assert made.sealed is not None
-    return made.sealed.hosts
+    rendered = render(asked, asked.template, name="a", uid="a", policy=policy)
+    assert rendered.sealed is not None
+    return rendered.sealed.hosts
 
 
 def test_build_reaches_the_package_hosts_and_a_spec_only_narrows_them() -> None:
@@ -68,41 +68,43 @@ def test_network_access_beyond_the_level_is_refused(
 
 def test_removed_hosts_are_no_longer_reachable() -> None:
     level = POLICY.levels["build"]
-    asked = NetworkSpec.model_validate({"allowedHosts": ["git.example.org", "pip.example.org"]})
-    assert reachable(asked, level) == ("pip.example.org",)
+    network_spec = NetworkSpec.model_validate({"allowedHosts": ["git.example.org", "pip.example.org"]})
+    assert reachable(network_spec, level) == ("pip.example.org",)
 
 
 @pytest.mark.parametrize("level", ["development", "build"])
 def test_peers_need_level_spec_and_operator(level: str) -> None:
-    asked = spec(level, peers="Allowed")
-    assert asked.template is not None
-    assert admit(asked, POLICY) == ()
-    assert render(asked, asked.template, name="a", uid="a", policy=POLICY).config.joins_peers
-    assert not render(asked, asked.template, name="a", uid="a", policy=replace(POLICY, peers=False)).config.joins_peers
-    (refusal,) = admit(asked, replace(POLICY, peers=False))
+    sandbox_spec = spec(level, peers="Allowed")
+    assert sandbox_spec.template is not None
+    assert admit(sandbox_spec, POLICY) == ()
+    assert render(sandbox_spec, sandbox_spec.template, name="a", uid="a", policy=POLICY).config.joins_peers
+    assert not render(
+        sandbox_spec, sandbox_spec.template, name="a", uid="a", policy=replace(POLICY, peers=False)
+    ).config.joins_peers
+    (refusal,) = admit(sandbox_spec, replace(POLICY, peers=False))
     assert refusal.field == "spec.network.peers"
     assert "setting peers" in refusal.message
-    narrowed = asked.model_dump(by_alias=True, exclude_none=True)
+    narrowed = sandbox_spec.model_dump(by_alias=True, exclude_none=True)
     narrowed["template"]["security"] = {"network": {"mode": "none"}}
     (refusal,) = admit(SandboxSpec.model_validate(narrowed), POLICY)
     assert refusal.field == "spec.network.peers"
 
 
 def test_the_local_network_has_its_own_bridge() -> None:
-    asked, policy = spec("production", localNetwork="Allowed"), replace(POLICY, local_network=True)
-    assert admit(asked, policy) == ()
-    for each, name, local in ((asked, "pdl-0123abcd", True), (spec("production"), "pdp-0123abcd", False)):
-        assert each.template is not None
-        made = render(each, each.template, name="a", uid="0123abcd-0000", policy=policy)
-        assert made.open is not None
-        assert (made.open.network, made.open.local, made.config.network_mode, made.config.dns) == (
+    sandbox_spec, policy = spec("production", localNetwork="Allowed"), replace(POLICY, local_network=True)
+    assert admit(sandbox_spec, policy) == ()
+    for entry, name, local in ((sandbox_spec, "pdl-0123abcd", True), (spec("production"), "pdp-0123abcd", False)):
+        assert entry.template is not None
+        rendered = render(entry, entry.template, name="a", uid="0123abcd-0000", policy=policy)
+        assert rendered.open is not None
+        assert (rendered.open.network, rendered.open.local, rendered.config.network_mode, rendered.config.dns) == (
             name,
             local,
             name,
             (),
         )
-        assert not made.open.bridge("10.213.4.16/28").sealed
-        assert made.audited
+        assert not rendered.open.bridge("10.213.4.16/28").sealed
+        assert rendered.audited
     assert policy.version() != POLICY.version()
 
 

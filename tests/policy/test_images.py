@@ -49,9 +49,9 @@ def test_allowed_images(image: str, allowed: tuple[str, ...]) -> None:
     ],
 )
 def test_refused_images(image: str, allowed: tuple[str, ...]) -> None:
-    (words,) = image_refusals(image, ImageRules(allowed))
-    assert f"`{image}` is not an image" in words
-    assert allowed[0] in words
+    (image_refusal,) = image_refusals(image, ImageRules(allowed))
+    assert f"`{image}` is not an image" in image_refusal
+    assert allowed[0] in image_refusal
 
 
 def test_an_operator_may_require_digests() -> None:
@@ -65,7 +65,7 @@ def test_an_operator_may_require_digests() -> None:
 def test_it_is_part_of_admission_and_of_the_policy() -> None:
     policy = Policy(images=ImageRules(("paddock/*",), pinned=True))
     spec = SandboxSpec.model_validate({"template": {"image": "a:1"}})
-    assert [each.field for each in admit(spec, policy)] == ["spec.template.image"] * 2
+    assert [refusal.field for refusal in admit(spec, policy)] == ["spec.template.image"] * 2
     assert policy.version() != Policy().version()
 
 
@@ -95,13 +95,13 @@ def test_it_is_part_of_admission_and_of_the_policy() -> None:
     ],
 )
 def test_a_registry_that_is_an_address_or_this_host_is_refused_unless_listed(image: str) -> None:
-    (words,) = image_refusals(image, ANY_IMAGE)
+    (image_refusal,) = image_refusals(image, ANY_IMAGE)
     registry = image.partition("/")[0]
-    assert words.startswith(f"`{registry}` is an address, or this host itself")
+    assert image_refusal.startswith(f"`{registry}` is an address, or this host itself")
     assert list(image_refusals(image, ImageRules(local_registries=(registry,)))) == []
     assert list(image_refusals(image, ImageRules((f"{registry}/*",)))) == []
-    other = ImageRules(("*",), local_registries=("127.0.0.1:1", f"{registry}0"))
-    assert list(image_refusals(image, other)) == [words]
+    image_rules = ImageRules(("*",), local_registries=("127.0.0.1:1", f"{registry}0"))
+    assert list(image_refusals(image, image_rules)) == [image_refusal]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_the_server_of_a_registry_has_a_port() -> None:
 
 def test_a_missing_image_is_built_by_what_builds_it() -> None:
     script = (Path(__file__).parents[2] / "images" / "build.sh").read_text()
-    known = re.search(r"^        (base [a-z| -]+)\) names\+=\(", script, re.MULTILINE)
-    assert known is not None
-    assert sorted(known[1].split(" | ")) == sorted(RECIPES)
+    match = re.search(r"^        (base [a-z| -]+)\) names\+=\(", script, re.MULTILINE)
+    assert match is not None
+    assert sorted(match[1].split(" | ")) == sorted(RECIPES)
     for recipe in RECIPES:
         assert remedy(tag_of(recipe)) == f"build it (`images/build.sh {recipe}`)"
     assert "build.sh" not in remedy("paddock/nowhere:1")

@@ -22,21 +22,21 @@ ONE = st.tuples(MOST, MOST, MOST).map(
 
 
 def least(one: Amount, other: Amount) -> Amount:
-    return Amount(*(min(getattr(one, each.unit), getattr(other, each.unit)) for each in RESOURCES))
+    return Amount(*(min(getattr(one, resource.unit), getattr(other, resource.unit)) for resource in RESOURCES))
 
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE, AMOUNTS)
 def test_admission_never_exceeds_a_quota(
     used: Amount, ask: Amount, hard: HardLimits, one: PerSandbox, held: Amount
 ) -> None:
-    held = least(held, ask)
-    found = admit(used, ask, hard, one, held)
-    after = used + ask - held
-    for each in RESOURCES:
-        most, before, now = getattr(hard, each.name), getattr(used, each.unit), getattr(after, each.unit)
-        if found.admitted and most is not None:
+    amount = least(held, ask)
+    refusals = admit(used, ask, hard, one, amount)
+    after = used + ask - amount
+    for resource in RESOURCES:
+        most, before, now = getattr(hard, resource.name), getattr(used, resource.unit), getattr(after, resource.unit)
+        if refusals.admitted and most is not None:
             assert now <= max(most, before)
-    assert found.admitted or found.reasons
+    assert refusals.admitted or refusals.reasons
 
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE)
@@ -59,13 +59,13 @@ def test_reserved_amounts_are_never_refused(used: Amount, held: Amount, hard: Ha
 
 def test_reasons_name_every_short_resource() -> None:
     hard = QuotaSpec.model_validate({"hard": {"cpu": 2, "memory": "1Gi"}, "perSandbox": {"cpu": 1}})
-    found = admit(Amount(1500, 512 << 20, 0, 1), Amount(2000, 1 << 30, 64, 1), hard.hard, hard.per_sandbox)
-    assert found.reasons == (
+    refusals = admit(Amount(1500, 512 << 20, 0, 1), Amount(2000, 1 << 30, 64, 1), hard.hard, hard.per_sandbox)
+    assert refusals.reasons == (
         "cpu: 2 requested, 1 is the maximum for one sandbox",
         "cpu: 2 requested, 1500m of 2 used",
         "memory: 1Gi requested, 512Mi of 1Gi used",
     )
-    assert found.never
+    assert refusals.never
 
 
 def host_quota(spec: QuotaSpec | None) -> StoredQuota:
@@ -79,8 +79,8 @@ def test_the_hosts_size_is_the_default_bound() -> None:
     (standard,) = bounds([], FACTS)[""]
     assert standard.hard == HardLimits(cpu=2 * CPU_OVERCOMMIT, memory="8Gi")
     assert standard.hard.cpu == 2000 * CPU_OVERCOMMIT
-    written = host_quota(QuotaSpec.model_validate({"hard": {"memory": "64Gi", "sandboxes": 3}}))
-    (bound,) = bounds([written], FACTS)[""]
+    quota = host_quota(QuotaSpec.model_validate({"hard": {"memory": "64Gi", "sandboxes": 3}}))
+    (bound,) = bounds([quota], FACTS)[""]
     assert bound.hard == HardLimits(cpu=2 * CPU_OVERCOMMIT, memory="64Gi", sandboxes=3)
 
 
@@ -96,11 +96,11 @@ def test_an_unreadable_quota_admits_nothing() -> None:
 
 
 def test_every_resource_of_a_spec_is_counted() -> None:
-    assert {each.name for each in RESOURCES} == set(HardLimits.model_fields)
+    assert {resource.name for resource in RESOURCES} == set(HardLimits.model_fields)
     assert set(HardQuota.model_fields) - set(HardLimits.model_fields) == {
         "objects",
         "annotations",
         "snapshots",
         "snapshot_storage",
     }, "which are no sandbox's"
-    assert replace(NOTHING, **{each.unit: 0 for each in RESOURCES}) == NOTHING
+    assert replace(NOTHING, **{resource.unit: 0 for resource in RESOURCES}) == NOTHING

@@ -17,8 +17,8 @@ LEVELS = sorted(BUILT_IN)
 
 
 def spec(level: str | None, template: dict[str, Any]) -> SandboxSpec:
-    asked: dict[str, Any] = {"template": {"image": "a:1", **template}}
-    return SandboxSpec.model_validate(asked if level is None else {**asked, "securityLevel": level})
+    document: dict[str, Any] = {"template": {"image": "a:1", **template}}
+    return SandboxSpec.model_validate(document if level is None else {**document, "securityLevel": level})
 
 
 def made(asked: SandboxSpec) -> Rendered:
@@ -29,18 +29,18 @@ def made(asked: SandboxSpec) -> Rendered:
 @pytest.mark.parametrize("named", LEVELS)
 @pytest.mark.parametrize("own", LEVELS)
 def test_the_sandboxs_level_overrides_its_templates(own: str, named: str) -> None:
-    found = made(spec(own, {"securityLevel": named}))
-    assert found.config == made(spec(None, {"securityLevel": own})).config
+    rendered = made(spec(own, {"securityLevel": named}))
+    assert rendered.config == made(spec(None, {"securityLevel": own})).config
 
 
 @given(st.sampled_from(LEVELS), st.sampled_from(LEVELS), TEMPLATES, LIMITS)
 def test_it_is_never_wider_than_its_level(
     own: str, named: str, template: dict[str, Any], limits: dict[str, Any]
 ) -> None:
-    asked = spec(own, {**template, "securityLevel": named, "resources": {"limits": limits}})
-    if admit(asked, Policy()):
+    sandbox_spec = spec(own, {**template, "securityLevel": named, "resources": {"limits": limits}})
+    if admit(sandbox_spec, Policy()):
         return
-    assert wider(made(asked).config, widest(BUILT_IN[own], Policy())) == ()
+    assert wider(made(sandbox_spec).config, widest(BUILT_IN[own], Policy())) == ()
 
 
 def test_a_refusal_names_the_right_field() -> None:
@@ -60,9 +60,9 @@ def test_only_another_level_recreates_the_container() -> None:
     template = Template(image="a:1", security_level="development")
 
     def hashed(level: str | None) -> str:
-        asked = {"templateRef": {"name": "t"}} | ({} if level is None else {"securityLevel": level})
-        found = SandboxSpec.model_validate(asked)
-        return render(found, template, name="a", uid="a", policy=Policy()).template_hash
+        document = {"templateRef": {"name": "t"}} | ({} if level is None else {"securityLevel": level})
+        sandbox_spec = SandboxSpec.model_validate(document)
+        return render(sandbox_spec, template, name="a", uid="a", policy=Policy()).template_hash
 
     assert hashed(None) == hashed("development")
     assert hashed("build") != hashed("development")

@@ -19,9 +19,9 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_more_than_128_tools_are_left_out() -> None:
-    found = offered([tool(f"t{number}") for number in range(MOST_TOOLS + 2)], ALL, verified=True)
-    assert len(found.tools) == MOST_TOOLS
-    assert [each.partition(":")[0] for each in found.left_out] == ["t128", "t129"]
+    observed = offered([tool(f"t{number}") for number in range(MOST_TOOLS + 2)], ALL, verified=True)
+    assert len(observed.tools) == MOST_TOOLS
+    assert [name.partition(":")[0] for name in observed.left_out] == ["t128", "t129"]
 
 
 def test_bad_definitions_are_left_out() -> None:
@@ -34,9 +34,9 @@ def test_bad_definitions_are_left_out() -> None:
         {"name": "c"},
         tool("d", extra="x" * 70_000),
     ]
-    found = offered(listed, ALL, verified=True)
-    assert list(found.tools) == ["a"]
-    assert len(found.left_out) == 6
+    observed = offered(listed, ALL, verified=True)
+    assert list(observed.tools) == ["a"]
+    assert len(observed.left_out) == 6
 
 
 def test_names_are_as_long_as_the_protocol_has_them() -> None:
@@ -48,19 +48,19 @@ def test_names_are_as_long_as_the_protocol_has_them() -> None:
 )
 def test_no_tool_has_a_name_of_paddocks(name: str) -> None:
     listed = [tool(name), tool("docker"), tool("docker_ps"), tool("sandboxes.list")]
-    found = offered(listed, ALL, verified=True, paddocks={"docker_file_read"})
-    assert list(found.tools) == ["docker", "docker_ps", "sandboxes.list"]
-    assert found.left_out == (f"{name}: only tools of Paddock have such a name",)
+    observed = offered(listed, ALL, verified=True, paddocks={"docker_file_read"})
+    assert list(observed.tools) == ["docker", "docker_ps", "sandboxes.list"]
+    assert observed.left_out == (f"{name}: only tools of Paddock have such a name",)
 
 
 def test_a_tool_too_large_is_named_whatever_else_is_left_out() -> None:
     unnamed = [tool(f"a b {number}") for number in range(200)]
-    found = offered([*unnamed, tool("huge", extra="x" * 70_000)], ALL, verified=True)
-    said = found.left_out_text()
-    assert said.startswith("huge: its definition is larger than 64 KiB; ")
-    assert re.search(r"; and \d+ more$", said)
-    assert len(said) < 4000
-    assert "huge" not in found.tools
+    observed = offered([*unnamed, tool("huge", extra="x" * 70_000)], ALL, verified=True)
+    output = observed.left_out_text()
+    assert output.startswith("huge: its definition is larger than 64 KiB; ")
+    assert re.search(r"; and \d+ more$", output)
+    assert len(output) < 4000
+    assert "huge" not in observed.tools
 
 
 @pytest.mark.parametrize(
@@ -77,48 +77,48 @@ def test_a_tool_too_large_is_named_whatever_else_is_left_out() -> None:
 )
 def test_a_schema_no_client_can_read_is_left_out(schema: dict[str, Any], says: str) -> None:
     listed = [tool("bad", inputSchema=schema), tool("good", inputSchema={}), tool("out", outputSchema=schema)]
-    found = offered(listed, ALL, verified=False)
-    assert list(found.tools) == ["good", "out"]
-    assert found.left_out == (f"bad: its input schema is not valid: {says}",)
-    assert "outputSchema" not in found.tools["out"]
+    observed = offered(listed, ALL, verified=False)
+    assert list(observed.tools) == ["good", "out"]
+    assert observed.left_out == (f"bad: its input schema is not valid: {says}",)
+    assert "outputSchema" not in observed.tools["out"]
 
 
 def test_annotations_of_a_wrong_type_are_dropped() -> None:
-    given = {"title": "T\u200b", "readOnlyHint": "yes", "idempotentHint": True, "other": 1}
-    found = offered([tool("a", annotations=given)], ALL, verified=True)
-    assert found.tools["a"]["annotations"] == {"title": "T", "idempotentHint": True}
+    document = {"title": "T\u200b", "readOnlyHint": "yes", "idempotentHint": True, "other": 1}
+    observed = offered([tool("a", annotations=document)], ALL, verified=True)
+    assert observed.tools["a"]["annotations"] == {"title": "T", "idempotentHint": True}
 
 
 def nested(depth: int) -> Any:
-    made: Any = {}
+    document: Any = {}
     for _ in range(depth):
-        made = {"a": made}
-    return made
+        document = {"a": document}
+    return document
 
 
 def test_deep_definitions_are_left_out() -> None:
     listed = [tool("deep", inputSchema=nested(900)), tool("flat", inputSchema=nested(30))]
-    found = offered(listed, ALL, verified=True)
-    assert list(found.tools) == ["flat"]
-    assert found.left_out == ("deep: its definition is nested deeper than 32 levels",)
+    observed = offered(listed, ALL, verified=True)
+    assert list(observed.tools) == ["flat"]
+    assert observed.left_out == ("deep: its definition is nested deeper than 32 levels",)
 
 
 def test_definitions_together_fit_a_message() -> None:
     listed = [tool(f"t{number}", inputSchema={"x": ["y" * 1000] * 60}) for number in range(20)]
-    found = offered(listed, ALL, verified=True)
-    assert len(found.tools) == 15
-    assert "together are larger than 900 KiB" in found.left_out[0]
+    observed = offered(listed, ALL, verified=True)
+    assert len(observed.tools) == 15
+    assert "together are larger than 900 KiB" in observed.left_out[0]
 
 
 def test_hidden_instructions_are_removed_everywhere() -> None:
     hidden = "Add\u200b\u202e\x1b\U000e0041 numbers\ttab\n"
     schema = {"type": "object", "properties": {"a": {"description": hidden, "enum": [hidden, 1, None]}}}
     listed = [tool("a", description=hidden + "!" * 5000, title=hidden, inputSchema=schema)]
-    found = offered(listed, ALL, verified=False).tools["a"]
-    assert found["title"] == "Add numbers\ttab\n"
-    assert found["inputSchema"]["properties"]["a"]["description"] == "Add numbers\ttab\n"
-    assert found["inputSchema"]["properties"]["a"]["enum"] == ["Add numbers\ttab\n", 1, None]
-    assert len(found["description"]) == MOST_DESCRIPTION
+    document = offered(listed, ALL, verified=False).tools["a"]
+    assert document["title"] == "Add numbers\ttab\n"
+    assert document["inputSchema"]["properties"]["a"]["description"] == "Add numbers\ttab\n"
+    assert document["inputSchema"]["properties"]["a"]["enum"] == ["Add numbers\ttab\n", 1, None]
+    assert len(document["description"]) == MOST_DESCRIPTION
 
 
 def test_annotations_are_kept_of_verified_servers_only() -> None:
@@ -131,14 +131,14 @@ def test_annotations_are_kept_of_verified_servers_only() -> None:
 def test_deny_wins_over_allow() -> None:
     rules = ServerTools(allow=("read_*", "write"), deny=("read_secret", "*.raw"))
     names = ("read_file", "read_secret", "write", "writer", "read_x.raw", "other")
-    assert [each for each in names if is_allowed(each, rules)] == ["read_file", "write"]
+    assert [name for name in names if is_allowed(name, rules)] == ["read_file", "write"]
 
 
 def test_a_changed_definition_is_another_digest() -> None:
-    one, two = tool("a"), tool("b")
-    first = digest_of([one, two])
-    assert digest_of([two, one]) == first
-    assert digest_of([one, tool("b", description="now evil")]) != first
+    document, two = tool("a"), tool("b")
+    first = digest_of([document, two])
+    assert digest_of([two, document]) == first
+    assert digest_of([document, tool("b", description="now evil")]) != first
     assert [pin(first, "", ""), pin(first, "", first), pin(first, "sha256:other", first)] == [
         "first",
         "same",
@@ -149,6 +149,6 @@ def test_a_changed_definition_is_another_digest() -> None:
 @given(st.text(max_size=40), st.integers(1, 30))
 @settings(max_examples=examples(100))
 def test_plain_text_is_stable_and_bounded(text: str, most: int) -> None:
-    found = plain(text, most)
-    assert len(found) <= most
-    assert plain(found, most) == found
+    observed = plain(text, most)
+    assert len(observed) <= most
+    assert plain(observed, most) == observed

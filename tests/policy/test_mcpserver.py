@@ -32,7 +32,7 @@ def spec_of(**given: Any) -> MCPServerSpec:
 
 
 def refused(**given: Any) -> list[str]:
-    return [f"{each.field}: {each.message}" for each in admit(spec_of(**given), Policy())]
+    return [f"{refusal.field}: {refusal.message}" for refusal in admit(spec_of(**given), Policy())]
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_packages_need_a_version(command: str, args: list[str], says: str) -> No
     ],
 )
 def test_a_package_is_exact_and_alone(given: dict[str, str], says: str) -> None:
-    others = {key: given[key] for key in ("command", "image") if key in given}
-    [message] = refused(**{"command": "", **others}, package={k: v for k, v in given.items() if k not in others})
+    remaining = {key: given[key] for key in ("command", "image") if key in given}
+    [message] = refused(**{"command": "", **remaining}, package={k: v for k, v in given.items() if k not in remaining})
     assert says in message
 
 
 def test_images_of_packages_are_within_the_operators_patterns() -> None:
     spec = spec_of(command="npx", args=["foo@1.2.3"])
-    [found] = admit(spec, Policy(images=ImageRules(("registry.example/*",))))
-    assert (found.field, "`paddock/mcp/foo:" in found.message) == ("spec.args", True)
+    [refusal] = admit(spec, Policy(images=ImageRules(("registry.example/*",))))
+    assert (refusal.field, "`paddock/mcp/foo:" in refusal.message) == ("spec.args", True)
     assert admit(spec, Policy(images=ImageRules(("paddock/*",)))) == ()
 
 
@@ -132,12 +132,18 @@ def test_packages_with_a_version_run_once_installed(command: str, args: list[str
     assert not_installed(spec_of(command=command, args=args, image="example.org/x:1")) == ""
     plan = install_of(spec)
     assert plan is not None
-    found = runnable(spec, {"install": install_status(plan, (), ("node", "x.js"), "paddock/mcp/foo:1", "sha256:a")})
-    assert (not_installed(found), image_of(found), found.command) == ("", "paddock/mcp/foo:1", "node")
-    assert found.args[0] == "x.js"
-    assert found.args[1:] == (("/workspace",) if command == "npx" else ())
-    other = {"install": {"plan": "another", "image": "paddock/mcp/foo:2", "program": ["x"]}}
-    assert runnable(spec, other) == spec
+    mcp_server_spec = runnable(
+        spec, {"install": install_status(plan, (), ("node", "x.js"), "paddock/mcp/foo:1", "sha256:a")}
+    )
+    assert (not_installed(mcp_server_spec), image_of(mcp_server_spec), mcp_server_spec.command) == (
+        "",
+        "paddock/mcp/foo:1",
+        "node",
+    )
+    assert mcp_server_spec.args[0] == "x.js"
+    assert mcp_server_spec.args[1:] == (("/workspace",) if command == "npx" else ())
+    document = {"install": {"plan": "another", "image": "paddock/mcp/foo:2", "program": ["x"]}}
+    assert runnable(spec, document) == spec
 
 
 def test_a_package_by_its_parts_is_that_of_the_command_line() -> None:
@@ -163,7 +169,7 @@ def test_a_package_may_name_the_image_below_it() -> None:
     assert done.args == ("x.py", "--repository", "/workspace")
     assert admit(spec, Policy()) == ()
     bounded = Policy(images=ImageRules(("paddock/mcp/*",)))
-    assert [each.field for each in admit(spec, bounded)] == ["spec.image"]
+    assert [refusal.field for refusal in admit(spec, bounded)] == ["spec.image"]
 
 
 def test_sandbox_enabled_false_is_refused_for_user_added() -> None:
@@ -174,11 +180,11 @@ def test_sandbox_enabled_false_is_refused_for_user_added() -> None:
 
 
 def test_variables_that_load_code_are_refused() -> None:
-    found = refused(
+    names = refused(
         env=[{"name": "LD_PRELOAD", "value": "x"}, {"name": "A"}],
         secrets=[{"name": "s", "env": "A"}, {"name": "t", "env": "NODE_OPTIONS"}],
     )
-    assert [each.partition(":")[0] for each in found] == [
+    assert [name.partition(":")[0] for name in names] == [
         "spec.env[0].name",
         "spec.secrets[0].env",
         "spec.secrets[1].env",
@@ -217,11 +223,11 @@ def test_an_image_of_one_program_is_kept_running_by_the_agent(given: Any, holder
 @pytest.mark.parametrize(("trust", "limits"), [("user_added", ("512Mi", "500m", 50)), ("verified", ("1Gi", "1", 100))])
 def test_limits_by_trust(trust: str, limits: tuple[str, str, int]) -> None:
     spec, document = rendered(trust=trust)
-    found = document["spec"]["template"]["resources"]["limits"]
-    assert (found["memory"], found["cpu"], found["pids"]) == limits
+    observed = document["spec"]["template"]["resources"]["limits"]
+    assert (observed["memory"], observed["cpu"], observed["pids"]) == limits
     assert spec.template is not None
     assert spec.template.security_level == "full-isolation"
-    assert [(each.mount_path, each.size) for each in spec.template.tmpfs] == [("/tmp", 100 << 20)]
+    assert [(tmpfs_mount.mount_path, tmpfs_mount.size) for tmpfs_mount in spec.template.tmpfs] == [("/tmp", 100 << 20)]
     assert document["metadata"]["ownerReferences"] == [{"kind": "MCPServer", "name": "s"}]
 
 
@@ -235,9 +241,9 @@ def test_network_is_a_list_of_hosts() -> None:
 
 
 def test_a_verified_server_may_reach_all_hosts() -> None:
-    given = {"trust": "verified", "network": {"allowedHosts": ["*"]}}
-    assert refused(**given) == []
-    spec, document = rendered(**given)
+    sent = {"trust": "verified", "network": {"allowedHosts": ["*"]}}
+    assert refused(**sent) == []
+    spec, document = rendered(**sent)
     assert "network" not in document["spec"]
     assert spec.template is not None
     config = sandbox.render(spec, spec.template, name="s-1", uid="0123456789ab", policy=Policy()).config
@@ -261,7 +267,7 @@ def test_all_hosts_are_for_verified_servers(given: dict[str, Any], says: str) ->
 
 def test_all_hosts_are_refused_without_the_firewall() -> None:
     spec = spec_of(trust="verified", network={"allowedHosts": ["*"]})
-    assert [each.message for each in admit(spec, Policy(unguarded="no firewall"))] == ["no firewall"]
+    assert [refusal.message for refusal in admit(spec, Policy(unguarded="no firewall"))] == ["no firewall"]
 
 
 def test_program_and_secrets_are_not_in_the_sandbox_spec() -> None:
@@ -276,21 +282,21 @@ def test_program_and_secrets_are_not_in_the_sandbox_spec() -> None:
 def test_verified_needs_an_admin_and_use_a_user() -> None:
     def beyond(role: Any) -> list[str]:
         caller = Caller("ann", "test", (Grant(role=role, namespaces=("default",)),))
-        return [each.field for each in refusals(caller, KIND, spec_of(trust="verified"), "default", Policy())]
+        return [refusal.field for refusal in refusals(caller, KIND, spec_of(trust="verified"), "default", Policy())]
 
     assert beyond("operator") == ["spec.trust"]
     assert beyond("admin") == []
-    for role, allowed in (("viewer", False), ("user", True)):
+    for role, permitted in (("viewer", False), ("user", True)):
         caller = Caller("ann", "test", (Grant(role=role, namespaces=("default",)),))
         for verb in ("use", "get"):
             ask = AccessRequest(verb, KIND.name, "default", "s", "mcp")
-            assert decide(caller, ask).allowed is allowed
+            assert decide(caller, ask).allowed is permitted
         assert not decide(caller, AccessRequest("update", KIND.name, "default", "s")).allowed
 
 
 def test_a_folder_to_start_in_is_that_of_the_sandbox() -> None:
-    given = spec_of(workingDir="/home/ann")
-    assert session_sandbox("s", given, name="s-1", session="1")["spec"]["template"]["workingDir"] == "/home/ann"
+    spec = spec_of(workingDir="/home/ann")
+    assert session_sandbox("s", spec, name="s-1", session="1")["spec"]["template"]["workingDir"] == "/home/ann"
     assert "workingDir" not in session_sandbox("s", spec_of(), name="s-1", session="1")["spec"]["template"]
     assert "spec.workingDir: `/proc/self` belongs to the kernel" in refused(workingDir="/proc/self")[0]
 
@@ -341,4 +347,4 @@ def test_builtin_is_no_trust_of_a_server() -> None:
     """Only Paddock's own tools, which run in its process, are builtin: those run without a sandbox."""
     text = '{"apiVersion":"paddock/v1alpha1","kind":"MCPServer","metadata":{"name":"a"},'
     problems = parse("f", text + '"spec":{"command":"python3","trust":"builtin"}}', discover())[1]
-    assert [each.field for each in problems] == ["spec.trust"]
+    assert [problem.field for problem in problems] == ["spec.trust"]

@@ -22,31 +22,34 @@ def test_the_sandbox_is_isolated_and_idles() -> None:
     )  # fmt: skip
     document = owned_sandbox("smol", spec)
     assert document["metadata"]["ownerReferences"] == [{"kind": "ModelServer", "name": "smol", "controller": True}]
-    made = SandboxSpec.model_validate(document["spec"])
-    assert made.template is not None
-    assert (made.template.security_level, made.lifecycle.on_idle) == ("full-isolation", "Suspend")
-    assert made.template.readiness is not None
-    assert made.template.readiness.http_get is not None
-    assert (made.template.readiness.http_get.port, made.template.readiness.http_get.path) == (9000, "/ready")
-    assert (made.lifecycle.idle_timeout_seconds, made.lifecycle.startup_deadline_seconds) == (60, 90)
-    rendered = sandbox.render(made, made.template, name="model-smol", uid="u", policy=Policy())
+    sandbox_spec = SandboxSpec.model_validate(document["spec"])
+    assert sandbox_spec.template is not None
+    assert (sandbox_spec.template.security_level, sandbox_spec.lifecycle.on_idle) == ("full-isolation", "Suspend")
+    assert sandbox_spec.template.readiness is not None
+    assert sandbox_spec.template.readiness.http_get is not None
+    assert (sandbox_spec.template.readiness.http_get.port, sandbox_spec.template.readiness.http_get.path) == (
+        9000,
+        "/ready",
+    )
+    assert (sandbox_spec.lifecycle.idle_timeout_seconds, sandbox_spec.lifecycle.startup_deadline_seconds) == (60, 90)
+    rendered = sandbox.render(sandbox_spec, sandbox_spec.template, name="model-smol", uid="u", policy=Policy())
     assert (rendered.config.network_mode, rendered.config.gpus, rendered.config.read_only_root) == ("none", 1, True)
 
 
 def test_refusals_are_those_of_its_sandbox() -> None:
-    found = admit(spec_of(template={"image": "x", "env": [{"name": "A"}, {"name": "A"}]}), Policy())
-    assert [each.field for each in found] == ["spec.template.env[1].name"]
-    assert [each.field for each in admit(spec_of(resources={"limits": {"cpu": "999"}}), Policy(host_cpus=2))] == [
+    refusals = admit(spec_of(template={"image": "x", "env": [{"name": "A"}, {"name": "A"}]}), Policy())
+    assert [refusal.field for refusal in refusals] == ["spec.template.env[1].name"]
+    assert [refusal.field for refusal in admit(spec_of(resources={"limits": {"cpu": "999"}}), Policy(host_cpus=2))] == [
         "spec.resources.limits.cpu"
     ]
 
 
 def test_named_gpus_are_those_of_its_sandbox() -> None:
-    asked, policy = spec_of(resources={"gpuDeviceIds": ["1", "0"]}), Policy(gpu_devices=("0", "1"))
-    assert admit(asked, policy) == ()
-    made = SandboxSpec.model_validate(owned_sandbox("smol", asked)["spec"])
-    assert made.template is not None
-    config = sandbox.render(made, made.template, name="model-smol", uid="u", policy=policy).config
+    spec, policy = spec_of(resources={"gpuDeviceIds": ["1", "0"]}), Policy(gpu_devices=("0", "1"))
+    assert admit(spec, policy) == ()
+    sandbox_spec = SandboxSpec.model_validate(owned_sandbox("smol", spec)["spec"])
+    assert sandbox_spec.template is not None
+    config = sandbox.render(sandbox_spec, sandbox_spec.template, name="model-smol", uid="u", policy=policy).config
     assert (config.gpus, config.limits.gpus, config.gpus_named) == (2, 2, ("0", "1"))
 
 
@@ -67,11 +70,11 @@ def test_named_gpus_are_those_of_its_sandbox() -> None:
 def test_gpus_that_no_sandbox_can_have_are_refused(
     resources: dict[str, Any], listed: tuple[str, ...], field: str, words: str
 ) -> None:
-    [found] = admit(spec_of(resources=resources), Policy(gpu_devices=listed))
-    assert (found.field, words in found.message) == (field, True)
+    [refusal] = admit(spec_of(resources=resources), Policy(gpu_devices=listed))
+    assert (refusal.field, words in refusal.message) == (field, True)
 
 
 def test_sandbox_names_are_valid_and_differ() -> None:
     names = {sandbox_name("a" * 46), sandbox_name("a" * 51 + "b"), sandbox_name("a" * 51 + "c")}
     assert len(names) == 3
-    assert all(len(each) <= 52 for each in names)
+    assert all(len(name) <= 52 for name in names)

@@ -31,14 +31,14 @@ def test_every_field_narrows() -> None:
         "seccompProfile": "minimal",
         "network": {"mode": "none"},
     }
-    found = rendered(spec("development", security))
-    assert found.capabilities == ("CHOWN", "SETUID")
-    assert found.read_only_root
-    assert found.tmpfs == (Tmpfs("/tmp", 64 << 20), Tmpfs("/workspace", 64 << 20, noexec=False))
-    assert dict(found.env)["HOME"] == "/workspace"
-    assert found.user == FULL_ISOLATION.default_user
-    assert found.seccomp == seccomp.MINIMAL
-    assert (found.network_mode, found.dns) == ("none", ("127.0.0.1",))
+    config = rendered(spec("development", security))
+    assert config.capabilities == ("CHOWN", "SETUID")
+    assert config.read_only_root
+    assert config.tmpfs == (Tmpfs("/tmp", 64 << 20), Tmpfs("/workspace", 64 << 20, noexec=False))
+    assert dict(config.env)["HOME"] == "/workspace"
+    assert config.user == FULL_ISOLATION.default_user
+    assert config.seccomp == seccomp.MINIMAL
+    assert (config.network_mode, config.dns) == ("none", ("127.0.0.1",))
 
 
 def test_an_empty_security_changes_nothing() -> None:
@@ -71,31 +71,33 @@ def test_widening_is_refused(level: str, security: dict[str, Any], field: str, w
 
 
 def test_every_widening_is_reported_at_once() -> None:
-    asked = spec("full-isolation", {"capabilities": ["CHOWN"], "seccompProfile": "log-only", "noNewPrivileges": False})
-    assert len(admit(asked, Policy())) == 3
-    assert asked.template is not None
-    made, plain = (
-        render(each, each.template, name="a", uid="a", policy=Policy()).config
-        for each in (asked, spec("full-isolation"))
-        if each.template is not None
+    sandbox_spec = spec(
+        "full-isolation", {"capabilities": ["CHOWN"], "seccompProfile": "log-only", "noNewPrivileges": False}
     )
-    assert made == plain
+    assert len(admit(sandbox_spec, Policy())) == 3
+    assert sandbox_spec.template is not None
+    config, plain = (
+        render(entry, entry.template, name="a", uid="a", policy=Policy()).config
+        for entry in (sandbox_spec, spec("full-isolation"))
+        if entry.template is not None
+    )
+    assert config == plain
 
 
 def test_other_rules_use_the_narrowed_level() -> None:
     (user,) = admit(spec("development", {"runAsNonRoot": True}, template={"user": "0:0"}), Policy())[:1]
     assert "user 0 is refused" in user.message
     offline = spec("development", {"network": {"mode": "none"}}, network={"allowedHosts": ["git.example.org"]})
-    assert [each.field for each in admit(offline, Policy())] == ["spec.network.allowedHosts"]
+    assert [refusal.field for refusal in admit(offline, Policy())] == ["spec.network.allowedHosts"]
     assert admit(spec("development", {"network": {"mode": "none"}}), Policy(unguarded="no guard")) == ()
 
 
 def test_the_ports_below_1024_stay_closed_without_the_capability_for_them() -> None:
-    found = rendered(spec("build", {"capabilities": ["CHOWN"]}))
-    assert found.sysctls == (("net.ipv4.ip_unprivileged_port_start", "1024"),)
+    config = rendered(spec("build", {"capabilities": ["CHOWN"]}))
+    assert config.sysctls == (("net.ipv4.ip_unprivileged_port_start", "1024"),)
 
 
 def test_a_level_with_the_internet_can_be_narrowed_to_listed_names() -> None:
-    asked = spec("production", {"network": {"mode": "sealed"}}, network={"allowedHosts": ["git.example.org"]})
-    assert rendered(asked).network_mode.startswith("pdx")
+    sandbox_spec = spec("production", {"network": {"mode": "sealed"}}, network={"allowedHosts": ["git.example.org"]})
+    assert rendered(sandbox_spec).network_mode.startswith("pdx")
     assert rendered(spec("production", {"network": {"mode": "none"}})).network_mode == "none"

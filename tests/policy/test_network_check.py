@@ -49,4 +49,4 @@ def test_verdicts_are_those_of_the_proxys_patterns(host: str) -> None:
         for line in squid_conf(LISTED.requested_hosts or ()).splitlines()
         if line.startswith("acl listed ")
     ]
-    assert check(host, 443, LISTED).is_allowed == any(re.search(each, host) for each in listed)
+    assert check(host, 443, LISTED).is_allowed == any(re.search(name, host) for name in listed)

@@ -16,7 +16,7 @@ from controller.policy.levels.levels import BUILT_IN, Level, Policy
 from controller.policy.levels.order import wider
 from controller.policy.sandbox import admit, render
 
-OFFERED = {name: replace(each, offered=True) for name, each in BUILT_IN.items()}
+OFFERED = {name: replace(level, offered=True) for name, level in BUILT_IN.items()}
 CAPABILITIES = ("CHOWN", "SETGID", "NET_ADMIN", "SYS_ADMIN")
 
 
@@ -41,7 +41,7 @@ def some(name: str, *values: object) -> st.SearchStrategy[dict[str, Any]]:
 
 
 LIMITS = st.builds(
-    lambda *parts: {key: value for part in parts for key, value in part.items()},
+    lambda *parts: {key: value for piece in parts for key, value in piece.items()},
     some("cpu", "100m", 1, 2, 64),
     some("memory", "64Mi", "2Gi", "8Gi", "64Gi"),
     some("pids", 9, 600, 100_000),
@@ -51,7 +51,7 @@ TMPFS = st.lists(
     unique_by=lambda each: each[0],
 ).map(lambda found: [{"mountPath": path, "size": size} for path, size in found])
 TEMPLATES = st.builds(
-    lambda *parts: {"image": "a:1", **{key: value for part in parts for key, value in part.items()}},
+    lambda *parts: {"image": "a:1", **{key: value for piece in parts for key, value in piece.items()}},
     some("user", "0", "0:0", "1", "1000:1000", "9999:20000", "10000:10000", "20000", "4294967295:10000"),
     some("command", ["sh"]),
     some("shmSize", "4Ki", "300Mi", "64Gi"),
@@ -65,13 +65,13 @@ TEMPLATES = st.builds(
 
 def widest(level: Level, policy: Policy) -> ContainerConfig:
     """Return the config of a sandbox that asks for nothing, with the highest limits and any id of the level."""
-    asked = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level.name}})
-    assert asked.template is not None
-    made = render(asked, asked.template, name="a", uid="a", policy=policy).config
-    user = made.user if level.lowest_uid >= 10_000 else "0:0" if not level.lowest_uid else "1000:1000"
+    sandbox_spec = SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level.name}})
+    assert sandbox_spec.template is not None
+    config = render(sandbox_spec, sandbox_spec.template, name="a", uid="a", policy=policy).config
+    user = config.user if level.lowest_uid >= 10_000 else "0:0" if not level.lowest_uid else "1000:1000"
     folders = (Mount("/w", "host", "/srv/w"),) if level.host_folders == "read-write" else ()
     peers = level.peers and policy.peers
-    return replace(made, limits=level.most, user=user, mounts=folders, joins_peers=peers)
+    return replace(config, limits=level.most, user=user, mounts=folders, joins_peers=peers)
 
 
 WORKSPACES = st.sampled_from([{}, {"hostPath": "/srv/a"}, {"hostPath": "/srv/a", "readOnly": True}])
@@ -91,15 +91,15 @@ def test_no_spec_widens_its_level_under_any_policy(
     peers: bool,
 ) -> None:
     policy = Policy(levels={level.name: level}, host_cpus=cpus, host_roots=(HostRoot(path="/srv"),), peers=peers)
-    asked = {"template": {**template, "securityLevel": level.name}, "resources": {"limits": limits}}
-    asked |= {"workspace": workspace} if workspace else {}
-    asked |= network
-    spec = SandboxSpec.model_validate(asked)
+    document = {"template": {**template, "securityLevel": level.name}, "resources": {"limits": limits}}
+    document |= {"workspace": workspace} if workspace else {}
+    document |= network
+    spec = SandboxSpec.model_validate(document)
     if admit(spec, policy):
         return
     assert spec.template is not None
-    made = render(spec, spec.template, name="a", uid="a", policy=policy).config
-    assert wider(made, widest(level, policy)) == ()
+    config = render(spec, spec.template, name="a", uid="a", policy=policy).config
+    assert wider(config, widest(level, policy)) == ()
 
 
 BASE = ContainerConfig(
@@ -159,6 +159,6 @@ def test_built_in_levels_are_wider_than_full_isolation() -> None:
     policy = Policy(levels=OFFERED)
     strictest = widest(OFFERED["full-isolation"], policy)
     for name in ("development", "build", "production"):
-        found = wider(widest(OFFERED[name], policy), strictest)
-        assert {"read_only_root", "user", "capabilities", "seccomp"} <= set(found)
+        names = wider(widest(OFFERED[name], policy), strictest)
+        assert {"read_only_root", "user", "capabilities", "seccomp"} <= set(names)
         assert wider(strictest, widest(OFFERED[name], policy)) in ((), ("sysctls",), ("limits",), ("sysctls", "limits"))

@@ -63,8 +63,8 @@ def parsed(line: str) -> Launch:
 def test_a_command_line_names_its_packages(
     line: str, packages: list[Package], program: str, arguments: list[str]
 ) -> None:
-    found = parsed(line)
-    assert (list(found.packages), found.program, list(found.arguments)) == (packages, program, arguments)
+    launch = parsed(line)
+    assert (list(launch.packages), launch.program, list(launch.arguments)) == (packages, program, arguments)
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,22 @@ def test_a_command_line_names_its_packages(
         ("uvx bar", "`uvx bar` names no version: write `bar==1.2.3`"),
         ("pipx run bar", "`pipx run bar` names no version: write `bar==1.2.3`"),
         *(
-            (f"npx foo@{each}", "may become another version")
-            for each in ("latest", "^1.2.3", "1", "1.x", "*", "v1.2.3")
+            (f"npx foo@{entry}", "may become another version")
+            for entry in ("latest", "^1.2.3", "1", "1.x", "*", "v1.2.3")
         ),
-        *((f"uvx bar{each}", "may become another version") for each in (">=1", "~=1.2", "==1.*", "@latest", "==")),
+        *((f"uvx bar{entry}", "may become another version") for entry in (">=1", "~=1.2", "==1.*", "@latest", "==")),
         *(
-            (f"npx {each}", "names no package of a registry")
-            for each in ("./x", "github:a/b", "git+https://a/b", "a/b")
+            (f"npx {entry}", "names no package of a registry")
+            for entry in ("./x", "github:a/b", "git+https://a/b", "a/b")
         ),
         *(
-            (f"npx {each}", "names no package of a registry")
-            for each in ("https://a/b.tgz", "file:x@1.2.3", "Foo@1.2.3")
+            (f"npx {entry}", "names no package of a registry")
+            for entry in ("https://a/b.tgz", "file:x@1.2.3", "Foo@1.2.3")
         ),
-        *((f"uvx {each}", "names no package of a registry") for each in ("./x", "git+https://a/b", "bar@https://a/b")),
+        *(
+            (f"uvx {entry}", "names no package of a registry")
+            for entry in ("./x", "git+https://a/b", "bar@https://a/b")
+        ),
         ("npx", "`npx` names no package"),
         ("npx -y", "`npx` names no package"),
         ("npx -p", "npx -p: names no package"),
@@ -108,8 +111,8 @@ def test_a_command_line_names_its_packages(
         ("bash -c ls", "hides what it starts"),
         ("docker run x", "can't be run in a sandbox; write the image as `image:`"),
         *(
-            (each, "is not a known command")
-            for each in ("no", "nod", "npxx", "xnpx", "python3.9", "node-gyp", "Npx", "rm")
+            (entry, "is not a known command")
+            for entry in ("no", "nod", "npxx", "xnpx", "python3.9", "node-gyp", "Npx", "rm")
         ),
         ("", "names no command"),
         ("/usr/bin/", "names no command"),
@@ -123,27 +126,27 @@ def test_a_bad_command_line_is_refused_in_words(line: str, said: str) -> None:
 
 @given(st.text(alphabet="npxuvbode/. -@3", max_size=8))
 def test_a_runtime_is_known_by_a_whole_word(command: str) -> None:
-    words = {"node", "npx", "npm", "python", "python3", "uvx", "uv", "pipx", "bun", "bunx", "deno"}
-    assert (runtime_of(command) is not None) == (command.rsplit("/", maxsplit=1)[-1] in words)
+    arguments = {"node", "npx", "npm", "python", "python3", "uvx", "uv", "pipx", "bun", "bunx", "deno"}
+    assert (runtime_of(command) is not None) == (command.rsplit("/", maxsplit=1)[-1] in arguments)
 
 
 @given(st.lists(st.text(max_size=12), max_size=4), st.sampled_from(("npx", "uvx", "pipx", "bunx", "deno", "npm", "uv")))
 def test_whatever_is_accepted_has_exact_versions(arguments: list[str], command: str) -> None:
     try:
-        found = parse_launch(command, arguments)
+        launch = parse_launch(command, arguments)
     except LaunchError:
         return
-    for each in found.packages:
-        assert each.version[0].isdigit()
-        assert parse_launch("npx" if each.source == "npm" else "uvx", [str(each)]).packages == (each,)
+    for package in launch.packages:
+        assert package.version[0].isdigit()
+        assert parse_launch("npx" if package.source == "npm" else "uvx", [str(package)]).packages == (package,)
 
 
 @pytest.mark.parametrize("line", ["npx -y @a/server-b@2026.8.31 /workspace", "uvx bar==1.2"])
 def test_an_install_runs_nothing_of_the_package(line: str) -> None:
     plan = plan_install(parsed(line))
     assert plan is not None
-    words = [word for command in plan.commands for word in command]
-    assert {"--ignore-scripts", "--only-binary=:all:"} & set(words)
+    arguments = [word for command in plan.commands for word in command]
+    assert {"--ignore-scripts", "--only-binary=:all:"} & set(arguments)
     assert plan.commands[1][-2] == "--", "a package is never an option"
     assert plan.level == "build"
     assert plan.lock.startswith(FETCHED)
@@ -156,12 +159,12 @@ def test_an_install_runs_nothing_of_the_package(line: str) -> None:
 
 
 def test_the_tag_is_of_the_packages_alone() -> None:
-    one, same, other = (plan_install(parsed(f"npx foo@1.2.{each}")) for each in ("3 a", "3 b", "4"))
-    assert one is not None
-    assert same is not None
-    assert other is not None
-    assert one.key == same.key != other.key
-    assert plan_install(parsed("npx foo@1.2.3"), Registries(npm="http://r.example/")).key == one.key  # type: ignore[union-attr]
+    install, install_plan, second = (plan_install(parsed(f"npx foo@1.2.{entry}")) for entry in ("3 a", "3 b", "4"))
+    assert install is not None
+    assert install_plan is not None
+    assert second is not None
+    assert install.key == install_plan.key != second.key
+    assert plan_install(parsed("npx foo@1.2.3"), Registries(npm="http://r.example/")).key == install.key  # type: ignore[union-attr]
     assert plan_install(parsed("python3 -m bar")) is None
     with pytest.raises(LaunchError, match=r"installed for Node.js alone; write `npx foo@1\.2\.3`"):
         plan_install(parsed("bunx foo@1.2.3"))
@@ -259,8 +262,8 @@ def test_a_lock_lists_files_with_hashes() -> None:
         ("pypi", pip_report(digest=""), "Bar 1.2 has no hash"),
         ("pypi", pip_report(version="1.3"), "bar==1.2 was asked for, and 1.3 was installed"),
         *(
-            (each, text, "left no lock that can be read")
-            for each in ("npm", "pypi")
+            (entry, text, "left no lock that can be read")
+            for entry in ("npm", "pypi")
             for text in ("", "[]", "{", '{"a": 1}')
         ),
     ],

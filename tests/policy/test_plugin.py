@@ -28,7 +28,7 @@ def made(*objects: dict[str, Any], **more: Any) -> PluginSpec:
 
 
 def refused(*objects: dict[str, Any], **more: Any) -> dict[str, str]:
-    return {each.field: each.message for each in plugin.admit(made(*objects, **more), Policy())}
+    return {refusal.field: refusal.message for refusal in plugin.admit(made(*objects, **more), Policy())}
 
 
 def test_permissions_are_computed_from_the_objects() -> None:
@@ -113,9 +113,9 @@ def test_what_is_needed_must_be_declared_and_granted() -> None:
     ],
 )
 def test_hostile_objects_are_refused(document: dict[str, Any], place: str, words: str) -> None:
-    found = refused(document)
-    assert place in found, found
-    assert words in found[place]
+    observed = refused(document)
+    assert place in observed, observed
+    assert words in observed[place]
 
 
 def test_settings_replace_whole_values_alone() -> None:
@@ -128,7 +128,9 @@ def test_settings_replace_whole_values_alone() -> None:
     objects = (template(image="$(config.image)"), pool)
     spec = made(*objects, configuration=fields, config={"warm": 3})
     assert plugin.admit(spec, Policy()) == ()
-    assert [each["spec"].get("image", each["spec"].get("warmReplicas")) for each in plugin.rendered(spec)] == ["x:1", 3]
+    assert [
+        document["spec"].get("image", document["spec"].get("warmReplicas")) for document in plugin.rendered(spec)
+    ] == ["x:1", 3]
     assert "has no default" in refused(*objects, configuration=fields)["spec.config"]
     wrong = refused(*objects, configuration=fields, config={"warm": "3", "other": 1})
     assert set(wrong) == {"spec.config.warm", "spec.config.other"}

@@ -16,21 +16,21 @@ def memory(left: float, at: float = 0.0, total: float = 8.0) -> HostUse:
 
 
 def after(*uses: HostUse) -> Pressure:
-    found = NONE
-    for each in uses:
-        found = judge(found, each)
-    return found
+    pressure = NONE
+    for use in uses:
+        pressure = judge(pressure, use)
+    return pressure
 
 
 def test_enough_is_no_pressure() -> None:
-    found = after(memory(4))
-    assert (found.low, found.critical, found.measured, found.message()) == ((), (), ("memory",), "")
+    pressure = after(memory(4))
+    assert (pressure.low, pressure.critical, pressure.measured, pressure.message()) == ((), (), ("memory",), "")
 
 
 @pytest.mark.parametrize(("left", "low", "critical"), [(0.41, 0, 0), (0.39, 1, 0), (0.21, 1, 0), (0.19, 1, 1)])
 def test_the_thresholds(left: float, low: int, critical: int) -> None:
-    found = after(memory(left))
-    assert (len(found.low), len(found.critical)) == (low, critical)
+    pressure = after(memory(left))
+    assert (len(pressure.low), len(pressure.critical)) == (low, critical)
 
 
 def test_recovery_needs_a_higher_mark() -> None:
@@ -51,9 +51,9 @@ def test_a_clock_set_back_prolongs_no_pressure() -> None:
 
 
 def test_unreadable_resources_keep_their_level() -> None:
-    found = judge(after(memory(0.3)), HostUse(5.0))
-    assert (found.low, found.measured) == (("memory",), ())
-    assert judge(found, None).low == ("memory",)
+    pressure = judge(after(memory(0.3)), HostUse(5.0))
+    assert (pressure.low, pressure.measured) == (("memory",), ())
+    assert judge(pressure, None).low == ("memory",)
 
 
 def test_big_machines_are_not_low_with_gigabytes_free() -> None:
@@ -70,10 +70,10 @@ def test_it_can_be_turned_off_and_scaled() -> None:
     scale=st.floats(0.1, 10),
 )
 def test_critical_is_a_subset_of_low(left: list[tuple[int, ...]], scale: float) -> None:
-    found = NONE
-    for at, each in enumerate(left):
-        supplies = {name: Supply(amount, 100) for name, amount in zip(RESOURCES, each, strict=True)}
+    pressure = NONE
+    for at, group in enumerate(left):
+        supplies = {name: Supply(amount, 100) for name, amount in zip(RESOURCES, group, strict=True)}
         use = HostUse(float(at), **supplies)
-        found = judge(found, use, scale)
-        assert set(found.critical) <= set(found.low) <= set(BANDS)
-        assert judge(found, use, scale) is found
+        pressure = judge(pressure, use, scale)
+        assert set(pressure.critical) <= set(pressure.low) <= set(BANDS)
+        assert judge(pressure, use, scale) is pressure

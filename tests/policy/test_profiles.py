@@ -27,7 +27,7 @@ def policy(grants: ProfileGrants | None = None, **specs: dict[str, Any]) -> Poli
 
 @st.composite
 def merged(draw: st.DrawFn, *parts: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
-    return {key: value for part in parts for key, value in draw(part).items()}
+    return {key: value for search_strategy in parts for key, value in draw(search_strategy).items()}
 
 
 NAMES = st.lists(st.sampled_from(["CHOWN", "SETUID", "NET_BIND_SERVICE", "NET_RAW", "SYS_ADMIN"]), unique=True)
@@ -37,9 +37,9 @@ NARROWING = (
     some("noNewPrivileges", True, False),
     some("readOnlyRootFilesystem", True, False),
     some("seccompProfile", "minimal", "standard", "log-only"),
-    some("network", *({"mode": each} for each in MODES)),
+    some("network", *({"mode": mode} for mode in MODES)),
 )
-PEERS = some("network", *({"mode": each, "peers": peers} for each in MODES for peers in (True, False)))
+PEERS = some("network", *({"mode": mode, "peers": peers} for mode in MODES for peers in (True, False)))
 FOLDERS = st.lists(
     st.builds(
         lambda path, size, noexec: {"mountPath": path, "size": size, "noexec": noexec},
@@ -82,15 +82,15 @@ def test_no_profile_exceeds_its_base_and_grants(
     limits: dict[str, Any],
     network: dict[str, Any],
 ) -> None:
-    allowed = policy(ProfileGrants.model_validate(grants), own=profile)
-    asked = {"template": {**template, "securityLevel": "own", "security": security}, "resources": {"limits": limits}}
-    spec = SandboxSpec.model_validate({**asked, **network})
-    if admit(spec, allowed):
+    permitted = policy(ProfileGrants.model_validate(grants), own=profile)
+    document = {"template": {**template, "securityLevel": "own", "security": security}, "resources": {"limits": limits}}
+    spec = SandboxSpec.model_validate({**document, **network})
+    if admit(spec, permitted):
         return
     assert spec.template is not None
-    made = render(spec, spec.template, name="a", uid="a", policy=allowed).config
-    bound = loosened(OFFERED[profile["base"]], allowed.grants)
-    assert wider(made, widest(bound, Policy(levels={bound.name: bound}))) == ()
+    config = render(spec, spec.template, name="a", uid="a", policy=permitted).config
+    bound = loosened(OFFERED[profile["base"]], permitted.grants)
+    assert wider(config, widest(bound, Policy(levels={bound.name: bound}))) == ()
 
 
 @pytest.mark.parametrize("level", OFFERED.values(), ids=lambda level: level.name)
@@ -143,15 +143,15 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
 )
 def test_invalid_profiles_are_refused(spec: dict[str, Any], field: str | None, words: str) -> None:
     policy = with_packages(Policy(), PackageHosts(("*.deb.example.org",), ()))
-    found = refusals(SecurityProfileSpec.model_validate(spec), policy)
-    assert [each.field for each in found] == ([] if field is None else [field])
-    assert all(words in each.message for each in found)
+    observed = refusals(SecurityProfileSpec.model_validate(spec), policy)
+    assert [refusal.field for refusal in observed] == ([] if field is None else [field])
+    assert all(words in refusal.message for refusal in observed)
 
 
 def test_a_built_in_profile_copied_under_another_name_is_the_same() -> None:
     for name, level in OFFERED.items():
-        own = policy(own={"base": name}).levels["own"]
-        assert replace(own, name=name, base="") == level
+        own_level = policy(own={"base": name}).levels["own"]
+        assert replace(own_level, name=name, base="") == level
 
 
 @pytest.mark.parametrize("named", [{}, {"defaultLimits": {"memory": "64Mi"}}], ids=["none", "another"])
@@ -164,8 +164,8 @@ def test_lower_maxima_lower_the_defaults_that_are_not_named(named: dict[str, Any
 def test_default_limits_are_known_whatever_policy_grants() -> None:
     spec = {"base": "development", "capabilities": ["SYS_ADMIN"], "defaultLimits": {"pids": 7}}
     stored = [stored_profile(StoredObject("SecurityProfile", "", "own", "u", spec))]
-    found = default_limits("own", stored)
-    assert found is not None
-    assert found.pids == 7
+    limits = default_limits("own", stored)
+    assert limits is not None
+    assert limits.pids == 7
     assert default_limits("full-isolation", stored) == BUILT_IN["full-isolation"].limits
     assert default_limits("other", stored) is None

@@ -85,8 +85,8 @@ def test_base_of_routes(type_: str, url: str, base: str) -> None:
 
 
 def test_a_route_in_the_path_is_refused() -> None:
-    [refused] = admit(spec_of("https://api.example.com/v1/chat/completions"), Policy())
-    assert "without it" in refused.message
+    [refusal] = admit(spec_of("https://api.example.com/v1/chat/completions"), Policy())
+    assert "without it" in refusal.message
 
 
 def test_entries_of_the_setting_are_host_and_port() -> None:
@@ -113,12 +113,12 @@ def test_authorities_of_its_own_are_certificates(tmp_path: Path) -> None:
     pem = Authority(tmp_path).certificate().decode()
     assert admit(spec_of(certificateAuthority=f"of our lab\n{pem}{pem}"), Policy()) == ()
     listed = Policy(provider_hosts=("127.0.0.1:80",))
-    for given, url, words in (
+    for sent, url, message in (
         ("nothing", "https://api.example.com", "not a certificate in PEM form"),
         ("schl\u00fcssel", "https://api.example.com", "not a certificate in PEM form"),
         (pem[:200], "https://api.example.com", "not a certificate in PEM form"),
         ((tmp_path / "authority.pem").read_text(), "https://api.example.com", "contains a private key"),
         (pem, "http://127.0.0.1:80", "has no certificate"),
     ):
-        [refused] = admit(spec_of(url, certificateAuthority=given), listed)
-        assert (refused.field, words in refused.message) == ("spec.certificateAuthority", True), given
+        [refusal] = admit(spec_of(url, certificateAuthority=sent), listed)
+        assert (refusal.field, message in refusal.message) == ("spec.certificateAuthority", True), sent

@@ -56,6 +56,6 @@ def test_the_choice_moves_no_hash_and_a_spec_overrides_it() -> None:
     chosen = replace(BOTH, runtime_choice=RuntimeChoice("crun", "TrialPassed", ""))
     assert (config(BOTH).host_runtime, config(chosen).host_runtime) == ("", "crun")
     assert config(BOTH).hash() == config(chosen).hash()
-    named = config(chosen, runtime="runc")
-    assert (named.runtime, named.host_runtime) == ("runc", "")
+    by_name = config(chosen, runtime="runc")
+    assert (by_name.runtime, by_name.host_runtime) == ("runc", "")
     assert config(chosen, resources={"limits": {"gpus": 1}}).host_runtime == "", "the engine's own gives devices"

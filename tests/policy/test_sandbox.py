@@ -80,13 +80,13 @@ def test_unenforceable_specs_are_refused(asked: dict[str, Any], field: str, word
 )
 def test_a_folder_may_take_no_programs(path: str, written: dict[str, bool], noexec: bool) -> None:
     config = rendered(spec(tmpfs=[{"mountPath": path, "size": "1Mi", **written}]))
-    assert next(each for each in config.tmpfs if each.path == path).noexec is noexec
+    assert next(tmpfs for tmpfs in config.tmpfs if tmpfs.path == path).noexec is noexec
 
 
 def test_every_reason_is_reported_at_once() -> None:
     twice = [{"mountPath": "/proc/a", "size": "1Mi"}] * 2
-    asked = spec(env=[{"name": "A"}, {"name": "A"}], tmpfs=twice, user="0:0")
-    assert len(admit(asked, POLICY)) == 6
+    sandbox_spec = spec(env=[{"name": "A"}, {"name": "A"}], tmpfs=twice, user="0:0")
+    assert len(admit(sandbox_spec, POLICY)) == 6
 
 
 ASKED = st.fixed_dictionaries(
@@ -126,8 +126,8 @@ def test_no_spec_widens_its_level(asked: dict[str, Any]) -> None:
     assert config.security_options == ("no-new-privileges:true",)
     uid, gid = config.user.split(":")
     assert min(int(uid), int(gid)) >= FULL_ISOLATION.lowest_uid
-    assert {"/tmp", "/workspace"} <= {each.path for each in config.tmpfs}
-    assert all(each.size_bytes for each in config.tmpfs)
+    assert {"/tmp", "/workspace"} <= {tmpfs.path for tmpfs in config.tmpfs}
+    assert all(tmpfs.size_bytes for tmpfs in config.tmpfs)
     assert min(config.limits.cpu_millicores, config.limits.memory_bytes, config.limits.pids) > 0
 
 
@@ -153,14 +153,14 @@ def test_args_follow_the_command_or_the_images_entrypoint(
 def test_the_hash_covers_immutable_fields() -> None:
     base = rendered(spec())
     assert rendered(spec(resources={"limits": {"memory": "1Gi", "cpu": 2, "pids": 9}})).hash() == base.hash()
-    for other in (
+    for document in (
         {"image": "b:1"},
         {"command": ["x"]},
         {"args": ["x"]},
         {"env": [{"name": "A"}]},
         {"user": "30000:30000"},
     ):
-        assert rendered(spec(**other)).hash() != base.hash()
+        assert rendered(spec(**document)).hash() != base.hash()
 
 
 def test_the_hash_stays_the_same_from_version_to_version() -> None:
@@ -178,9 +178,9 @@ def test_a_template_without_an_agent_hashes_as_before() -> None:
     assert plain.template is not None
     before = render(plain, plain.template, name="box", uid="0123456789ab", policy=POLICY)
     assert (before.config_hash, before.template_hash) == BEFORE_AGENTS
-    asked = spec(command=["sleep", "9"], workspace={}, agent={})
-    assert asked.template is not None
-    after = render(asked, asked.template, name="box", uid="0123456789ab", policy=POLICY)
+    sandbox_spec = spec(command=["sleep", "9"], workspace={}, agent={})
+    assert sandbox_spec.template is not None
+    after = render(sandbox_spec, sandbox_spec.template, name="box", uid="0123456789ab", policy=POLICY)
     assert after.template_hash != before.template_hash
 
 
@@ -195,5 +195,5 @@ def test_shared_memory_has_the_specs_size() -> None:
 
 
 def test_a_spec_folder_replaces_the_levels() -> None:
-    folders = {each.path: each for each in rendered(spec(tmpfs=[{"mountPath": "/tmp", "size": "8Mi"}])).tmpfs}
+    folders = {tmpfs.path: tmpfs for tmpfs in rendered(spec(tmpfs=[{"mountPath": "/tmp", "size": "8Mi"}])).tmpfs}
     assert folders["/tmp"] == Tmpfs("/tmp", 8 << 20, noexec=True)

@@ -28,22 +28,22 @@ def made() -> ModuleType:
 
 
 def rules(reference: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((FOLDER / f"{name_of(reference)}.json").read_text())["syscalls"]
-    return found
+    syscalls: list[dict[str, Any]] = json.loads((FOLDER / f"{name_of(reference)}.json").read_text())["syscalls"]
+    return syscalls
 
 
 def allowed(reference: str) -> set[str]:
     """The calls that are allowed whatever their arguments."""
-    kept = [each for each in rules(reference) if each["action"] == "SCMP_ACT_ALLOW" and not each.get("args")]
-    return {name for each in kept for name in each["names"]}
+    stored = [rule for rule in rules(reference) if rule["action"] == "SCMP_ACT_ALLOW" and not rule.get("args")]
+    return {name for document in stored for name in document["names"]}
 
 
 @pytest.mark.parametrize("reference", sorted(WIDTH))
 def test_the_files_are_as_made_and_known_by_their_digests(reference: str) -> None:
     maker, file = made(), FOLDER / f"{name_of(reference)}.json"
-    written = maker.text(maker.profiles()[name_of(reference)])
-    assert file.read_text() == written, "run: python images/seccomp/make.py"
-    digest = hashlib.sha256(written.encode()).hexdigest()[:16]
+    text = maker.text(maker.profiles()[name_of(reference)])
+    assert file.read_text() == text, "run: python images/seccomp/make.py"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     assert reference == f"{name_of(reference)}@{digest}", (
         "write the new digest into controller/policy/levels/seccomp.py"
     )
@@ -51,8 +51,8 @@ def test_the_files_are_as_made_and_known_by_their_digests(reference: str) -> Non
 
 def test_minimal_is_within_standard() -> None:
     assert allowed(MINIMAL) < allowed(STANDARD)
-    by_arguments = [each for each in rules(MINIMAL) if each.get("args")]
-    assert by_arguments == [each for each in rules(STANDARD) if each.get("args")]
+    by_arguments = [rule for rule in rules(MINIMAL) if rule.get("args")]
+    assert by_arguments == [rule for rule in rules(STANDARD) if rule.get("args")]
 
 
 @pytest.mark.parametrize("reference", [MINIMAL, STANDARD])
@@ -61,28 +61,28 @@ def test_calls_refused_by_every_profile(reference: str) -> None:
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
     assert not allowed(reference) & set(NEVER.split())
     assert not allowed(reference) & {"socket", "socketpair", "clone", "personality"}  # by their arguments only
-    assert all(each["subArchitectures"] == [] for each in profile["archMap"])
+    assert all(entry["subArchitectures"] == [] for entry in profile["archMap"])
 
 
 def test_calls_refused_by_minimal() -> None:
-    lacks = "ptrace process_vm_readv shmget semget msgget mq_open io_submit splice tee mlock mbind chroot"
-    assert not allowed(MINIMAL) & set(lacks.split())
+    text = "ptrace process_vm_readv shmget semget msgget mq_open io_submit splice tee mlock mbind chroot"
+    assert not allowed(MINIMAL) & set(text.split())
 
 
 def test_log_only_logs_every_unusual_call() -> None:
     profile = json.loads((FOLDER / "log-only.json").read_text())
     assert profile["defaultAction"] == "SCMP_ACT_LOG"
-    assert {each["action"] for each in profile["syscalls"]} == {"SCMP_ACT_ALLOW"}
+    assert {syscall["action"] for syscall in profile["syscalls"]} == {"SCMP_ACT_ALLOW"}
     assert allowed(LOG_ONLY) == allowed(STANDARD)
 
 
 def test_reports_list_refused_calls() -> None:
-    named = {
-        name: {call for each in rules(name) if each["action"] == "SCMP_ACT_ALLOW" for call in each["names"]}
+    calls = {
+        name: {call for rule in rules(name) if rule["action"] == "SCMP_ACT_ALLOW" for call in rule["names"]}
         for name in (MINIMAL, STANDARD)
     }
     for reference in (MINIMAL, STANDARD):
-        assert not set(REFUSED[name_of(reference)]) & named[reference]
-        assert named[reference] - allowed(reference) == set(LIMITED)
+        assert not set(REFUSED[name_of(reference)]) & calls[reference]
+        assert calls[reference] - allowed(reference) == set(LIMITED)
     assert set(NEVER.split()) <= set(REFUSED["standard"])
-    assert set(REFUSED["minimal"]) - set(REFUSED["standard"]) == named[STANDARD] - named[MINIMAL]
+    assert set(REFUSED["minimal"]) - set(REFUSED["standard"]) == calls[STANDARD] - calls[MINIMAL]

@@ -36,7 +36,7 @@ VOLUMES = st.lists(
 
 @st.composite
 def specs(draw: st.DrawFn) -> dict[str, Any]:
-    claims = [{key: each[key] for key in each if key != "readOnly"} for each in draw(VOLUMES)]
+    claims = [{key: document[key] for key in document if key != "readOnly"} for document in draw(VOLUMES)]
     spec: dict[str, Any] = {"template": {"image": "a:1", "volumes": draw(VOLUMES), "volumeClaimTemplates": claims}}
     if draw(st.booleans()):
         spec["workspace"] = {"volume": {"name": draw(NAMES), "size": "8Mi"}}
@@ -54,9 +54,9 @@ def test_users_are_objects_that_name_the_volume(spec: dict[str, Any], name: str)
     """Compare the users from a stored spec with the mounts that the planner makes of it."""
     obj = StoredObject("Sandbox", "default", name, "uid", spec=spec)
     users = Users([obj], [], [])
-    bound = {each.source for each in volumes(*parsed(spec), name)}
-    named = {f"{one}-{two}" for one in ("a", "b", "a-b", "b-a") for two in ("a", "b", "a-b", "b-a")}
-    for volume in named | {"a", "b", "a-b", "b-a"}:
+    bound = {mount.source for mount in volumes(*parsed(spec), name)}
+    texts = {f"{first}-{two}" for first in ("a", "b", "a-b", "b-a") for two in ("a", "b", "a-b", "b-a")}
+    for volume in texts | {"a", "b", "a-b", "b-a"}:
         assert bool(users.of(HostVolume("default", volume, "uid", 1))) == (volume in bound)
 
 
@@ -70,13 +70,16 @@ def test_all_of_its_volumes_count_as_its_disk(spec: dict[str, Any], name: str) -
 def test_a_stored_spec_without_any_is_rendered_as_ever() -> None:
     """No container is made anew by this version: the field leaves no trace where it is not used."""
     before = {"image": "a:1", "volumes": [{"name": "v", "mountPath": "/v", "size": "8Mi"}]}
-    made = [
-        render(*parsed({"template": each}), name="a", uid="u", policy=Policy())
-        for each in (before, {**before, "volumeClaimTemplates": []})
+    rendereds = [
+        render(*parsed({"template": document}), name="a", uid="u", policy=Policy())
+        for document in (before, {**before, "volumeClaimTemplates": []})
     ]
-    assert (made[0].config_hash, made[0].template_hash) == (made[1].config_hash, made[1].template_hash)
-    assert made[0].template_fields == made[1].template_fields
-    assert "volume_claim_templates" not in made[0].template_fields
+    assert (rendereds[0].config_hash, rendereds[0].template_hash) == (
+        rendereds[1].config_hash,
+        rendereds[1].template_hash,
+    )
+    assert rendereds[0].template_fields == rendereds[1].template_fields
+    assert "volume_claim_templates" not in rendereds[0].template_fields
 
 
 @pytest.mark.parametrize(
@@ -89,22 +92,22 @@ def test_a_stored_spec_without_any_is_rendered_as_ever() -> None:
     ],
 )
 def test_conflicting_names_and_paths_are_refused(claims: list[tuple[str, str]], refused: str) -> None:
-    made = [{"name": name, "mountPath": path, "size": "8Mi"} for name, path in claims]
-    own = [{"name": "shared", "mountPath": "/shared", "size": "8Mi"}]
-    spec, _ = parsed({"template": {"image": "a:1", "volumes": own, "volumeClaimTemplates": made}})
-    assert [each.field for each in admit(spec, Policy())] == [refused]
+    documents = [{"name": name, "mountPath": path, "size": "8Mi"} for name, path in claims]
+    own_documents = [{"name": "shared", "mountPath": "/shared", "size": "8Mi"}]
+    spec, _ = parsed({"template": {"image": "a:1", "volumes": own_documents, "volumeClaimTemplates": documents}})
+    assert [refusal.field for refusal in admit(spec, Policy())] == [refused]
 
 
 @given(specs())
 def test_shared_volumes_are_the_writable_named_ones(spec: dict[str, Any]) -> None:
     _, template = parsed(spec)
-    assert set(shared(template)) == {each.name for each in template.volumes if not each.read_only}
+    assert set(shared(template)) == {volume.name for volume in template.volumes if not volume.read_only}
 
 
 def test_a_volume_is_deleted_with_its_last_sandbox() -> None:
     def user(name: str, policy: str) -> StoredObject:
-        named = [{"name": "v", "mountPath": "/v", "size": "8Mi", "reclaimPolicy": policy}]
-        return StoredObject("Sandbox", "default", name, name, spec={"template": {"image": "a:1", "volumes": named}})
+        documents = [{"name": "v", "mountPath": "/v", "size": "8Mi", "reclaimPolicy": policy}]
+        return StoredObject("Sandbox", "default", name, name, spec={"template": {"image": "a:1", "volumes": documents}})
 
     volume = HostVolume("default", "v", "uid", 1)
     assert deleted_with_last_user(Users([user("a", "Delete"), user("b", "Delete")], [], []).of(volume))
@@ -116,11 +119,11 @@ def test_a_missing_template_keeps_own_volumes() -> None:
     sandbox = StoredObject("Sandbox", "default", "a", "uid", spec={"templateRef": {"name": "t"}})
     template = StoredObject("SandboxTemplate", "default", "t", "uid", spec={"image": "a:1"})
     volume = HostVolume("default", "data-a", "uid", 1, claimed_by="a")
-    assert [each.name for each in Users([sandbox], [], []).of(volume)] == ["a"]
+    assert [user.name for user in Users([sandbox], [], []).of(volume)] == ["a"]
     assert Users([sandbox], [template], []).of(volume) == ()
 
 
 @pytest.mark.parametrize("spec", [{}, {"template": "x"}, {"template": {"volumes": ["x", {"name": 1}]}, "workspace": 3}])
 def test_unreadable_specs_are_ignored(spec: dict[str, Any]) -> None:
     users = Users([StoredObject("Sandbox", "default", "a", "uid", spec=spec)], [], [])
-    assert all(each.name == "a" for each in users.of(HostVolume("default", "data-a", "uid", 1, claimed_by="a")))
+    assert all(user.name == "a" for user in users.of(HostVolume("default", "data-a", "uid", 1, claimed_by="a")))

@@ -21,11 +21,11 @@ def exec_stage(name: str, command: str = "true", **more: Any) -> dict[str, Any]:
 
 def refused(*stages: dict[str, Any], **more: Any) -> dict[str, str]:
     spec = WorkflowSpec.model_validate({"stages": stages, **more})
-    return {each.field: each.message for each in workflow.admit(spec, Policy())}
+    return {refusal.field: refusal.message for refusal in workflow.admit(spec, Policy())}
 
 
 def test_all_errors_come_at_once_with_their_places() -> None:
-    found = refused(
+    document = refused(
         exec_stage("a", "echo $(parameters.x)", after=["b"]),
         exec_stage("b", after=["a", "c"]),
         exec_stage("b", env={"X": "$(parameters.no)", "Y": "$(stages.a.outputs.no)", "Z": "$(date)"}),
@@ -33,8 +33,8 @@ def test_all_errors_come_at_once_with_their_places() -> None:
         parameters=[{"name": "x"}, {"name": "x"}],
         **{"finally": [exec_stage("f", after=["a"])]},
     )
-    assert {field: words.partition(";")[0] for field, words in found.items()} == {
-        "spec.sandbox.template.securityLevel": found["spec.sandbox.template.securityLevel"].partition(";")[0],
+    assert {field: message.partition(";")[0] for field, message in document.items()} == {
+        "spec.sandbox.template.securityLevel": document["spec.sandbox.template.securityLevel"].partition(";")[0],
         "spec.parameters[1].name": "parameter `x` is written twice",
         "spec.stages[2].name": "`b` is also the name of stages[1]",
         "spec.stages[1].after[1]": "`c` is not a stage of this workflow",
@@ -56,30 +56,30 @@ def test_all_errors_come_at_once_with_their_places() -> None:
     ],
 )
 def test_cycles_are_refused(waits: dict[str, list[str] | None], words: str) -> None:
-    found = refused(*(exec_stage(name, after=after) for name, after in waits.items()))
-    assert any(each.startswith(words) for each in found.values()), found
+    document = refused(*(exec_stage(name, after=after) for name, after in waits.items()))
+    assert any(name.startswith(words) for name in document.values()), document
 
 
 def test_cycle_is_told_beside_other_errors_of_its_graph() -> None:
-    found = refused(
+    document = refused(
         exec_stage("a", after=["c", "a"]),
         exec_stage("b", after=["a", "none"]),
         exec_stage("c", after=["b"]),
         exec_stage("d", after=[]),
         exec_stage("d", after=[]),
     )
-    assert set(found) == {
+    assert set(document) == {
         "spec.stages[0].after",
         "spec.stages[0].after[1]",
         "spec.stages[1].after[1]",
         "spec.stages[4].name",
     }
-    assert found["spec.stages[0].after"].startswith("these stages wait for each other")
+    assert document["spec.stages[0].after"].startswith("these stages wait for each other")
 
 
 def test_second_stage_of_a_name_makes_no_cycle() -> None:
-    found = refused(exec_stage("a", after=[]), exec_stage("b", after=["a"]), exec_stage("a", after=["b"]))
-    assert set(found) == {"spec.stages[2].name"}
+    document = refused(exec_stage("a", after=[]), exec_stage("b", after=["a"]), exec_stage("a", after=["b"]))
+    assert set(document) == {"spec.stages[2].name"}
 
 
 def test_outputs_are_read_only_after_their_stage() -> None:
@@ -98,8 +98,8 @@ def test_shells_own_words_are_commands(command: str) -> None:
 
 def test_agents_get_known_tools_alone() -> None:
     agent = {"provider": "p", "model": "m", "instructions": "x $(run.name)", "tools": ["exec", "docker.exec"]}
-    found = refused({"name": "a", "agent": agent})
-    assert list(found) == ["spec.stages[0].agent.tools[1]"]
+    document = refused({"name": "a", "agent": agent})
+    assert list(document) == ["spec.stages[0].agent.tools[1]"]
 
 
 def test_runs_sandbox_is_no_service() -> None:
@@ -114,22 +114,24 @@ def test_values_are_replaced_once() -> None:
 
 
 def run_refused(spec: dict[str, Any], **flow: Any) -> dict[str, str]:
-    made = WorkflowSpec.model_validate({"stages": [exec_stage("a")], **flow})
-    found = workflowrun.refusals(WorkflowRunSpec.model_validate({"workflowRef": {"name": "w"}, **spec}), made)
-    return {each.field: each.message for each in found}
+    workflow_spec = WorkflowSpec.model_validate({"stages": [exec_stage("a")], **flow})
+    refusals = workflowrun.refusals(
+        WorkflowRunSpec.model_validate({"workflowRef": {"name": "w"}, **spec}), workflow_spec
+    )
+    return {refusal.field: refusal.message for refusal in refusals}
 
 
 def test_run_needs_a_value_for_each_parameter_and_a_sandbox() -> None:
-    found = run_refused(
+    document = run_refused(
         {"parameters": [{"name": "y", "value": ""}]}, parameters=[{"name": "x"}, {"name": "z", "default": ""}]
     )
-    assert found["spec.parameters[0].name"].startswith("`y` is not a parameter of the workflow; it has x, z")
-    assert found["spec.parameters"].startswith("`x`: no value")
-    assert "spec.sandboxRef" in found
+    assert document["spec.parameters[0].name"].startswith("`y` is not a parameter of the workflow; it has x, z")
+    assert document["spec.parameters"].startswith("`x`: no value")
+    assert "spec.sandboxRef" in document
     assert run_refused({"sandboxRef": {"name": "s"}}) == {}
 
 
 def test_only_the_end_of_a_run_is_changed() -> None:
     before = WorkflowRunSpec.model_validate({"workflowRef": {"name": "w"}, "runState": "Cancelled"})
     now = WorkflowRunSpec.model_validate({"workflowRef": {"name": "v"}, "ttlSecondsAfterFinished": 5})
-    assert [each.field for each in workflowrun.changed(before, now)] == ["spec.workflowRef", "spec.runState"]
+    assert [refusal.field for refusal in workflowrun.changed(before, now)] == ["spec.workflowRef", "spec.runState"]

@@ -18,8 +18,8 @@ def template(**fields: Any) -> dict[str, Any]:
 def test_new_sandboxes_and_templates_get_a_volume() -> None:
     data = {"name": "data", "mountPath": "/data", "size": GIB}
     sandbox = {"template": template(volumeClaimTemplates=[data])}
-    found = with_workspace_volume("Sandbox", sandbox, Policy(), GIB)
-    assert found["template"]["volumeClaimTemplates"] == [data, VOLUME]
+    workspace_volume = with_workspace_volume("Sandbox", sandbox, Policy(), GIB)
+    assert workspace_volume["template"]["volumeClaimTemplates"] == [data, VOLUME]
     assert sandbox["template"]["volumeClaimTemplates"] == [data], "what was sent stays"
     assert with_workspace_volume("SandboxTemplate", template(), Policy(), GIB)["volumeClaimTemplates"] == [VOLUME]
     raised = {"securityLevel": "build", "template": template(securityLevel="full-isolation")}

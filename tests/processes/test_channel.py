@@ -11,18 +11,18 @@ from controller.processes.child import Child
 
 
 def test_a_message_arrives_with_its_descriptors() -> None:
-    ours, theirs = map(Channel, socket.socketpair())
+    ours, channel = map(Channel, socket.socketpair())
     out, into = os.pipe()
     ours.send({"type": "open", "number": 7}, [into])
-    message, (descriptor,) = theirs.receive()
+    message, (descriptor,) = channel.receive()
     os.write(descriptor, b"through")
     assert (message, os.read(out, 100)) == ({"type": "open", "number": 7}, b"through")
-    for each in (out, into, descriptor):
-        os.close(each)
+    for number in (out, into, descriptor):
+        os.close(number)
     ours.close()
     with pytest.raises(ChannelClosed):
-        theirs.receive()
-    theirs.close()
+        channel.receive()
+    channel.close()
 
 
 @pytest.mark.parametrize("damaged", [b"\0\0\0\2\1{}", b"\xff\xff\xff\xff\0", b"\0\0\0\1\0{", b"\0\0"])
@@ -37,13 +37,13 @@ def test_a_damaged_message_closes_the_channel(damaged: bytes) -> None:
 
 
 def test_a_message_that_fails_ends_the_process() -> None:
-    ended = threading.Event()
+    event = threading.Event()
 
     def take(_child: Child, _message: Message) -> None:
         raise RuntimeError("can't start new thread")
 
-    child = Child("tests.processes.talker", "talker", take, lambda _: ended.set())
+    child = Child("tests.processes.talker", "talker", take, lambda _: event.set())
     try:
-        assert ended.wait(20)
+        assert event.wait(20)
     finally:
         child.stop()

@@ -20,13 +20,16 @@ IDS = {
 
 def unpacked(packed: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        return {each.name: tar.extractfile(each).read() for each in tar}  # type: ignore[union-attr]
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
 
 
 def test_its_id_never_changes() -> None:
-    manifests = {each: json.loads(unpacked(archive(each))["manifest.json"])[0] for each in architectures()}
-    assert {name: each["Config"].removesuffix(".json") for name, each in manifests.items()} == IDS
-    assert {tuple(each["RepoTags"]) for each in manifests.values()} == {(NAME,)}
+    manifests = {
+        architecture: json.loads(unpacked(archive(architecture))["manifest.json"])[0]
+        for architecture in architectures()
+    }
+    assert {name: manifest["Config"].removesuffix(".json") for name, manifest in manifests.items()} == IDS
+    assert {tuple(manifest["RepoTags"]) for manifest in manifests.values()} == {(NAME,)}
 
 
 @pytest.mark.docker

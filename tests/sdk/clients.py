@@ -14,7 +14,7 @@ SDK = ROOT / "controller/client/src"
 
 def run(program: str, *words: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run a program of that environment, with the package `paddock` of this checkout."""
-    given = {"PATH": f"{FETCHED}/venv/bin:{os.environ['PATH']}", "HOME": str(cwd), "LANG": "C.UTF-8"}
-    given |= {"PYTHONPATH": str(SDK), "NO_COLOR": "1", **env}
+    document = {"PATH": f"{FETCHED}/venv/bin:{os.environ['PATH']}", "HOME": str(cwd), "LANG": "C.UTF-8"}
+    document |= {"PYTHONPATH": str(SDK), "NO_COLOR": "1", **env}
     line = [str(FETCHED / "venv/bin" / program), *words]
-    return subprocess.run(line, cwd=cwd, env=given, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(line, cwd=cwd, env=document, capture_output=True, text=True, timeout=240, check=False)

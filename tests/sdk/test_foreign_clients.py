@@ -16,8 +16,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def description(daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory)
     """The served /openapi.json as a file."""
     transport = httpx.HTTPTransport(uds=str(daemon.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", trust_env=False, timeout=60) as client:
-        found = client.get("/openapi.json").json()
+        document = client.get("/openapi.json").json()
     path = tmp_path_factory.mktemp("openapi") / "openapi.json"
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(document))
     return path
 
 
@@ -39,17 +39,17 @@ def test_a_framework_calls_the_tools(daemon: RunningDaemon, tmp_path: Path, fram
 
 
 def test_redocly_finds_no_error(description: Path, tmp_path: Path) -> None:
-    words = ("lint", str(description), "--format", "stylish")
-    done = run("node", str(FETCHED / "node/node_modules/@redocly/cli/bin/cli.js"), *words, cwd=tmp_path)
+    arguments = ("lint", str(description), "--format", "stylish")
+    done = run("node", str(FETCHED / "node/node_modules/@redocly/cli/bin/cli.js"), *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_generated_client_drives_a_sandbox(daemon: RunningDaemon, description: Path, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("content_type_overrides: {application/x-tar: application/octet-stream}\n")
-    words = ("--path", str(description), "--meta", "none", "--output-path", "generated", "--config", str(settings))
-    made = run("openapi-python-client", "generate", *words, cwd=tmp_path)
-    assert made.returncode == 0, made.stdout + made.stderr
-    assert "Endpoint will not be generated" not in made.stdout
+    arguments = ("--path", str(description), "--meta", "none", "--output-path", "generated", "--config", str(settings))
+    output = run("openapi-python-client", "generate", *arguments, cwd=tmp_path)
+    assert output.returncode == 0, output.stdout + output.stderr
+    assert "Endpoint will not be generated" not in output.stdout
     done = run("python", str(PROGRAMS / "generated.py"), str(tmp_path), str(daemon.socket), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]

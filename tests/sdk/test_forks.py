@@ -61,8 +61,8 @@ def in_child(work: Callable[[], object]) -> str:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as file:
-        ended, _, _ = select.select([file], [], [], 20.0)
-        answer = file.read() if ended else "it hangs"
+        text_io_wrappers, _, _ = select.select([file], [], [], 20.0)
+        answer = file.read() if text_io_wrappers else "it hangs"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return answer
@@ -84,7 +84,7 @@ def test_a_child_opens_connections_of_its_own(address: str, name: str) -> None:
     ask, close = clients(address)[name]
     before = ask()
     children = [in_child(lambda: f"{ask()} {ask()}").split() for _ in range(2)]
-    assert [len(set(each)) for each in children] == [1, 1], "a child keeps its connection"
+    assert [len(set(child)) for child in children] == [1, 1], "a child keeps its connection"
     assert len({before, children[0][0], children[1][0]}) == 3
     assert ask() == before, "the parent's goes on"
     close()
@@ -92,8 +92,8 @@ def test_a_child_opens_connections_of_its_own(address: str, name: str) -> None:
 
 def test_a_child_of_a_child_has_its_own(address: str) -> None:
     with Paddock(address) as paddock:
-        used = in_child(lambda: f"{paddock.version()} {in_child(paddock.version)} {paddock.version()}").split()
-        assert (used[0], len({paddock.version(), *used})) == (used[2], 3)
+        parts = in_child(lambda: f"{paddock.version()} {in_child(paddock.version)} {paddock.version()}").split()
+        assert (parts[0], len({paddock.version(), *parts})) == (parts[2], 3)
 
 
 def test_a_child_that_closes_its_client_leaves_its_parents(address: str) -> None:
@@ -120,7 +120,7 @@ def test_an_asyncio_client_works_in_a_child(address: str) -> None:
         async with AsyncPaddock(address) as paddock:
             before = await used(paddock)
             child = in_child(lambda: asyncio.run(used(paddock)))
-            assert [len(set(each.split())) for each in (before, child)] == [1, 1]
+            assert [len(set(name.split())) for name in (before, child)] == [1, 1]
             assert child != before == await used(paddock)
 
     asyncio.run(parent())

@@ -16,22 +16,22 @@ from tests.sdk.unasync import TARGET, generate
 def test_the_blocking_client_is_up_to_date() -> None:
     stale = [name for name, text in generate().items() if (TARGET / name).read_text() != text]
     assert stale == [], "run `python -m tests.sdk.unasync`"
-    assert {each.name for each in TARGET.glob("*.py")} == set(generate())
+    assert {path.name for path in TARGET.glob("*.py")} == set(generate())
 
 
 def public(class_: type) -> Iterator[str]:
     return (name for name in dir(class_) if not name.startswith("_") and name not in ("aclose", "close"))
 
 
-@pytest.mark.parametrize("name", [each for each in paddock.__all__ if f"Async{each}" in paddock.__all__])
+@pytest.mark.parametrize("name", [name for name in paddock.__all__ if f"Async{name}" in paddock.__all__])
 def test_both_clients_have_the_same_names(name: str) -> None:
     blocking, asynchronous = getattr(paddock, name), getattr(paddock, f"Async{name}")
     assert set(public(blocking)) == set(public(asynchronous))
-    for each in public(blocking):
-        one, other = getattr(blocking, each), getattr(asynchronous, each)
-        assert (inspect.getdoc(one) or each) != "", each
-        if inspect.isfunction(one):
-            assert inspect.signature(one).parameters.keys() == inspect.signature(other).parameters.keys(), each
+    for entry in public(blocking):
+        first, second = getattr(blocking, entry), getattr(asynchronous, entry)
+        assert (inspect.getdoc(first) or entry) != "", entry
+        if inspect.isfunction(first):
+            assert inspect.signature(first).parameters.keys() == inspect.signature(second).parameters.keys(), entry
 
 
 class Daemon:

@@ -99,22 +99,22 @@ def test_objects_are_applied_read_and_changed(kubectl: Kubectl, web: None) -> No
     kubectl("patch", "sandbox", "web", "--type=merge", "-p", '{"spec": {"priority": 7}}')
     assert kubectl("replace", "-f", "-", stdin=SANDBOX % 8).stdout == "sandbox.paddock/web replaced\n"
     assert "not found" in kubectl("get", "sandbox", "none", check=False).stderr
-    refused = kubectl("apply", "--server-side", "-f", "-", stdin=SANDBOX % 6, check=False)
-    assert (refused.returncode, "leave --server-side out" in refused.stderr) == (1, True), refused.stderr
+    process = kubectl("apply", "--server-side", "-f", "-", stdin=SANDBOX % 6, check=False)
+    assert (process.returncode, "leave --server-side out" in process.stderr) == (1, True), process.stderr
 
 
 def test_a_wrong_field_is_named(kubectl: Kubectl) -> None:
-    refused = kubectl("apply", "-f", "-", stdin=(SANDBOX % 0).replace("priority", "prioritty"), check=False)
-    assert (refused.returncode, "unknown field" in refused.stderr) == (1, True)
+    process = kubectl("apply", "-f", "-", stdin=(SANDBOX % 0).replace("priority", "prioritty"), check=False)
+    assert (process.returncode, "unknown field" in process.stderr) == (1, True)
 
 
 def test_dry_runs_and_diffs_write_nothing(kubectl: Kubectl, web: None) -> None:
-    other = (SANDBOX % 0).replace("name: web", "name: other")
-    assert kubectl("apply", "--dry-run=server", "-f", "-", stdin=other).stdout.endswith("created (server dry run)\n")
-    assert kubectl("create", "--dry-run=server", "-f", "-", stdin=other).returncode == 0
-    for manifest, line in ((other, "+kind: Sandbox"), (SANDBOX % 3, "+  priority: 3")):
-        shown = kubectl("diff", "-f", "-", stdin=manifest, check=False)
-        assert (shown.returncode, line in shown.stdout) == (1, True), shown.stdout + shown.stderr
+    text = (SANDBOX % 0).replace("name: web", "name: other")
+    assert kubectl("apply", "--dry-run=server", "-f", "-", stdin=text).stdout.endswith("created (server dry run)\n")
+    assert kubectl("create", "--dry-run=server", "-f", "-", stdin=text).returncode == 0
+    for manifest, line in ((text, "+kind: Sandbox"), (SANDBOX % 3, "+  priority: 3")):
+        process = kubectl("diff", "-f", "-", stdin=manifest, check=False)
+        assert (process.returncode, line in process.stdout) == (1, True), process.stdout + process.stderr
     assert kubectl("diff", "-f", "-", stdin=SANDBOX % 0).stdout == ""
     assert "(server dry run)" in kubectl("delete", "sandbox", "web", "--dry-run=server").stdout
     assert kubectl("get", "sandboxes", "-o", "jsonpath={.items[*].metadata.name}").stdout == "web"
@@ -137,8 +137,8 @@ def test_an_object_is_edited(kubectl: Kubectl, web: None, tmp_path: Path) -> Non
 def test_logs_and_commands_of_a_sandbox(kubectl: Kubectl, version: str, web: None, tmp_path: Path) -> None:
     assert kubectl("get", "pods").stdout.splitlines()[1].split()[:2] == ["web", "True"]
     assert "Status:" in kubectl("describe", "pod", "web").stdout
-    for words in (["web"], ["pod/web", "--tail=1"], ["web", "--since-time=2020-01-01T00:00:00Z"]):
-        assert kubectl("logs", *words).stdout == "hello\n"
+    for arguments in (["web"], ["pod/web", "--tail=1"], ["web", "--since-time=2020-01-01T00:00:00Z"]):
+        assert kubectl("logs", *arguments).stdout == "hello\n"
     if version not in OVER_WEBSOCKETS:
         assert "since version 1.30" in kubectl("exec", "web", "--", "true", check=False).stderr
         return
@@ -160,8 +160,8 @@ def test_access_is_reviewed(kubectl: Kubectl, version: str) -> None:
 
 
 def test_a_manifest_of_a_pod_is_answered(kubectl: Kubectl) -> None:
-    refused = kubectl("create", "--validate=false", "-f", "-", stdin=MANIFEST, check=False)
-    assert "into `template` of a Sandbox" in refused.stderr
+    process = kubectl("create", "--validate=false", "-f", "-", stdin=MANIFEST, check=False)
+    assert "into `template` of a Sandbox" in process.stderr
 
 
 def test_spellings_of_kubernetes_are_applied(kubectl: Kubectl) -> None:
@@ -185,5 +185,5 @@ def test_spellings_of_kubernetes_are_applied(kubectl: Kubectl) -> None:
 
 
 def test_changes_are_watched(kubectl: Kubectl, web: None) -> None:
-    shown = kubectl("get", "sb", "web", "--watch", "--request-timeout=3s", check=False)
-    assert "web" in shown.stdout
+    process = kubectl("get", "sb", "web", "--watch", "--request-timeout=3s", check=False)
+    assert "web" in process.stdout

@@ -17,14 +17,14 @@ NAMES = [f"box-{number}" for number in range(7)]
 
 @pytest.fixture
 def world(tmp_path: Path, quiet: None) -> Iterator[World]:
-    made = make_world(tmp_path)
-    server = made.server()
+    created = make_world(tmp_path)
+    server = created.server()
     server.start()
-    made.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in NAMES))
-    yield made
-    made.services.watches.close()
+    created.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in NAMES))
+    yield created
+    created.services.watches.close()
     server.stop()
-    made.store.close()
+    created.store.close()
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx.URL]:
     real = httpx.Client.build_request
 
     def build(client: httpx.Client, *given: object, **more: object) -> httpx.Request:
-        made = real(client, *given, **more)  # type: ignore[arg-type]
-        sent.append(made.url)
-        return made
+        request = real(client, *given, **more)  # type: ignore[arg-type]
+        sent.append(request.url)
+        return request
 
     monkeypatch.setattr(httpx.Client, "build_request", build)
     return sent
@@ -46,29 +46,31 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx.URL]:
 
 def test_a_list_reads_every_page(world: World, asked: list[httpx.URL]) -> None:
     with Paddock(f"unix://{world.socket}") as paddock:
-        found = [each["metadata"]["name"] for each in paddock.objects("sandboxes").list()]
-        assert [each.name for each in paddock.sandboxes.list(selector="app=none")] == []
-    assert found == NAMES
-    pages = [each for each in asked if each.path.endswith("/sandboxes") and "app" not in str(each)]
-    assert [each.params.get("limit") for each in pages] == ["2"] * 4
-    assert [bool(each.params.get("continue")) for each in pages] == [False, True, True, True]
+        names = [document["metadata"]["name"] for document in paddock.objects("sandboxes").list()]
+        assert [sandbox.name for sandbox in paddock.sandboxes.list(selector="app=none")] == []
+    assert names == NAMES
+    pages = [url for url in asked if url.path.endswith("/sandboxes") and "app" not in str(url)]
+    assert [page.params.get("limit") for page in pages] == ["2"] * 4
+    assert [bool(page.params.get("continue")) for page in pages] == [False, True, True, True]
 
 
 def test_a_watch_goes_on_from_its_pages(world: World, asked: list[httpx.URL]) -> None:
     with Paddock(f"unix://{world.socket}") as paddock:
         events = paddock.objects("sandboxes").watch(timeout=60)
         first = [next(events) for _ in NAMES]
-        assert [(each.type, each.object["metadata"]["name"]) for each in first] == [("ADDED", name) for name in NAMES]
+        assert [(watch_event.type, watch_event.object["metadata"]["name"]) for watch_event in first] == [
+            ("ADDED", name) for name in NAMES
+        ]
         world.apply(QUICKSTART.replace("name: quickstart", "name: later"))
         later = next(events)
         assert (later.type, later.object["metadata"]["name"]) == ("ADDED", "later")
-    watched = [each for each in asked if each.params.get("watch")]
-    assert [int(each.params["resourceVersion"]) for each in watched] == [len(NAMES)]
+    watched = [url for url in asked if url.params.get("watch")]
+    assert [int(url.params["resourceVersion"]) for url in watched] == [len(NAMES)]
 
 
 def test_the_client_of_asyncio_reads_pages_too(world: World, asked: list[httpx.URL]) -> None:
     async def names() -> list[str]:
         async with AsyncPaddock(f"unix://{world.socket}") as paddock:
-            return [each["metadata"]["name"] for each in await paddock.objects("sandboxes").list()]
+            return [document["metadata"]["name"] for document in await paddock.objects("sandboxes").list()]
 
     assert asyncio.run(names()) == NAMES

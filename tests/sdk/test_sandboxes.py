@@ -30,22 +30,22 @@ spec: {templateRef: {name: python}, warmReplicas: 1}
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
 
 
 @pytest.fixture
 def paddock(daemon: RunningDaemon) -> Iterator[Paddock]:
-    with Paddock(f"unix://{daemon.socket}") as made:
-        yield made
+    with Paddock(f"unix://{daemon.socket}") as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
 def shared(daemon: RunningDaemon) -> Iterator[Sandbox]:
     """One sandbox for the tests that change nothing of it."""
     with (
-        Paddock(f"unix://{daemon.socket}") as made,
-        made.sandboxes.create("shared", env={"A": "1"}, memory="256Mi", cpu=1.5) as sandbox,
+        Paddock(f"unix://{daemon.socket}") as created,
+        created.sandboxes.create("shared", env={"A": "1"}, memory="256Mi", cpu=1.5) as sandbox,
     ):
         yield sandbox
 
@@ -53,7 +53,7 @@ def shared(daemon: RunningDaemon) -> Iterator[Sandbox]:
 def test_a_sandbox_lives_as_long_as_its_with(paddock: Paddock) -> None:
     with paddock.sandboxes.create(labels={"app": "sdk"}, lifetime=3600, idle_timeout=600) as sandbox:
         assert (sandbox.ready, sandbox.name[:3]) == (True, "sb-")
-        assert [each.name for each in paddock.sandboxes.list(selector="app=sdk")] == [sandbox.name]
+        assert [entry.name for entry in paddock.sandboxes.list(selector="app=sdk")] == [sandbox.name]
         assert paddock.sandboxes.get(sandbox.name).object["spec"]["lifecycle"]["idleTimeoutSeconds"] == 600
         assert sandbox.run("python3 --version | wc -l").text == "1"
     wait_for("it is gone", lambda: not paddock.sandboxes.list(selector="app=sdk"))
@@ -101,29 +101,29 @@ def test_readiness_does_not_flap_after_a_change(shared: Sandbox) -> None:
 
 
 def test_a_sandbox_without_its_gpu_fails_at_once(paddock: Paddock) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(SandboxFailed, match="NoDeviceDriver") as failed:
         paddock.sandboxes.create("no-gpu", gpus=1)
     assert failed.value.reason == "NoDeviceDriver"
-    assert time.monotonic() - begun < 100  # it would wait for 120 seconds
+    assert time.monotonic() - start < 100  # it would wait for 120 seconds
 
 
 def test_output_comes_while_the_command_runs(shared: Sandbox) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     done = shared.run("yes | head -c 3000000", on_stdout=lambda _text: None, max_output_bytes=1000)
     assert (done.truncated, len(done.stdout) < 1100, "2999000 bytes left out" in done.stdout) == (True, True, True)
     with shared.start("yes | head -c 3000000; exit 3") as process:
         waited = process.wait(max_output_bytes=10)
     assert (waited.exit_code, waited.truncated, len(waited.stdout) < 60) == (3, True, True)
-    done = shared.run("echo one; echo two >&2; cat", stdin="grüß" * 100_000, on_stdout=told.append)
-    assert ("".join(told), done.stderr) == (done.stdout, "two\n")
+    done = shared.run("echo one; echo two >&2; cat", stdin="grüß" * 100_000, on_stdout=messages.append)
+    assert ("".join(messages), done.stderr) == (done.stdout, "two\n")
     assert done.stdout == "one\n" + "grüß" * 100_000
     with shared.start(["cat"], stdin=True) as process:
         process.write("first\n")
         assert next(process).text == "first\n"
         process.write("second\n")
         process.close_stdin()
-        assert [(each.stream, each.text) for each in process] == [("stdout", "second\n")]
+        assert [(output.stream, output.text) for output in process] == [("stdout", "second\n")]
         assert process.exit_code == 0
     with shared.start("echo begun; sleep 600") as process:
         assert next(process).text == "begun\n"
@@ -141,13 +141,16 @@ def docker_top(sandbox: Sandbox) -> str:
 def test_background_commands(shared: Sandbox) -> None:
     command = shared.background("echo hi; sleep 600")
     wait_for("it wrote", lambda: command.log() == "hi\n")
-    assert (command.refresh().running, command.id in [each.id for each in shared.background_commands()]) == (True, True)
+    assert (
+        command.refresh().running,
+        command.id in [background_command.id for background_command in shared.background_commands()],
+    ) == (True, True)
     with pytest.raises(WaitTimedOut, match="still runs"):
         command.wait(timeout=0)
     command.kill()
     wait_for("it is over", lambda: command.refresh().state == "Killed")
-    ended = shared.background(["sh", "-c", "echo done; exit 4"]).wait()
-    assert (ended.exit_code, ended.stdout) == (4, "done\n")
+    outcome = shared.background(["sh", "-c", "echo done; exit 4"]).wait()
+    assert (outcome.exit_code, outcome.stdout) == (4, "done\n")
 
 
 def test_files(shared: Sandbox, tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_files(shared: Sandbox, tmp_path: Path) -> None:
     assert (files.read("/tmp/text"), files.read_bytes("/tmp/raw")) == ("grüß", bytes(range(256)) * 5000)
     assert (files.stat("/tmp/raw").mode, files.exists("/tmp/text"), files.exists("/tmp/none")) == (0o700, True, False)
     files.mkdir("/tmp/a/b")
-    assert "a" in [each.name for each in files.list("/tmp")]
+    assert "a" in [file_info.name for file_info in files.list("/tmp")]
     files.remove("/tmp/a", recursive=True)
     (tmp_path / "tree/sub").mkdir(parents=True)
     (tmp_path / "tree/sub/f").write_text("x")
@@ -177,11 +180,11 @@ def test_ports_and_previews(shared: Sandbox) -> None:
     with shared.preview(8123, path="/index.html") as preview:
         served = httpx.URL(preview.url)
         assert served.host.endswith(".localhost"), "no cookies of 127.0.0.1 go there"
-        here, name = served.copy_with(host="127.0.0.1"), {"Host": f"{served.host}:{served.port}"}
-        assert httpx.get(here, headers=name, trust_env=False, timeout=60).text == "hello"
-        assert httpx.get(here, trust_env=False, timeout=60).status_code == 421
-        with shared.preview(8123) as other:
-            assert other.host != preview.host
+        copy, name = served.copy_with(host="127.0.0.1"), {"Host": f"{served.host}:{served.port}"}
+        assert httpx.get(copy, headers=name, trust_env=False, timeout=60).text == "hello"
+        assert httpx.get(copy, trust_env=False, timeout=60).status_code == 421
+        with shared.preview(8123) as second:
+            assert second.host != preview.host
     with shared.connect(8123) as connection:
         connection.send(b"GET / HTTP/1.0\r\n\r\n")
         assert connection.receive().startswith(b"HTTP/1.0 200")
@@ -191,9 +194,9 @@ def test_ports_and_previews(shared: Sandbox) -> None:
 
 
 def test_state_metrics_logs_and_events(shared: Sandbox) -> None:
-    used = shared.metrics()
-    assert (used.memory_limit_bytes, used.processes > 0) == (256 << 20, True)
-    assert (used.name, used.host) == (shared.name, "b" if os.environ.get("PADDOCK_TEST_FOREIGN") else "")
+    metrics = shared.metrics()
+    assert (metrics.memory_limit_bytes, metrics.processes > 0) == (256 << 20, True)
+    assert (metrics.name, metrics.host) == (shared.name, "b" if os.environ.get("PADDOCK_TEST_FOREIGN") else "")
     assert shared.condition("ready")["status"] == "True"
     assert "Created" in str(shared.events())
     assert shared.why()
@@ -215,18 +218,18 @@ def test_logs_are_followed_until_the_end(paddock: Paddock) -> None:
 
 def test_suspend_and_resume_are_seen_by_a_watch(paddock: Paddock) -> None:
     with paddock.sandboxes.create("dozing") as sandbox:
-        seen: list[str] = []
-        other = paddock.sandbox("dozing")
+        observed: list[str] = []
+        second = paddock.sandbox("dozing")
 
         def follow() -> None:
-            for event in other.watch(timeout=120):
-                seen.append(event.type + str(event.object["spec"].get("runState")))
+            for event in second.watch(timeout=120):
+                observed.append(event.type + str(event.object["spec"].get("runState")))
                 if event.type == "DELETED":
                     return
 
         watching = threading.Thread(target=follow)
         watching.start()
-        wait_for("it watches", lambda: seen)
+        wait_for("it watches", lambda: observed)
         sandbox.suspend()
         assert sandbox.phase == "Suspended"
         sandbox.resume()
@@ -236,11 +239,11 @@ def test_suspend_and_resume_are_seen_by_a_watch(paddock: Paddock) -> None:
         sandbox.delete(wait=True)
         watching.join(60)
     assert not watching.is_alive()
-    assert {"ADDEDRunning", "MODIFIEDSuspended", "MODIFIEDPaused"} <= set(seen)
+    assert {"ADDEDRunning", "MODIFIEDSuspended", "MODIFIEDPaused"} <= set(observed)
 
 
 def test_a_pool_gives_a_warm_sandbox(paddock: Paddock) -> None:
-    assert [(each.kind, each.result) for each in paddock.apply(POOL)] == [
+    assert [(change.kind, change.result) for change in paddock.apply(POOL)] == [
         ("SandboxTemplate", "created"),
         ("SandboxPool", "created"),
     ]
@@ -254,9 +257,9 @@ def test_a_pool_gives_a_warm_sandbox(paddock: Paddock) -> None:
 
 
 def test_refused_and_failed_sandboxes_leave_nothing(paddock: Paddock) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as refusal:
         paddock.sandboxes.create("Bad_Name", memory="512m", level="none-such")
-    assert {"metadata.name", "spec.resources.limits.memory"} <= {each["field"] for each in refused.value.causes}
+    assert {"metadata.name", "spec.resources.limits.memory"} <= {cause["field"] for cause in refusal.value.causes}
     with pytest.raises(TypeError, match=r"`template` and `image` exclude each other.*`command` must be a list"):
         paddock.sandboxes.create(template="a", image="b", command="sleep 1")
     with pytest.raises(TypeError, match="unknown option `cpus`"):
@@ -266,26 +269,26 @@ def test_refused_and_failed_sandboxes_leave_nothing(paddock: Paddock) -> None:
         paddock.sandboxes.create("ends", spec={"template": template, "restartPolicy": "Never"})
     with pytest.raises(SandboxFailed, match=r"ImageMissing|ImagePullFailed"):
         paddock.sandboxes.create("absent", image="paddock/none-such:1")
-    wait_for("both are gone", lambda: not {"ends", "absent"} & {each.name for each in paddock.sandboxes.list()})
+    wait_for("both are gone", lambda: not {"ends", "absent"} & {sandbox.name for sandbox in paddock.sandboxes.list()})
 
 
 async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
     async with AsyncPaddock(f"unix://{daemon.socket}") as paddock:
         async with paddock.sandboxes.create() as sandbox:
-            told: list[str] = []
+            messages: list[str] = []
 
             async def tell(text: str) -> None:
-                told.append(text)
+                messages.append(text)
 
             done = await sandbox.run("cat; echo end", stdin="x" * 200_000, on_stdout=tell, check=True)
-            assert "".join(told) == done.stdout == "x" * 200_000 + "end\n"
+            assert "".join(messages) == done.stdout == "x" * 200_000 + "end\n"
             assert (await sandbox.run_code("print(6 * 7)")).text == "42"
             await sandbox.files.write("/tmp/f", b"data")
             assert await sandbox.files.read("/tmp/f") == "data"
             await sandbox.files.download("/tmp/f", tmp_path / "f")
             assert (tmp_path / "f").read_text() == "data"
             async with sandbox.start("echo begun; sleep 600") as process:
-                assert [each.text async for each in first(process)] == ["begun\n"]
+                assert [entry.text async for entry in first(process)] == ["begun\n"]
             running_ = asyncio.create_task(sandbox.run("sleep 601"))
             while "sleep 601" not in (await sandbox.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout:
                 await asyncio.sleep(0.05)
@@ -309,7 +312,7 @@ async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
             with pytest.raises(NotFound):
                 await sandbox.files.read_bytes("/tmp/none")
             assert (await sandbox.metrics()).processes > 0
-            names = [each.name for each in await paddock.sandboxes.list()]
+            names = [async_sandbox.name for async_sandbox in await paddock.sandboxes.list()]
             assert sandbox.name in names
             await sandbox.suspend()
             async for event in sandbox.watch(timeout=60):
@@ -320,8 +323,8 @@ async def use(daemon: RunningDaemon, tmp_path: Path) -> None:
 
 
 async def first(process: Any) -> AsyncIterator[Any]:
-    async for each in process:
-        yield each
+    async for entry in process:
+        yield entry
         return
 
 
@@ -336,8 +339,8 @@ def test_twenty_sandboxes_at_once(daemon: RunningDaemon) -> None:
 
     async def all_() -> list[str]:
         async with AsyncPaddock(f"unix://{daemon.socket}") as paddock:
-            return await asyncio.gather(*(one(paddock, each) for each in range(20)))
+            return await asyncio.gather(*(one(paddock, index) for index in range(20)))
 
-    began = time.monotonic()
-    assert asyncio.run(all_()) == [str(each**2) for each in range(20)]
-    assert time.monotonic() > began
+    start = time.monotonic()
+    assert asyncio.run(all_()) == [str(index**2) for index in range(20)]
+    assert time.monotonic() > start

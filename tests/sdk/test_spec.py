@@ -12,15 +12,15 @@ from paddock._spec import document, spec_of
 
 
 def valid(spec: dict[str, Any], name: str = "a") -> dict[str, Any]:
-    made = document(name, "default", {}, {}, spec)
-    found, problems = parse("body", json.dumps(made), discover())
-    assert [str(each) for each in problems] == []
-    assert found[0].kind.name == "Sandbox"
-    return made
+    created = document(name, "default", {}, {}, spec)
+    observed, problems = parse("body", json.dumps(created), discover())
+    assert [str(problem) for problem in problems] == []
+    assert observed[0].kind.name == "Sandbox"
+    return created
 
 
 def test_every_option_is_a_field_of_a_valid_spec() -> None:
-    made = spec_of(
+    spec = spec_of(
         {
             "image": "example.org/a:1",
             "command": ["run"],
@@ -42,9 +42,9 @@ def test_every_option_is_a_field_of_a_valid_spec() -> None:
             "priority": 3,
         }
     )
-    assert valid(made)["spec"] == made
-    assert made["resources"]["limits"] == {"cpu": "1.5", "memory": "256Mi", "pids": 50, "disk": 1 << 30, "gpus": 0}
-    assert made["lifecycle"]["ttlSecondsAfterFinished"] == 0
+    assert valid(spec)["spec"] == spec
+    assert spec["resources"]["limits"] == {"cpu": "1.5", "memory": "256Mi", "pids": 50, "disk": 1 << 30, "gpus": 0}
+    assert spec["lifecycle"]["ttlSecondsAfterFinished"] == 0
 
 
 def test_sources_of_the_container() -> None:
@@ -59,13 +59,13 @@ def test_sources_of_the_container() -> None:
 
 
 def test_a_secret_is_never_a_variable_of_the_container() -> None:
-    made = spec_of({"env": {"A": "1", "TOKEN": Secret("npm-token")}})
-    assert made["template"]["env"] == [{"name": "A", "value": "1"}]
+    spec = spec_of({"env": {"A": "1", "TOKEN": Secret("npm-token")}})
+    assert spec["template"]["env"] == [{"name": "A", "value": "1"}]
 
 
 def test_a_list_of_hosts_means_level_development() -> None:
-    made = valid(spec_of({"allowed_hosts": ["example.org"]}))["spec"]
-    assert (made["securityLevel"], made["network"]) == ("development", {"allowedHosts": ["example.org"]})
+    spec = valid(spec_of({"allowed_hosts": ["example.org"]}))["spec"]
+    assert (spec["securityLevel"], spec["network"]) == ("development", {"allowedHosts": ["example.org"]})
     assert "securityLevel" not in spec_of({"allowed_hosts": []})
     assert "securityLevel" not in spec_of({"template": "t", "allowed_hosts": ["example.org"]})
     assert spec_of({"level": "build", "allowed_hosts": ["example.org"]})["securityLevel"] == "build"
@@ -76,12 +76,12 @@ def test_a_list_of_hosts_means_level_development() -> None:
 
 
 def test_names_of_documents() -> None:
-    whole = {"kind": "Sandbox", "metadata": {"name": "own", "labels": {"a": "1"}}, "spec": spec_of({})}
-    assert document("", "ns", {"b": "2"}, {}, whole)["metadata"] == {
+    content = {"kind": "Sandbox", "metadata": {"name": "own", "labels": {"a": "1"}}, "spec": spec_of({})}
+    assert document("", "ns", {"b": "2"}, {}, content)["metadata"] == {
         "namespace": "ns",
         "name": "own",
         "labels": {"a": "1", "b": "2"},
     }
-    assert document("given", "ns", {}, {}, whole)["metadata"]["name"] == "given"
+    assert document("given", "ns", {}, {}, content)["metadata"]["name"] == "given"
     names = {document("", "ns", {}, {}, spec_of({}))["metadata"]["name"] for _ in range(100)}
     assert len(names) == 100

@@ -30,9 +30,18 @@ print("of the daemon:", sorted(loaded & {"controller", "pydantic", "docker", "sq
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("wheels")
     for source in (ROOT / "controller/client", ROOT):
-        words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(source)]
-        subprocess.run([sys.executable, "-m", "pip", *words], check=True, cwd=folder)
-    return {each.name.partition("-")[0]: each for each in folder.iterdir()}
+        arguments = [
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            "-w",
+            str(folder),
+            str(source),
+        ]
+        subprocess.run([sys.executable, "-m", "pip", *arguments], check=True, cwd=folder)
+    return {path.name.partition("-")[0]: path for path in folder.iterdir()}
 
 
 def environment(folder: Path, *installed: Path) -> Path:
@@ -54,17 +63,17 @@ def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_sdk_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
     with zipfile.ZipFile(wheels["paddock_sdk"]) as opened:
         names = opened.namelist()
-        (metadata,) = (opened.read(each).decode() for each in names if each.endswith("METADATA"))
-    assert {each.partition("/")[0].partition("-")[0] for each in names} == {"paddock", "paddock_sdk"}
+        (metadata,) = (opened.read(name).decode() for name in names if name.endswith("METADATA"))
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"paddock", "paddock_sdk"}
     assert {"paddock/py.typed", "paddock/_archive/tar.py", "paddock/_version.py"} <= set(names)
-    assert not [each for each in names if each.startswith("paddock/_archive/state")]
+    assert not [name for name in names if name.startswith("paddock/_archive/state")]
     assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist")] == [
         "Requires-Dist: httpx>=0.27",
         "Requires-Dist: websockets>=12",
     ]
-    told = run(environment(tmp_path / "env", wheels["paddock_sdk"]), "-c", USE).stdout.splitlines()
-    assert told[0].startswith("no daemon: no Paddock daemon answers at unix:///nowhere/paddock.sock")
-    assert told[1] == "of the daemon: []"
+    lines = run(environment(tmp_path / "env", wheels["paddock_sdk"]), "-c", USE).stdout.splitlines()
+    assert lines[0].startswith("no daemon: no Paddock daemon answers at unix:///nowhere/paddock.sock")
+    assert lines[1] == "of the daemon: []"
 
 
 def test_the_daemon_depends_on_the_sdk_and_shares_no_file_with_it(wheels: dict[str, Path], tmp_path: Path) -> None:
@@ -74,7 +83,7 @@ def test_the_daemon_depends_on_the_sdk_and_shares_no_file_with_it(wheels: dict[s
             files[name] = set(opened.namelist())
     assert files["paddock"] & files["paddock_sdk"] == set()
     with zipfile.ZipFile(wheels["paddock"]) as opened:
-        (metadata,) = (opened.read(each).decode() for each in files["paddock"] if each.endswith("METADATA"))
+        (metadata,) = (opened.read(entry).decode() for entry in files["paddock"] if entry.endswith("METADATA"))
     assert "Requires-Dist: paddock-sdk" in metadata
     python = environment(tmp_path / "env", wheels["paddock"], wheels["paddock_sdk"])
     assert "serve" in run(python, "-m", "controller", "--help").stdout

@@ -38,8 +38,8 @@ def blocking(source: str, name: str) -> str:
 
 def generate() -> dict[str, str]:
     """Return all modules, formatted."""
-    made = {each.name: blocking(each.read_text(), each.name) for each in sorted(SOURCE.glob("*.py"))}
-    return {name: _formatted(text, name) for name, text in made.items()}
+    blockings = {path.name: blocking(path.read_text(), path.name) for path in sorted(SOURCE.glob("*.py"))}
+    return {name: _formatted(text, name) for name, text in blockings.items()}
 
 
 def _formatted(text: str, name: str) -> str:

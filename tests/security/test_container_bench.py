@@ -32,8 +32,8 @@ Host = Mapping[str, Any]
 
 
 def _sources(found: Host) -> list[str]:
-    return [each.split(":")[0] for each in found.get("Binds") or ()] + [
-        str(each.get("Source")) for each in found.get("Mounts") or () if each.get("Type") == "bind"
+    return [bind.split(":")[0] for bind in found.get("Binds") or ()] + [
+        str(mount.get("Source")) for mount in found.get("Mounts") or () if mount.get("Type") == "bind"
     ]
 
 
@@ -56,12 +56,12 @@ CHECKS: dict[str, Callable[[Host], bool]] = {
     "5.18": lambda found: not found["Devices"],
     "5.20": lambda found: "shared" not in str(found.get("Binds")) + str(found.get("Mounts")),
     "5.21": lambda found: found["UTSMode"] != "host",
-    "5.22": lambda found: any(each.startswith("seccomp={") for each in _options(found)),
+    "5.22": lambda found: any(option.startswith("seccomp={") for option in _options(found)),
     "5.26": lambda found: "no-new-privileges:true" in _options(found),
     "5.29": lambda found: (found["PidsLimit"] or 0) > 0,
     "5.30": lambda found: found["NetworkMode"] not in ("default", "bridge"),
     "5.31": lambda found: found["UsernsMode"] != "host",
-    "5.32": lambda found: not any("docker.sock" in each for each in _sources(found)),
+    "5.32": lambda found: not any("docker.sock" in source for source in _sources(found)),
 }
 
 
@@ -82,12 +82,12 @@ def test_only_what_the_level_leaves_open_fails(level: str) -> None:
         spec = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
         assert spec.template is not None
         config = render(spec, spec.template, name="box", uid=uid, policy=fitted(Policy(), facts)).config
-        wanted = world.create(uid)
-        made = replace(wanted, config=replace(config, name=wanted.config.name))
-        world.engine.act(made)
-        inspected = hand.inspect(wanted.config.name)
+        created = world.create(uid)
+        create_container = replace(created, config=replace(config, name=created.config.name))
+        world.engine.act(create_container)
+        inspected = hand.inspect(created.config.name)
     failed = left_open(inspected)
-    confined = {each.split(",")[0] for each in facts.security_options}
+    confined = {security_option.split(",")[0] for security_option in facts.security_options}
     if "name=apparmor" in confined and inspected["AppArmorProfile"] in ("", "unconfined"):
         failed.add("5.2")
     assert failed == LEFT_OPEN[level]

@@ -59,13 +59,13 @@ def daemon(place: Lab) -> Iterator[RunningDaemon]:
         "PADDOCK_LOG_LEVEL": "debug",
         "SSL_CERT_FILE": str(place.folder / "cert.pem"),  # the authorities that this host trusts
     }
-    made = place.daemon(place.folder / "credentials", **settings)
+    created = place.daemon(place.folder / "credentials", **settings)
     for host, key in (("git.example.org", KEY), ("other.example.org", OTHER_KEY), ("wild.example.net", KEY)):
-        made.paddock("secret", "set", "token", "--for", host, stdin=key)
-    yield made
-    made.stop()
+        created.paddock("secret", "set", "token", "--for", host, stdin=key)
+    yield created
+    created.stop()
     place.remove_containers()
-    unmount_below(Path("/run/paddock/mounts") / made.instance_id())
+    unmount_below(Path("/run/paddock/mounts") / created.instance_id())
 
 
 def apply(daemon: RunningDaemon, name: str, *credentials: dict[str, Any], image: str = "paddock/python:1") -> None:
@@ -110,17 +110,17 @@ def box(daemon: RunningDaemon) -> str:
 
 def asked(place: Lab, since: int) -> list[tuple[str, str, str]]:
     """Return the requests that reached the Internet: the URL's host and path, Authorization and X-Token."""
-    found = [each for each in place.log()[since : place.mark()] if "asked" in each]
-    return [(e["asked"], e["headers"].get("authorization", ""), e["headers"].get("x-token", "")) for e in found]
+    observed = [document for document in place.log()[since : place.mark()] if "asked" in document]
+    return [(e["asked"], e["headers"].get("authorization", ""), e["headers"].get("x-token", "")) for e in observed]
 
 
 def test_the_header_is_added_for_its_host_alone(place: Lab, daemon: RunningDaemon, box: str) -> None:
-    since, own = place.mark(), {"Authorization": "Bearer mine", "X-Token": "mine"}
+    since, own_document = place.mark(), {"Authorization": "Bearer mine", "X-Token": "mine"}
     answers = asks(
         daemon, box,
-        ["GET", "https://git.example.org/a", own],
-        ["POST", "https://other.example.org/b", own],
-        ["GET", "https://packages.example.org/c", own],
+        ["GET", "https://git.example.org/a", own_document],
+        ["POST", "https://other.example.org/b", own_document],
+        ["GET", "https://packages.example.org/c", own_document],
     )  # fmt: skip
     signer = "Paddock of this host"
     assert [(status, signed) for status, signed, _ in answers] == [(200, signer), (200, signer), (404, "lab")]
@@ -181,7 +181,7 @@ def test_pip_trusts_the_proxy(place: Lab, daemon: RunningDaemon) -> None:
     )
     done = daemon.paddock("exec", "pip", "--", *command, check=False, seconds=120)
     assert "SSL" not in done.stdout + done.stderr
-    [(at, key, _)] = [each for each in asked(place, since) if "simple" in each[0]]
+    [(at, key, _)] = [group for group in asked(place, since) if "simple" in group[0]]
     assert (at, key.startswith("Basic ")) == ("git.example.org/simple/nothing/", True)
 
 
@@ -189,23 +189,25 @@ def test_the_key_is_nowhere_inside(place: Lab, daemon: RunningDaemon, box: str) 
     uid = str(daemon.get(box)["metadata"]["uid"])
     keys = [KEY.encode(), OTHER_KEY.encode(), json.dumps(KEY).strip('"').encode()]
     containers = container_name(box, uid), egress_name(uid)
-    said = [place.docker("inspect", each) + place.docker("logs", each) for each in containers]
-    said += [daemon.paddock(*what).stdout for what in (("audit",), ("events",), ("get", "sandbox", box, "-o", "yaml"))]
-    said += ["".join(daemon.log)]
-    assert not [each[:80] for each in said if any(key in each.encode() for key in keys)]
+    outputs = [place.docker("inspect", container) + place.docker("logs", container) for container in containers]
+    outputs += [
+        daemon.paddock(*what).stdout for what in (("audit",), ("events",), ("get", "sandbox", box, "-o", "yaml"))
+    ]
+    outputs += ["".join(daemon.log)]
+    assert not [output[:80] for output in outputs if any(key in output.encode() for key in keys)]
     inside = "find /etc/paddock /workspace /tmp /home /run -type f | xargs cat; cat /proc/[0-9]*/[ec][nm][vd]*"
-    shown = daemon.paddock("exec", box, "--", "sh", "-c", f"({inside}) 2>/dev/null | base64 -w0", seconds=60).stdout
-    found = subprocess.run(["base64", "-d"], input=shown.encode(), capture_output=True, check=True).stdout
-    assert b"BEGIN CERTIFICATE" in found
-    assert b"PRIVATE KEY" not in found
-    assert not any(key in found for key in keys)
+    printed = daemon.paddock("exec", box, "--", "sh", "-c", f"({inside}) 2>/dev/null | base64 -w0", seconds=60).stdout
+    observed = subprocess.run(["base64", "-d"], input=printed.encode(), capture_output=True, check=True).stdout
+    assert b"BEGIN CERTIFICATE" in observed
+    assert b"PRIVATE KEY" not in observed
+    assert not any(key in observed for key in keys)
     pid = int(json.loads(place.docker("inspect", containers[0]))[0]["State"]["Pid"])
     assert not core_has(pid, keys)
-    proxy = [int(each) for each in place.docker("top", containers[1], "-eo", "pid").split()[1:]]
-    assert any(core_has(each, keys) for each in proxy)  # the only place that has it, and that writes no core either
-    assert {core_limits(each) for each in (pid, *proxy)} == {("0", "0")}
-    stored = [each for each in daemon.folder.rglob("*") if each.is_file()]
-    assert [each for each in stored if any(key in each.read_bytes() for key in keys)] == []
+    proxy = [int(name) for name in place.docker("top", containers[1], "-eo", "pid").split()[1:]]
+    assert any(core_has(number, keys) for number in proxy)  # the only place that has it, and that writes no core either
+    assert {core_limits(number) for number in (pid, *proxy)} == {("0", "0")}
+    stored = [path for path in daemon.folder.rglob("*") if path.is_file()]
+    assert [path for path in stored if any(key in path.read_bytes() for key in keys)] == []
 
 
 # One program of each kind in paddock/toolchain:1. None finds what it asks for: that it got an answer is enough.
@@ -236,10 +238,10 @@ def test_each_program_trusts_the_proxy_and_sends_it_there_alone(place: Lab, daem
     for program, command in PROGRAMS.items():
         for host, sent in (("git.example.org", {f"Bearer {KEY}"}), ("packages.example.org", {""})):
             url, since = f"https://{host}/{program}/", place.mark()
-            words = [each.replace("{url}", url).replace("{node}", NODE) for each in command]
-            done = daemon.paddock("exec", "tools", "--", *words, check=False, seconds=120)
-            found = {key for at, key, _ in asked(place, since) if at.startswith(f"{host}/{program}/")}
-            assert found == sent, (program, host, done.stdout, done.stderr)
+            arguments = [name.replace("{url}", url).replace("{node}", NODE) for name in command]
+            done = daemon.paddock("exec", "tools", "--", *arguments, check=False, seconds=120)
+            keys = {key for at, key, _ in asked(place, since) if at.startswith(f"{host}/{program}/")}
+            assert keys == sent, (program, host, done.stdout, done.stderr)
     daemon.paddock("delete", "sandbox", "tools", "--wait=false")
 
 
@@ -259,8 +261,8 @@ def test_a_changed_secret_is_used_and_a_deleted_one_ends_it(place: Lab, daemon: 
     apply(daemon, "rotated", {"host": "other.example.org", "secretRef": {"name": "rotating"}})
     daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=90s", "sandbox/rotated")
     wait_for("its proxy sends the secret", lambda: sent("first-c4"), 60)
-    own = container_name("rotated", str(daemon.get("rotated")["metadata"]["uid"]))
-    run = place.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", own)
+    own_text = container_name("rotated", str(daemon.get("rotated")["metadata"]["uid"]))
+    run = place.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", own_text)
     daemon.paddock(*set_it, stdin="second-c4")
     wait_for("its proxy sends the new one", lambda: sent("second-c4"), 60)
     daemon.paddock("secret", "delete", "rotating", "--for", "other.example.org")
@@ -273,7 +275,7 @@ def test_a_changed_secret_is_used_and_a_deleted_one_ends_it(place: Lab, daemon: 
     assert asked(place, since) == []
     daemon.paddock(*set_it, stdin="third-c4")
     wait_for("its proxy sends the third", lambda: sent("third-c4"), 60)
-    assert place.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", own) == run  # the sandbox ran on
+    assert place.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", own_text) == run  # the sandbox ran on
     daemon.paddock("delete", "sandbox", "rotated", "--wait=false")
 
 
@@ -281,11 +283,11 @@ def test_a_missing_secret_is_said_and_nothing_starts(daemon: RunningDaemon) -> N
     apply(daemon, "keyless", {"host": "git.example.org", "secretRef": {"name": "nothing"}})
 
     def reason() -> Any:
-        found = daemon.condition("keyless", "Ready")
-        return found if found.get("reason") == "SecretMissing" else None
+        condition = daemon.condition("keyless", "Ready")
+        return condition if condition.get("reason") == "SecretMissing" else None
 
-    words = wait_for("it says why", reason, 60)["message"]
-    assert "paddock secret set nothing --for git.example.org -n default" in words
+    message = wait_for("it says why", reason, 60)["message"]
+    assert "paddock secret set nothing --for git.example.org -n default" in message
     daemon.paddock("secret", "set", "nothing", "--for", "git.example.org", stdin="late")
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/keyless")
     assert "git.example.org" in daemon.paddock("secret", "list").stdout
@@ -297,8 +299,8 @@ def test_example_scraper_reaches_the_allowed_host_alone(place: Lab, daemon: Runn
     command = [sys.executable, "-W", "error", str(ROOT / "controller/client/examples/scraper.py"), *urls]
     done = subprocess.run(command, env=daemon.environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    allowed, refused = done.stdout.splitlines()
-    assert allowed == "http://git.example.org/ -> the internet"
-    assert "403: paddock: other.example.org is not in this sandbox's allowed hosts" in refused
+    line, message = done.stdout.splitlines()
+    assert line == "http://git.example.org/ -> the internet"
+    assert "403: paddock: other.example.org is not in this sandbox's allowed hosts" in message
     assert (inet.GIT, 80) in place.packets(since)
     assert (inet.OTHER, 80) not in place.packets(since)

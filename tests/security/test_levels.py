@@ -42,8 +42,8 @@ DENIED = {"EPERM", "EACCES", "ENOSYS", "EROFS", "EAFNOSUPPORT", "EINVAL", "EPROT
 
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
-    with host_root() as made:
-        yield made
+    with host_root() as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def daemon(place: Lab, root: Path) -> Iterator[RunningDaemon]:
         folder.mkdir(mode=0o700)
     (secrets / "default" / "token").write_text(SECRET)
     (secrets / "default" / "token").chmod(0o600)
-    made = place.daemon(
+    created = place.daemon(
         place.folder / "levels",
         {"canary": 1},
         PADDOCK_SECRETS_DIR=str(secrets),
@@ -65,20 +65,20 @@ def daemon(place: Lab, root: Path) -> Iterator[RunningDaemon]:
         PADDOCK_CANARY_SECONDS="5",
         PADDOCK_PACKAGE_HOSTS='["other.example.org"]',
     )
-    yield made
-    made.stop()
+    yield created
+    created.stop()
     place.remove_containers()
-    unmount_below(Path("/run/paddock/mounts") / made.instance_id())
+    unmount_below(Path("/run/paddock/mounts") / created.instance_id())
 
 
 @pytest.fixture(scope="module")
 def boxes(place: Lab, daemon: RunningDaemon) -> Mapping[str, Box]:
-    for each in LEVELS:
-        daemon.apply(spec(each))
-    for each in LEVELS:
+    for level in LEVELS:
+        daemon.apply(spec(level))
+    for name in LEVELS:
         for condition in ("Ready", "Secured", "NetworkReady"):
-            daemon.paddock("wait", f"--for=condition={condition}", "--timeout=90s", f"sandbox/{each}")
-    return {each: Box(place, daemon, each) for each in LEVELS}
+            daemon.paddock("wait", f"--for=condition={condition}", "--timeout=90s", f"sandbox/{name}")
+    return {entry: Box(place, daemon, entry) for entry in LEVELS}
 
 
 @pytest.fixture(params=LEVELS)
@@ -88,18 +88,18 @@ def box(request: pytest.FixtureRequest, boxes: Mapping[str, Box]) -> Box:
 
 def test_what_a_process_is_inside(box: Box, daemon: RunningDaemon) -> None:
     """Probe 1."""
-    own = daemon.get(box.name)["status"]["user"].partition(":")[0]
+    its_own = daemon.get(box.name)["status"]["user"].partition(":")[0]
     mask = f"{mask_of(box.level.capabilities):016x}"
     root = box.name != "full-isolation"
-    found = box.probes("bounding", "effective", "no-new-privileges", "seccomp", "uid")
-    assert found == {
+    probes = box.probes("bounding", "effective", "no-new-privileges", "seccomp", "uid")
+    assert probes == {
         "bounding": mask,
         "effective": mask if root else "0" * 16,
         "no-new-privileges": "1",
         "seccomp": "2",
-        "uid": "0" if root else own,
+        "uid": "0" if root else its_own,
     }
-    assert root or int(own) >= 2_000_000
+    assert root or int(its_own) >= 2_000_000
 
 
 DENIED_TO_ALL = ("vsock", "alg", "packet", "raw", "mtu", "write /proc/sys", "write /sys", "make a cgroup", "mknod")
@@ -109,20 +109,20 @@ DENIED_TO_ALL += ("userfaultfd", "keyctl", "io_uring_setup", "clone", "clone3", 
 
 def test_what_no_box_may_do(box: Box) -> None:
     """Probes 6, 12, 13."""
-    found = box.probes(*DENIED_TO_ALL)
-    assert {name: word for name, word in found.items() if word not in DENIED} == {}
+    probes = box.probes(*DENIED_TO_ALL)
+    assert {name: word for name, word in probes.items() if word not in DENIED} == {}
     assert box.probes("ipv6", "int 0x80", "x32") == {"ipv6": "0", "int 0x80": "SIGSYS", "x32": "SIGSYS"}
 
 
 def test_where_it_may_write_and_what_else_its_level_lets_it_do(box: Box) -> None:
     """Probes 11 to 13."""
-    wanted = "EROFS" if box.level.read_only_root else "ok"
-    runs = "EACCES" if any(each.path == "/tmp" and each.noexec for each in box.level.tmpfs) else "ok"
-    found = box.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace", AGENT)
-    assert found == {
-        "write /": wanted,
-        "write /etc": wanted,
-        "write /usr": wanted,
+    text = "EROFS" if box.level.read_only_root else "ok"
+    runs = "EACCES" if any(tmpfs.path == "/tmp" and tmpfs.noexec for tmpfs in box.level.tmpfs) else "ok"
+    probes = box.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace", AGENT)
+    assert probes == {
+        "write /": text,
+        "write /etc": text,
+        "write /usr": text,
         AGENT: "ENOENT" if box.name == "local" else "EROFS",
         "exec /tmp": runs,
         "ld.so /tmp": runs,
@@ -133,10 +133,10 @@ def test_where_it_may_write_and_what_else_its_level_lets_it_do(box: Box) -> None
 
 def test_its_limits_hold(box: Box) -> None:
     """Probe 14."""
-    found = box.probes("forks", "memory", "descriptors")
-    why, _, count = found["forks"].partition(" ")
+    probes = box.probes("forks", "memory", "descriptors")
+    why, _, count = probes["forks"].partition(" ")
     assert (why, int(count) < PIDS) == ("EAGAIN", True)
-    assert (found["memory"], found["descriptors"]) == ("killed", "EMFILE")
+    assert (probes["memory"], probes["descriptors"]) == ("killed", "EMFILE")
     if box.level.tmpfs:
         assert box.probes("fill /tmp", "names") == {"fill /tmp": "ENOSPC", "names": "ENOSPC"}
 
@@ -144,40 +144,40 @@ def test_its_limits_hold(box: Box) -> None:
 def test_none_takes_more_of_the_processors_or_of_the_disk_for_its_log(boxes: Mapping[str, Box]) -> None:
     """Probe 14, of all at once: over two seconds, and by 30 MB of output."""
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(boxes, pool.map(lambda each: each.probes("cpu", "say"), boxes.values()), strict=True))
-    assert {name: each["say"] for name, each in found.items()} == dict.fromkeys(boxes, "ok")
+        observed = dict(zip(boxes, pool.map(lambda each: each.probes("cpu", "say"), boxes.values()), strict=True))
+    assert {name: entry["say"] for name, entry in observed.items()} == dict.fromkeys(boxes, "ok")
     # At either end of the two seconds there is a period of a tenth of one, of which all may fall within.
-    assert {name: each["cpu"] for name, each in found.items() if int(each["cpu"]) > CPU_MILLICORES * 1.1} == {}
+    assert {name: entry["cpu"] for name, entry in observed.items() if int(entry["cpu"]) > CPU_MILLICORES * 1.1} == {}
     config = ContainerConfig(image="", name="", limits=Limits(0, 0, 0), hostname="")
     most = config.log_max_bytes * config.log_files
-    for name, each in boxes.items():
-        log = Path(each.inspect()["LogPath"])
-        assert 0 < sum(part.stat().st_size for part in log.parent.glob(f"{log.name}*")) < most + 100_000, name
+    for name, sandbox in boxes.items():
+        log = Path(sandbox.inspect()["LogPath"])
+        assert 0 < sum(path.stat().st_size for path in log.parent.glob(f"{log.name}*")) < most + 100_000, name
 
 
 def test_its_disk_is_held_to_its_limit_or_it_says_that_it_is_not(box: Box) -> None:
     """Probe 15; that a soft limit stops the box is a test of its own (tests/e2e/test_disk.py)."""
-    told = box.daemon.condition(box.name, "DiskQuotaEnforced")
+    condition = box.daemon.condition(box.name, "DiskQuotaEnforced")
     if box.level.read_only_root:
-        assert (told["status"], told["reason"]) == ("True", "InMemory")
+        assert (condition["status"], condition["reason"]) == ("True", "InMemory")
     elif host_condition(box.daemon, "DiskQuotaEnforceable")[0] == "True":
-        assert (told["status"], told["reason"]) == ("True", "StorageOption")
+        assert (condition["status"], condition["reason"]) == ("True", "StorageOption")
         assert box.probes("fill /") in ({"fill /": "EDQUOT"}, {"fill /": "ENOSPC"})
     else:
-        assert (told["status"], told["reason"]) == ("False", "Soft")
-        assert "soft" in told["message"]
+        assert (condition["status"], condition["reason"]) == ("False", "Soft")
+        assert "soft" in condition["message"]
 
 
 def test_nothing_of_the_host_is_in_there(box: Box) -> None:
     """Probe 16."""
-    found = box.probes("host's things", "own processes", "variables")
-    assert found == {"host's things": "none", "own processes": "True", "variables": "none"}
+    probes = box.probes("host's things", "own processes", "variables")
+    assert probes == {"host's things": "none", "own processes": "True", "variables": "none"}
 
 
 @pytest.fixture(scope="module")
 def paddock(daemon: RunningDaemon) -> Iterator[Paddock]:
-    with Paddock(f"unix://{daemon.socket}") as made:
-        yield made
+    with Paddock(f"unix://{daemon.socket}") as created:
+        yield created
 
 
 def says(paddock: Paddock, name: str, words: str) -> None:
@@ -185,7 +185,7 @@ def says(paddock: Paddock, name: str, words: str) -> None:
 
     def said() -> bool:
         conditions = paddock.get("sandboxes", name).get("status", {}).get("conditions", [])
-        return any(each["type"] == "Ready" and words in each.get("message", "") for each in conditions)
+        return any(condition["type"] == "Ready" and words in condition.get("message", "") for condition in conditions)
 
     wait_for(f"{name}: {words}", said, 90)
 
@@ -195,10 +195,10 @@ def test_what_an_image_brings_along_is_refused_covered_or_idle(
 ) -> None:
     """Probe 17: a VOLUME, labels that pass for ours, a variable of the loader's, a setuid program."""
     tricky_image(place)
-    made = {name: each for level in BUILT_IN for name, each in tricked(level).items()}
-    paddock.apply("\n---\n".join(made.values()))
+    created = {name: entry for level in BUILT_IN for name, entry in tricked(level).items()}
+    paddock.apply("\n---\n".join(created.values()))
     covered = [f"covered-{level}" for level in BUILT_IN]
-    daemon.paddock("wait", "--for=condition=Secured", "--timeout=90s", *(f"sandbox/{each}" for each in covered))
+    daemon.paddock("wait", "--for=condition=Secured", "--timeout=90s", *(f"sandbox/{entry}" for entry in covered))
     for name in covered:
         uid = paddock.get("sandboxes", name)["metadata"]["uid"]
         (inspected,) = json.loads(place.docker("inspect", container_name(name, uid)))
@@ -206,25 +206,25 @@ def test_what_an_image_brings_along_is_refused_covered_or_idle(
         assert place.docker("exec", inspected["Id"], "gain", "-u") == user
         labels = inspected["Config"]["Labels"]
         assert (labels["paddock.uid"], labels["paddock.name"], labels["paddock.made-up"]) == (uid, name, "")
-        assert not [each for each in inspected["Mounts"] if each["Type"] == "volume"]
+        assert not [mount for mount in inspected["Mounts"] if mount["Type"] == "volume"]
     for level in BUILT_IN:
         says(paddock, f"plain-{level}", "VOLUME /data")
         says(paddock, f"plain-{level}", "sets LD_PRELOAD")
     of_it = place.docker("ps", "-a", "--filter", f"ancestor={TRICKY}", "--format", "{{.Names}}").split()
-    assert not [each for each in of_it if "plain" in each]
-    for name in made:
+    assert not [entry for entry in of_it if "plain" in entry]
+    for name in created:
         paddock.delete("sandboxes", name)
 
 
 def test_only_plain_folders_below_the_operators_roots_are_bound(paddock: Paddock, root: Path) -> None:
     """Probe 18: what a folder's name says, and what it leads to or holds."""
-    for each in (each for level in BUILT_IN for each in refused_at_the_door(level, root)):
+    for entry in (text for level in BUILT_IN for text in refused_at_the_door(level, root)):
         with pytest.raises(Refused):
-            paddock.apply(each)
-    made = {f"{folder}-{level}": (level, folder) for level in BUILT_IN for folder in WHEN_OPENED}
-    specs = [binding(name, level, str(root / folder)) for name, (level, folder) in made.items()]
+            paddock.apply(entry)
+    created = {f"{folder}-{level}": (level, folder) for level in BUILT_IN for folder in WHEN_OPENED}
+    specs = [binding(name, level, str(root / folder)) for name, (level, folder) in created.items()]
     paddock.apply("\n---\n".join(specs))
-    for name, (_, folder) in made.items():
+    for name, (_, folder) in created.items():
         says(paddock, name, WHEN_OPENED[folder])
         paddock.delete("sandboxes", name)
 
@@ -250,7 +250,7 @@ def test_the_project_of_the_examples_works_in_its_folder(
 
 def files_below(folder: Path) -> list[Path]:
     """Also where folders come and go meanwhile, as the canary's containers do."""
-    return [Path(above, each) for above, _, names in os.walk(folder) for each in names]
+    return [Path(above, name) for above, _, names in os.walk(folder) for name in names]
 
 
 def read(file: Path) -> str:
@@ -263,23 +263,23 @@ def read(file: Path) -> str:
 
 def test_a_secret_is_in_the_boxes_and_nowhere_else(place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]) -> None:
     """Probe 19."""
-    containers = [each.container for each in boxes.values()]
-    for each in containers:
-        assert place.docker("exec", each, "cat", "/run/secrets/token") == SECRET
-    said = {
+    containers = [sandbox.container for sandbox in boxes.values()]
+    for container in containers:
+        assert place.docker("exec", container, "cat", "/run/secrets/token") == SECRET
+    answer = {
         "inspect": place.docker("inspect", *containers),
         "events": place.docker("events", "--since", "0", "--until", "0s"),
-        "logs": "".join(place.docker("logs", "--tail", "1000", each) for each in containers),
+        "logs": "".join(place.docker("logs", "--tail", "1000", name) for name in containers),
         "processes": "".join(map(read, Path("/proc").glob("[0-9]*/cmdline"))),
         "environments": "".join(map(read, Path("/proc").glob("[0-9]*/environ"))),
         "the daemon's log": "".join(daemon.log),
     }
-    for words in ("get sandboxes -o yaml", "describe sandbox", "events", "audit -o json"):
-        said[words] = daemon.paddock(*words.split()).stdout
-    assert [name for name, text in said.items() if not text] == []
+    for message in ("get sandboxes -o yaml", "describe sandbox", "events", "audit -o json"):
+        answer[message] = daemon.paddock(*message.split()).stdout
+    assert [name for name, text in answer.items() if not text] == []
     for folder in (place.folder / "levels", place.folder / "data" / "containers"):
-        said |= {str(each): read(each) for each in files_below(folder) if each.is_file()}
-    assert [name for name, text in said.items() if SECRET in text] == []
+        answer |= {str(path): read(path) for path in files_below(folder) if path.is_file()}
+    assert [name for name, text in answer.items() if SECRET in text] == []
 
 
 def test_only_what_the_level_leaves_open_fails_the_benchmark(box: Box) -> None:
@@ -302,25 +302,27 @@ def expected(box: Box) -> Mapping[str, set[str]]:
 
 
 def targets(boxes: Mapping[str, Box], box: Box) -> Mapping[str, list[tuple[str, int]]]:
-    others = [each for each in boxes.values() if each.name not in (box.name, "full-isolation")]
-    gateways = [each["Gateway"] for each in box.inspect()["NetworkSettings"]["Networks"].values() if each["Gateway"]]
+    sandboxes = [sandbox for sandbox in boxes.values() if sandbox.name not in (box.name, "full-isolation")]
+    gateways = [
+        network["Gateway"] for network in box.inspect()["NetworkSettings"]["Networks"].values() if network["Gateway"]
+    ]
     host = [HOST_SIDE, "172.17.0.1", "10.213.0.1", *gateways]
     return {
         "internet": [(inet.GIT, port) for port in (80, 443, 22)],
         "metadata": [(inet.METADATA, 80)],
-        "host": [(each, inet.HOST_PORT) for each in host],
-        "sibling": [(each.address(), SIBLING_PORT) for each in others],
+        "host": [(entry, inet.HOST_PORT) for entry in host],
+        "sibling": [(sandbox.address(), SIBLING_PORT) for sandbox in sandboxes],
         "lan": [(inet.LAN10, 80), (inet.LAN192, 80)],
     }
 
 
 def differing(boxes: Mapping[str, Box], box: Box, *, but: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """Return targets that a sandbox reaches otherwise than its level says, by their place."""
-    aims, wanted = targets(boxes, box), expected(box)
+    aims, desired = targets(boxes, box), expected(box)
     attempts = [["tcp", address, port] for aim in aims.values() for address, port in aim]
-    found = iter(box.tries(*attempts))
-    became = {name: [next(found) for _ in aim] for name, aim in aims.items()}
-    return {name: each for name, each in became.items() if name not in but and not set(each) <= wanted[name]}
+    tries = iter(box.tries(*attempts))
+    became = {name: [next(tries) for _ in aim] for name, aim in aims.items()}
+    return {name: group for name, group in became.items() if name not in but and not set(group) <= desired[name]}
 
 
 def all_differing(
@@ -329,7 +331,7 @@ def all_differing(
     """Return the same of these sandboxes, by name; all are tried at once, for nobody answers what is closed."""
     with ThreadPoolExecutor() as pool:
         targets = pool.map(lambda name: differing(boxes, boxes[name], but=but), names)
-        return {name: found for name, found in zip(names, targets, strict=True) if found}
+        return {name: target for name, target in zip(names, targets, strict=True) if target}
 
 
 def test_what_it_reaches(place: Lab, boxes: Mapping[str, Box], box: Box) -> None:
@@ -346,48 +348,48 @@ def test_what_it_reaches(place: Lab, boxes: Mapping[str, Box], box: Box) -> None
 def test_which_names_it_learns(place: Lab, box: Box) -> None:
     """Probe 5: the host's resolver is on its loopback, as systemd's is."""
     tag = f"{box.name}-tag"
-    own = box.tries(["ask", "127.0.0.11", "git.example.org", "udp"])
+    own_texts = box.tries(["ask", "127.0.0.11", "git.example.org", "udp"])
     if box.level.network == "public":
-        assert own == [inet.GIT]
+        assert own_texts == [inet.GIT]
         return
-    assert set(own) <= {*CLOSED, "nxdomain", "failed"}
+    assert set(own_texts) <= {*CLOSED, "nxdomain", "failed"}
     servers = ("127.0.0.11", inet.DNS, HOST_SIDE, "127.0.0.1")
-    answers = box.tries(*[["ask", each, f"{tag}.example.org", how] for each in servers for how in ("udp", "tcp")])
+    answers = box.tries(*[["ask", server, f"{tag}.example.org", how] for server in servers for how in ("udp", "tcp")])
     assert set(answers) <= {*CLOSED, "nxdomain", "failed"}
-    assert not [each for each in place.names() if tag in each]
+    assert not [name for name in place.names() if tag in name]
 
 
 def test_build_reaches_the_operators_hosts_and_no_others(boxes: Mapping[str, Box]) -> None:
     """Probe 7, of another level's list."""
-    for name, listed, refused in (
+    for name, listed, message in (
         ("build", "other.example.org", "git.example.org"),
         ("development", "git.example.org", "other.example.org"),
     ):
-        env = dict(each.split("=", 1) for each in boxes[name].inspect()["Config"]["Env"])
+        env = dict(entry.split("=", 1) for entry in boxes[name].inspect()["Config"]["Env"])
         proxy = env["HTTP_PROXY"].removeprefix("http://").rpartition(":")[0]
-        gets = [["get", proxy, f"http://{each}/"] for each in (listed, refused)]
+        gets = [["get", proxy, f"http://{entry}/"] for entry in (listed, message)]
         wait_for("the proxy answers", lambda box=boxes[name], gets=gets: box.tries(gets[0]) == ["200"], 60)
         assert boxes[name].tries(*gets) == ["200", "403"]
 
 
 def test_the_network_is_the_boxs_own_and_attested(boxes: Mapping[str, Box], daemon: RunningDaemon) -> None:
-    for name, wanted in (("production", public_name), ("local", local_name)):
-        assert list(boxes[name].inspect()["NetworkSettings"]["Networks"]) == [wanted(boxes[name].uid)]
+    for name, desired in (("production", public_name), ("local", local_name)):
+        assert list(boxes[name].inspect()["NetworkSettings"]["Networks"]) == [desired(boxes[name].uid)]
         assert daemon.paddock("attest", name).returncode == 0
 
 
 def test_a_start_of_production_is_in_the_audit_log(daemon: RunningDaemon, boxes: Mapping[str, Box]) -> None:
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
-    started = [each["object"] for each in items if each["verb"] == "start"]
-    uids = {each["uid"] for each in started if each["name"] in boxes}
+    started = [entry["object"] for entry in items if entry["verb"] == "start"]
+    uids = {entry["uid"] for entry in started if entry["name"] in boxes}
     assert uids == {boxes["production"].uid, boxes["local"].uid}
 
 
 def host_condition(daemon: RunningDaemon, type_: str) -> tuple[str, str]:
     """Status and message of a condition of the host."""
     host = json.loads(daemon.paddock("get", "host", "-o", "json").stdout)
-    found = host["items"][0] if "items" in host else host
-    condition = next(each for each in found["status"]["conditions"] if each["type"] == type_)
+    observed = host["items"][0] if "items" in host else host
+    condition = next(entry for entry in observed["status"]["conditions"] if entry["type"] == type_)
     return condition["status"], condition.get("message", "")
 
 
@@ -404,8 +406,8 @@ def test_the_canary_tells_of_a_guard_that_stands_and_does_not_hold(
     wait_for("the host says so", lambda: guarded(daemon)[0] == "False", 90)
     assert HOST_SIDE in guarded(daemon)[1]
     late = document("late", "development", {"image": IMAGE})
-    refused = daemon.paddock("apply", "-f", "-", stdin=late, check=False)
-    assert "can't be enforced here now" in refused.stderr
+    output = daemon.paddock("apply", "-f", "-", stdin=late, check=False)
+    assert "can't be enforced here now" in output.stderr
     wait_for("it is told", lambda: daemon.condition("production", "NetworkReady")["status"] == "False", 60)
     place.guard()
     wait_for("the host is guarded", lambda: guarded(daemon)[0] == "True", 90)
@@ -429,8 +431,8 @@ def test_a_guard_that_is_lost_freezes_what_only_it_confines(
     place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]
 ) -> None:
     """Probe 10: the table's sets emptied, then the table gone; sealed levels run on as they are."""
-    for words in (("flush", "set", "inet", "paddock", "private"), ("delete", "table", "inet", "paddock")):
-        place.host.run("nft", *words)
+    for message in (("flush", "set", "inet", "paddock", "private"), ("delete", "table", "inet", "paddock")):
+        place.host.run("nft", *message)
         for name in ("production", "local"):
             wait_for("it is frozen", lambda name=name: boxes[name].inspect()["State"]["Paused"], 60)
             wait_for(
@@ -448,8 +450,8 @@ def test_a_guard_that_is_lost_freezes_what_only_it_confines(
 def test_flushed_rules_of_the_engine_leave_the_guards_part(place: Lab, boxes: Mapping[str, Box]) -> None:
     """Probe 10: whatever the engine's own rules were, the guard's stand."""
     saved = place.host.run("iptables-save")
-    for words in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
-        place.host.run("iptables", *words)
+    for message in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
+        place.host.run("iptables", *message)
     try:
         assert all_differing(boxes) == {}
     finally:

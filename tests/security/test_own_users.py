@@ -80,8 +80,8 @@ def sandbox(name: str, namespace: str = "default", **template: Any) -> str:
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/srv") as made:
-        folder = Path(made) / "app"
+    with tempfile.TemporaryDirectory(dir="/srv") as temporary_directory:
+        folder = Path(temporary_directory) / "app"
         folder.mkdir()
         os.chown(folder, 12345, 12345)
         yield folder
@@ -91,25 +91,25 @@ def project() -> Iterator[Path]:
 def daemon(tmp_path_factory: pytest.TempPathFactory, project: Path) -> Iterator[RunningDaemon]:
     roots = f'[{{"path": "{project.parent}"}}]'
     ids = f"{RANGE.start}-{RANGE.stop - 1}"
-    with running(tmp_path_factory.mktemp("own"), PADDOCK_HOST_ROOTS=roots, PADDOCK_SANDBOX_IDS=ids) as made:
-        yield made
+    with running(tmp_path_factory.mktemp("own"), PADDOCK_HOST_ROOTS=roots, PADDOCK_SANDBOX_IDS=ids) as created:
+        yield created
 
 
 def ready(daemon: RunningDaemon, *names: str, namespace: str = "default") -> None:
-    each = (f"sandbox/{name}" for name in names)
-    daemon.paddock("wait", "-n", namespace, "--for=condition=Ready", "--timeout=90s", *each)
+    texts = (f"sandbox/{name}" for name in names)
+    daemon.paddock("wait", "-n", namespace, "--for=condition=Ready", "--timeout=90s", *texts)
 
 
 def status(daemon: RunningDaemon, name: str, namespace: str = "default") -> dict[str, Any]:
-    found = daemon.paddock("get", f"sandbox/{name}", "-n", namespace, "-o", "json")
-    made: dict[str, Any] = json.loads(found.stdout)["status"]
-    return made
+    output = daemon.paddock("get", f"sandbox/{name}", "-n", namespace, "-o", "json")
+    created: dict[str, Any] = json.loads(output.stdout)["status"]
+    return created
 
 
 def own_id(daemon: RunningDaemon, name: str, namespace: str = "default") -> int:
-    found = status(daemon, name, namespace)
-    uid, gid = map(int, found["user"].split(":"))
-    assert (uid, "userShared" in found) == (gid, False)
+    document = status(daemon, name, namespace)
+    uid, gid = map(int, document["user"].split(":"))
+    assert (uid, "userShared" in document) == (gid, False)
     assert uid in RANGE
     return uid
 
@@ -117,8 +117,8 @@ def own_id(daemon: RunningDaemon, name: str, namespace: str = "default") -> int:
 def taken(daemon: RunningDaemon, name: str, namespace: str) -> dict[str, int]:
     ready(daemon, name, namespace=namespace)
     wait_for("it has taken all", lambda: daemon.paddock("logs", name, "-n", namespace).stdout.strip(), 90)
-    found: dict[str, int] = json.loads(daemon.paddock("logs", name, "-n", namespace).stdout)
-    return found
+    document: dict[str, int] = json.loads(daemon.paddock("logs", name, "-n", namespace).stdout)
+    return document
 
 
 def test_a_sandbox_starves_no_other_and_not_the_host(daemon: RunningDaemon) -> None:
@@ -141,23 +141,23 @@ def test_programs_find_a_name_and_a_home(daemon: RunningDaemon) -> None:
     daemon.apply(sandbox("named"))
     ready(daemon, "named")
     uid = own_id(daemon, "named")
-    said = daemon.paddock("exec", "named", "--", "sh", "-c", "id -u; id -g; whoami; cd; pwd; echo x > ~/a && cat ~/a")
-    assert said.stdout.split() == [str(uid), str(uid), "sandbox", "/workspace", "x"]
-    asked = (
+    output = daemon.paddock("exec", "named", "--", "sh", "-c", "id -u; id -g; whoami; cd; pwd; echo x > ~/a && cat ~/a")
+    assert output.stdout.split() == [str(uid), str(uid), "sandbox", "/workspace", "x"]
+    text = (
         "import getpass, pwd, os; print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_dir, pwd.getpwuid(0).pw_name)"
     )
-    said = daemon.paddock("exec", "named", "--", "python3", "-c", asked)
-    assert said.stdout.split() == ["sandbox", "/workspace", "root"]
+    process = daemon.paddock("exec", "named", "--", "python3", "-c", text)
+    assert process.stdout.split() == ["sandbox", "/workspace", "root"]
     assert daemon.paddock("attest", "named").returncode == 0
     daemon.paddock("exec", "named", "--", "sh", "-c", "! echo x >> /etc/passwd")
     assert f"{uid}:{uid} (its own)" in daemon.paddock("why", "sandbox/named").stdout
     daemon.apply(sandbox("asked", user="34567:34567") + "\n---\n" + sandbox("asked-too", user="34567:34567"))
     ready(daemon, "asked", "asked-too")
-    found = status(daemon, "asked")
-    assert (found["user"], found["userShared"]) == ("34567:34567", True)
+    document = status(daemon, "asked")
+    assert (document["user"], document["userShared"]) == ("34567:34567", True)
     assert "34567:34567 (shared" in daemon.paddock("why", "sandbox/asked").stdout
-    refused = daemon.paddock("apply", "-f", "-", stdin=sandbox("no", user=f"{uid}:{uid}"), check=False)
-    assert "of which each sandbox gets one of its own" in refused.stderr
+    refusal = daemon.paddock("apply", "-f", "-", stdin=sandbox("no", user=f"{uid}:{uid}"), check=False)
+    assert "of which each sandbox gets one of its own" in refusal.stderr
 
 
 def test_files_are_the_same_under_every_id(daemon: RunningDaemon, project: Path, tmp_path: Path) -> None:
@@ -182,20 +182,20 @@ def test_files_are_the_same_under_every_id(daemon: RunningDaemon, project: Path,
     os.chown(project / "kept", 12345, 12345)
     (project / "kept").chmod(0o400)
     for name in ("before", "after"):
-        made = json.loads(sandbox(name))
-        made["spec"]["workspace"] = {"hostPath": str(project), "readOnly": True}
-        daemon.apply(json.dumps(made))
+        document = json.loads(sandbox(name))
+        document["spec"]["workspace"] = {"hostPath": str(project), "readOnly": True}
+        daemon.apply(json.dumps(document))
         ready(daemon, name)
-        said = daemon.paddock("exec", name, "--", "sh", "-c", "sha256sum kept; stat -c %u kept").stdout.split()
-        assert said == [digest, "kept", str(own_id(daemon, name))]
+        parts = daemon.paddock("exec", name, "--", "sh", "-c", "sha256sum kept; stat -c %u kept").stdout.split()
+        assert parts == [digest, "kept", str(own_id(daemon, name))]
 
 
 def at_level(name: str, level: str = "development", image: str = "paddock/python:1", **spec: Any) -> str:
     """A sandbox whose level leaves the user to its image. It has no network, so this needs no guard."""
     template = {"image": image, "securityLevel": level, "security": {"network": {"mode": "none"}}}
-    made = json.loads(sandbox(name, **template, **spec.pop("template", {})))
-    made["spec"] |= {"resources": {"limits": {"memory": "64Mi", "pids": 64}}, **spec}
-    return json.dumps(made)
+    document = json.loads(sandbox(name, **template, **spec.pop("template", {})))
+    document["spec"] |= {"resources": {"limits": {"memory": "64Mi", "pids": 64}}, **spec}
+    return json.dumps(document)
 
 
 def said(daemon: RunningDaemon, name: str, script: str) -> str:
@@ -206,37 +206,39 @@ def said(daemon: RunningDaemon, name: str, script: str) -> str:
 def others() -> Iterator[Mapping[str, str]]:
     """Images on Paddock's whose user is another, and one as an older base had it."""
     lines = {"root": "USER 0:0", "other": "USER 1000:1000", "older": "LABEL paddock.dev/user="}
-    made = {name: f"paddock/test-own-{name}-{os.getpid()}" for name in lines}
+    texts = {name: f"paddock/test-own-{name}-{os.getpid()}" for name in lines}
     for name, line in lines.items():
         recipe = f"FROM paddock/test-tiny:1\n{line}\n".encode()
-        subprocess.run(["docker", "build", "-q", "-t", made[name], "-"], input=recipe, check=True, capture_output=True)
-    yield made
-    for each in made.values():
-        remove_image(each)
+        subprocess.run(["docker", "build", "-q", "-t", texts[name], "-"], input=recipe, check=True, capture_output=True)
+    yield texts
+    for text in texts.values():
+        remove_image(text)
 
 
 def test_images_that_fit_any_user_get_ids_at_every_level(daemon: RunningDaemon, others: Mapping[str, str]) -> None:
     levels = ("development", "build", "production")
     shared = {"root": "0:0", "other": "1000:1000", "older": "20000:20000"}
-    made = [at_level(f"at-{each}", each) for each in levels]
-    made += [at_level(f"as-{each}", image=others[each], template={"command": ["sleep", "1000"]}) for each in shared]
-    daemon.apply("\n---\n".join(made))
-    ready(daemon, *(f"at-{each}" for each in levels), *(f"as-{each}" for each in shared))
-    ids = {own_id(daemon, f"at-{each}") for each in levels}
+    at_levels = [at_level(f"at-{level}", level) for level in levels]
+    at_levels += [
+        at_level(f"as-{entry}", image=others[entry], template={"command": ["sleep", "1000"]}) for entry in shared
+    ]
+    daemon.apply("\n---\n".join(at_levels))
+    ready(daemon, *(f"at-{level}" for level in levels), *(f"as-{entry}" for entry in shared))
+    ids = {own_id(daemon, f"at-{level}") for level in levels}
     assert len(ids) == len(levels)
     for name, user in shared.items():
-        found = status(daemon, f"as-{name}")
-        assert (found["user"], found["userShared"]) == (user, True)
+        document = status(daemon, f"as-{name}")
+        assert (document["user"], document["userShared"]) == (user, True)
         assert said(daemon, f"as-{name}", "id -u").strip() == user.partition(":")[0]
     script = (
         "id -u; whoami; echo $HOME; touch /workspace/x ~/y; echo 'z=1' >> ~/.bashrc; mkdir -p ~/.cache/z; echo done"
     )
-    for each in levels:
-        uid = str(own_id(daemon, f"at-{each}"))
-        assert said(daemon, f"at-{each}", script).split() == [uid, "sandbox", "/home/sandbox", "done"]
-        assert daemon.paddock("attest", f"at-{each}").returncode == 0
-    shown = json.loads(daemon.paddock("get", "securityprofile/full-isolation", "-o", "json").stdout)
-    assert shown["status"]["effective"]["defaultUser"] == "own"
+    for text in levels:
+        uid = str(own_id(daemon, f"at-{text}"))
+        assert said(daemon, f"at-{text}", script).split() == [uid, "sandbox", "/home/sandbox", "done"]
+        assert daemon.paddock("attest", f"at-{text}").returncode == 0
+    printed = json.loads(daemon.paddock("get", "securityprofile/full-isolation", "-o", "json").stdout)
+    assert printed["status"]["effective"]["defaultUser"] == "own"
     daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
 
 
@@ -257,8 +259,8 @@ def test_two_ids_write_in_one_workspace_and_one_volume(daemon: RunningDaemon, pr
             "other",
             str(own_id(daemon, "one")),
         ]
-    found = (project / "log").stat()
-    assert (found.st_uid, found.st_gid) == (12345, 12345)
+    observed = (project / "log").stat()
+    assert (observed.st_uid, observed.st_gid) == (12345, 12345)
     daemon.paddock("delete", "sandboxes", "--all", "--timeout=60s")
 
 
@@ -295,8 +297,8 @@ def test_tools_work_with_an_id_of_its_own(daemon: RunningDaemon) -> None:
 @pytest.fixture
 def mapping() -> Iterator[PrivateEngine]:
     """An engine with userns-remap: root in its containers is this host's user 500000."""
-    with tempfile.TemporaryDirectory(prefix="pdk-") as made:
-        folder, namespaces = Path(made), Namespaces()
+    with tempfile.TemporaryDirectory(prefix="pdk-") as temporary_directory:
+        folder, namespaces = Path(temporary_directory), Namespaces()
         folder.chmod(0o755)  # the mapped root goes through it
         for name in ("subuid", "subgid"):
             (folder / name).write_text("nobody:500000:65536\n")
@@ -312,16 +314,16 @@ def mapping() -> Iterator[PrivateEngine]:
 @pytest.mark.skipif(not Path("/etc/subuid").exists(), reason="this host has no file of delegated ids")
 def test_an_engine_that_maps_users_gives_ids_of_its_map(mapping: PrivateEngine, project: Path, tmp_path: Path) -> None:
     mapping.load("paddock/test-tiny:1")
-    more: dict[str, Any] = {
+    document: dict[str, Any] = {
         "image": "paddock/test-tiny:1",
         "template": {"command": ["sleep", "1000"], "volumes": [{"name": "v", "mountPath": "/v", "size": "32Mi"}]},
         "workspace": {"hostPath": str(project)},
     }
-    rooted = {**more, "template": {**more["template"], "user": "0:0"}}
+    rooted = {**document, "template": {**document["template"], "user": "0:0"}}
     host_roots = json.dumps([{"path": str(project.parent)}])
     where = {"PADDOCK_DOCKER_HOST": mapping.base_url, "PADDOCK_HOST_ROOTS": host_roots}
     with running(tmp_path / "mapped", **where) as daemon:
-        daemon.apply("\n---\n".join((at_level("mapped", **more), at_level("rooted", **rooted))))
+        daemon.apply("\n---\n".join((at_level("mapped", **document), at_level("rooted", **rooted))))
         ready(daemon, "mapped", "rooted")
         uid = status(daemon, "mapped")["user"].partition(":")[0]
         assert 20_000 < int(uid) < 65_534
@@ -358,7 +360,7 @@ spec: {templateRef: {name: t}, warmReplicas: 1, shutdownGracePeriodSeconds: 0}
         }
     )
     daemon.apply(pool)
-    seen = []
+    observed = []
     for _ in range(2):
         daemon.paddock("wait", "-n", "warm", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
         daemon.apply(claim)
@@ -367,9 +369,11 @@ spec: {templateRef: {name: t}, warmReplicas: 1, shutdownGracePeriodSeconds: 0}
         container = status(daemon, "claimed", "warm")["instanceRef"]["containerID"]
         uid = own_id(daemon, "claimed", "warm")
         assert docker("inspect", "-f", "{{.Config.User}}", container) == f"{uid}:{uid}"
-        said = daemon.paddock("exec", "claimed", "-n", "warm", "--", "sh", "-c", "id -u; cd; touch x && echo ok").stdout
-        assert said.split() == [str(uid), "ok"]
-        seen.append(uid)
+        output = daemon.paddock(
+            "exec", "claimed", "-n", "warm", "--", "sh", "-c", "id -u; cd; touch x && echo ok"
+        ).stdout
+        assert output.split() == [str(uid), "ok"]
+        observed.append(uid)
         daemon.paddock("delete", "sandbox/claimed", "-n", "warm", "--timeout=60s")
-    assert seen[0] < seen[1]
+    assert observed[0] < observed[1]
     daemon.paddock("delete", "sandboxpool/p", "sandboxtemplate/t", "-n", "warm", "--timeout=60s")

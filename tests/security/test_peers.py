@@ -39,8 +39,8 @@ class Peer(Box):
 
     @property
     def uid(self) -> str:
-        found = self.daemon.paddock("get", "sandbox", self.name, "-n", self.namespace, "-o", "json").stdout
-        return str(json.loads(found)["metadata"]["uid"])
+        output = self.daemon.paddock("get", "sandbox", self.name, "-n", self.namespace, "-o", "json").stdout
+        return str(json.loads(output)["metadata"]["uid"])
 
     def address(self, network: str) -> str:
         return str(self.inspect(self.container)["NetworkSettings"]["Networks"][network]["IPAddress"])
@@ -70,16 +70,16 @@ def ready(place: Lab, daemon: RunningDaemon, name: str, *, peers: bool, namespac
     daemon.apply(json.dumps({"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": metadata, "spec": spec}))
     for condition in ("Ready", "NetworkReady"):
         daemon.paddock("wait", "-n", namespace, f"--for=condition={condition}", "--timeout=60s", f"sandbox/{name}")
-    made = Peer(place, daemon, name)
-    made.namespace = namespace
-    return made
+    peer = Peer(place, daemon, name)
+    peer.namespace = namespace
+    return peer
 
 
 @pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon(place.folder / "peers", PADDOCK_RESYNC_SECONDS="2", PADDOCK_ORPHAN_GRACE_SECONDS="5")
-    yield made
-    made.stop()
+    created = place.daemon(place.folder / "peers", PADDOCK_RESYNC_SECONDS="2", PADDOCK_ORPHAN_GRACE_SECONDS="5")
+    yield created
+    created.stop()
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,9 @@ def web(place: Lab, daemon: RunningDaemon) -> Peer:
 
 @pytest.fixture(scope="module")
 def db(place: Lab, daemon: RunningDaemon) -> Iterator[Peer]:
-    made = ready(place, daemon, "db", peers=True)
-    server = made.serve()
-    yield made
+    peer = ready(place, daemon, "db", peers=True)
+    server = peer.serve()
+    yield peer
     server.kill()
     server.communicate(timeout=60)
 
@@ -149,20 +149,20 @@ def test_peers_reach_each_other_by_name_and_their_environment_lets_them(web: Pee
     assert web.tries(["tcp", address, PORT]) == ["open"]
     for name in ("db", "db.peers.internal"):
         assert web.tries(["ask", "127.0.0.11", name, "udp"]) == [address]
-    env = dict(each.split("=", 1) for each in web.inspect(web.container)["Config"]["Env"])
+    env = dict(entry.split("=", 1) for entry in web.inspect(web.container)["Config"]["Env"])
     assert ".peers.internal" in env["NO_PROXY"].split(",")
     attested = web.daemon.paddock("attest", web.name)
     assert attested.returncode == 0
 
 
 def test_nobody_else_reaches_them(web: Peer, db: Peer, others: list[Peer]) -> None:
-    addresses = [each for box in (web, db) for each in (box.address(SHARED), box.address(f"pdx-{box.uid[:8]}"))]
-    for other in others:
-        found = other.tries(*(["tcp", each, PORT] for each in addresses))
-        assert set(found) <= set(CLOSED) - {"refused"}, found
-        assert other.tries(["ask", "127.0.0.11", "db.peers.internal", "udp"]) == ["nxdomain"]
-        for each in other.inspect(other.container)["NetworkSettings"]["Networks"]:
-            assert each != SHARED
+    addresses = [address for box in (web, db) for address in (box.address(SHARED), box.address(f"pdx-{box.uid[:8]}"))]
+    for peer in others:
+        tries = peer.tries(*(["tcp", address, PORT] for address in addresses))
+        assert set(tries) <= set(CLOSED) - {"refused"}, tries
+        assert peer.tries(["ask", "127.0.0.11", "db.peers.internal", "udp"]) == ["nxdomain"]
+        for network in peer.inspect(peer.container)["NetworkSettings"]["Networks"]:
+            assert network != SHARED
 
 
 def test_it_opens_nothing_else(place: Lab, web: Peer, db: Peer) -> None:
@@ -170,16 +170,16 @@ def test_it_opens_nothing_else(place: Lab, web: Peer, db: Peer) -> None:
     before = place.mark()
     subnet = json.loads(place.docker("network", "inspect", SHARED))[0]["IPAM"]["Config"][0]["Subnet"]
     gateway = subnet.partition("/")[0].rpartition(".")[0] + ".1"
-    own = db.address(f"pdx-{db.uid[:8]}")
-    attempts = [each for each in direct(web, db) if each[1] != db.address(SHARED)]
+    own_text = db.address(f"pdx-{db.uid[:8]}")
+    attempts = [entry for entry in direct(web, db) if entry[1] != db.address(SHARED)]
     attempts += [
-        ["tcp", address, port] for address in (gateway, own, db.proxy) for port in (PORT, inet.HOST_PORT, 3128)
+        ["tcp", address, port] for address in (gateway, own_text, db.proxy) for port in (PORT, inet.HOST_PORT, 3128)
     ]
-    found = web.tries(*attempts)
-    assert set(found) <= set(CLOSED), list(zip(attempts, found, strict=True))
+    tries = web.tries(*attempts)
+    assert set(tries) <= set(CLOSED), list(zip(attempts, tries, strict=True))
     answers = web.tries(*names(web, "peers"))
     assert set(answers) <= {*CLOSED, "nxdomain", "failed"}, answers
-    assert not [each for each in place.names() if "peers" in each]
+    assert not [name for name in place.names() if "peers" in name]
     assert place.packets(before) == set()
 
 
@@ -197,15 +197,15 @@ def test_flushed_rules_open_nothing_between_them_and_others(
     place: Lab, web: Peer, db: Peer, others: list[Peer]
 ) -> None:
     saved = place.host.run("iptables-save")
-    for words in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
-        place.host.run("iptables", *words)
+    for message in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
+        place.host.run("iptables", *message)
     place.host.run("nft", "flush", "ruleset")
     try:
-        for other in others:
-            found = other.tries(["tcp", db.address(SHARED), PORT])
-            assert set(found) <= set(CLOSED) - {"refused"}, found
-        found = web.tries(*(each for each in direct(web, others[0])))
-        assert set(found) <= set(CLOSED), found
+        for peer in others:
+            tries = peer.tries(["tcp", db.address(SHARED), PORT])
+            assert set(tries) <= set(CLOSED) - {"refused"}, tries
+        observed = web.tries(*(entry for entry in direct(web, others[0])))
+        assert set(observed) <= set(CLOSED), observed
     finally:
         place.guard()
         restore = place.host.enter("iptables-restore")

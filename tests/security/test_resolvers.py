@@ -20,9 +20,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
     place.set_resolver(inet.LAN10)
-    made = place.daemon_with_resolver(place.folder / "resolvers")
-    yield made
-    made.stop()
+    created = place.daemon_with_resolver(place.folder / "resolvers")
+    yield created
+    created.stop()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def box(place: Lab, daemon: RunningDaemon) -> Box:
 
 def resolvers(place: Lab) -> list[str]:
     parts = json.loads(place.host.run("nft", "-j", "list", "set", "inet", "paddock", "resolvers"))["nftables"]
-    return [each for part in parts for each in part.get("set", {}).get("elem", ())]
+    return [entry for piece in parts for entry in piece.get("set", {}).get("elem", ())]
 
 
 def test_a_private_resolver_answers_the_proxy(place: Lab, box: Box) -> None:
@@ -53,15 +53,15 @@ def test_a_guard_that_is_loaded_again_gets_it_again(place: Lab, box: Box) -> Non
 
 def test_a_failure_of_dns_is_no_refusal(daemon: RunningDaemon, box: Box) -> None:
     tunnel = ["tls", box.proxy, "nowhere.example.org", 443, "nowhere.example.org"]
-    found = box.tries(["get", box.proxy, "http://nowhere.example.org/"], tunnel, ["get", box.proxy, "http://no.org/"])
-    assert (found[0][:1], found[2]) == ("5", "403")
+    tries = box.tries(["get", box.proxy, "http://nowhere.example.org/"], tunnel, ["get", box.proxy, "http://no.org/"])
+    assert (tries[0][:1], tries[2]) == ("5", "403")
 
     def told() -> set[tuple[str, ...]]:
         lines = daemon.paddock("logs", box.name, "--egress").stdout.splitlines()
-        return {tuple(each.split()[1:4]) for each in lines}
+        return {tuple(line.split()[1:4]) for line in lines}
 
-    asked = (("GET", 80), ("CONNECT", 443))
-    expected = {("unresolved", method, f"nowhere.example.org:{port}") for method, port in asked}
+    requested = (("GET", 80), ("CONNECT", 443))
+    expected = {("unresolved", method, f"nowhere.example.org:{port}") for method, port in requested}
     wait_for("both are told", lambda: expected <= told())
     assert ("refused", "GET", "no.org:80") in told()
-    assert not {each for each in told() if each[0] == "refused" and "nowhere" in each[2]}
+    assert not {group for group in told() if group[0] == "refused" and "nowhere" in group[2]}

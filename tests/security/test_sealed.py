@@ -48,13 +48,13 @@ class Box:
         return egress_name(self.uid)
 
     def inspect(self, container: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.lab.docker("inspect", container))[0]
-        return found
+        document: dict[str, Any] = json.loads(self.lab.docker("inspect", container))[0]
+        return document
 
     @property
     def proxy(self) -> str:
         """The address that its environment says."""
-        env = dict(each.split("=", 1) for each in self.inspect(self.container)["Config"]["Env"])
+        env = dict(entry.split("=", 1) for entry in self.inspect(self.container)["Config"]["Env"])
         return env["HTTPS_PROXY"].removeprefix("http://").rpartition(":")[0]
 
     def command(self) -> list[str]:
@@ -66,8 +66,8 @@ class Box:
         command = [*self.command(), str(seconds)]
         done = subprocess.run(command, input=json.dumps(attempts), capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
-        found: list[str] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        document: list[str] = json.loads(done.stdout.splitlines()[-1])
+        return document
 
     def until_proxied(self) -> None:
         """Wait until its proxy listens. A packet to one that is away is lost: it is soon sent again."""
@@ -91,18 +91,18 @@ def spec(name: str, hosts: list[str]) -> str:
 
 @pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    made = place.daemon(place.folder / "sealed", {"egress": 2}, PADDOCK_RESYNC_SECONDS="2")
-    yield made
-    made.stop()
+    created = place.daemon(place.folder / "sealed", {"egress": 2}, PADDOCK_RESYNC_SECONDS="2")
+    yield created
+    created.stop()
 
 
 def ready(place: Lab, daemon: RunningDaemon, name: str, hosts: list[str]) -> Box:
     daemon.apply(spec(name, hosts))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
     daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=60s", f"sandbox/{name}")
-    made = Box(place, daemon, name)
-    made.until_proxied()
-    return made
+    sandbox = Box(place, daemon, name)
+    sandbox.until_proxied()
+    return sandbox
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +122,13 @@ def gateway(box: Box) -> str:
 
 def direct(box: Box, sibling: Box) -> list[list[Any]]:
     """Probes 2 to 4: the Internet, metadata, this host by each of its addresses, another sandbox, two LANs."""
-    other = sibling.inspect(sibling.container)["NetworkSettings"]["Networks"].values()
-    addresses = [each["IPAddress"] for each in other]
+    networks = sibling.inspect(sibling.container)["NetworkSettings"]["Networks"].values()
+    addresses = [network["IPAddress"] for network in networks]
     internet = [["tcp", inet.GIT, port] for port in (80, 443, 22)]
-    here = [["tcp", each, inet.HOST_PORT] for each in (HOST_SIDE, "172.17.0.1", gateway(box), "10.213.0.1")]
-    siblings = [["tcp", each, port] for each in (*addresses, sibling.proxy) for port in (3128, 53, 80)]
-    lans = [["tcp", each, 80] for each in (inet.METADATA, inet.LAN10, inet.LAN192)]
-    return [*internet, *here, *siblings, *lans]
+    present = [["tcp", name, inet.HOST_PORT] for name in (HOST_SIDE, "172.17.0.1", gateway(box), "10.213.0.1")]
+    siblings = [["tcp", entry, port] for entry in (*addresses, sibling.proxy) for port in (3128, 53, 80)]
+    lans = [["tcp", name, 80] for name in (inet.METADATA, inet.LAN10, inet.LAN192)]
+    return [*internet, *present, *siblings, *lans]
 
 
 def names(box: Box, tag: str) -> list[list[Any]]:
@@ -140,11 +140,11 @@ def names(box: Box, tag: str) -> list[list[Any]]:
 def nothing_leaves(place: Lab, box: Box, sibling: Box, tag: str) -> None:
     """2 to 5 all at once, and at the Internet's end not one packet or name of them."""
     before = place.mark()
-    found = box.tries(*direct(box, sibling))
-    assert set(found) <= set(CLOSED), list(zip(direct(box, sibling), found, strict=True))
+    tries = box.tries(*direct(box, sibling))
+    assert set(tries) <= set(CLOSED), list(zip(direct(box, sibling), tries, strict=True))
     answers = box.tries(*names(box, tag))
     assert set(answers) <= {*CLOSED, "nxdomain", "failed", "cut"}, list(zip(names(box, tag), answers, strict=True))
-    assert not [each for each in place.names() if tag in each]
+    assert not [name for name in place.names() if tag in name]
     assert place.packets(before) == set()
 
 
@@ -181,13 +181,13 @@ def test_every_other_name_and_address_is_refused(place: Lab, box: Box) -> None:
     """Probe 7; that an unlisted name is not resolved for the refusal is seen at the DNS."""
     hosts = [*UNLISTED, *LITERALS, *INSIDE]
     before = place.mark()
-    gets = [["get", box.proxy, f"http://{each}/"] for each in hosts]
-    tunnels = [["tls", box.proxy, each, 443, "git.example.org"] for each in hosts]
+    gets = [["get", box.proxy, f"http://{host}/"] for host in hosts]
+    tunnels = [["tls", box.proxy, host, 443, "git.example.org"] for host in hosts]
     for attempts in (gets, tunnels):
-        found = dict(zip(hosts, box.tries(*attempts), strict=True))
-        assert set(found.values()) <= {"403", "400"}, found
-    asked = place.names()
-    assert not asked & set(UNLISTED) - {"other.example.org"}
+        document = dict(zip(hosts, box.tries(*attempts), strict=True))
+        assert set(document.values()) <= {"403", "400"}, document
+    requested = place.names()
+    assert not requested & set(UNLISTED) - {"other.example.org"}
     assert not {to for to, _ in place.packets(before)} & {inet.METADATA, inet.LAN10, inet.LAN192, inet.OTHER}
 
 
@@ -202,44 +202,44 @@ def test_ports_and_tricks_are_refused(box: Box) -> None:
         ["raw", proxy, "GET ftp://git.example.org/ HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
         ["tls", proxy, "git.example.org.", 22, "git.example.org"],
     ]
-    found = box.tries(*attempts)
-    assert set(found) <= {"403", "400"}, list(zip(attempts, found, strict=True))
+    tries = box.tries(*attempts)
+    assert set(tries) <= {"403", "400"}, list(zip(attempts, tries, strict=True))
 
 
 def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box: Box) -> None:
     """Probe 8."""
     proxy = box.proxy
     before = place.mark()
-    found = box.tries(
+    tries = box.tries(
         ["tls", proxy, "git.example.org", 443, "other.example.org"],
         ["garble", proxy, "git.example.org", 443],
         ["tls", proxy, "git.example.org", 443, None],
     )
-    assert set(found) <= {"cut", "403"}, found
+    assert set(tries) <= {"cut", "403"}, tries
     assert not {to for to, _ in place.packets(before)} - {inet.GIT, inet.DNS}
     assert box.tries(["tls", proxy, "git.example.org", 443, "git.example.org"]) == ["tunnelled"]
-    refused = box.tries(
+    refusal = box.tries(
         ["raw", proxy, "GET /squid-internal-mgr/info HTTP/1.1\r\nHost: localhost\r\n\r\n"],
         ["raw", proxy, "GET cache_object://localhost/info HTTP/1.0\r\n\r\n"],
         ["raw", proxy, "GET http://egress:3128/squid-internal-mgr/info HTTP/1.1\r\nHost: egress:3128\r\n\r\n"],
         ["raw", proxy, "GET / HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
     )
-    assert set(refused) <= {"400", "403", "404"}, refused
+    assert set(refusal) <= {"400", "403", "404"}, refusal
 
 
 def audited(daemon: RunningDaemon, box: Box, verdict: str, host: str) -> bool:
     """Return True if the audit log has the outcome for a host that this sandbox asked its proxy for."""
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
-    told = [each["detail"] for each in items if each["verb"] == "egress" and each["object"]["uid"] == box.uid]
-    return any(host in each.get(verdict, {}) for each in told)
+    details = [entry["detail"] for entry in items if entry["verb"] == "egress" and entry["object"]["uid"] == box.uid]
+    return any(host in detail.get(verdict, {}) for detail in details)
 
 
 def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, box: Box) -> None:
     assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["200"]
     assert box.tries(["get", box.proxy, "http://refused-tag.example.org/"]) == ["403"]
-    said = daemon.paddock("logs", box.name, "--egress").stdout
-    assert " allowed GET git.example.org:80 " in said
-    assert " refused GET refused-tag.example.org:80 " in said
+    output = daemon.paddock("logs", box.name, "--egress").stdout
+    assert " allowed GET git.example.org:80 " in output
+    assert " refused GET refused-tag.example.org:80 " in output
     wait_for("it is in the audit log", lambda: audited(daemon, box, "refused", "refused-tag.example.org"), 90)
 
 
@@ -298,18 +298,20 @@ def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
 
     def guarded() -> str:
         host = json.loads(daemon.paddock("get", "host", "-o", "json").stdout)
-        found = host["items"][0] if "items" in host else host
-        return next(each["status"] for each in found["status"]["conditions"] if each["type"] == "NetworkGuard")
+        observed = host["items"][0] if "items" in host else host
+        return next(
+            condition["status"] for condition in observed["status"]["conditions"] if condition["type"] == "NetworkGuard"
+        )
 
     saved = place.host.run("iptables-save")
-    for words in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
-        place.host.run("iptables", *words)
+    for message in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
+        place.host.run("iptables", *message)
     nothing_leaves(place, box, sibling, "flushed")
     place.host.run("nft", "flush", "ruleset")
     nothing_leaves(place, box, sibling, "ruleset")
     wait_for("the host says so", lambda: guarded() == "False")
-    refused = daemon.paddock("apply", "-f", "-", stdin=spec("late", ["git.example.org"]), check=False)
-    assert "can't be enforced here now" in refused.stderr
+    output = daemon.paddock("apply", "-f", "-", stdin=spec("late", ["git.example.org"]), check=False)
+    assert "can't be enforced here now" in output.stderr
     assert not daemon.get("late")
     place.guard()
     restore = place.host.enter("iptables-restore")
@@ -335,8 +337,8 @@ def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, box: Box, 
 def test_the_guard_holds_even_where_the_proxy_is_asked_to_break_it(place: Lab, box: Box) -> None:
     """The second wall by itself: from the egress container's place nothing private or special is reached."""
     pid = box.inspect(box.egress)["State"]["Pid"]
-    attempts = [["tcp", each, 80] for each in (inet.METADATA, inet.LAN10, inet.LAN192)]
-    attempts += [["tcp", each, inet.HOST_PORT] for each in (HOST_SIDE, "172.17.0.1", "10.213.0.1")]
+    attempts = [["tcp", name, 80] for name in (inet.METADATA, inet.LAN10, inet.LAN192)]
+    attempts += [["tcp", name, inet.HOST_PORT] for name in (HOST_SIDE, "172.17.0.1", "10.213.0.1")]
     command = ["nsenter", f"--target={pid}", "--net", sys.executable, probe.__file__]
     done = subprocess.run(command, input=json.dumps(attempts), capture_output=True, text=True, timeout=60, check=True)
     assert set(json.loads(done.stdout)) == {"silent"}
@@ -353,7 +355,7 @@ def test_all_of_it_goes_with_the_sandbox(place: Lab, daemon: RunningDaemon) -> N
 
 def test_the_guard_and_the_proxy_refuse_the_same_ranges() -> None:
     text = Path("deploy/paddock-guard.nft").read_text()
-    assert all(each in text for each in SPECIAL_RANGES)
+    assert all(special_range in text for special_range in SPECIAL_RANGES)
 
 
 def test_what_it_sends_and_receives_is_measured(box: Box) -> None:
@@ -364,13 +366,13 @@ def test_what_it_sends_and_receives_is_measured(box: Box) -> None:
 
     def figures() -> list[float]:
         text = subprocess.run([*observe_now, program], capture_output=True, text=True, check=True, timeout=60).stdout
-        lines = [each for each in text.splitlines() if f'sandbox="{box.name}"' in each]
-        wanted = [f"paddock_container_network_{way}_bytes_total{{" for way in ("receive", "transmit")]
-        return [float(each.rsplit(" ", 1)[1]) for name in wanted for each in lines if each.startswith(name)]
+        lines = [line for line in text.splitlines() if f'sandbox="{box.name}"' in line]
+        texts = [f"paddock_container_network_{way}_bytes_total{{" for way in ("receive", "transmit")]
+        return [float(line.rsplit(" ", 1)[1]) for name in texts for line in lines if line.startswith(name)]
 
     before = wait_for("figures of its network", figures)
     assert box.tries(*[["get", box.proxy, "http://git.example.org/"]] * 5) == ["200"] * 5
     after = figures()
     assert len(before) == len(after) == 2
     # Five requests and answers with their headers, and the packets around them.
-    assert all(500 < now - then < 100_000 for then, now in zip(before, after, strict=True))
+    assert all(500 < now - later < 100_000 for later, now in zip(before, after, strict=True))

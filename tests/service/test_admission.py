@@ -24,9 +24,9 @@ OF_A_HOST = (MANY_CORES, A_GPU, A_FOLDER, A_RUNTIME, NO_APPARMOR, A_NETWORK)
 
 def refused(spec: dict[str, Any], place: Fleet, **more: Any) -> list[str]:
     """Return the fields that a host with two cores and nothing else refuses."""
-    seen = Observation(facts=HostFacts(cpus=2), blind="", unguarded="no firewall")
+    observation = Observation(facts=HostFacts(cpus=2), blind="", unguarded="no firewall")
     policy = Policy(scheduler="manual" if place.shares_store else "single")
-    admit = admitting(policy, lambda: seen, place=place)
+    admit = admitting(policy, lambda: observation, place=place)
     model = SandboxSpec.model_validate({**spec, **more})
     return [field for field, _ in admit(SANDBOX, model, "default", "box", ())]
 

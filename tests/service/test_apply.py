@@ -88,7 +88,7 @@ def test_fields_of_a_newer_version_survive(world: World) -> None:
 def test_one_bad_document_and_nothing_is_written(world: World) -> None:
     with pytest.raises(errors.Invalid) as caught:
         world.apply(f"{OTHER}---\n{QUICKSTART.replace('512Mi', '512m')}")
-    assert [each["field"] for each in caught.value.causes] == ["spec.resources.limits.memory"]
+    assert [cause["field"] for cause in caught.value.causes] == ["spec.resources.limits.memory"]
     assert world.store.list("Sandbox")[0] == []
     assert not world.woken
 

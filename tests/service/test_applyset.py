@@ -34,8 +34,8 @@ spec: {{{what}}}
 
 
 def applied(world: World, text: str, as_set: ApplySet = PRUNE, **options: object) -> list[str]:
-    found = world.services.apply.apply([Source("spec.yaml", text)], as_set=as_set, **options)  # type: ignore[arg-type]
-    return [f"{each.kind.name.lower()}/{each.obj.name} {each.result}" for each in found]
+    answer = world.services.apply.apply([Source("spec.yaml", text)], as_set=as_set, **options)  # type: ignore[arg-type]
+    return [f"{entry.kind.name.lower()}/{entry.obj.name} {entry.result}" for entry in answer]
 
 
 def test_plain_applies_keep_the_membership(world: World) -> None:
@@ -62,10 +62,10 @@ def test_the_label_is_not_a_files_to_give(world: World) -> None:
 
 def test_members_of_other_sets_are_refused_unless_taken_over(world: World) -> None:
     applied(world, box("a") + box("b"), WEB)
-    other = ApplySet("other")
+    apply_set = ApplySet("other")
     with pytest.raises(errors.Conflict) as raised:
-        applied(world, box("a") + box("b") + box("c"), other)
-    assert [each["line"] for each in raised.value.causes] == [3, 8]
+        applied(world, box("a") + box("b") + box("c"), apply_set)
+    assert [cause["line"] for cause in raised.value.causes] == [3, 8]
     assert "spec.yaml:3:18: metadata.name: sandbox/a belongs to apply set `web`" in str(raised.value)
     assert "--take-over" in str(raised.value)
     assert world.store.get("Sandbox", "default", "c") is None
@@ -86,9 +86,11 @@ def test_prune_deletes_dropped_members_everywhere(world: World) -> None:
         "sandboxtemplate/t pruned",
     ]
     assert world.sandbox("a").deleted_at == world.sandbox("c", "team").deleted_at == world.clock.now()
-    kept = world.store.get("SandboxTemplate", "default", "t")
-    assert kept is not None
-    assert (kept.deleted_at, kept.finalizers) == (world.clock.now(), (IN_USE_FINALIZER,)), "it goes with its user"
+    sandbox_template = world.store.get("SandboxTemplate", "default", "t")
+    assert sandbox_template is not None
+    assert (sandbox_template.deleted_at, sandbox_template.finalizers) == (world.clock.now(), (IN_USE_FINALIZER,)), (
+        "it goes with its user"
+    )
     assert [world.sandbox(name).deleted_at for name in "bxy"] == [None] * 3
     assert (world.store.revision(), len(world.woken)) == (revision + 3, woken + 1)
     assert applied(world, box("b")) == ["sandbox/b unchanged"], "what is going already is not pruned again"
@@ -97,12 +99,12 @@ def test_prune_deletes_dropped_members_everywhere(world: World) -> None:
 def test_a_dry_run_shows_it_and_writes_nothing(world: World) -> None:
     applied(world, template("t") + box("a", "t"), WEB)
     revision = world.store.revision()
-    told = applied(world, box("b"), dry_run=True)
-    assert told == ["sandbox/b created", "sandbox/a pruned", "sandboxtemplate/t pruned"]
+    messages = applied(world, box("b"), dry_run=True)
+    assert messages == ["sandbox/b created", "sandbox/a pruned", "sandboxtemplate/t pruned"]
     assert world.store.revision() == revision
     assert world.sandbox("a").deleted_at is None
-    found = world.services.diff.diff([Source("spec.yaml", box("b"))], as_set=PRUNE)
-    assert [each.result for each in found] == ["created", "pruned", "pruned"]
+    diff = world.services.diff.diff([Source("spec.yaml", box("b"))], as_set=PRUNE)
+    assert [difference.result for difference in diff] == ["created", "pruned", "pruned"]
     assert world.store.revision() == revision
 
 
@@ -130,10 +132,10 @@ def test_prune_refusals_come_with_the_documents_problems(world: World) -> None:
     with pytest.raises(errors.Invalid) as raised:
         applied(world, box("b") + box("new", metadata=", ownerReferences: [{kind: Sandbox, name: nobody}]"))
     world.refusals.clear()
-    told = str(raised.value)
-    assert told.count("spec.resources: too much") == 2
-    assert "ownerReferences" in told
-    assert "can't be pruned: sandboxtemplate `t` is used by sandbox outside" in told
+    message = str(raised.value)
+    assert message.count("spec.resources: too much") == 2
+    assert "ownerReferences" in message
+    assert "can't be pruned: sandboxtemplate `t` is used by sandbox outside" in message
     assert (world.store.revision(), world.store.get("Sandbox", "default", "new")) == (revision, None)
     with pytest.raises(errors.Invalid) as raised:
         applied(world, box("b").replace("spec:", "spec:\n  frobnicate: 1"))

@@ -29,7 +29,7 @@ ANN = Caller("ann (uid 1000)", "unix pid 7 uid 1000", (Grant(role="admin"),))
 
 
 def told(world: World) -> list[tuple[str, str, str, str]]:
-    return [(each.actor, each.verb, each.name, each.outcome) for each in world.store.audit.entries()]
+    return [(entry.actor, entry.verb, entry.name, entry.outcome) for entry in world.store.audit.entries()]
 
 
 def test_each_change_is_audited_once_without_values(world: World) -> None:
@@ -37,16 +37,16 @@ def test_each_change_is_audited_once_without_values(world: World) -> None:
         world.apply()
         world.apply()
         world.apply(QUICKSTART.replace("512Mi", "256Mi").replace("app: demo", "app: web"))
-        sandbox = next(each for each in world.services.registry if each.name == "Sandbox")
+        sandbox = next(kind for kind in world.services.registry if kind.name == "Sandbox")
         world.services.patch.patch(sandbox, "default", "quickstart", {"spec": {"priority": 3}}, type_="merge")
         world.services.objects.delete(sandbox, "default", "quickstart")
     entries = world.store.audit.entries()
-    assert [each.verb for each in entries] == ["create", "update", "update", "delete"]
-    assert {each.actor for each in entries} == {"ann (uid 1000)"}
-    assert {each.source for each in entries} == {"unix pid 7 uid 1000"}
+    assert [entry.verb for entry in entries] == ["create", "update", "update", "delete"]
+    assert {entry.actor for entry in entries} == {"ann (uid 1000)"}
+    assert {entry.source for entry in entries} == {"unix pid 7 uid 1000"}
     assert entries[1].detail == {"generation": 2, "fields": ["labels", "spec.resources"]}
     assert entries[2].detail["fields"] == ["spec.priority"]
-    assert {each.uid for each in entries} == {"00000000-0000-4000-8000-000000000001"}
+    assert {entry.uid for entry in entries} == {"00000000-0000-4000-8000-000000000001"}
     assert world.store.audit.verify().problem == ""
 
 
@@ -65,10 +65,10 @@ def test_everything_that_a_deletion_takes_along_is_told(world: World) -> None:
     reference = f"{{apiVersion: paddock/v1alpha1, kind: Sandbox, name: quickstart, uid: {owner.uid}}}"
     child = QUICKSTART.replace("name: quickstart", f"name: child\n  ownerReferences: [{reference}]")
     world.apply(child)
-    sandbox = next(each for each in world.services.registry if each.name == "Sandbox")
+    sandbox = next(kind for kind in world.services.registry if kind.name == "Sandbox")
     how: Propagation = "Background"
     world.services.objects.delete(sandbox, "default", "quickstart", propagation=how)
-    assert sorted(each[2] for each in told(world) if each[1] == "delete") == ["child", "quickstart"]
+    assert sorted(group[2] for group in told(world) if group[1] == "delete") == ["child", "quickstart"]
 
 
 def test_a_change_needs_its_audit_entry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,23 +89,23 @@ def without_trace(entry: AuditEntry) -> dict[str, object]:
 
 def test_every_entry_of_a_request_names_its_trace(world: World) -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    given = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    document = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
     with opened(world):
         with client(world) as root:
-            assert root.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]}, headers=given).is_success
-            (created,) = [each for each in world.store.audit.entries() if each.kind == "Sandbox"]
-            (shown,) = [each for each in root.get(f"{API}/audit").json()["items"] if each["id"] == created.id]
+            assert root.post(f"{API}/apply", json={"documents": [{"text": QUICKSTART}]}, headers=document).is_success
+            (created,) = [entry for entry in world.store.audit.entries() if entry.kind == "Sandbox"]
+            (printed,) = [entry for entry in root.get(f"{API}/audit").json()["items"] if entry["id"] == created.id]
         with client(world, "pdk_bad") as nobody:
-            nobody.get(f"{API}/tokens", headers=given)
+            nobody.get(f"{API}/tokens", headers=document)
         wait_for("the refusal is told", lambda: told(world)[-1][0] == "unknown")
-    assert created.detail["traceId"] == shown["detail"]["traceId"] == trace
+    assert created.detail["traceId"] == printed["detail"]["traceId"] == trace
     assert world.store.audit.entries()[-1].detail["traceId"] == trace
     assert world.store.audit.verify().problem == ""
 
 
 def test_what_paddock_does_of_itself_has_no_trace(world: World) -> None:
     world.apply()
-    assert all("traceId" not in each.detail for each in world.store.audit.entries())
+    assert all("traceId" not in entry.detail for entry in world.store.audit.entries())
 
 
 def test_entries_and_write_failures_are_counted(world: World) -> None:
@@ -124,8 +124,8 @@ def test_entries_and_write_failures_are_counted(world: World) -> None:
         recorder.record_use(sandbox_streams, {})
     world.store.open()
     counted = {
-        each: registry.get_sample_value("paddock_audit_events_total", {"category": each})
-        for each in ("change", "use", "refusal")
+        entry: registry.get_sample_value("paddock_audit_events_total", {"category": entry})
+        for entry in ("change", "use", "refusal")
     }
     assert counted == {"change": 1, "use": 1, "refusal": 1}
     assert registry.get_sample_value("paddock_audit_write_failures_total") == 2
@@ -134,11 +134,11 @@ def test_entries_and_write_failures_are_counted(world: World) -> None:
 def test_ends_of_uses_are_written_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = new_registry("0.1.0")
     meter = PrometheusMeter(registry, strict=True)
-    written: list[int] = []
+    content: list[int] = []
 
     class Counting:
         def append(self, entries: Sequence[AuditEntry]) -> None:
-            written.append(len(entries))
+            content.append(len(entries))
             world.store.audit.append(entries)
 
     monkeypatch.setattr(audit, "_LATER_SECONDS", 3600)
@@ -148,13 +148,13 @@ def test_ends_of_uses_are_written_together(world: World, monkeypatch: pytest.Mon
             recorder.record_end(AccessRequest("use", "Sandbox", "default", "box", "mcp"), {"durationSeconds": seconds})
         recorder.record_call("sandbox.get", "default", {}, allowed=True)
         recorder.record_call("sandbox.get", "default", {}, allowed=False)
-    assert written == []
+    assert content == []
     for _ in range(2):
         recorder.flush()
-    assert written == [4]
+    assert content == [4]
     ann = ANN.name
     ends = [(ann, "mcp", "box", "allowed")] * 2
-    assert told(world) == [*ends, *((ann, "call", "sandbox.get", each) for each in ("allowed", "refused"))]
+    assert told(world) == [*ends, *((ann, "call", "sandbox.get", entry) for entry in ("allowed", "refused"))]
     assert registry.get_sample_value("paddock_audit_events_total", {"category": "use"}) == 3
     world.store.close()
     recorder.record_call("sandbox.get", "default", {}, allowed=True)
@@ -167,7 +167,7 @@ def test_reading_the_log_shows_what_has_ended(world: World, monkeypatch: pytest.
     with opened(world), client(world, token(world, "admin", "*", name="root")) as root:
         world.services.recorder.record_call("sandbox.get", "default", {}, allowed=True)
         items = root.get(f"{API}/audit").json()["items"]
-    assert [each["verb"] for each in items if each["object"]["name"] == "sandbox.get"] == ["call"]
+    assert [entry["verb"] for entry in items if entry["object"]["name"] == "sandbox.get"] == ["call"]
 
 
 def test_commands_and_refusals_over_the_doors(world: World) -> None:
@@ -176,12 +176,12 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
     path = f"ws://paddock{API}/namespaces/default/sandboxes/quickstart/exec?command=/bin/sh&command=-c&command=x"
     with opened(world):
         text = token(world, "viewer", "default", name="eve")
-        with unix_connect(str(world.socket), uri=path) as made:
-            list(made)
+        with unix_connect(str(world.socket), uri=path) as created:
+            list(created)
         with pytest.raises(InvalidStatus):
             unix_connect(str(world.socket), uri=path, additional_headers={"Authorization": f"Bearer {text}"})
         with client(world, text) as eve, client(world, "pdk_bad") as nobody:
-            asked: tuple[Callable[[], Any], ...] = (
+            requested: tuple[Callable[[], Any], ...] = (
                 lambda: None,
                 lambda: eve.delete(f"{API}/namespaces/default/sandboxes/quickstart"),
                 lambda: eve.get(f"{API}/namespaces/other/sandboxes/quickstart"),
@@ -190,12 +190,14 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
                 lambda: eve.get(f"{API}/audit"),
                 lambda: nobody.get(f"{API}/tokens"),
             )
-            for count, ask in enumerate(asked, 1):
+            for count, ask in enumerate(requested, 1):
                 ask()  # what is refused is told behind its answer
-                wait_for("it is told", lambda count=count: [each[3] for each in told(world)].count("refused") == count)
-    found = [each for each in world.store.audit.entries() if each.kind != "Token"][1:]
-    assert [(each.actor.split(" (")[0], each.verb, each.kind, each.outcome) for each in found] == [
-        (found[0].actor.split(" (")[0], "exec", "Sandbox", "allowed"),
+                wait_for(
+                    "it is told", lambda count=count: [group[3] for group in told(world)].count("refused") == count
+                )
+    entries = [entry for entry in world.store.audit.entries() if entry.kind != "Token"][1:]
+    assert [(entry.actor.split(" (")[0], entry.verb, entry.kind, entry.outcome) for entry in entries] == [
+        (entries[0].actor.split(" (")[0], "exec", "Sandbox", "allowed"),
         ("token eve", "exec", "Sandbox", "refused"),
         ("token eve", "delete", "Sandbox", "refused"),
         ("token eve", "get", "Sandbox", "refused"),
@@ -204,8 +206,8 @@ def test_commands_and_refusals_over_the_doors(world: World) -> None:
         ("token eve", f"{API}/audit", "", "refused"),
         ("unknown", "authenticate", "", "refused"),
     ]
-    assert without_trace(found[0]) == {"program": "/bin/sh", "arguments": 2}
-    assert found[0].source == f"unix pid {os.getpid()} uid {os.getuid()}"
+    assert without_trace(entries[0]) == {"program": "/bin/sh", "arguments": 2}
+    assert entries[0].source == f"unix pid {os.getpid()} uid {os.getuid()}"
     assert world.store.audit.verify().problem == ""
 
 
@@ -217,9 +219,9 @@ def test_of_every_command_the_program_is_told(world: World) -> None:
             path = f"{API}/namespaces/default/sandboxes/quickstart/{door}"
             assert root.post(path, json={"command": ["/bin/sh", "-c", "secret"]}).is_success
             root.post(path, json=[door])
-            found = [each for each in world.store.audit.entries() if each.verb == door]
-            assert without_trace(found[0]) == {"program": "/bin/sh", "arguments": 2}
-            assert len(found) <= 2
+            entries = [entry for entry in world.store.audit.entries() if entry.verb == door]
+            assert without_trace(entries[0]) == {"program": "/bin/sh", "arguments": 2}
+            assert len(entries) <= 2
 
 
 def test_asking_for_more_than_is_granted_is_a_refusal(world: World) -> None:
@@ -239,10 +241,10 @@ def test_no_command_without_its_entry(world: World) -> None:
     path = f"ws://paddock{API}/namespaces/default/sandboxes/quickstart/exec?command=true"
     with opened(world):
         world.store.close()
-        with pytest.raises(InvalidStatus) as refused:
+        with pytest.raises(InvalidStatus) as refusal:
             unix_connect(str(world.socket), uri=path)
         world.store.open()
-    assert refused.value.response.status_code == 503
+    assert refusal.value.response.status_code == 503
     assert world.streams.asked == []
 
 
@@ -279,8 +281,8 @@ def test_nor_does_a_name_as_long_as_a_request_may_be(world: World) -> None:
             for place in ("default", long):
                 assert eve.get(f"{API}/namespaces/{place}/sandboxes/{long}/files?path=/x").status_code == 404
         wait_for("the refusal is told", lambda: told(world)[-1][3] == "refused")
-    for each in world.store.audit.entries():
-        assert len(str(each)) < 2000
+    for entry in world.store.audit.entries():
+        assert len(str(entry)) < 2000
 
 
 def test_a_canary_is_nowhere(world: World, capfd: pytest.CaptureFixture[str]) -> None:
@@ -292,19 +294,19 @@ def test_a_canary_is_nowhere(world: World, capfd: pytest.CaptureFixture[str]) ->
     path = f"ws://paddock{API}/namespaces/default/sandboxes/quickstart/exec?{query}"
     with opened(world):
         secret = token(world, "viewer", "default", name="eve").split("_", 2)[2]
-        with unix_connect(str(world.socket), uri=path) as made:
+        with unix_connect(str(world.socket), uri=path) as created:
             with suppress(ConnectionClosed):  # the command may end first
-                made.send(b"\x00" + canary.encode())
-            list(made)
+                created.send(b"\x00" + canary.encode())
+            list(created)
         with client(world, f"pdk_000000000000_{canary}{'A' * 21}") as wrong:
             assert wrong.get(f"{API}/tokens?x={canary}").status_code == 401
         with client(world, f"pdk_{world.store.tokens.all()[0].id}_{secret}") as eve:
             eve.get(f"{API}/namespaces/other/sandboxes")
         wait_for("the last is told", lambda: told(world)[-1][1] == "list")
-    shown = str(world.store.audit.entries()) + "".join(capfd.readouterr())
+    output = str(world.store.audit.entries()) + "".join(capfd.readouterr())
     world.store.close()
-    kept = b"".join(each.read_bytes() for each in Path(world.folder).rglob("*") if each.is_file())
-    for each in (canary, secret):
-        assert each not in shown
-        assert each.encode() not in kept
+    text = b"".join(entry.read_bytes() for entry in Path(world.folder).rglob("*") if entry.is_file())
+    for name in (canary, secret):
+        assert name not in output
+        assert name.encode() not in text
     world.store.open()

@@ -19,7 +19,7 @@ USER = Grant(role="user", namespaces=("team-a",))
 
 
 def grants(*subjects: str) -> tuple[PeerGrant, ...]:
-    return tuple(PeerGrant(subject=each, role="user", namespaces=("team-a",)) for each in subjects)
+    return tuple(PeerGrant(subject=subject, role="user", namespaces=("team-a",)) for subject in subjects)
 
 
 def listeners(world: World, *subjects: str, group_role: str = "admin") -> Identify:
@@ -35,29 +35,35 @@ def listeners(world: World, *subjects: str, group_role: str = "admin") -> Identi
 
 
 def roles(identify: Identify, uid: int, gid: int = 100, *groups: int) -> list[str]:
-    return [each.role for each in identify.peer(Peer(1, uid, gid, groups)).grants]
+    return [grant.role for grant in identify.peer(Peer(1, uid, gid, groups)).grants]
 
 
 def test_root_daemon_user_and_socket_group_are_admins(world: World) -> None:
-    found = listeners(world)
-    assert roles(found, 0) == roles(found, 990) == roles(found, 1000, 60) == roles(found, 1000, 100, 60) == ["admin"]
-    assert found.peer(Peer(7, 1000, 60)).name == "ann (uid 1000)"
+    observed = listeners(world)
+    assert (
+        roles(observed, 0)
+        == roles(observed, 990)
+        == roles(observed, 1000, 60)
+        == roles(observed, 1000, 100, 60)
+        == ["admin"]
+    )
+    assert observed.peer(Peer(7, 1000, 60)).name == "ann (uid 1000)"
     with pytest.raises(errors.Forbidden, match="uid 4242 has no grants"):
-        found.peer(Peer(1, 4242, 100))
+        observed.peer(Peer(1, 4242, 100))
 
 
 @pytest.mark.parametrize("subject", ["user:ann", "uid:1000", "group:dev", "gid:50"])
 def test_grants_by_user_and_by_group(world: World, subject: str) -> None:
-    found = listeners(world, subject, group_role="none")
-    assert roles(found, 1000, 100, 50) == ["user"]
+    observed = listeners(world, subject, group_role="none")
+    assert roles(observed, 1000, 100, 50) == ["user"]
     with pytest.raises(errors.Forbidden):
-        found.peer(Peer(1, 1001, 60, (60, 100)))
+        observed.peer(Peer(1, 1001, 60, (60, 100)))
 
 
 def test_an_unknown_subject_matches_nobody(world: World) -> None:
-    found = listeners(world, "user:nobody-here", "group:none-here", group_role="none")
+    observed = listeners(world, "user:nobody-here", "group:none-here", group_role="none")
     with pytest.raises(errors.Forbidden):
-        found.peer(Peer(1, 1001, 100))
+        observed.peer(Peer(1, 1001, 100))
 
 
 @pytest.fixture
@@ -71,8 +77,8 @@ def made(world: World, name: str = "ci", seconds: float | None = 60) -> str:
 
 def test_a_token_opens_what_it_grants_until_it_expires(world: World, identify: Identify) -> None:
     text = made(world)
-    found = identify.token(text, "tcp 127.0.0.1")
-    assert (found.name, found.source, found.grants) == ("token ci", "tcp 127.0.0.1", (USER,))
+    token = identify.token(text, "tcp 127.0.0.1")
+    assert (token.name, token.source, token.grants) == ("token ci", "tcp 127.0.0.1", (USER,))
     world.clock.advance(60)
     with pytest.raises(errors.Unauthorized):
         identify.token(text, "")
@@ -95,8 +101,8 @@ def test_a_revoked_token_frees_its_name(world: World, identify: Identify) -> Non
 def test_neither_the_id_nor_the_hash_opens_anything(world: World, identify: Identify) -> None:
     text = made(world)
     id_ = text.split("_")[1]
-    (kept,) = world.store.tokens.all()
-    for wrong in (id_, f"pdk_{id_}_", f"pdk_{id_}_{kept.digest[:43]}", f"pdk_{id_}_{secrets.token_urlsafe(32)}"):
+    (token,) = world.store.tokens.all()
+    for wrong in (id_, f"pdk_{id_}_", f"pdk_{id_}_{token.digest[:43]}", f"pdk_{id_}_{secrets.token_urlsafe(32)}"):
         with pytest.raises(errors.Unauthorized):
             identify.token(wrong, "")
     for wrong in (text + " ", text + "\n", text.upper(), text[:-1], " " + text, text + "\0", text.replace("_", "-", 1)):
@@ -107,9 +113,9 @@ def test_neither_the_id_nor_the_hash_opens_anything(world: World, identify: Iden
 def test_the_secret_is_nowhere_in_the_store(world: World) -> None:
     text = made(world)
     world.store.close()
-    kept = b"".join(each.read_bytes() for each in world.folder.iterdir() if each.is_file())
-    assert text.split("_")[1].encode() in kept
-    assert text.split("_", 2)[2].encode() not in kept
+    stored = b"".join(path.read_bytes() for path in world.folder.iterdir() if path.is_file())
+    assert text.split("_")[1].encode() in stored
+    assert text.split("_", 2)[2].encode() not in stored
     world.store.open()
 
 

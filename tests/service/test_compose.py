@@ -24,12 +24,12 @@ ONE = FILE.replace('  db: {image: "tiny:1", volumes: ["data:/data"]}\n', "")
 
 
 def results(world: World, text: str = FILE, **options: object) -> list[str]:
-    found = world.services.compose.up(text, **options)  # type: ignore[arg-type]
-    return [f"{each.obj.namespace}/{each.obj.name} {each.result}" for each in found.applied]
+    upped = world.services.compose.up(text, **options)  # type: ignore[arg-type]
+    return [f"{applied.obj.namespace}/{applied.obj.name} {applied.result}" for applied in upped.applied]
 
 
 def down(world: World, text: str = FILE, **options: object) -> list[str]:
-    return [each.name for each in world.services.compose.down(text, **options)]  # type: ignore[arg-type]
+    return [stored.name for stored in world.services.compose.down(text, **options)]  # type: ignore[arg-type]
 
 
 def test_up_applies_and_down_deletes_exactly_its_own(world: World) -> None:
@@ -47,9 +47,9 @@ def test_up_applies_and_down_deletes_exactly_its_own(world: World) -> None:
 
 
 def test_a_dry_run_writes_nothing_and_notes_are_told(world: World) -> None:
-    found = world.services.compose.up(FILE, dry_run=True)
-    assert [each.result for each in found.applied] == ["created", "created"]
-    assert ["volume gets 1Gi" in str(each) or "no security level" in str(each) for each in found.notes] == [True, True]
+    upped = world.services.compose.up(FILE, dry_run=True)
+    assert [applied.result for applied in upped.applied] == ["created", "created"]
+    assert ["volume gets 1Gi" in str(note) or "no security level" in str(note) for note in upped.notes] == [True, True]
     assert world.store.list("Sandbox")[0] == []
 
 
@@ -65,16 +65,16 @@ def test_orphans_are_those_of_the_projects_namespace(world: World) -> None:
     mine = {LABEL: apply_set_name("default", "shop")}
     results(world, namespace="other")
     with world.store.transaction() as transaction:
-        taken = transaction.get("Sandbox", "other", "shop-web")
-        assert taken is not None
-        transaction.put(replace(taken, labels={**taken.labels, **mine}))
+        sandbox = transaction.get("Sandbox", "other", "shop-web")
+        assert sandbox is not None
+        transaction.put(replace(sandbox, labels={**sandbox.labels, **mine}))
     assert results(world, ONE, remove_orphans=True) == ["default/shop-web configured", "default/shop-db pruned"]
     assert world.sandbox("shop-web", "other").deleted_at is None
 
 
 def test_a_sandbox_of_no_project_is_taken_over_only_when_asked(world: World) -> None:
-    own = FILE.replace("name: shop", "name: own")
-    results(world, own)
+    own_text = FILE.replace("name: shop", "name: own")
+    results(world, own_text)
     labels = world.sandbox("own-web").labels
     world.apply(
         "apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: shop-web}\nspec: {template: {image: tiny:1}}\n"
@@ -86,8 +86,8 @@ def test_a_sandbox_of_no_project_is_taken_over_only_when_asked(world: World) -> 
     assert world.sandbox("own-web").labels == labels
     name = apply_set_name("default", "shop")
     source = Source("compose.yaml", FILE, Project())
-    taken = world.services.apply.apply([source], as_set=ApplySet(name, take_over=True))
-    assert [each.result for each in taken] == ["configured", "created"]
+    answer = world.services.apply.apply([source], as_set=ApplySet(name, take_over=True))
+    assert [applied.result for applied in answer] == ["configured", "created"]
     assert down(world) == ["shop-db", "shop-web"]
 
 
@@ -102,10 +102,10 @@ def test_variables_and_options_reach_the_file(world: World) -> None:
 
 def test_refusals_of_admission_have_positions_in_the_file(world: World) -> None:
     world.refusals.append(("spec.template.securityLevel", "can't be enforced here"))
-    with pytest.raises(errors.Invalid) as refused:
+    with pytest.raises(errors.Invalid) as refusal:
         results(world)
-    assert "compose.yaml:3:82: spec.template.securityLevel: can't be enforced here" in str(refused.value)
-    assert {"file", "line", "column"} <= set(refused.value.causes[0])
+    assert "compose.yaml:3:82: spec.template.securityLevel: can't be enforced here" in str(refusal.value)
+    assert {"file", "line", "column"} <= set(refusal.value.causes[0])
 
 
 def test_a_caller_needs_the_rights_of_apply_and_delete(world: World) -> None:

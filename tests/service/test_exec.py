@@ -32,18 +32,18 @@ def test_output_within_the_limit_is_kept_whole(pieces: list[tuple[str, bytes]], 
     collector.add(Chunk("exit", b"0"))
     done = collector.result
     assert done is not None
-    for stream, kept, omitted in (
+    for stream, stored, omitted in (
         ("stdout", done.stdout, done.stdout_omitted_bytes),
         ("stderr", done.stderr, done.stderr_omitted_bytes),
     ):
-        whole = b"".join(data for name, data in pieces if name == stream)
-        assert omitted == max(0, len(whole) - limit)
+        text = b"".join(data for name, data in pieces if name == stream)
+        assert omitted == max(0, len(text) - limit)
         if not omitted:
-            assert kept == whole
+            assert stored == text
             continue
         head, tail = limit - limit // 2, limit // 2
         mark = f"\n[... {omitted} bytes left out ...]\n".encode()
-        assert kept == whole[:head] + mark + whole[len(whole) - tail :]
+        assert stored == text[:head] + mark + text[len(text) - tail :]
 
 
 def test_memory_is_bounded_by_the_kept_output() -> None:
@@ -62,8 +62,8 @@ def test_released_slots_are_free_again() -> None:
         slots.check("a", "sandbox `a`")
     with pytest.raises(StreamError, match="the limit is 2"):
         slots.take("a", "sandbox `a`")
-    for each in leave:
-        each()
+    for entry in leave:
+        entry()
     slots.check("a", "sandbox `a`")
     assert not slots._taken
 
@@ -99,7 +99,7 @@ def test_what_escapes_is_recorded_and_then_killed(world: World) -> None:
     (event,) = world.store.events(name="quickstart", kind="Sandbox")
     assert (event.type, event.reason) == ("Warning", "ExecEscaped")
     assert "left processes that nobody knows: all of the sandbox was killed" in event.message
-    assert [str(each) for each in acted] == [f"signal KILL {container.name}"]
+    assert [str(entry) for entry in acted] == [f"signal KILL {container.name}"]
 
 
 def test_what_can_not_be_recorded_is_not_done(world: World) -> None:

@@ -27,25 +27,25 @@ spec: {templateRef: {name: python}}
 
 @pytest.fixture
 def kind() -> Kind:
-    found = discover().by_word("sandbox")
-    assert found is not None
-    return found
+    word = discover().by_word("sandbox")
+    assert word is not None
+    return word
 
 
 def given(world: World, kind: Kind, asked: float | None) -> float | None:
     """The time that a command is begun with."""
     list(world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], timeout_seconds=asked)())
-    found: float | None = world.streams.asked[-1][1]["timeout_seconds"]
-    return found
+    timeout_seconds: float | None = world.streams.asked[-1][1]["timeout_seconds"]
+    return timeout_seconds
 
 
 def test_a_template_bounds_the_commands_of_its_sandbox(world: World, kind: Kind) -> None:
     world.apply(INLINE)
     world.view.show(world.sandbox())
     assert (given(world, kind, None), given(world, kind, 5)) == (60, 5)
-    for more in (61, 0):
+    for further in (61, 0):
         with pytest.raises(errors.BadRequest, match="a command in sandbox `quickstart` may run for 60 s at most"):
-            given(world, kind, more)
+            given(world, kind, further)
 
 
 def test_a_named_template_holds_as_it_is_now(world: World, kind: Kind) -> None:
@@ -73,8 +73,8 @@ def test_the_sandboxs_own_profile_bounds_its_commands_as_it_is_now(world: World,
         world.apply(PROFILED % most)
         world.view.show(world.sandbox())
         assert (given(world, kind, None), given(world, kind, most)) == (20, most)
-        for more in (most + 1, 0):
+        for further in (most + 1, 0):
             with pytest.raises(
                 errors.BadRequest, match=f"{most} s at most .maxExecDeadlineSeconds of its security pro"
             ):
-                given(world, kind, more)
+                given(world, kind, further)

@@ -15,14 +15,14 @@ from controller.service.exec.exec_log import ExecLog
 def test_the_log_keeps_what_a_collected_result_keeps(pieces: list[bytes], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         capped, log = Capped(limit), ExecLog(Path(folder), limit)
-        for each in pieces:
-            capped.add(each)
-            log.add(each)
-            held = sum(path.stat().st_size for path in Path(folder).iterdir())
-            assert held <= limit - limit // 2 + 2 * (limit // 2)
+        for piece in pieces:
+            capped.add(piece)
+            log.add(piece)
+            total = sum(path.stat().st_size for path in Path(folder).iterdir())
+            assert total <= limit - limit // 2 + 2 * (limit // 2)
         again = ExecLog(Path(folder), limit)
-        for found in (log, again):
-            assert (found.content(), found.omitted_bytes) == (capped.content(), capped.omitted_bytes)
+        for exec_log in (log, again):
+            assert (exec_log.content(), exec_log.omitted_bytes) == (capped.content(), capped.omitted_bytes)
         log.close()
 
 

@@ -22,15 +22,15 @@ FACTS = HostFacts(cpus=1, memory_bytes=1 << 30)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    made = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    made.open()
+    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    created.open()
     capacity = {"cpu": "2", "memory": "256Mi", "gpus": 1}
-    with made.transaction() as transaction:
+    with created.transaction() as transaction:
         transaction.put(StoredObject("Host", "", "small", "uid-small", {}, status={"capacity": capacity}))
         for name, memory in (("a", "768Mi"), ("b", "128Mi")):
             transaction.put(StoredObject("HostQuota", "", name, f"uid-{name}", {"hard": {"memory": memory}}))
-    yield made
-    made.close()
+    yield created
+    created.close()
 
 
 def sandbox(**spec: Any) -> StoredObject:
@@ -53,8 +53,8 @@ def test_a_sandbox_has_to_fit_its_own_host(
 ) -> None:
     obj = StoredObject(**{**vars_of(sandbox(**spec)), "status": status})
     with store.transaction() as transaction:
-        found = Fitting(transaction, [obj], FACTS, place=HERE).refusals(obj)
-        assert [message for _, message in found] == refused
+        refusals = Fitting(transaction, [obj], FACTS, place=HERE).refusals(obj)
+        assert [message for _, message in refusals] == refused
 
 
 def vars_of(obj: StoredObject) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def vars_of(obj: StoredObject) -> dict[str, Any]:
 
 
 def test_a_claim_is_judged_by_the_members_host(store: SqlStore) -> None:
-    whole = Amount(memory_bytes=512 << 20, sandboxes=1)
+    amount = Amount(memory_bytes=512 << 20, sandboxes=1)
     with store.transaction() as transaction:
-        assert has_room(transaction, "default", FACTS, whole, Amount(), "a")
-        assert not has_room(transaction, "default", FACTS, whole, Amount(), "b")
+        assert has_room(transaction, "default", FACTS, amount, Amount(), "a")
+        assert not has_room(transaction, "default", FACTS, amount, Amount(), "b")
 
 
 def test_a_hostquota_is_named_as_its_host() -> None:

@@ -35,7 +35,7 @@ def service(world: World, images: FakeImages, work: ImageWorkRules = RULES) -> I
 
 
 def done(task: ImageTask) -> list[str]:
-    return [each.text for each in task]
+    return [image_progress.text for image_progress in task]
 
 
 def a_build(text: str, tag: str = "team/tool:1", files: Mapping[str, bytes] | None = None) -> BuildRequest:
@@ -44,33 +44,33 @@ def a_build(text: str, tag: str = "team/tool:1", files: Mapping[str, bytes] | No
 
 def test_everyone_sees_what_they_may_use(world: World, images: FakeImages) -> None:
     images.remote[TOOL] = "sha256:" + "d" * 64
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(USER):
-        done(made.pull(TOOL))
-        assert [each.names for each in made.list()] == [(BASE,), (TOOL,)]
+        done(image_service.pull(TOOL))
+        assert [host_image.names for host_image in image_service.list()] == [(BASE,), (TOOL,)]
     with acting(NARROW):
-        assert [each.names for each in made.list()] == [(BASE,)]
+        assert [host_image.names for host_image in image_service.list()] == [(BASE,)]
     with acting(Caller("nobody")):
-        assert made.list() == []
+        assert image_service.list() == []
     images.away = True
     with pytest.raises(errors.ServiceUnavailable, match="no Docker Engine answers"):
-        made.list()
+        image_service.list()
 
 
 def test_pulls_are_within_the_patterns_of_operator_and_grant(world: World, images: FakeImages) -> None:
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(USER), pytest.raises(errors.Invalid, match="is not an image that this host's operator allows"):
-        made.pull("evil/image:1")
+        image_service.pull("evil/image:1")
     with acting(USER), pytest.raises(errors.Invalid, match="is not an image's name"):
-        made.pull("../x")
+        image_service.pull("../x")
     viewer = Caller("viewer", grants=(Grant(role="viewer"),))
     for caller in (NARROW, viewer):
-        with acting(caller) as refused, pytest.raises(errors.Forbidden, match="with this image among its images"):
-            made.pull(TOOL)
-        assert [ask.sub for ask, _ in refused] == ["images/pull"]
+        with acting(caller) as refusal, pytest.raises(errors.Forbidden, match="with this image among its images"):
+            image_service.pull(TOOL)
+        assert [ask.sub for ask, _ in refusal] == ["images/pull"]
     assert images.opened == []
     with acting(USER), pytest.raises(errors.ServiceUnavailable, match="the registry does not have it"):
-        done(made.pull(TOOL))
+        done(image_service.pull(TOOL))
 
 
 def test_a_registry_answers_operators_alone(world: World) -> None:
@@ -78,42 +78,42 @@ def test_a_registry_answers_operators_alone(world: World) -> None:
         def pull(self, name: str, *, seconds: float) -> ImageWork:
             raise ImageError(f"{name}: no image came", detail="it is at 10.0.0.7")
 
-    made = service(world, Inside({}, set))
-    for caller, words in ((USER, "no image came"), (ADMIN, "no image came (it is at 10.0.0.7)")):
-        with acting(caller), pytest.raises(errors.ServiceUnavailable) as refused:
-            done(made.pull(TOOL))
-        assert str(refused.value) == f"{TOOL}: {words}"
+    image_service = service(world, Inside({}, set))
+    for caller, message in ((USER, "no image came"), (ADMIN, "no image came (it is at 10.0.0.7)")):
+        with acting(caller), pytest.raises(errors.ServiceUnavailable) as refusal:
+            done(image_service.pull(TOOL))
+        assert str(refusal.value) == f"{TOOL}: {message}"
 
 
 def test_no_pull_replaces_what_was_built_here(world: World, images: FakeImages) -> None:
     built = "registry.example/team/built:1"
     images.remote |= dict.fromkeys((BASE, built, TOOL), "sha256:" + "e" * 64)
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(ADMIN):
-        done(made.build(a_build(f"FROM {BASE}\n", tag=built)))
+        done(image_service.build(a_build(f"FROM {BASE}\n", tag=built)))
         before = images.find(built), images.find(BASE)
         with pytest.raises(errors.Conflict, match="came from no registry, and a pull would replace it"):
-            done(made.pull(built))
+            done(image_service.pull(built))
         for name in (BASE, "docker.io/paddock/egress:1", "index.docker.io/paddock/x"):
             with pytest.raises(errors.Invalid):
-                made.pull(name)
+                image_service.pull(name)
         assert (images.find(built), images.find(BASE)) == before
-        done(made.pull(TOOL))
-        done(made.pull(TOOL))
-        done(made.push(built))
-        done(made.pull(built))
+        done(image_service.pull(TOOL))
+        done(image_service.pull(TOOL))
+        done(image_service.push(built))
+        done(image_service.pull(built))
 
 
 def test_a_build_copies_onto_an_allowed_base(world: World, images: FakeImages) -> None:
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(ADMIN):
-        task = made.build(a_build(f"FROM {BASE}\nCOPY a /a\nRUN make\n"))
-        assert any("RUN make" in each for each in done(task))
+        task = image_service.build(a_build(f"FROM {BASE}\nCOPY a /a\nRUN make\n"))
+        assert any("RUN make" in name for name in done(task))
     assert task.image is not None
     assert task.image.names == ("team/tool:1",)
-    (asked,) = images.asked
+    (image_build,) = images.asked
     assert images.built == {task.image.id: True}, f"every stage has the label {OURS}"
-    assert asked.seconds == RULES.build_seconds
+    assert image_build.seconds == RULES.build_seconds
     (entry,) = world.services.audit.entries()
     assert (entry.actor, entry.verb, entry.name, entry.detail) == ("root", "images/build", "team/tool:1", {})
 
@@ -132,10 +132,10 @@ def test_a_build_copies_onto_an_allowed_base(world: World, images: FakeImages) -
 def test_a_dockerfile_is_refused_with_positions(
     world: World, images: FakeImages, text: str, work: str, said: str
 ) -> None:
-    made = service(world, images, ImageWorkRules(work))  # type: ignore[arg-type]
-    with acting(ADMIN), pytest.raises(errors.Invalid) as refused:
-        made.build(a_build(text))
-    assert said in str(refused.value)
+    image_service = service(world, images, ImageWorkRules(work))  # type: ignore[arg-type]
+    with acting(ADMIN), pytest.raises(errors.Invalid) as refusal:
+        image_service.build(a_build(text))
+    assert said in str(refusal.value)
     assert images.opened == []
 
 
@@ -145,99 +145,99 @@ def test_tags_of_paddocks_own_are_refused(world: World, images: FakeImages) -> N
 
 
 def test_builds_and_pushes_need_an_admin_and_a_setting(world: World, images: FakeImages) -> None:
-    made, off = service(world, images), service(world, images, ImageWorkRules())
+    image_service, off = service(world, images), service(world, images, ImageWorkRules())
     for caller in (USER, Caller("op", grants=(Grant(role="operator"),))):
         with acting(caller):
             with pytest.raises(errors.Forbidden):
-                made.build(a_build(f"FROM {BASE}\n"))
+                image_service.build(a_build(f"FROM {BASE}\n"))
             with pytest.raises(errors.Forbidden):
-                made.push(TOOL)
+                image_service.push(TOOL)
     with acting(ADMIN):
         with pytest.raises(errors.Forbidden, match="setting image_build"):
             off.build(a_build(f"FROM {BASE}\n"))
         with pytest.raises(errors.Forbidden, match="setting push_registries: none"):
             off.push(TOOL)
         with pytest.raises(errors.Forbidden, match=r"no pushes to docker\.io"):
-            made.push("team/tool:1")
+            image_service.push("team/tool:1")
         with pytest.raises(errors.NotFound, match="is not on this host"):
-            done(made.push(TOOL))
+            done(image_service.push(TOOL))
     assert images.remote == {}
 
 
 def test_bases_are_pulled_and_their_triggers_refused(world: World, images: FakeImages) -> None:
     images.remote[TOOL] = "sha256:" + "d" * 64
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(ADMIN):
-        assert f"pulling {TOOL}" in done(made.build(a_build(f"FROM {TOOL}\n")))
+        assert f"pulling {TOOL}" in done(image_service.build(a_build(f"FROM {TOOL}\n")))
         with pytest.raises(errors.Invalid, match="`paddock/other:1` is not on this host; no image of Paddock"):
-            done(made.build(a_build("FROM paddock/other:1\n")))
+            done(image_service.build(a_build("FROM paddock/other:1\n")))
         images.triggers.add(TOOL)
         with pytest.raises(errors.Invalid, match=r"Dockerfile:1:1: FROM: .* has ONBUILD instructions"):
-            done(made.build(a_build(f"FROM {TOOL}\n")))
+            done(image_service.build(a_build(f"FROM {TOOL}\n")))
 
 
 def test_an_image_over_the_limit_is_removed(world: World, images: FakeImages) -> None:
     images.sizes["team/tool:1"] = 3 << 20
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(ADMIN), pytest.raises(errors.Invalid, match="the image has 3Mi, more than 1Mi"):
-        done(made.build(a_build(f"FROM {BASE}\n")))
+        done(image_service.build(a_build(f"FROM {BASE}\n")))
     assert images.find("team/tool:1") is None
 
 
 def test_contexts_are_bounded_and_stay_inside(world: World, images: FakeImages) -> None:
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(ADMIN):
         with pytest.raises(errors.TooLarge, match="larger than 64Ki"):
-            made.build(a_build(f"FROM {BASE}\n", files={"big": b"x" * (1 << 16)}))
+            image_service.build(a_build(f"FROM {BASE}\n", files={"big": b"x" * (1 << 16)}))
         with pytest.raises(errors.BadRequest, match="leads out of the folder"):
-            made.build(a_build(f"FROM {BASE}\n", files={"../x": b""}))
+            image_service.build(a_build(f"FROM {BASE}\n", files={"../x": b""}))
         with pytest.raises(errors.BadRequest, match="not a tar archive"):
-            made.build(BuildRequest("a:1", b"x" * 512))
+            image_service.build(BuildRequest("a:1", b"x" * 512))
         with pytest.raises(errors.BadRequest, match="has no file `Dockerfile`"):
-            made.build(BuildRequest("a:1", pack_files({})))
+            image_service.build(BuildRequest("a:1", pack_files({})))
 
 
 def test_the_digest_is_of_everything_built() -> None:
-    one, two = (Context(pack_files({"a": each}), 1 << 20) for each in (b"1", b"2"))
-    assert one.digest("FROM x") != two.digest("FROM x")
-    assert one.digest("FROM x") != one.digest("FROM y")
+    context, two = (Context(pack_files({"a": entry}), 1 << 20) for entry in (b"1", b"2"))
+    assert context.digest("FROM x") != two.digest("FROM x")
+    assert context.digest("FROM x") != context.digest("FROM y")
 
 
 def test_the_work_at_once_is_bounded_and_freed(world: World, images: FakeImages) -> None:
     images.remote[TOOL] = "sha256:" + "d" * 64
-    made = service(world, images)
+    image_service = service(world, images)
     with acting(USER):
-        tasks = [made.pull(TOOL) for _ in range(AT_ONCE)]
+        tasks = [image_service.pull(TOOL) for _ in range(AT_ONCE)]
         with pytest.raises(errors.TooManyRequests):
-            made.pull(TOOL)
+            image_service.pull(TOOL)
         next(tasks[0])
         tasks[0].close()
         with pytest.raises(errors.ServiceUnavailable, match="was cancelled"):
             next(tasks[0])
-        assert all(each.closed for each in images.opened)
+        assert all(fake_work.closed for fake_work in images.opened)
         done(tasks[1])
         tasks[2].close()
         for _ in range(3):
-            done(made.pull(TOOL))
+            done(image_service.pull(TOOL))
         del tasks
         gc.collect()
         gc.freeze()  # what there is already is not looked at again and again
         for _ in range(AT_ONCE + 1):
-            made.pull(TOOL)
+            image_service.pull(TOOL)
             gc.collect()
 
 
 def test_fetched_files_are_built_as_they_come(world: World, images: FakeImages) -> None:
-    made, archive = service(world, images), pack_files({"server/a.js": b"x" * 100_000})
+    image_service, archive = service(world, images), pack_files({"server/a.js": b"x" * 100_000})
     pieces = iter([archive[at : at + 700] for at in range(0, len(archive), 700)])
     tag = "paddock/mcp/a:1"
-    task = made.build_fetched(tag, f"FROM {BASE}\nCOPY server /opt/server\n", pieces, "mark")
+    task = image_service.build_fetched(tag, f"FROM {BASE}\nCOPY server /opt/server\n", pieces, "mark")
     done(task)
     assert task.image is not None
-    assert made.ids_by_name()[tag] == task.image.id
-    assert [each.id for each in images.ours() or ()] == [task.image.id]
+    assert image_service.ids_by_name()[tag] == task.image.id
+    assert [our.id for our in images.ours() or ()] == [task.image.id]
     with pytest.raises(errors.Invalid, match="allows no commands in builds"):
-        made.build_fetched(tag, f"FROM {BASE}\nRUN x\n", iter(()), "mark")
+        image_service.build_fetched(tag, f"FROM {BASE}\nRUN x\n", iter(()), "mark")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_fetched_files_are_built_as_they_come(world: World, images: FakeImages) 
 def test_bad_files_end_their_build(
     world: World, images: FakeImages, archive: bytes, error: type[Exception], says: str
 ) -> None:
-    made = service(world, images)
+    image_service = service(world, images)
     with pytest.raises(error, match=says):
-        done(made.build_fetched("paddock/mcp/a:1", f"FROM {BASE}\nCOPY a /a\n", iter([archive]), "mark"))
-    assert "paddock/mcp/a:1" not in made.ids_by_name()
+        done(image_service.build_fetched("paddock/mcp/a:1", f"FROM {BASE}\nCOPY a /a\n", iter([archive]), "mark"))
+    assert "paddock/mcp/a:1" not in image_service.ids_by_name()

@@ -43,8 +43,8 @@ def test_fields_of_others_are_not_removed(new: Any, live: Any) -> None:
 @settings(deadline=None)
 @given(_SPEC, _SPEC, _SPEC)
 def test_only_dropped_fields_are_removed(last: Any, new: Any, live: Any) -> None:
-    gone = set(live) - set(merge(last, new, live))
-    assert gone == {key for key in live if key in last and key not in new}
+    removed = set(live) - set(merge(last, new, live))
+    assert removed == {key for key in live if key in last and key not in new}
 
 
 @settings(deadline=None)
@@ -62,8 +62,8 @@ def test_applied_to_nothing_it_is_itself(last: Any, new: Any) -> None:
 @settings(deadline=None)
 @given(_SPEC, _SPEC)
 def test_taking_everything_back_leaves_what_others_set(new: Any, live: Any) -> None:
-    others = {key: value for key, value in live.items() if key not in new}
-    assert merge(new, {}, merge({}, new, live)) == others
+    remaining = {key: value for key, value in live.items() if key not in new}
+    assert merge(new, {}, merge({}, new, live)) == remaining
 
 
 @settings(deadline=None)
@@ -79,10 +79,10 @@ def _holds(merged: Any, new: Any) -> bool:
     if new == []:
         return isinstance(merged, list)
     if isinstance(new, dict):
-        return isinstance(merged, dict) and all(_holds(merged.get(key), each) for key, each in new.items())
-    if isinstance(new, list) and new and all(isinstance(each, dict) and "name" in each for each in new):
-        by = {each["name"]: each for each in merged}
-        return all(_holds(by.get(each["name"]), each) for each in new)
+        return isinstance(merged, dict) and all(_holds(merged.get(key), entry) for key, entry in new.items())
+    if isinstance(new, list) and new and all(isinstance(entry, dict) and "name" in entry for entry in new):
+        by = {entry["name"]: entry for entry in merged}
+        return all(_holds(by.get(entry["name"]), entry) for entry in new)
     return bool(merged == new)
 
 

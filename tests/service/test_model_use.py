@@ -32,10 +32,10 @@ DAY = 86_400
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.apply(PROVIDER)
-    yield made
-    made.store.close()
+    created = make_world(tmp_path)
+    created.apply(PROVIDER)
+    yield created
+    created.store.close()
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def use(world: World) -> ModelUse:
 
 
 def snapshot_of(world: World) -> Snapshot:
-    found, _ = world.store.list("Sandbox")
-    boxes = {each.uid: Sandbox(each, SandboxSpec.model_validate(each.spec)) for each in found}
+    objects, _ = world.store.list("Sandbox")
+    boxes = {stored.uid: Sandbox(stored, SandboxSpec.model_validate(stored.spec)) for stored in objects}
     return Snapshot(world.clock.now(), "an-instance", boxes, Observation(blind=""))
 
 
@@ -63,8 +63,8 @@ def test_users_of_today_are_summed(world: World, use: ModelUse) -> None:
     anthropic, smol = map(as_json, use.every("default"))
     sums = {"namesIt": False, "reachable": "", "requests": 8, "failed": 2, "tokensIn": 200, "tokensOut": 40}
     assert anthropic["users"][0] == {"kind": "Sandbox", "name": "agent", **sums}
-    assert [each["name"] for each in anthropic["users"]] == ["agent", "other"]
-    assert [each["requests"] for each in smol["users"]] == [4]
+    assert [user["name"] for user in anthropic["users"]] == ["agent", "other"]
+    assert [user["requests"] for user in smol["users"]] == [4]
     assert len(world.store.audit.entries()) >= 4  # they are in the log as well
 
 
@@ -80,14 +80,14 @@ def test_agent_stages_are_users_apart_from_a_sandbox_of_their_runs_name(world: W
     of_run = AuditEntry(**{**_fields(entry(world, "agent")), "kind": "WorkflowRun"})
     use.counted(world.store.audit).append([entry(world, "agent"), of_run])
     users = as_json(use.every("default")[0])["users"]
-    assert sorted((each["kind"], each["name"], each["requests"]) for each in users) == [
+    assert sorted((user["kind"], user["name"], user["requests"]) for user in users) == [
         ("Sandbox", "agent", 4),
         ("WorkflowRun", "agent", 4),
     ]
 
 
 def _fields(made: AuditEntry) -> dict[str, Any]:
-    return {each: getattr(made, each) for each in AuditEntry.__slots__}
+    return {slot: getattr(made, slot) for slot in AuditEntry.__slots__}
 
 
 def test_budgets_are_of_this_minute_and_day(world: World, use: ModelUse) -> None:
@@ -95,10 +95,10 @@ def test_budgets_are_of_this_minute_and_day(world: World, use: ModelUse) -> None
     uid = use.every("default")[0].obj.uid
     seconds = {str(now - 100): 50, str(now - 59): 1, str(now): 2, str(now + 1): 4, str(now + 60): 100}
     use.budgets = lambda: {uid: {"seconds": seconds, "day": now // DAY, "tokens": 700}}
-    shown = as_json(use.every(None)[0])
-    assert (shown["requestsLastMinute"], shown["requestsPerMinute"]) == (7, 60)
-    assert (shown["tokensToday"], shown["tokensPerDay"]) == (700, 1000)
-    assert shown["resetTime"] == "2023-11-15T00:00:00Z"
+    json = as_json(use.every(None)[0])
+    assert (json["requestsLastMinute"], json["requestsPerMinute"]) == (7, 60)
+    assert (json["tokensToday"], json["tokensPerDay"]) == (700, 1000)
+    assert json["resetTime"] == "2023-11-15T00:00:00Z"
 
 
 def test_midnight_begins_anew(world: World, use: ModelUse) -> None:
@@ -106,14 +106,14 @@ def test_midnight_begins_anew(world: World, use: ModelUse) -> None:
     use.budgets = lambda: {uid: {"seconds": {}, "day": day, "tokens": 700}}
     use.counted(world.store.audit).append([entry(world, "agent")])
     world.clock.advance((day + 1) * DAY - world.clock.now())
-    found = use.every("default")[0]
-    assert (found.tokens_today, dict(found.users), found.since) == (0, {}, world.clock.now())
+    source_use = use.every("default")[0]
+    assert (source_use.tokens_today, dict(source_use.users), source_use.since) == (0, {}, world.clock.now())
 
 
 def test_other_namespaces_are_not_listed(world: World, use: ModelUse) -> None:
     use.counted(world.store.audit).append([entry(world, "agent")])
     assert use.every("elsewhere") == []
-    assert [each.obj.name for each in use.every(None)] == ["anthropic", "smol"]
+    assert [source_use.obj.name for source_use in use.every(None)] == ["anthropic", "smol"]
 
 
 def test_sandboxes_that_name_a_source_are_users(world: World, use: ModelUse) -> None:
@@ -121,7 +121,7 @@ def test_sandboxes_that_name_a_source_are_users(world: World, use: ModelUse) -> 
     condition = {"type": "ModelsReachable", "status": "False", "reason": "GatewayDown", "message": ""}
     world.change("quickstart", status={"conditions": [condition]})
     anthropic, smol = map(as_json, use.every("default"))
-    assert [(each["name"], each["namesIt"], each["reachable"]) for each in anthropic["users"]] == [
+    assert [(user["name"], user["namesIt"], user["reachable"]) for user in anthropic["users"]] == [
         ("quickstart", True, "GatewayDown")
     ]
     assert (smol["users"], smol["models"], anthropic["models"]) == ([], ["smol"], ["*"])

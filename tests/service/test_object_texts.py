@@ -23,16 +23,16 @@ from tests.contract.store_worlds import box
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    made = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    made.open()
-    yield made
-    made.close()
+    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
+    created.open()
+    yield created
+    created.close()
 
 
 def sandbox() -> Kind:
-    found = discover().by_name("Sandbox")
-    assert found is not None
-    return found
+    name = discover().by_name("Sandbox")
+    assert name is not None
+    return name
 
 
 def objects_of(store: SqlStore) -> Objects:
@@ -80,23 +80,23 @@ def test_an_unchanged_object_is_not_decoded_again(store: SqlStore, monkeypatch: 
 def test_an_older_version_does_not_displace_a_newer() -> None:
     texts, new = ObjectTexts(), box("b", resource_version=7, labels={"at": "7"})
     old = replace(new, resource_version=5, labels={"at": "5"})
-    held = texts.json(new)
+    document = texts.json(new)
     assert json.loads(texts.json(old))["metadata"]["labels"] == {"at": "5"}
-    assert texts.cached(new.uid, 7) is held
+    assert texts.cached(new.uid, 7) is document
     assert texts.cached(new.uid, 5) is None
 
 
 def test_the_oldest_texts_go_first_within_the_bound() -> None:
-    made = [box(f"b-{number}", resource_version=number + 1) for number in range(5)]
-    one = len(ObjectTexts().json(made[0]))
-    texts = ObjectTexts(most_bytes=3 * one)
-    for each in made[:3]:
-        texts.json(each)
-    texts.json(made[0])
-    for each in made[3:]:
-        texts.json(each)
-    kept = [texts.cached(each.uid, each.resource_version) is not None for each in made]
-    assert kept == [True, False, False, True, True]
+    sandboxes = [box(f"b-{number}", resource_version=number + 1) for number in range(5)]
+    count = len(ObjectTexts().json(sandboxes[0]))
+    texts = ObjectTexts(most_bytes=3 * count)
+    for stored in sandboxes[:3]:
+        texts.json(stored)
+    texts.json(sandboxes[0])
+    for entry in sandboxes[3:]:
+        texts.json(entry)
+    flags = [texts.cached(one_sandbox.uid, one_sandbox.resource_version) is not None for one_sandbox in sandboxes]
+    assert flags == [True, False, False, True, True]
 
 
 def test_objects_that_are_not_stored_are_not_held() -> None:
@@ -116,7 +116,7 @@ def test_a_list_is_held_until_the_next_write() -> None:
 
 
 def test_the_oldest_list_goes_first() -> None:
-    texts, made = ObjectTexts(), [WholeList("Sandbox", f"n-{number}") for number in range(6)]
-    for each in made:
-        texts.keep_list(each, 7, b"[]")
-    assert [texts.cached_list(each, 7) is not None for each in made] == [False, False, True, True, True, True]
+    texts, whole_lists = ObjectTexts(), [WholeList("Sandbox", f"n-{number}") for number in range(6)]
+    for whole_list in whole_lists:
+        texts.keep_list(whole_list, 7, b"[]")
+    assert [texts.cached_list(entry, 7) is not None for entry in whole_lists] == [False, False, True, True, True, True]

@@ -18,9 +18,9 @@ from tests.helpers_api import QUICKSTART, World
 
 @pytest.fixture
 def kind() -> Kind:
-    found = discover().by_name("Sandbox")
-    assert found is not None
-    return found
+    name = discover().by_name("Sandbox")
+    assert name is not None
+    return name
 
 
 def _named(name: str, label: str = "demo") -> str:
@@ -37,11 +37,11 @@ def test_get_returns_the_object_or_not_found(world: World, kind: Kind) -> None:
 def test_list_is_by_namespace_and_label(world: World, kind: Kind) -> None:
     world.apply("---\n".join([_named("b"), _named("a", "web")]))
     world.apply(_named("c"), namespace="team")
-    found = world.services.objects.list(kind)
-    assert [each.name for each in found.objects] == ["a", "b", "c"]
-    assert found.revision == world.store.revision()
-    assert [each.name for each in world.services.objects.list(kind, "team").objects] == ["c"]
-    assert [each.name for each in world.services.objects.list(kind, "default", labels="app=web").objects] == ["a"]
+    object_page = world.services.objects.list(kind)
+    assert [stored.name for stored in object_page.objects] == ["a", "b", "c"]
+    assert object_page.revision == world.store.revision()
+    assert [stored.name for stored in world.services.objects.list(kind, "team").objects] == ["c"]
+    assert [stored.name for stored in world.services.objects.list(kind, "default", labels="app=web").objects] == ["a"]
 
 
 def test_delete_marks_an_object_with_finalizers_once(world: World, kind: Kind) -> None:
@@ -67,20 +67,22 @@ def test_delete_removes_an_object_that_nothing_holds(world: World, kind: Kind) -
 
 def test_delete_all_takes_those_that_the_selector_matches(world: World, kind: Kind) -> None:
     world.apply("---\n".join([_named("a"), _named("b", "web"), _named("c", "web")]))
-    gone = world.services.objects.delete_all(kind, "default", labels="app=web")
-    assert [each.name for each in gone] == ["b", "c"]
+    objects = world.services.objects.delete_all(kind, "default", labels="app=web")
+    assert [stored.name for stored in objects] == ["b", "c"]
     assert world.sandbox("a").deleted_at is None
 
 
 def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(world: World, kind: Kind) -> None:
     world.apply()
     world.set_ready()
-    found = table(kind, [world.sandbox()], world.clock.now() + 300)
-    titles = [each["name"] for each in found["columnDefinitions"]]
+    document = table(kind, [world.sandbox()], world.clock.now() + 300)
+    titles = [column_definition["name"] for column_definition in document["columnDefinitions"]]
     assert titles[:4] == ["NAME", "READY", "STATUS", "RESTARTS"]
-    assert {each["name"]: each["priority"] for each in found["columnDefinitions"]}["IMAGE"] == 1
-    assert found["rows"][0]["cells"][:4] == ["quickstart", "True", "Running", "2"]
-    assert "5m" in found["rows"][0]["cells"]
+    assert {
+        column_definition["name"]: column_definition["priority"] for column_definition in document["columnDefinitions"]
+    }["IMAGE"] == 1
+    assert document["rows"][0]["cells"][:4] == ["quickstart", "True", "Running", "2"]
+    assert "5m" in document["rows"][0]["cells"]
 
 
 @pytest.mark.parametrize(
@@ -99,14 +101,14 @@ def test_engine_trouble_is_unavailable_to_every_verb(world: World, kind: Kind, s
             lambda: services.files.begin(*place, FileRequest("list", "/tmp")),
             lambda: services.forward.open(*place, 80),
         ]
-        found = []
+        observed = []
         for verb in verbs:
             with pytest.raises((errors.ServiceError, StreamError)) as error:
                 verb()
-            found.append(errors.of_stream(error.value) if isinstance(error.value, StreamError) else error.value)
-        return found
+            observed.append(errors.of_stream(error.value) if isinstance(error.value, StreamError) else error.value)
+        return observed
 
-    assert {(each.code, each.retry_after_seconds) for each in refusals()} == {(503, 1)}
+    assert {(refusal.code, refusal.retry_after_seconds) for refusal in refusals()} == {(503, 1)}
     world.view.show(world.sandbox(), State.UNKNOWN)
     with pytest.raises((errors.ServiceUnavailable, NotNow)):
         services.sandbox_streams.exec(*place, ["true"])()
@@ -125,7 +127,7 @@ def test_an_exec_that_the_engine_did_not_begin_is_tried_again(world: World, kind
 
     world.streams.run = run
     exec_ = world.services.sandbox_streams.exec
-    assert [each.data for each in exec_(kind, "default", "quickstart", ["true"])()] == [b"0"]
+    assert [chunk.data for chunk in exec_(kind, "default", "quickstart", ["true"])()] == [b"0"]
     answers[:] = [StreamError("it may have begun")]
     with pytest.raises(StreamError, match="may have begun"):
         exec_(kind, "default", "quickstart", ["true"])()
@@ -134,9 +136,9 @@ def test_an_exec_that_the_engine_did_not_begin_is_tried_again(world: World, kind
 def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) -> None:
     world.apply()
     world.services.objects.delete(kind, "default", "quickstart")
-    shown = serialize.obj(world.sandbox())
-    assert list(shown) == ["apiVersion", "kind", "metadata", "spec"]
-    assert shown["metadata"] == {
+    printed = serialize.obj(world.sandbox())
+    assert list(printed) == ["apiVersion", "kind", "metadata", "spec"]
+    assert printed["metadata"] == {
         "name": "quickstart",
         "namespace": "default",
         "labels": {"app": "demo"},
@@ -163,8 +165,8 @@ def test_exec_without_a_running_container_names_the_condition(world: World, kind
     assert list(world.services.sandbox_streams.logs(kind, "default", "quickstart")())
     world.view.show(world.sandbox())
     world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], env={"A": "b"})()
-    container, asked = world.streams.asked[-1]
-    assert (container, asked["command"], asked["env"]) == ("c-quickstart", ("true",), {"A": "b"})
+    container, requested = world.streams.asked[-1]
+    assert (container, requested["command"], requested["env"]) == ("c-quickstart", ("true",), {"A": "b"})
 
 
 def test_a_blind_engine_is_no_missing_container(world: World, kind: Kind) -> None:

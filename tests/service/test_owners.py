@@ -15,14 +15,14 @@ from tests.service.test_applyset import box, template
 
 
 def owned(name: str, *owners: str, refers: str = "") -> str:
-    each = [f"{{kind: {word.split('/')[0]}, name: {word.split('/')[1]}}}" for word in owners]
-    return box(name, refers, f", ownerReferences: [{', '.join(each)}]")
+    texts = [f"{{kind: {word.split('/')[0]}, name: {word.split('/')[1]}}}" for word in owners]
+    return box(name, refers, f", ownerReferences: [{', '.join(texts)}]")
 
 
 def kind(world: World, name: str = "Sandbox") -> Kind:
-    found = world.services.registry.by_name(name)
-    assert found is not None
-    return found
+    observed = world.services.registry.by_name(name)
+    assert observed is not None
+    return observed
 
 
 def delete(world: World, name: str, propagation: Propagation | None = None, of: str = "Sandbox") -> StoredObject:
@@ -30,11 +30,11 @@ def delete(world: World, name: str, propagation: Propagation | None = None, of: 
 
 
 def going(world: World) -> dict[str, bool]:
-    return {each.name: each.deleted_at is not None for each in world.store.list("Sandbox")[0]}
+    return {stored.name: stored.deleted_at is not None for stored in world.store.list("Sandbox")[0]}
 
 
 def owners(world: World, name: str) -> list[Any]:
-    return [each["name"] for each in world.sandbox(name).owner_references]
+    return [owner_reference["name"] for owner_reference in world.sandbox(name).owner_references]
 
 
 def test_an_owner_is_resolved_by_name_to_its_uid(world: World) -> None:
@@ -55,12 +55,12 @@ def test_an_owner_is_resolved_by_name_to_its_uid(world: World) -> None:
 
 def test_references_that_others_gave_stay(world: World) -> None:
     world.apply(box("a") + box("c") + box("b"))
-    given = {"kind": "Sandbox", "name": "c", "uid": world.sandbox("c").uid, "later": 1}
-    world.change("b", owner_references=(given,))
+    document = {"kind": "Sandbox", "name": "c", "uid": world.sandbox("c").uid, "later": 1}
+    world.change("b", owner_references=(document,))
     world.apply(owned("b", "Sandbox/a"))
     assert owners(world, "b") == ["c", "a"]
     world.apply(box("b"))
-    assert world.sandbox("b").owner_references == (given,)
+    assert world.sandbox("b").owner_references == (document,)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_an_invalid_owner_is_refused(world: World, text: str, words: str) -> Non
 
 def test_post_and_put_take_owners_too(world: World) -> None:
     world.apply(box("a"))
-    made = world.services.write.create(kind(world), "default", owned("b", "Sandbox/a"))
-    assert made.owner_references[0]["uid"] == world.sandbox("a").uid
+    created = world.services.write.create(kind(world), "default", owned("b", "Sandbox/a"))
+    assert created.owner_references[0]["uid"] == world.sandbox("a").uid
     with pytest.raises(errors.Invalid, match="does not exist"):
         world.services.write.create(kind(world), "default", owned("c", "Sandbox/nobody"))
-    body = box("b", metadata=f', resourceVersion: "{made.resource_version}"')
+    body = box("b", metadata=f', resourceVersion: "{created.resource_version}"')
     assert world.services.write.replace(kind(world), "default", "b", body).owner_references == ()
 
 
@@ -115,13 +115,13 @@ def test_background_takes_along_what_has_no_other_owner(world: World) -> None:
 
 def test_foreground_keeps_the_owner_until_its_dependents_are_gone(world: World) -> None:
     world.apply(template("t") + owned("b", "SandboxTemplate/t", refers="t") + owned("c", "Sandbox/b"))
-    shown = delete(world, "t", "Foreground", of="SandboxTemplate")
-    assert (shown.finalizers, shown.deleted_at) == ((FOREGROUND_FINALIZER, IN_USE_FINALIZER), world.clock.now())
+    answer = delete(world, "t", "Foreground", of="SandboxTemplate")
+    assert (answer.finalizers, answer.deleted_at) == ((FOREGROUND_FINALIZER, IN_USE_FINALIZER), world.clock.now())
     assert going(world) == {"b": True, "c": True}
     assert FOREGROUND_FINALIZER in world.sandbox("b").finalizers
     assert FOREGROUND_FINALIZER not in world.sandbox("c").finalizers
     again = delete(world, "t", of="SandboxTemplate")
-    assert again.resource_version == shown.resource_version, "to ask again changes nothing"
+    assert again.resource_version == answer.resource_version, "to ask again changes nothing"
     assert delete(world, "t", "Background", of="SandboxTemplate").finalizers == (IN_USE_FINALIZER,)
 
 
@@ -148,9 +148,9 @@ def test_a_cascade_with_an_object_in_use_is_refused(world: World) -> None:
         delete(world, "t", "Orphan", of="SandboxTemplate")
     assert world.store.revision() == revision
     delete(world, "other")
-    gone = delete(world, "t", of="SandboxTemplate")
+    answer = delete(world, "t", of="SandboxTemplate")
     assert going(world) == {"user": True, "other": True}
-    assert (gone.deleted_at, gone.finalizers) == (world.clock.now(), (IN_USE_FINALIZER,)), "it goes with its users"
+    assert (answer.deleted_at, answer.finalizers) == (world.clock.now(), (IN_USE_FINALIZER,)), "it goes with its users"
 
 
 def test_template_goes_at_once_with_users_that_do(world: World) -> None:
@@ -175,8 +175,8 @@ OPERATOR = Caller("olga", grants=(Grant(role="operator", namespaces=("default",)
 
 
 def of_template(flag: str = "") -> str:
-    more = f", blockOwnerDeletion: {flag}" if flag else ""
-    return box("b", metadata=f", ownerReferences: [{{kind: SandboxTemplate, name: t{more}}}]")
+    text = f", blockOwnerDeletion: {flag}" if flag else ""
+    return box("b", metadata=f", ownerReferences: [{{kind: SandboxTemplate, name: t{text}}}]")
 
 
 def blocking(world: World) -> Any:
@@ -186,12 +186,12 @@ def blocking(world: World) -> Any:
 
 def test_blocking_a_deletion_needs_write_access_to_the_owner(world: World) -> None:
     world.apply(template("t"))
-    with acting(USER) as refused, pytest.raises(errors.Invalid, match="which you may not write; leave it out"):
+    with acting(USER) as refusal, pytest.raises(errors.Invalid, match="which you may not write; leave it out"):
         world.apply(of_template("true"))
-    assert [each.verb for each, _ in refused] == ["update"]
-    with acting(USER) as refused:
+    assert [access_request.verb for access_request, _ in refusal] == ["update"]
+    with acting(USER) as refused_acting:
         world.apply(of_template())
-    assert (blocking(world), refused) == (False, [])
+    assert (blocking(world), refused_acting) == (False, [])
     with acting(OPERATOR):
         world.apply(of_template("true"))
     assert blocking(world) is True

@@ -22,8 +22,8 @@ SANDBOX = discover().by_name("Sandbox")
 
 @pytest.fixture(params=BACKENDS, scope="module")
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with make_world(request.param, Path(tmp_path_factory.mktemp("pages"))) as made:
-        yield made
+    with make_world(request.param, Path(tmp_path_factory.mktemp("pages"))) as created:
+        yield created
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def kind() -> Kind:
 def pages(objects: Objects, limit: int, **asked: str | None) -> Iterator[ObjectPage]:
     token = ""
     while True:
-        found = objects.page(kind(), asked.get("namespace"), labels=asked.get("labels") or "", limit=limit, token=token)
-        yield found
-        if not (token := found.continue_token):
+        page = objects.page(kind(), asked.get("namespace"), labels=asked.get("labels") or "", limit=limit, token=token)
+        yield page
+        if not (token := page.continue_token):
             return
 
 
@@ -56,35 +56,35 @@ def pages(objects: Objects, limit: int, **asked: str | None) -> Iterator[ObjectP
     labels=st.sampled_from(["", "odd=1", "odd=2"]),
 )
 def test_pages_are_the_list(stored: Objects, limit: int, namespace: str | None, labels: str) -> None:
-    whole = stored.list(kind(), namespace, labels=labels)
+    object_page = stored.list(kind(), namespace, labels=labels)
     read = list(pages(stored, limit, namespace=namespace, labels=labels))
-    assert [each for page in read for each in page.objects] == list(whole.objects)
+    assert [entry for page in read for entry in page.objects] == list(object_page.objects)
     assert all(len(page.objects) == limit for page in read[:-1])
-    assert {page.revision for page in read} == {whole.revision}
-    key = [(each.namespace, each.name) for each in whole.objects]
+    assert {page.revision for page in read} == {object_page.revision}
+    key = [(entry.namespace, entry.name) for entry in object_page.objects]
     assert key == sorted(key)
 
 
 def test_the_revision_is_the_first_pages_so_that_a_watch_from_it_misses_nothing(world: World) -> None:
     store = world.store()
     objects = Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
-    names = [f"w-{each}" for each in range(4)]
+    names = [f"w-{index}" for index in range(4)]
     with store.transaction() as transaction:
-        made = [transaction.put(box(each, "watched")) for each in names]
+        answers = [transaction.put(box(name, "watched")) for name in names]
     first = objects.page(kind(), "watched", limit=2)
     with store.transaction() as transaction:
-        transaction.put(replace(made[0], labels={"late": "yes"}))  # on the page that was read
-        transaction.remove(made[2])  # on the one that was not
-    rest = objects.page(kind(), "watched", limit=2, token=first.continue_token)
-    assert [each.name for each in rest.objects] == ["w-3"]
-    assert rest.revision == first.revision
-    known: dict[str, StoredObject] = {each.uid: each for each in (*first.objects, *rest.objects)}
-    for change in store.changes(rest.revision):
+        transaction.put(replace(answers[0], labels={"late": "yes"}))  # on the page that was read
+        transaction.remove(answers[2])  # on the one that was not
+    page = objects.page(kind(), "watched", limit=2, token=first.continue_token)
+    assert [entry.name for entry in page.objects] == ["w-3"]
+    assert page.revision == first.revision
+    expected: dict[str, StoredObject] = {entry.uid: entry for entry in (*first.objects, *page.objects)}
+    for change in store.changes(page.revision):
         if change.type == "DELETED":
-            known.pop(change.obj.uid, None)
+            expected.pop(change.obj.uid, None)
         else:
-            known[change.obj.uid] = change.obj
-    assert known == {each.uid: each for each in objects.list(kind(), "watched").objects}
+            expected[change.obj.uid] = change.obj
+    assert expected == {entry.uid: entry for entry in objects.list(kind(), "watched").objects}
 
 
 @pytest.mark.parametrize("token", ["x", "bnVsbA", "WzIsMSwiYSIsImIiXQ", "[" * 900, "WzEsInguIiwiYSIsImIiXQ"])

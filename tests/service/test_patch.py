@@ -11,9 +11,9 @@ from tests.helpers_api import QUICKSTART, World
 
 
 def kind() -> Kind:
-    found = discover().by_name("Sandbox")
-    assert found is not None
-    return found
+    name = discover().by_name("Sandbox")
+    assert name is not None
+    return name
 
 
 def patch(world: World, body: Any, **options: Any) -> StoredObject:
@@ -22,16 +22,16 @@ def patch(world: World, body: Any, **options: Any) -> StoredObject:
 
 def test_a_merge_patch_changes_the_spec_and_moves_the_generation(world: World) -> None:
     world.apply()
-    found = patch(world, {"spec": {"resources": {"limits": {"memory": "1Gi", "cpu": None}}}})
-    assert found.spec["resources"]["limits"] == {"memory": "1Gi"}
-    assert (found.generation, world.sandbox()) == (2, found)
+    answer = patch(world, {"spec": {"resources": {"limits": {"memory": "1Gi", "cpu": None}}}})
+    assert answer.spec["resources"]["limits"] == {"memory": "1Gi"}
+    assert (answer.generation, world.sandbox()) == (2, answer)
     assert world.woken == [1, 1]
 
 
 def test_labels_and_annotations_move_no_generation(world: World) -> None:
     world.apply()
-    found = patch(world, {"metadata": {"labels": {"tier": "db", "app": None}, "annotations": {"a/b": "c"}}})
-    assert (found.labels, found.annotations, found.generation) == ({"tier": "db"}, {"a/b": "c"}, 1)
+    answer = patch(world, {"metadata": {"labels": {"tier": "db", "app": None}, "annotations": {"a/b": "c"}}})
+    assert (answer.labels, answer.annotations, answer.generation) == ({"tier": "db"}, {"a/b": "c"}, 1)
 
 
 def test_an_equal_patch_writes_nothing(world: World) -> None:
@@ -58,11 +58,11 @@ def test_a_json_patch_is_carried_out_whole(world: World) -> None:
         {"op": "copy", "from": "/metadata/labels/name", "path": "/metadata/labels/again"},
         {"op": "remove", "path": "/spec/resources/limits/cpu"},
     ]
-    found = patch(world, operations, type_="json")
-    assert found.spec["template"]["command"] == ["sleep", "infinity", "now"]
-    assert found.spec["resources"]["limits"] == {"memory": "512Mi"}
-    assert found.labels == {"name": "demo", "again": "demo"}
-    assert found.annotations == {"example.org/by": "test"}
+    answer = patch(world, operations, type_="json")
+    assert answer.spec["template"]["command"] == ["sleep", "infinity", "now"]
+    assert answer.spec["resources"]["limits"] == {"memory": "512Mi"}
+    assert answer.labels == {"name": "demo", "again": "demo"}
+    assert answer.annotations == {"example.org/by": "test"}
 
 
 def test_a_failed_test_operation_is_a_conflict(world: World) -> None:
@@ -79,8 +79,8 @@ def test_a_failed_test_operation_is_a_conflict(world: World) -> None:
 def test_preconditions(world: World) -> None:
     world.apply()
     version = str(world.sandbox().resource_version)
-    moved = patch(world, {"metadata": {"resourceVersion": version}, "spec": {"runState": "Paused"}})
-    with pytest.raises(errors.Conflict, match=f"it is at {moved.resource_version}"):
+    answer = patch(world, {"metadata": {"resourceVersion": version}, "spec": {"runState": "Paused"}})
+    with pytest.raises(errors.Conflict, match=f"it is at {answer.resource_version}"):
         patch(world, {"metadata": {"resourceVersion": version}, "spec": {"runState": "Running"}})
     with pytest.raises(errors.Conflict, match="deleted and recreated"):
         patch(world, {"metadata": {"uid": "other"}})
@@ -129,7 +129,7 @@ def test_every_reason_at_once_and_admission_is_asked(world: World) -> None:
     world.refusals.append(("spec.template.user", "no root here"))
     with pytest.raises(errors.Invalid) as raised:
         patch(world, {"spec": {"template": {"user": "0:0"}}, "metadata": {"labels": {"a": "not fit!"}}})
-    assert {each["field"] for each in raised.value.causes} == {"spec.template.user", "metadata.labels.a"}
+    assert {cause["field"] for cause in raised.value.causes} == {"spec.template.user", "metadata.labels.a"}
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_stored_unknown_fields_survive_new_ones_are_refused(world: World) -> Non
     world.apply()
     spec = dict(world.sandbox().spec)
     world.change(spec={**spec, "template": {**spec["template"], "telepathy": {"on": True}}})
-    found = patch(world, {"spec": {"runState": "Paused"}})
-    assert found.spec["template"]["telepathy"] == {"on": True}
+    answer = patch(world, {"spec": {"runState": "Paused"}})
+    assert answer.spec["template"]["telepathy"] == {"on": True}
     with pytest.raises(errors.Invalid, match=r"spec\.other: unknown field"):
         patch(world, {"spec": {"other": 1}})
 
@@ -188,12 +188,12 @@ def test_an_apply_keeps_what_was_patched_beside_it(world: World) -> None:
 def test_patches_take_kubernetes_spellings(world: World) -> None:
     world.apply()
     probe = {"tcpSocket": {"port": 80}}
-    found = patch(world, {"spec": {"template": {"livenessProbe": probe, "args": ["now"]}}})
-    assert found.spec["template"]["liveness"]["tcpSocket"] == {"port": 80}
-    found = patch(world, {"spec": {"template": {"livenessProbe": {"periodSeconds": 7}}}})
-    assert found.spec["template"]["liveness"]["periodSeconds"] == 7
+    answer = patch(world, {"spec": {"template": {"livenessProbe": probe, "args": ["now"]}}})
+    assert answer.spec["template"]["liveness"]["tcpSocket"] == {"port": 80}
+    stored = patch(world, {"spec": {"template": {"livenessProbe": {"periodSeconds": 7}}}})
+    assert stored.spec["template"]["liveness"]["periodSeconds"] == 7
     assert "liveness" not in patch(world, {"spec": {"template": {"livenessProbe": None}}}).spec["template"]
-    added = [{"op": "add", "path": "/spec/template/livenessProbe", "value": probe}]
-    assert patch(world, added, type_="json").spec["template"]["liveness"]["tcpSocket"] == {"port": 80}
+    documents = [{"op": "add", "path": "/spec/template/livenessProbe", "value": probe}]
+    assert patch(world, documents, type_="json").spec["template"]["liveness"]["tcpSocket"] == {"port": 80}
     with pytest.raises(errors.Invalid, match="livenessProbe"):
-        patch(world, added, type_="json")
+        patch(world, documents, type_="json")

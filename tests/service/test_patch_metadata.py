@@ -31,8 +31,8 @@ def test_a_foreign_finalizer_holds_the_object(world: World) -> None:
 
 
 def without(world: World, finalizer: str) -> StoredObject:
-    found = world.sandbox("a")
-    return replace(found, finalizers=tuple(each for each in found.finalizers if each != finalizer))
+    sandbox = world.sandbox("a")
+    return replace(sandbox, finalizers=tuple(name for name in sandbox.finalizers if name != finalizer))
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_in_deletion_only_finalizers_can_be_removed(world: World) -> None:
 
 def test_owners_are_given_and_taken_and_looked_up(world: World) -> None:
     world.apply(box("a") + box("b"))
-    found = patch(world, "b", {"ownerReferences": [{"kind": "Sandbox", "name": "a"}]})
-    assert found.owner_references[0]["uid"] == world.sandbox("a").uid
+    answer = patch(world, "b", {"ownerReferences": [{"kind": "Sandbox", "name": "a"}]})
+    assert answer.owner_references[0]["uid"] == world.sandbox("a").uid
     revision = world.store.revision()
-    patch(world, "b", {"ownerReferences": [dict(each) for each in found.owner_references]})
+    patch(world, "b", {"ownerReferences": [dict(owner_reference) for owner_reference in answer.owner_references]})
     assert world.store.revision() == revision
     patch(world, "b", {"ownerReferences": None})
     assert owners(world, "b") == []

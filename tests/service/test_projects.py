@@ -17,17 +17,17 @@ from tests.helpers_api import World, make_world
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    yield made
-    made.store.close()
+    created = make_world(tmp_path)
+    yield created
+    created.store.close()
 
 
 def opened(world: World, project: str) -> dict[str, Any]:
     """Open it, and return the spec of its sandbox."""
     with pytest.raises(errors.Conflict):  # nothing makes it Ready here
         world.services.projects.open("default", project, "", 0, ProjectDefaults())
-    [found] = [each for each in world.store.list("Sandbox")[0] if each.name == project]
-    return dict(found.spec)
+    [stored] = [entry for entry in world.store.list("Sandbox")[0] if entry.name == project]
+    return dict(stored.spec)
 
 
 def bring_image(world: World, image: str = IMAGE) -> None:

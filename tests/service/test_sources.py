@@ -34,42 +34,42 @@ from tests.loop.test_pools import filled
 def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    made = LoopHarness(store)
-    yield made
-    made.close()
+    harness = LoopHarness(store)
+    yield harness
+    harness.close()
     store.close()
 
 
 def kind_of(name: str) -> Kind:
-    found = discover().by_name(name)
-    assert found is not None
-    return found
+    kind = discover().by_name(name)
+    assert kind is not None
+    return kind
 
 
 def shown(house: LoopHarness, kind: str, **asked: Any) -> list[dict[str, Any]]:
     """The objects as clients get them, each held against the description of its kind."""
-    found = house.services.objects.list(kind_of(kind), **asked).objects
-    for each in found:
-        object_model(kind_of(kind)).model_validate(serialize.object_json(kind_of(kind), each))
-    return [serialize.object_json(kind_of(kind), each) for each in found]
+    objects = house.services.objects.list(kind_of(kind), **asked).objects
+    for stored in objects:
+        object_model(kind_of(kind)).model_validate(serialize.object_json(kind_of(kind), stored))
+    return [serialize.object_json(kind_of(kind), entry) for entry in objects]
 
 
 def test_an_instance_shows_its_record_and_container(house: LoopHarness) -> None:
     house.apply("web", resources={"limits": {"cpu": "500m", "memory": "64Mi", "pids": 20}})
     house.settle()
-    (found,) = shown(house, "Instance", namespace="default")
+    (document,) = shown(house, "Instance", namespace="default")
     name, sandbox = house.container_name("web"), house.get("web")
     assert sandbox is not None
     (container,) = house.engine.observe().containers[sandbox.uid]
-    assert found["metadata"]["name"] == name
-    assert found["metadata"]["labels"] == {"paddock.name": "web", "paddock.role": "sandbox"}
-    assert found["spec"] == {
+    assert document["metadata"]["name"] == name
+    assert document["metadata"]["labels"] == {"paddock.name": "web", "paddock.role": "sandbox"}
+    assert document["spec"] == {
         "parent": {"kind": "Sandbox", "name": "web", "uid": sandbox.uid},
         "role": "sandbox",
         "reserves": {"cpu": "500m", "memory": "64Mi", "pids": 20},
     }
-    assert (found["status"]["state"], found["status"]["containerID"]) == ("Running", container.id)
-    assert found["status"]["limits"] == found["spec"]["reserves"]
+    assert (document["status"]["state"], document["status"]["containerID"]) == ("Running", container.id)
+    assert document["status"]["limits"] == document["spec"]["reserves"]
     assert house.services.objects.get(kind_of("Instance"), "default", name).name == name
     with pytest.raises(errors.NotFound):
         house.services.objects.get(kind_of("Instance"), "team", name)
@@ -78,9 +78,9 @@ def test_an_instance_shows_its_record_and_container(house: LoopHarness) -> None:
 
 def test_a_warm_member_of_a_pool_shows_its_own_container(house: LoopHarness) -> None:
     filled(house, 1)
-    (found,) = shown(house, "Instance", namespace="default")
-    assert (found["spec"]["parent"]["kind"], found["spec"]["role"]) == ("SandboxPool", "warm")
-    assert found["status"]["state"] == "Running"
+    (document,) = shown(house, "Instance", namespace="default")
+    assert (document["spec"]["parent"]["kind"], document["spec"]["role"]) == ("SandboxPool", "warm")
+    assert document["status"]["state"] == "Running"
 
 
 def test_an_instance_shows_its_last_termination_and_failure(house: LoopHarness) -> None:
@@ -89,17 +89,17 @@ def test_an_instance_shows_its_last_termination_and_failure(house: LoopHarness) 
     first = shown(house, "Instance")[0]["metadata"]
     house.engine.kill(house.container_name("web"))
     house.settle()
-    (found,) = shown(house, "Instance")
-    assert found["status"]["state"] == "Exited"
-    assert found["status"]["lastTermination"]["exitCode"] == 137
-    assert (found["metadata"]["uid"], found["metadata"]["name"]) == (first["uid"], first["name"])
+    (document,) = shown(house, "Instance")
+    assert document["status"]["state"] == "Exited"
+    assert document["status"]["lastTermination"]["exitCode"] == 137
+    assert (document["metadata"]["uid"], document["metadata"]["name"]) == (first["uid"], first["name"])
     house.apply("other")
     house.engine.fail_next(StartContainer, Transient("StartFailed", "no"))
     for _ in range(4):
         house.run_pass()
-    other = shown(house, "Instance", fields="spec.parent.name=other")[0]
-    assert (other["status"]["failure"]["reason"], other["status"]["failure"]["count"]) == ("StartFailed", 1)
-    assert other["status"]["failure"]["retryTime"]
+    second = shown(house, "Instance", fields="spec.parent.name=other")[0]
+    assert (second["status"]["failure"]["reason"], second["status"]["failure"]["count"]) == ("StartFailed", 1)
+    assert second["status"]["failure"]["retryTime"]
 
 
 def test_an_instance_without_container_is_absent(house: LoopHarness) -> None:
@@ -113,9 +113,9 @@ def test_an_instance_without_container_is_absent(house: LoopHarness) -> None:
     house.engine.come_up()
     house.engine.remove(house.container_name("web"))
     house.engine.observe_now(full=True)
-    (gone,) = shown(house, "Instance")
-    assert gone["status"]["state"] == "Absent"
-    assert "containerID" not in gone["status"]
+    (removed,) = shown(house, "Instance")
+    assert removed["status"]["state"] == "Absent"
+    assert "containerID" not in removed["status"]
 
 
 def test_events_are_objects_with_a_name_that_stays(house: LoopHarness) -> None:
@@ -123,14 +123,14 @@ def test_events_are_objects_with_a_name_that_stays(house: LoopHarness) -> None:
     house.settle()
     house.apply("db")
     house.settle()
-    found = shown(house, "Event", namespace="default", fields="involvedObject.name=web")
-    assert [each["reason"] for each in found] == ["Created", "Started"]
-    started = found[1]
+    observed = shown(house, "Event", namespace="default", fields="involvedObject.name=web")
+    assert [document["reason"] for document in observed] == ["Created", "Started"]
+    started = observed[1]
     assert started["involvedObject"]["kind"] == "Sandbox"
     name = started["metadata"]["name"]
-    (told,) = [each for each in house.store.events(name="web") if each.reason == "Started"]
+    (event,) = [entry for entry in house.store.events(name="web") if entry.reason == "Started"]
     with house.store.transaction() as transaction:
-        transaction.add_event(replace(told, at=told.at + 60, first_at=0.0))
+        transaction.add_event(replace(event, at=event.at + 60, first_at=0.0))
     again = serialize.object_json(kind_of("Event"), house.services.objects.get(kind_of("Event"), "default", name))
     assert again["metadata"]["uid"] == started["metadata"]["uid"]
     assert (again["count"], again["firstTimestamp"]) == (2, started["firstTimestamp"])
@@ -168,7 +168,9 @@ NOT_READ = dict.fromkeys(("HibernationAvailable", "MemoryPressure", "DiskPressur
 
 
 def conditions(host: dict[str, Any]) -> dict[str, str]:
-    return {each["type"]: f"{each['status']} {each['reason']}" for each in host["status"]["conditions"]}
+    return {
+        condition["type"]: f"{condition['status']} {condition['reason']}" for condition in host["status"]["conditions"]
+    }
 
 
 class BrokenStore:
@@ -191,9 +193,9 @@ def test_the_host_answers_without_store_or_observation() -> None:
     assert host is not None
     as_client = serialize.object_json(kind_of("Host"), host)
     object_model(kind_of("Host")).model_validate(as_client)
-    found = conditions(as_client)
-    assert (found["EngineReachable"], found["StoreWritable"]) == ("Unknown NotLookedYet", "False NotWritable")
-    assert found["NetworkGuard"] == "Unknown NotLookedYet"
+    document = conditions(as_client)
+    assert (document["EngineReachable"], document["StoreWritable"]) == ("Unknown NotLookedYet", "False NotWritable")
+    assert document["NetworkGuard"] == "Unknown NotLookedYet"
     assert set(as_client["status"]) == {"paddock", "conditions"}
 
 
@@ -208,38 +210,38 @@ def test_the_host_answers_without_store_or_observation() -> None:
     ],
 )
 def test_what_the_canary_found_is_the_hosts_condition(guarded: CanaryResult, unguarded: str, wanted: str) -> None:
-    seen = Observation(revision=1, blind="", unguarded=unguarded)
-    host = HostSource(BrokenStore(), lambda: seen, guarded=lambda: guarded).get("", "host")  # type: ignore[arg-type]
+    observation = Observation(revision=1, blind="", unguarded=unguarded)
+    host = HostSource(BrokenStore(), lambda: observation, guarded=lambda: guarded).get("", "host")  # type: ignore[arg-type]
     assert host is not None
     assert conditions({"status": host.status})["NetworkGuard"] == wanted
 
 
 def test_a_profile_is_what_its_level_says() -> None:
-    profiles = {each.name: each for each in ProfileSource().list(None, None, 0)}  # type: ignore[arg-type]  # all of them
-    networks = {name: each.status["effective"]["network"] for name, each in profiles.items()}
+    profiles = {stored.name: stored for stored in ProfileSource().list(None, None, 0)}  # type: ignore[arg-type]  # all of them
+    networks = {name: profile.status["effective"]["network"] for name, profile in profiles.items()}
     assert networks["development"] == {"mode": "sealed", "peers": True}
     assert networks["production"] == {"mode": "public", "localNetwork": False}
     assert networks["build"] == {"mode": "sealed", "peers": True, "allowedHosts": [], "version": version_of(())}
-    found = profiles[FULL_ISOLATION.name]
-    assert found.spec["network"] == {"mode": FULL_ISOLATION.network}
-    assert found.spec["noNewPrivileges"] is True
+    observed = profiles[FULL_ISOLATION.name]
+    assert observed.spec["network"] == {"mode": FULL_ISOLATION.network}
+    assert observed.spec["noNewPrivileges"] is True
     wider = replace(FULL_ISOLATION, name="wider", capabilities=("CAP_CHOWN",), read_only_root=False)
-    other = ProfileSource(Policy(levels={**BUILT_IN, "wider": wider})).get("", "wider")
-    assert other is not None
-    assert (other.spec["capabilities"], other.spec["readOnlyRootFilesystem"]) == (["CAP_CHOWN"], False)
+    answer = ProfileSource(Policy(levels={**BUILT_IN, "wider": wider})).get("", "wider")
+    assert answer is not None
+    assert (answer.spec["capabilities"], answer.spec["readOnlyRootFilesystem"]) == (["CAP_CHOWN"], False)
 
 
 def test_a_built_in_profiles_spec_can_be_applied() -> None:
-    for each in ProfileSource().list(None, None, 0):  # type: ignore[arg-type]  # all of them
-        spec = SecurityProfileSpec.model_validate(each.spec)
+    for stored in ProfileSource().list(None, None, 0):  # type: ignore[arg-type]  # all of them
+        spec = SecurityProfileSpec.model_validate(stored.spec)
         assert refusals(spec, Policy()) == ()
-        as_client = serialize.object_json(kind_of("SecurityProfile"), each)
+        as_client = serialize.object_json(kind_of("SecurityProfile"), stored)
         object_model(kind_of("SecurityProfile")).model_validate(as_client)
 
 
 def test_profiles_are_those_that_a_sandbox_may_name() -> None:
     offered = {name for name, level in BUILT_IN.items() if level.offered}
-    assert {each.name for each in ProfileSource().list(None, None, 0)} == offered  # type: ignore[arg-type]
+    assert {stored.name for stored in ProfileSource().list(None, None, 0)} == offered  # type: ignore[arg-type]
     default = Template(image="a").security_level
     assert isinstance(ProfileSource().get("", default), StoredObject)
     missing = replace(FULL_ISOLATION, name="later", offered=False, missing="it needs what is not there")
@@ -248,16 +250,16 @@ def test_profiles_are_those_that_a_sandbox_may_name() -> None:
 
 
 def test_the_package_hosts_have_a_version() -> None:
-    found = PackageHosts(
+    package_hosts = PackageHosts(
         ("deb.example.org",), ("pip (/etc/pip.conf): 192.0.2.7 is an IP address; sandboxes reach host names only",)
     )
     versions = set()
     for listed in ([], ["pip.example.org"]):
-        source = ProfileSource(with_packages(Policy(), found, listed))
+        source = ProfileSource(with_packages(Policy(), package_hosts, listed))
         profile = source.get("", "build")
         assert profile is not None
         network = profile.status["effective"]["network"]
         assert network["allowedHosts"] == ["deb.example.org", *listed]
-        assert network["leftOut"] == list(found.left_out)
+        assert network["leftOut"] == list(package_hosts.left_out)
         versions.add(network["version"])
     assert len(versions) == 2

@@ -30,16 +30,16 @@ def test_a_callers_id_is_taken(given: str) -> None:
     ],
 )
 def test_a_malformed_traceparent_gets_a_new_id(given: list[str]) -> None:
-    made = trace_of(given)
-    assert len(made) == 32
-    assert int(made, 16)
-    assert made not in (TRACE, trace_of(given))
+    trace = trace_of(given)
+    assert len(trace) == 32
+    assert int(trace, 16)
+    assert trace not in (TRACE, trace_of(given))
 
 
 def test_ids_of_another_daemon_are_kept() -> None:
     traces = Traces()
-    for words in (f"{TRACE} a:1 b:2", "no id c:1", f"{TRACE} c", f"{TRACE} c:x :", ""):
-        traces.hear(words)
+    for message in (f"{TRACE} a:1 b:2", "no id c:1", f"{TRACE} c", f"{TRACE} c:x :", ""):
+        traces.hear(message)
     assert (traces.of("a", 1), traces.of("b", 2), traces.of("c", 1)) == (TRACE, TRACE, "")
 
 

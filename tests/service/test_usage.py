@@ -22,18 +22,20 @@ class Readings:
 
     def __call__(self) -> Mapping[str, UsageSample]:
         self.count += 1
-        found, _ = self._world.store.list("Sandbox")
+        objects, _ = self._world.store.list("Sandbox")
         now = self._world.clock.now()
-        running = [Container(id=each.name, name=each.name, uid=each.uid, state=State.RUNNING) for each in found]
-        return {each.uid: UsageSample(each, USAGE, now, 0.25, 5.0) for each in running}
+        running = [
+            Container(id=stored.name, name=stored.name, uid=stored.uid, state=State.RUNNING) for stored in objects
+        ]
+        return {container.uid: UsageSample(container, USAGE, now, 0.25, 5.0) for container in running}
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.apply(QUICKSTART)
-    yield made
-    made.store.close()
+    created = make_world(tmp_path)
+    created.apply(QUICKSTART)
+    yield created
+    created.store.close()
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_lists_are_new_by_default(readings: Readings, usages: Usages) -> None:
 def test_namespaces_share_no_list(world: World, usages: Usages) -> None:
     world.apply(QUICKSTART.replace("name: quickstart", "name: other\n  namespace: elsewhere"))
     names = [
-        [each.obj.name for each in usages.of_all(KIND, namespace, max_age_seconds=5.0).usages]
+        [usage.obj.name for usage in usages.of_all(KIND, namespace, max_age_seconds=5.0).usages]
         for namespace in (None, "default", "elsewhere")
     ]
     assert names == [["quickstart", "other"], ["quickstart"], ["other"]]
@@ -79,8 +81,8 @@ def test_clock_set_back_ends_sharing(world: World, readings: Readings, usages: U
 
 
 def test_list_is_what_the_api_shows(usages: Usages) -> None:
-    shown = json.loads(usages.of_all(KIND, "default").json)
-    assert shown["kind"] == "SandboxMetricsList"
-    (item,) = shown["items"]
+    document = json.loads(usages.of_all(KIND, "default").json)
+    assert document["kind"] == "SandboxMetricsList"
+    (item,) = document["items"]
     assert item["metadata"]["name"] == "quickstart"
     assert item["usage"]["cpuPercent"] == 25.0

@@ -31,8 +31,8 @@ class ActivityWorld:
         self.woken += 1
 
     def open(self) -> tuple[int, int]:
-        seen = self.log.view({UID}).get(UID)
-        return (seen.open, seen.asking) if seen else (0, 0)
+        view = self.log.view({UID}).get(UID)
+        return (view.open, view.asking) if view else (0, 0)
 
     def stream(self, open_: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
         return self.used.stream(UID, open_, asks=True)
@@ -51,7 +51,7 @@ def breaking() -> Iterator[Chunk]:
 def test_use_ends_once_with_the_stream(activity: ActivityWorld) -> None:
     stream = activity.stream(lambda: iter((Chunk("exit", b"0"),)))
     assert (activity.open(), activity.woken) == ((1, 1), 1)
-    assert [each.data for each in stream] == [b"0"]
+    assert [chunk.data for chunk in stream] == [b"0"]
     stream.close()  # type: ignore[attr-defined]
     assert (activity.open(), activity.woken) == ((0, 0), 2)
 
@@ -73,7 +73,7 @@ def test_use_ends_with_a_broken_or_unopened_stream(activity: ActivityWorld) -> N
 def test_use_ends_when_another_thread_closes_the_stream(activity: ActivityWorld) -> None:
     stream = activity.stream(lambda: Endless(threading.Event()))
     threading.Thread(target=stream.close, daemon=True).start()  # type: ignore[attr-defined]
-    assert [each.data for each in stream] == [b"first\n"]
+    assert [chunk.data for chunk in stream] == [b"first\n"]
     assert activity.open() == (0, 0)
 
 
@@ -151,10 +151,10 @@ def test_a_recreated_sandbox_is_not_entered(world: World) -> None:
 def test_reaping_and_use_never_both_win() -> None:
     for _ in range(200):
         log = ActivityLog(HandClock())
-        seen, run, results = log.view({UID}), ("c", 1.0), {}
+        view, run, results = log.view({UID}), ("c", 1.0), {}
         start = threading.Barrier(2)
 
-        def reap(log: ActivityLog = log, seen=seen, run=run, results=results, start=start) -> None:  # type: ignore[no-untyped-def]
+        def reap(log: ActivityLog = log, seen=view, run=run, results=results, start=start) -> None:  # type: ignore[no-untyped-def]
             start.wait()
             results["held"] = log.hold({UID: run}, seen)
 

@@ -43,23 +43,24 @@ class Reader:
         def there() -> bool:
             self._woken.wait(0.05)
             self._woken.clear()
-            ended = bool(self.watch.end_state)
+            has_ended = bool(self.watch.end_state)
             self.events += self.watch.take()
-            return ended or until is None or until(self.told())
+            return has_ended or until is None or until(self.told())
 
         wait_for("the events", there)
         return self.told()
 
     def told(self) -> list[tuple[str, str]]:
         return [
-            (each.type, each.serialized.obj.name if each.serialized else str(each.revision)) for each in self.events
+            (event.type, event.serialized.obj.name if event.serialized else str(event.revision))
+            for event in self.events
         ]
 
 
 def sandbox_kind() -> Kind:
-    found = discover().by_name("Sandbox")
-    assert found is not None
-    return found
+    name = discover().by_name("Sandbox")
+    assert name is not None
+    return name
 
 
 def count(wanted: int) -> Any:
@@ -68,8 +69,8 @@ def count(wanted: int) -> Any:
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 @pytest.fixture
@@ -84,9 +85,9 @@ def store(world: World) -> SqlStore:
 
 @pytest.fixture
 def watches(store: SqlStore, clock: HandClock) -> Iterator[Watches]:
-    made = Watches(store, clock, most=20, ahead=10, poll_seconds=0.05)
-    yield made
-    made.close()
+    created = Watches(store, clock, most=20, ahead=10, poll_seconds=0.05)
+    yield created
+    created.close()
 
 
 def relabel(store: SqlStore, obj: StoredObject, **labels: str) -> StoredObject:
@@ -101,11 +102,11 @@ def remove(store: SqlStore, obj: StoredObject) -> None:
 
 
 def test_without_a_revision_it_begins_with_what_is_there(store: SqlStore, watches: Watches) -> None:
-    one, _ = insert(store, box("one"), box("two"))
+    stored, _ = insert(store, box("one"), box("two"))
     reader = Reader(watches)
     assert reader.told() == [("ADDED", "one"), ("ADDED", "two")]
-    relabel(store, one, app="x")
-    remove(store, one)
+    relabel(store, stored, app="x")
+    remove(store, stored)
     assert reader.read(count(4))[2:] == [("MODIFIED", "one"), ("DELETED", "one")]
 
 
@@ -132,34 +133,34 @@ def test_a_revision_that_is_pruned_or_not_reached_is_gone(store: SqlStore, watch
 
 
 def test_scope_is_kind_namespace_and_name(store: SqlStore, watches: Watches) -> None:
-    here = Reader(watches, namespace="default")
-    named = Reader(watches, namespace="default", name="one")
+    reader = Reader(watches, namespace="default")
+    by_name = Reader(watches, namespace="default", name="one")
     insert(store, box("one", namespace="team"), replace(box("one", uid="q"), kind="Quota"), box("one"), box("two"))
-    assert here.read(count(2)) == [("ADDED", "one"), ("ADDED", "two")]
-    assert named.read(count(1)) == [("ADDED", "one")]
+    assert reader.read(count(2)) == [("ADDED", "one"), ("ADDED", "two")]
+    assert by_name.read(count(1)) == [("ADDED", "one")]
 
 
 def test_label_changes_add_and_delete_for_a_selector(store: SqlStore, watches: Watches) -> None:
-    one, two = insert(store, box("one", labels={"app": "web"}), box("two"))
+    stored, two = insert(store, box("one", labels={"app": "web"}), box("two"))
     since = store.revision()
     live = Reader(watches, labels="app=web", since=since)
     relabel(store, two, app="db")
     relabel(store, two, app="web")
-    relabel(store, one, app="db")
-    relabel(store, one, app="cache")
-    remove(store, one)
+    relabel(store, stored, app="db")
+    relabel(store, stored, app="cache")
+    remove(store, stored)
     remove(store, two)
     expected = [("ADDED", "two"), ("DELETED", "one"), ("DELETED", "two")]
     assert live.read(count(3)) == expected
     # Whoever resumes amid that gets the rest of it: what matched at that revision is remembered.
-    for after, rest in ((0, expected), (2, expected[1:]), (3, expected[2:]), (6, [])):
-        assert Reader(watches, labels="app=web", since=since + after).read(count(len(rest))) == rest
+    for after, remaining in ((0, expected), (2, expected[1:]), (3, expected[2:]), (6, [])):
+        assert Reader(watches, labels="app=web", since=since + after).read(count(len(remaining))) == remaining
 
 
 def test_a_selector_without_history_sends_too_much(store: SqlStore, watches: Watches) -> None:
-    (one,) = insert(store, box("one", labels={"app": "web"}))
+    (stored,) = insert(store, box("one", labels={"app": "web"}))
     since = store.revision()
-    relabel(store, one, app="db")
+    relabel(store, stored, app="db")
     assert Reader(watches, labels="app=web", since=since).read(count(1)) == [("DELETED", "one")]
 
 
@@ -223,18 +224,18 @@ def test_watches_recover_from_a_failing_store(store: SqlStore, watches: Watches,
     reader = Reader(watches)
     store.close()
     watches.notify()
-    other = world.store()
-    insert(other, box("meanwhile"))
+    second = world.store()
+    insert(second, box("meanwhile"))
     store.open()
     assert reader.read(count(1)) == [("ADDED", "meanwhile")]
 
 
 def test_a_write_through_the_announcing_store_needs_no_poll(store: SqlStore, clock: HandClock) -> None:
     watches = Watches(store, clock, poll_seconds=3600)
-    told = announcing(store, watches.notify)
+    reported = announcing(store, watches.notify)
     try:
         reader = Reader(watches)
-        with told.transaction() as transaction:
+        with reported.transaction() as transaction:
             transaction.put(box("one"))
         assert reader.read(count(1)) == [("ADDED", "one")]
     finally:
@@ -243,7 +244,7 @@ def test_a_write_through_the_announcing_store_needs_no_poll(store: SqlStore, clo
 
 def check_nothing_missed(store: SqlStore, readers: list[Reader], begun: int) -> None:
     """Each reader gets what the store's log has, in its order."""
-    log = [(each.type, each.obj.name) for each in store.changes(begun, limit=100_000)]
+    log = [(change.type, change.obj.name) for change in store.changes(begun, limit=100_000)]
     assert len(log) >= WRITERS * COMMITS
     for reader in readers:
         assert reader.read(count(len(log))) == log
@@ -251,24 +252,24 @@ def check_nothing_missed(store: SqlStore, readers: list[Reader], begun: int) -> 
 
 def test_no_commit_of_8_threads_is_missed(world: World, store: SqlStore, clock: HandClock) -> None:
     watches = Watches(store, clock)
-    told = announcing(world.store(), watches.notify)
+    reported = announcing(world.store(), watches.notify)
 
     def write(writer: int) -> None:
         for number in range(COMMITS):
-            with told.transaction() as transaction:
+            with reported.transaction() as transaction:
                 transaction.put(box(f"{writer}-{number}"))
 
-    threads = [threading.Thread(target=write, args=(each,)) for each in range(WRITERS)]
+    threads = [threading.Thread(target=write, args=(index,)) for index in range(WRITERS)]
     try:
         readers = [Reader(watches)]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         # Some come in the middle, and begin at the beginning or where the store is.
-        while any(each.is_alive() for each in threads) and len(readers) < 6:
+        while any(entry.is_alive() for entry in threads) and len(readers) < 6:
             wait_for("some more", lambda: store.revision() > len(readers) * 10)
             readers.append(Reader(watches, since=1))
-        for each in threads:
-            each.join()
+        for one_thread in threads:
+            one_thread.join()
         check_nothing_missed(store, readers[:1], 0)
         for reader in readers[1:]:
             assert reader.read(count(WRITERS * COMMITS - 1)) == readers[0].told()[1:]
@@ -277,7 +278,7 @@ def test_no_commit_of_8_threads_is_missed(world: World, store: SqlStore, clock: 
 
 
 def test_no_commit_of_8_processes_is_missed(world: World, store: SqlStore, clock: HandClock) -> None:
-    children = [world.child("write", f"w{each}", COMMITS) for each in range(WRITERS)]
+    children = [world.child("write", f"w{index}", COMMITS) for index in range(WRITERS)]
     watches = Watches(store, clock, poll_seconds=0.05)
     try:
         readers = [Reader(watches), Reader(watches, namespace="default")]
@@ -294,11 +295,11 @@ def test_no_commit_of_8_processes_is_missed(world: World, store: SqlStore, clock
 
 def test_a_change_before_the_watch_adds_nothing() -> None:
     """One that is left out at the beginning is ADDED by its first change afterwards."""
-    before, after = (StoredObject("Sandbox", "default", "a", "u", {}, resource_version=each) for each in (12, 13))
+    before, after = (StoredObject("Sandbox", "default", "a", "u", {}, resource_version=entry) for entry in (12, 13))
     first, texts = FirstObjects("Sandbox"), ObjectTexts()
     first.leave_out(after)
     members = Membership(selector.parse(""), {"u": True})
     watch = Watch(Scope("Sandbox"), members, since=12, first=first, ahead=10, wake=lambda: None, texts=texts)
-    changes = [Change(each.resource_version, "MODIFIED", each) for each in (before, after)]
-    watch.offer([(each, SerializedObject(each.obj, texts)) for each in changes])
-    assert [(each.type, each.revision) for each in watch.take()] == [("ADDED", 13)]
+    changes = [Change(stored.resource_version, "MODIFIED", stored) for stored in (before, after)]
+    watch.offer([(change, SerializedObject(change.obj, texts)) for change in changes])
+    assert [(watch_event.type, watch_event.revision) for watch_event in watch.take()] == [("ADDED", 13)]

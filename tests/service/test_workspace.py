@@ -21,22 +21,22 @@ spec:
 def world(tmp_path: Path) -> Iterator[World]:
     before = make_world(tmp_path)
     before.apply(APP.replace("app", "older"))
-    made = make_world(tmp_path, store=before.store, workspace_bytes=8 << 20, first_uid=100)
-    yield made
-    made.store.close()
+    created = make_world(tmp_path, store=before.store, workspace_bytes=8 << 20, first_uid=100)
+    yield created
+    created.store.close()
 
 
 def claims(world: World, name: str) -> list[dict[str, Any]]:
-    (found,) = (each for each in world.store.list("Sandbox")[0] if each.name == name)
-    return list(found.spec["template"].get("volumeClaimTemplates", ()))
+    (stored,) = (entry for entry in world.store.list("Sandbox")[0] if entry.name == name)
+    return list(stored.spec["template"].get("volumeClaimTemplates", ()))
 
 
 def test_new_objects_get_it_once_and_stored_ones_never(world: World) -> None:
     world.apply(APP)
     [claim] = claims(world, "app")
     assert (claim["mountPath"], claim["size"], claim["reclaimPolicy"]) == ("/workspace", "8Mi", "Delete")
-    generations = {each.name: each.generation for each in world.store.list("Sandbox")[0]}
+    generations = {stored.name: stored.generation for stored in world.store.list("Sandbox")[0]}
     for name in ("app", "older"):
         world.apply(APP.replace("app", name))
-    assert {each.name: each.generation for each in world.store.list("Sandbox")[0]} == generations
+    assert {stored.name: stored.generation for stored in world.store.list("Sandbox")[0]} == generations
     assert (len(claims(world, "app")), claims(world, "older")) == (1, [])

@@ -135,8 +135,8 @@ class Deeds:
             next(pieces, b"")
 
     def _watch_left(self) -> None:
-        wanted = {"watch": "1"}
-        with self._paddock.connection.lines("namespaces/default/sandboxes", wanted, seconds=1.0) as lines:
+        document = {"watch": "1"}
+        with self._paddock.connection.lines("namespaces/default/sandboxes", document, seconds=1.0) as lines:
             for _ in range(self._chance.randrange(4)):
                 next(lines, "")
 
@@ -155,12 +155,12 @@ class Deeds:
 
     def _meddle(self) -> None:
         """Do as people do with Docker, past Paddock."""
-        found = self._engine.docker("ps", "-q", "--filter", "label=paddock.instance", check=False).split()
-        if found:
+        parts = self._engine.docker("ps", "-q", "--filter", "label=paddock.instance", check=False).split()
+        if parts:
             how = self._chance.choice((["kill"], ["rm", "-f"], ["pause"], ["stop", "-t", "0"], ["update", "-m", "20m"]))
             # An engine's stop that meets the sandbox's next run, begun anew at once, waits for the end of that one.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._engine.docker(*how, self._chance.choice(found), check=False, seconds=_HAND_SECONDS)
+                self._engine.docker(*how, self._chance.choice(parts), check=False, seconds=_HAND_SECONDS)
 
     def _pool(self) -> None:
         self._paddock.apply(POOL % self._chance.randrange(4))
@@ -168,10 +168,10 @@ class Deeds:
     def _token(self) -> None:
         """Make a token, use it and revoke it: connections that it opened end with it."""
         name = f"t{self._chance.getrandbits(40):x}"
-        asked = {"name": name, "grant": {"role": "viewer"}, "expirationSeconds": 600}
-        made = self._paddock.connection.request("POST", "tokens", json=asked)
+        document = {"name": name, "grant": {"role": "viewer"}, "expirationSeconds": 600}
+        created = self._paddock.connection.request("POST", "tokens", json=document)
         transport = httpx.HTTPTransport(uds=str(self._daemon.socket), verify=False)
-        headers = {"Authorization": f"Bearer {made['token']}"}
+        headers = {"Authorization": f"Bearer {created['token']}"}
         path = "/apis/paddock/v1alpha1/namespaces/default/sandboxes?watch=1&resourceVersion=0"
         with httpx.Client(transport=transport, base_url="http://paddock", headers=headers, timeout=30) as client:
             try:

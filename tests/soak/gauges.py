@@ -39,13 +39,13 @@ class Gauges:
 
 def read(pid: int, engine: PrivateEngine, folder: Path) -> Gauges:
     """All of them now. Mounts are those of the daemon's folder and of the engine's: others come and go on this host."""
-    own, dockerd = Path(f"/proc/{pid}"), Path(f"/proc/{engine.pid}")
+    own_path, dockerd = Path(f"/proc/{pid}"), Path(f"/proc/{engine.pid}")
     files = opened(pid, engine, folder)
     return Gauges(
         fds=files.total() - files[STORE] - files[ENGINE],
-        threads=_entries(own / "task"),
-        memory_mib=_resident_kib(own) >> 10,
-        mounts=_lines(own / "mountinfo", folder, engine.folder),
+        threads=_entries(own_path / "task"),
+        memory_mib=_resident_kib(own_path) >> 10,
+        mounts=_lines(own_path / "mountinfo", folder, engine.folder),
         containers=len(engine.docker("ps", "-aq").split()),
         networks=len(engine.docker("network", "ls", "-q").split()),
         volumes=len(engine.docker("volume", "ls", "-q").split()),
@@ -63,23 +63,23 @@ def grown(rounds: Sequence[Gauges]) -> dict[str, str]:
     """
     counted = rounds[1:]
     third = max(min(2, len(counted) // 2), len(counted) // 3)
-    found = {}
-    for each in (it for it in fields(Gauges) if it.name != "connections"):
-        told = [getattr(one, each.name) for one in counted]
-        first, last = max(told[:third]), min(told[-third:])
-        if last > first * (1.03 if each.name == "memory_mib" else 1.0):
-            found[each.name] = f"{first} -> {last}"
-    return found
+    document = {}
+    for field in (it for it in fields(Gauges) if it.name != "connections"):
+        getattrs = [getattr(gauges, field.name) for gauges in counted]
+        first, last = max(getattrs[:third]), min(getattrs[-third:])
+        if last > first * (1.03 if field.name == "memory_mib" else 1.0):
+            document[field.name] = f"{first} -> {last}"
+    return document
 
 
 def row(words: Sequence[object], gauges: Gauges) -> str:
     """One line of the table."""
-    return f"| {' | '.join(str(each) for each in (*words, *astuple(gauges)))} |"
+    return f"| {' | '.join(str(entry) for entry in (*words, *astuple(gauges)))} |"
 
 
 def head(words: Sequence[str]) -> str:
     """The table's first two lines."""
-    names = [*words, *(each.name.replace("_", " ") for each in fields(Gauges))]
+    names = [*words, *(field.name.replace("_", " ") for field in fields(Gauges))]
     return f"| {' | '.join(names)} |\n|{' --- |' * len(names)}"
 
 
@@ -89,27 +89,27 @@ def _entries(folder: Path) -> int:
 
 def opened(pid: int, engine: PrivateEngine, folder: Path) -> Counter[str]:
     """The daemon's descriptors by what they are: a file's path, a kind of socket, a pipe."""
-    to_engine, ended, found = _to_engine(engine), _ended(), Counter[str]()
-    for each in Path(f"/proc/{pid}/fd").iterdir():
+    to_engine, end, counts = _to_engine(engine), _ended(), Counter[str]()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
-            target = os.readlink(each)
+            target = os.readlink(path)
             if target.startswith(f"{folder}/paddock.db"):
-                found[STORE] += 1
-            elif target in to_engine or target in ended:
-                found[ENGINE] += 1
+                counts[STORE] += 1
+            elif target in to_engine or target in end:
+                counts[ENGINE] += 1
             else:
-                found[re.sub(r"\[\d+\]", "", target)] += 1
-    return found
+                counts[re.sub(r"\[\d+\]", "", target)] += 1
+    return counts
 
 
 def _to_engine(engine: PrivateEngine) -> set[str]:
     """The other ends of the engine's connections, as /proc names them."""
-    return {f"socket:[{other}]" for place, _, _, other in _sockets() if place == f"{engine.folder}/engine.sock"}
+    return {f"socket:[{second}]" for place, _, _, second in _sockets() if place == f"{engine.folder}/engine.sock"}
 
 
 def _ended() -> set[str]:
     """Connections that the engine has ended, and that nobody has taken from the pool since: no other end is left."""
-    return {f"socket:[{own}]" for place, own, _, other in _sockets() if (place, other) == ("*", "0")}
+    return {f"socket:[{own_text}]" for place, own_text, _, second in _sockets() if (place, second) == ("*", "0")}
 
 
 def _sockets() -> list[list[str]]:
@@ -119,9 +119,9 @@ def _sockets() -> list[list[str]]:
 
 
 def _lines(file: Path, *about: Path) -> int:
-    return sum(any(f"{each}/" in line for each in about) for line in file.read_text().splitlines())
+    return sum(any(f"{path}/" in line for path in about) for line in file.read_text().splitlines())
 
 
 def _resident_kib(process: Path) -> int:
-    line = next(each for each in (process / "status").read_text().splitlines() if each.startswith("VmRSS:"))
+    line = next(name for name in (process / "status").read_text().splitlines() if name.startswith("VmRSS:"))
     return int(line.split()[1])

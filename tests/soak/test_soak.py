@@ -38,31 +38,31 @@ _READY = {"Running": "True", "Suspended": "False", "Paused": "False"}
 def test_soak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rounds: list[gauges.Gauges] = []
     done: Counter[str] = Counter()
-    begun = time.monotonic()
+    start = time.monotonic()
     _fill(tmp_path)
     with private_engine() as engine, running(tmp_path, PADDOCK_DOCKER_HOST=engine.base_url, **SETTINGS) as daemon:
         with capsys.disabled():
             print(f"\nseed {SEED}\n{gauges.head(COLUMNS)}", flush=True)
         with Paddock(f"unix://{daemon.socket}") as paddock:
             paddock.apply(POOL % 2)  # a claim without a template would wait for it, as it should
-        while len(rounds) < 4 or time.monotonic() - begun < 60 * MINUTES:
-            made, refused = _round(daemon, engine, len(rounds))
-            done += made
+        while len(rounds) < 4 or time.monotonic() - start < 60 * MINUTES:
+            counts, refusal = _round(daemon, engine, len(rounds))
+            done += counts
             _settle(daemon)
             _clear(daemon, engine)
             rounds.append(_at_rest(daemon, engine, rounds))
-            minute = f"{(time.monotonic() - begun) / 60:.1f}"
+            minute = f"{(time.monotonic() - start) / 60:.1f}"
             with capsys.disabled():
-                print(gauges.row((minute, made.total(), refused.total()), rounds[-1]), flush=True)
+                print(gauges.row((minute, counts.total(), refusal.total()), rounds[-1]), flush=True)
         with capsys.disabled():
             print(", ".join(f"{name} {count}" for name, count in done.most_common()), flush=True)
-            left = gauges.opened(daemon.process.pid, engine, daemon.folder)
+            opened = gauges.opened(daemon.process.pid, engine, daemon.folder)
             print(
-                f"open at the end: {', '.join(f'{name} {count}' for name, count in sorted(left.items()))}", flush=True
+                f"open at the end: {', '.join(f'{name} {count}' for name, count in sorted(opened.items()))}", flush=True
             )
         assert _troubles(daemon) == []
     assert gauges.grown(rounds) == {}
-    assert max(each.connections for each in rounds) <= gauges.MOST_CONNECTIONS
+    assert max(group.connections for group in rounds) <= gauges.MOST_CONNECTIONS
 
 
 def _fill(folder: Path) -> None:
@@ -72,14 +72,14 @@ def _fill(folder: Path) -> None:
     with store.transaction() as transaction:
         for number in range(MOST):
             ref = ObjectRef("Sandbox", "default", f"box-{number % 12}", f"{number:032x}")
-            words = f"Killed: exit code 137, by signal 9, and started again as run {number} of it"
-            transaction.add_event(Event(ref, "Normal", "Restarted", words, now))
+            message = f"Killed: exit code 137, by signal 9, and started again as run {number} of it"
+            transaction.add_event(Event(ref, "Normal", "Restarted", message, now))
     store.close()
 
 
 def _round(daemon: RunningDaemon, engine: PrivateEngine, number: int) -> tuple[Counter[str], Counter[str]]:
     """Let all workers do what they like for a while; what was done, and what was refused."""
-    workers = [Deeds(daemon, engine, SEED + 1000 * number + each) for each in range(WORKERS)]
+    workers = [Deeds(daemon, engine, SEED + 1000 * number + index) for index in range(WORKERS)]
     until = time.monotonic() + ROUND_SECONDS
     broken: list[BaseException] = []
 
@@ -92,17 +92,17 @@ def _round(daemon: RunningDaemon, engine: PrivateEngine, number: int) -> tuple[C
         finally:
             deeds.close()
 
-    threads = [threading.Thread(target=work, args=(each,)) for each in workers]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(ROUND_SECONDS + 120)
-        assert not each.is_alive(), "a worker is stuck"
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for entry in threads:
+        entry.join(ROUND_SECONDS + 120)
+        assert not entry.is_alive(), "a worker is stuck"
     if broken:
         raise broken[0]
-    wrong = [each for deeds in workers for each in deeds.wrong]
+    wrong = [name for deeds in workers for name in deeds.wrong]
     assert not wrong, "\n".join(wrong)
-    return sum((each.done for each in workers), Counter()), sum((each.refused for each in workers), Counter())
+    return sum((worker.done for worker in workers), Counter()), sum((worker.refused for worker in workers), Counter())
 
 
 def _settle(daemon: RunningDaemon) -> None:
@@ -111,27 +111,27 @@ def _settle(daemon: RunningDaemon) -> None:
         try:
             wait_for("all is as asked", lambda: not _unlike(paddock), SETTLES_SECONDS)
         except AssertionError:
-            left = [paddock.get("sandboxes", each) for each in _unlike(paddock)]
-            raise AssertionError(f"not as asked: {json.dumps(left, indent=1)}") from None
+            sandboxes = [paddock.get("sandboxes", name) for name in _unlike(paddock)]
+            raise AssertionError(f"not as asked: {json.dumps(sandboxes, indent=1)}") from None
 
 
 def _unlike(paddock: Paddock) -> list[str]:
-    found = []
-    for each in paddock.list("sandboxes"):
-        asked = _READY[each["spec"].get("runState", "Running")]
-        conditions = {it["type"]: it for it in each.get("status", {}).get("conditions", ())}
-        settled = each["metadata"]["generation"] == each.get("status", {}).get("observedGeneration")
+    observed = []
+    for document in paddock.list("sandboxes"):
+        requested = _READY[document["spec"].get("runState", "Running")]
+        conditions = {it["type"]: it for it in document.get("status", {}).get("conditions", ())}
+        settled = document["metadata"]["generation"] == document.get("status", {}).get("observedGeneration")
         ready = conditions.get("Ready", {}).get("status")
-        if "deletionTimestamp" in each["metadata"] or not settled or ready != asked:
-            found.append(each["metadata"]["name"])
-    return found
+        if "deletionTimestamp" in document["metadata"] or not settled or ready != requested:
+            observed.append(document["metadata"]["name"])
+    return observed
 
 
 def _clear(daemon: RunningDaemon, engine: PrivateEngine) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         paddock.apply(POOL % 0)
-        for each in paddock.list("sandboxes"):
-            paddock.delete("sandboxes", each["metadata"]["name"])
+        for document in paddock.list("sandboxes"):
+            paddock.delete("sandboxes", document["metadata"]["name"])
         wait_for("no sandbox is left", lambda: not paddock.list("sandboxes"), SETTLES_SECONDS)
     wait_for("no container is left", lambda: not engine.docker("ps", "-aq"), SETTLES_SECONDS)
 
@@ -141,21 +141,21 @@ def _at_rest(daemon: RunningDaemon, engine: PrivateEngine, before: list[gauges.G
     they were after the first rounds."""
 
     def settled(found: gauges.Gauges) -> bool:
-        wanted = [(each.threads, each.fds, each.memory_mib) for each in before[1:3]] or [(0, 0, 0)]
+        desired = [(group.threads, group.fds, group.memory_mib) for group in before[1:3]] or [(0, 0, 0)]
         now = found.threads, found.fds, found.memory_mib
-        return all(mine <= max(theirs) for mine, theirs in zip(now, zip(*wanted, strict=True), strict=True))
+        return all(mine <= max(second) for mine, second in zip(now, zip(*desired, strict=True), strict=True))
 
     until, pause = time.monotonic() + 30, threading.Event()
     while True:
         pause.wait(3.0)
-        found = gauges.read(daemon.process.pid, engine, daemon.folder)
-        if settled(found) or time.monotonic() > until:
-            return found
+        observed = gauges.read(daemon.process.pid, engine, daemon.folder)
+        if settled(observed) or time.monotonic() > until:
+            return observed
 
 
 def _troubles(daemon: RunningDaemon) -> list[str]:
     """Return errors of the daemon's log that do not pass by themselves (a store that was busy: try again)."""
     lines = [json.loads(line) for line in daemon.log if line.startswith("{")]
     stray = [line for line in daemon.log if not line.startswith("{")]
-    errors = [json.dumps(each) for each in lines if each.get("level") in ("error", "critical")]
-    return stray + [each for each in errors if "try again" not in each]
+    errors = [json.dumps(line) for line in lines if line.get("level") in ("error", "critical")]
+    return stray + [error for error in errors if "try again" not in error]

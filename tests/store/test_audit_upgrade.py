@@ -21,8 +21,8 @@ from tests.store.upgrade import audit_0010
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as made:
-        yield made
+    with make_world(request.param, tmp_path) as created:
+        yield created
 
 
 def entry(number: int, actor: str = "ann") -> AuditEntry:
@@ -35,29 +35,29 @@ def older(store: SqlStore) -> audit_0010.SqlAudit:
 
 
 def names(log: audit_0010.SqlAudit | SqlStore) -> list[str]:
-    found = log.audit.entries(limit=5000) if isinstance(log, SqlStore) else log.entries(limit=5000)
-    return [each.name for each in found]
+    entries = log.audit.entries(limit=5000) if isinstance(log, SqlStore) else log.entries(limit=5000)
+    return [single.name for single in entries]
 
 
 def test_old_and_new_daemons_append_in_turn(world: World) -> None:
-    old, other, new = older(world.store()), older(world.store()), world.store(writer="b")
+    old, second, new = older(world.store()), older(world.store()), world.store(writer="b")
     for number in range(1, 31, 3):
         old.append([entry(number)])
         new.audit.append([entry(number + 1)])
-        other.append([entry(number + 2)])
-    assert old.verify() == other.verify()
+        second.append([entry(number + 2)])
+    assert old.verify() == second.verify()
     assert (old.verify().problem, old.verify().entries) == ("", 20)
     log = new.audit.verify()
     assert log.problem == ""
-    assert [(each.writer, each.entries, each.last_id) for each in log.chains] == [("", 20, 20), ("b", 10, 10)]
+    assert [(chain.writer, chain.entries, chain.last_id) for chain in log.chains] == [("", 20, 20), ("b", 10, 10)]
     assert names(new) == [f"box-{number}" for number in range(1, 31)]
     assert names(old) == [f"box-{number}" for number in range(1, 31) if number % 3 != 2]
-    assert [each.id for each in new.audit.entries(writer="", limit=2)] == [19, 20]
+    assert [single.id for single in new.audit.entries(writer="", limit=2)] == [19, 20]
 
 
 def test_old_and_new_daemons_append_at_once(world: World) -> None:
     stores = [world.store(wait_seconds=30) for _ in range(4)]
-    logs: list[Any] = [older(stores[0]), older(stores[1]), *(each.audit for each in stores[2:])]
+    logs: list[Any] = [older(stores[0]), older(stores[1]), *(store.audit for store in stores[2:])]
 
     def work(at: int) -> None:
         for number in range(15):
@@ -70,7 +70,7 @@ def test_old_and_new_daemons_append_at_once(world: World) -> None:
         list(pool.map(work, range(len(logs))))
     log = stores[0].audit.verify()
     assert log.problem == older(stores[0]).verify().problem == ""
-    assert {each.writer: each.entries for each in log.chains} == {"": 30, "host": 90}
+    assert {chain.writer: chain.entries for chain in log.chains} == {"": 30, "host": 90}
 
 
 def filled(world: World) -> tuple[audit_0010.SqlAudit, SqlStore]:
@@ -89,7 +89,7 @@ def test_an_old_daemon_prunes_what_it_knows(world: World) -> None:
     assert old.prune(before=11.0, keep=1000) == 5
     assert old.prune(before=0.0, keep=12) == 25 - 12
     assert old.verify().problem == new.audit.verify().problem == ""
-    assert {each.writer: (each.entries, each.pruned) for each in new.audit.verify().chains}["b"] == (30, 0)
+    assert {chain.writer: (chain.entries, chain.pruned) for chain in new.audit.verify().chains}["b"] == (30, 0)
     new.audit.append([entry(61)])
     old.append([entry(62)])
     assert names(new)[-2:] == ["box-61", "box-62"]
@@ -107,7 +107,10 @@ def test_a_new_daemon_prunes_for_old_ones(world: World) -> None:
     assert names(old)[-10:] == [f"box-{number}" for number in range(61, 71)]
     log = new.audit.verify()
     assert log.problem == ""
-    assert {each.writer: (each.pruned, each.thinned > 0) for each in log.chains} == {"": (10, True), "b": (10, True)}
+    assert {chain.writer: (chain.pruned, chain.thinned > 0) for chain in log.chains} == {
+        "": (10, True),
+        "b": (10, True),
+    }
     new.audit.prune(before=1000.0, keep=1000)
     assert names(old) == names(new) == []
     assert old.verify().problem == new.audit.verify().problem == ""
@@ -117,9 +120,9 @@ def test_a_change_to_the_old_chain_is_found(world: World) -> None:
     old, new = filled(world)
     with world.database() as database, database.writing() as connection:
         connection.execute(update(audit).where(audit.c.id == 7).values(actor="nobody"))
-    said = "entry 7 was changed, or an entry before it was removed"
-    assert old.verify().problem == said
-    assert new.audit.verify().problem == f"chain of older versions: {said}"
+    output = "entry 7 was changed, or an entry before it was removed"
+    assert old.verify().problem == output
+    assert new.audit.verify().problem == f"chain of older versions: {output}"
 
 
 def test_the_entries_of_before_are_kept(world: World, tmp_path: Path) -> None:
@@ -131,10 +134,10 @@ def test_the_entries_of_before_are_kept(world: World, tmp_path: Path) -> None:
     store.open()
     store.audit.append([entry(3)])
     assert names(store) == ["box-1", "box-2", "box-3"]
-    assert [(each.writer, each.entries) for each in store.audit.verify().chains] == [("", 2), ("host", 1)]
+    assert [(chain.writer, chain.entries) for chain in store.audit.verify().chains] == [("", 2), ("host", 1)]
     copy = tmp_path / "copy"
-    with store.backup() as made:
-        copy.write_bytes(made.read())
+    with store.backup() as backup:
+        copy.write_bytes(backup.read())
     store.audit.append([entry(4)])
     older(store).append([entry(5)])
     store.close()

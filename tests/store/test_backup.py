@@ -19,8 +19,8 @@ from tests.contract.store_worlds import World, box, insert, make_world, refusal
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("sqlite", tmp_path) as made:
-        yield made
+    with make_world("sqlite", tmp_path) as created:
+        yield created
 
 
 def file_of(world: World) -> Path:
@@ -38,7 +38,7 @@ def restored(world: World, file: Path) -> str:
 
 
 def names(store: SqlStore) -> list[str]:
-    return [each.name for each in store.list("Sandbox")[0]]
+    return [stored.name for stored in store.list("Sandbox")[0]]
 
 
 def test_there_and_back(world: World, tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
     insert(store, box("two"))
     before = store.instance_id
     store.close()
-    said = restored(world, copy)
-    assert "the old store is kept as" in said
-    assert said.endswith(f"confirm by removing {file_of(world).parent}/lineage.json")
+    output = restored(world, copy)
+    assert "the old store is kept as" in output
+    assert output.endswith(f"confirm by removing {file_of(world).parent}/lineage.json")
     store.open()
     assert (names(store), store.instance_id) == (["one"], before)
     [entry] = store.audit.entries()
@@ -58,21 +58,21 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
     assert entry.actor.endswith(f"(uid {os.getuid()})")
     assert store.audit.verify().problem == ""
     aside = next(file_of(world).parent.glob("*.before-*Z"))
-    other = SqlStore(f"sqlite:///{aside}")
-    other.open()
-    assert names(other) == ["one", "two"]
-    other.close()
+    second = SqlStore(f"sqlite:///{aside}")
+    second.open()
+    assert names(second) == ["one", "two"]
+    second.close()
 
 
 def test_nothing_is_left_beside_the_store_and_no_lease_goes_along(world: World, tmp_path: Path) -> None:
     store = world.store()
     insert(store, box())
-    kept = sorted(each.name for each in file_of(world).parent.iterdir())
+    stored = sorted(path.name for path in file_of(world).parent.iterdir())
     copy = saved(store, tmp_path / "copy")
-    assert sorted(each.name for each in file_of(world).parent.iterdir()) == kept
-    with closing(sqlite3.connect(copy)) as found:
-        assert found.execute("SELECT count(*) FROM leases").fetchone() == (0,)
-        assert found.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert sorted(path.name for path in file_of(world).parent.iterdir()) == stored
+    with closing(sqlite3.connect(copy)) as observed:
+        assert observed.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+        assert observed.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_a_restore_is_noticed_by_what_is_in_no_backup(world: World, tmp_path: Path) -> None:
@@ -149,11 +149,11 @@ def _spoil(copy: Path, how: str) -> None:
     else:
         if how == "other":
             copy.unlink()
-        with closing(sqlite3.connect(copy)) as found:
-            found.execute(
+        with closing(sqlite3.connect(copy)) as observed:
+            observed.execute(
                 "CREATE TABLE theirs (x)" if how == "other" else "UPDATE alembic_version SET version_num = '9'"
             )
-            found.commit()
+            observed.commit()
 
 
 def test_a_store_that_is_gone_refuses_until_it_is_back(world: World) -> None:
@@ -182,10 +182,10 @@ def test_a_store_that_was_replaced_is_not_written(world: World) -> None:
 
 def test_a_store_that_another_program_locks_refuses_and_recovers(world: World) -> None:
     store = world.store(wait_seconds=0.2)
-    with closing(sqlite3.connect(file_of(world), isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
+    with closing(sqlite3.connect(file_of(world), isolation_level=None)) as second:
+        second.execute("BEGIN EXCLUSIVE")
         assert "is held by another process" in str(refusal(lambda: insert(store, box())))
         assert names(store) == []  # who only reads goes on
-        other.execute("ROLLBACK")
+        second.execute("ROLLBACK")
     insert(store, box())
     assert names(store) == ["box"]

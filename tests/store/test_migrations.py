@@ -46,8 +46,8 @@ def downgrade() -> None:
 
 @pytest.fixture(params=BACKENDS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path, new=True) as made:
-        yield made
+    with make_world(request.param, tmp_path, new=True) as created:
+        yield created
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_data_survives_a_later_version_and_the_way_back(world: World, later: Pat
     with world.database() as database:
         with database.migrating() as connection:
             migrate.upgrade(connection, "it", scripts=later)
-            found = connection.execute(text("SELECT later FROM objects")).scalars().all()
-            assert (migrate.current(connection), found) == ("9001", ["new"])
+            observed = connection.execute(text("SELECT later FROM objects")).scalars().all()
+            assert (migrate.current(connection), observed) == ("9001", ["new"])
         # What refers to the remade table refers to the new one, and nothing was lost on the way.
         assert contents(store) == before
         with database.migrating() as connection:
@@ -128,24 +128,26 @@ def test_data_survives_a_later_version_and_the_way_back(world: World, later: Pat
 
 def test_a_version_of_one_host_has_all_on_it(world: World) -> None:
     store = world.store()
-    made = insert(store, *(box(name) for name in ("a", "b", "c")))
+    objects = insert(store, *(box(name) for name in ("a", "b", "c")))
     hosts = ("host", "b", "c")
-    store.record(Writes(instances=tuple(instance(each, host=host) for each, host in zip(made, hosts, strict=True))))
+    store.record(
+        Writes(instances=tuple(instance(stored, host=host) for stored, host in zip(objects, hosts, strict=True)))
+    )
     assert amounts(world) == {"": 500, "default": 1500, "host/b": 500, "host/c": 500}
     store.close()
     with world.database() as database, database.migrating() as connection:
         migrate.downgrade(connection, "0008")
     assert amounts(world) == {"": 1500, "default": 1500}
     store.open()
-    assert {each.host for each in store.instances()} == {"host"}
+    assert {entry.host for entry in store.instances()} == {"host"}
     assert amounts(world) == {"": 1500, "default": 1500}
 
 
 def amounts(world: World) -> dict[str, int]:
     """Each scope's total of CPU."""
     with world.database() as database, database.reading() as connection:
-        found = connection.execute(text("SELECT scope, cpu_millicores FROM totals"))
-        return {each.scope: each.cpu_millicores for each in found}
+        rows = connection.execute(text("SELECT scope, cpu_millicores FROM totals"))
+        return {row.scope: row.cpu_millicores for row in rows}
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(world: World, tmp_path: Path) -> None:
@@ -217,20 +219,20 @@ def test_older_code_uses_a_newer_store_that_says_so(world: World, later: Path, s
     store.open()
     assert contents(store) == before
     insert(store, box("new"))
-    assert [each.name for each in store.list("Sandbox")[0]] == ["box", "new"]
+    assert [stored.name for stored in store.list("Sandbox")[0]] == ["box", "new"]
     assert not store.figures().schema_current, "this daemon is not of the store's version"
 
 
 def test_running_daemons_are_not_migrated_away_from(world: World, later: Path) -> None:
     store = filled(world)
     store.close()
-    others = ["host/b: pid 7 on b"]
+    texts = ["host/b: pid 7 on b"]
     with world.database() as database:
         with database.migrating() as connection, pytest.raises(StoreError, match="stop them first") as refused:
-            migrate.upgrade(connection, "it", scripts=later, other_daemons=others, compatible_since="9001")
+            migrate.upgrade(connection, "it", scripts=later, other_daemons=texts, compatible_since="9001")
         assert "host/b: pid 7 on b" in str(refused.value)
         with database.migrating() as connection:
             assert migrate.current(connection) == HEAD
-            migrate.upgrade(connection, "it", scripts=later, other_daemons=others, compatible_since=HEAD)
+            migrate.upgrade(connection, "it", scripts=later, other_daemons=texts, compatible_since=HEAD)
             assert migrate.current(connection) == "9001"
             migrate.downgrade(connection, HEAD, scripts=later)

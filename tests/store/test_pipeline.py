@@ -40,8 +40,8 @@ def write(database: Database, *statements: tuple[Quick, dict[str, Any]]) -> None
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as made:
-        yield made
+    with make_world("postgres", tmp_path) as created:
+        yield created
 
 
 class Wire:
@@ -75,8 +75,8 @@ class Wire:
                     break
                 note += piece
                 target.sendall(piece)
-            for each in (source, target):
-                each.shutdown(socket.SHUT_RDWR)
+            for connection in (source, target):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.close()
@@ -84,15 +84,15 @@ class Wire:
     def exchanges(self) -> Iterator[list[tuple[str, int]]]:
         """Yield the messages up to each Sync: their types and sizes."""
         for sent in self.sent:
-            found: list[tuple[str, int]] = []
+            observed: list[tuple[str, int]] = []
             at = struct.unpack_from("!i", sent)[0]  # after the first one, which has no type
             while at < len(sent):
                 size = 1 + struct.unpack_from("!i", sent, at + 1)[0]
-                found.append((chr(sent[at]), size))
+                observed.append((chr(sent[at]), size))
                 at += size
-                if found[-1][0] in "SQ":
-                    yield found
-                    found = []
+                if observed[-1][0] in "SQ":
+                    yield observed
+                    observed = []
 
 
 @pytest.fixture
@@ -118,14 +118,14 @@ def test_what_holds_the_counter_row_goes_in_whole_messages(wired: tuple[SqlStore
         transaction.put(box("large", spec={"x": [str(at) for at in range(20_000)]}))
         transaction.put(box("next-to-it"))
     with store.transaction() as transaction:
-        for each in small[::2]:
-            transaction.remove(each)
+        for stored in small[::2]:
+            transaction.remove(stored)
     assert len(store.list("Sandbox")[0]) == 32
-    together = [each for each in wire.exchanges() if sum(kind == "E" for kind, _ in each) > 1]
+    together = [exchange for exchange in wire.exchanges() if sum(kind == "E" for kind, _ in exchange) > 1]
     assert len(together) > 10
-    assert max(sum(size for _, size in each) for each in together) < _SENT_AT_ONCE
-    large = [each for each in wire.exchanges() if sum(size for _, size in each) >= _SENT_AT_ONCE]
-    assert ["".join(kind for kind, _ in each) for each in large] == ["BDES"] * len(large), "half a Bind does nothing"
+    assert max(sum(size for _, size in entry) for entry in together) < _SENT_AT_ONCE
+    large = [exchange for exchange in wire.exchanges() if sum(size for _, size in exchange) >= _SENT_AT_ONCE]
+    assert ["".join(kind for kind, _ in entry) for entry in large] == ["BDES"] * len(large), "half a Bind does nothing"
     assert large
 
 
@@ -137,7 +137,7 @@ def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, 
         before = len(list(wire.exchanges()))
         with store.transaction() as transaction:
             transaction.put(obj)
-        return [sum(kind == "E" for kind, _ in each) for each in list(wire.exchanges())[before:]]
+        return [sum(kind == "E" for kind, _ in exchange) for exchange in list(wire.exchanges())[before:]]
 
     exchanges(box("first"))  # prepares the statements
     exchanges(box("first", spec={"x": 0}))
@@ -151,14 +151,14 @@ def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, 
 
 def test_writers_queue_up_before_they_lock_the_row(world: World) -> None:
     """The server wakes one of them at a time."""
-    store, other = world.store(), connect(world.url, schema=world.schema)
+    store, connection = world.store(), connect(world.url, schema=world.schema)
     waits = text("SELECT count(*) FROM pg_locks WHERE objid = 'meta'::regclass AND NOT granted")
 
     def write() -> None:
         with store.transaction() as transaction:
             transaction.put(box())
 
-    with other.reading() as looking, other.writing() as first, ThreadPoolExecutor() as threads:
+    with connection.reading() as looking, connection.writing() as first, ThreadPoolExecutor() as threads:
         first.execute(text("SELECT pg_advisory_xact_lock('meta'::regclass::oid::bigint)"))
         writing = threads.submit(write)
         wait_for("it queues up", lambda: looking.execute(waits).scalar_one() == 1)
@@ -166,13 +166,13 @@ def test_writers_queue_up_before_they_lock_the_row(world: World) -> None:
         first.rollback()
         writing.result(60)
     assert store.revision() == 1
-    other.close()
+    connection.close()
 
 
 def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(world: World) -> None:
     """The answer to who holds it is heard before the commit is sent."""
-    store, other = world.store(), world.store()
-    old, new = store.lease(seconds=0.001), other.lease(seconds=60.0)
+    store, second = world.store(), world.store()
+    old, new = store.lease(seconds=0.001), second.lease(seconds=60.0)
     assert old.acquire() == ""
     wait_for("it ran out", lambda: new.acquire() == "")
 
@@ -187,7 +187,7 @@ def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(world: World)
 
     assert "is held by" in str(refusal(write))
     refusal(write_nonetheless)
-    assert (other.events(), other.list("Sandbox")) == ([], ([], 0))
+    assert (second.events(), second.list("Sandbox")) == ([], ([], 0))
     old.release()
     new.release()
 
@@ -257,12 +257,12 @@ def test_the_server_keeps_the_statements_used_last(world: World) -> None:
     many = [Quick(select(meta.c.revision, literal_column(str(at)).label("at"))) for at in range(130)]
     with world.database() as database, database.reading() as connection:
         for _ in range(2):
-            for at, each in enumerate(many):
-                assert each.rows(connection, {})[0]["at"] == at
+            for at, quick in enumerate(many):
+                assert quick.rows(connection, {})[0]["at"] == at
                 assert many[0].rows(connection, {})[0]["at"] == 0
-        kept = connection.execute(text("SELECT statement FROM pg_prepared_statements")).scalars().all()
-        assert len(kept) == 100
-        assert {str(at) for at in (0, 129)} <= {each.split()[2] for each in kept if "AS at" in each}
+        stored = connection.execute(text("SELECT statement FROM pg_prepared_statements")).scalars().all()
+        assert len(stored) == 100
+        assert {str(at) for at in (0, 129)} <= {entry.split()[2] for entry in stored if "AS at" in entry}
 
 
 def test_a_migration_meanwhile_spoils_no_statement_for_long(world: World) -> None:
@@ -309,8 +309,8 @@ def test_values_come_back_as_they_went(world: World, words: str, number: int, at
         world.store()
     with world.database() as database, suppress(_NotKept), database.writing() as connection:
         Quick(objects.insert(), list(row)).run(connection, row)
-        found = Quick(select(objects).where(objects.c.uid == bindparam("named"))).rows(connection, {"named": words})
-        assert [dict(each) for each in found] == [row]
+        rows = Quick(select(objects).where(objects.c.uid == bindparam("named"))).rows(connection, {"named": words})
+        assert [dict(document) for document in rows] == [row]
         raise _NotKept
 
 
@@ -322,9 +322,9 @@ class _NotKept(Exception):
 def test_text_is_text_whatever_the_encoding_of_the_url(world: World, encoding: str) -> None:
     url = make_url(world.url).update_query_dict({"client_encoding": encoding})
     store = replace(world, url=url.render_as_string(hide_password=False)).store()
-    [made] = [store.get("Sandbox", "default", each.name) for each in insert(store, box(spec={"x": "é ü €"}))]
-    assert made is not None
-    assert made.spec == {"x": "é ü €"}
+    [sandbox] = [store.get("Sandbox", "default", stored.name) for stored in insert(store, box(spec={"x": "é ü €"}))]
+    assert sandbox is not None
+    assert sandbox.spec == {"x": "é ü €"}
 
 
 @pytest.mark.parametrize(

@@ -25,16 +25,16 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as made:
-        yield made
+    with make_world("postgres", tmp_path) as created:
+        yield created
 
 
 def cut(connection: Connection, name: str) -> int:
     """End the sessions of that application name, as an administrator or a restart does."""
-    found = connection.exec_driver_sql(
+    exec_driver_sql = connection.exec_driver_sql(
         "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE application_name = %s", (name,)
     )
-    return int(found.scalar_one())
+    return int(exec_driver_sql.scalar_one())
 
 
 def named(world: World, name: str) -> SqlStore:
@@ -70,23 +70,23 @@ def test_any_spelling_of_the_scheme_means_psycopg(world: World) -> None:
 def test_a_server_that_restarts_is_found_again(world: World) -> None:
     store = named(world, world.schema or "")
     insert(store, box("before"))
-    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+    database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
     try:
-        with other.reading() as connection:
+        with database.reading() as connection:
             assert cut(connection, world.schema or "") >= 1
     finally:
-        other.close()
-    assert [each.name for each in store.list("Sandbox")[0]] == ["before"]
+        database.close()
+    assert [stored.name for stored in store.list("Sandbox")[0]] == ["before"]
     assert store.ping() == ""
 
 
 def test_a_cut_connection_is_not_used_for_one_read_or_write(world: World) -> None:
     store = named(world, world.schema or "")
     insert(store, box("before"))
-    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+    database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
 
     def cut_now() -> None:
-        with other.reading() as connection:
+        with database.reading() as connection:
             assert cut(connection, world.schema or "") >= 1
 
     try:
@@ -97,7 +97,7 @@ def test_a_cut_connection_is_not_used_for_one_read_or_write(world: World) -> Non
         cut_now()
         assert store.revision() == 2
     finally:
-        other.close()
+        database.close()
 
 
 def test_a_read_that_is_refused_leaves_its_connection_as_it_was(world: World) -> None:
@@ -109,28 +109,28 @@ def test_a_read_that_is_refused_leaves_its_connection_as_it_was(world: World) ->
         with suppress(KeyError), database.writing() as connection:
             connection.execute(update(meta).values(revision=99))
             raise KeyError
-        [found] = database.rows(Quick(select(meta.c.revision)), {})
-        assert found["revision"] == 0
+        [row] = database.rows(Quick(select(meta.c.revision)), {})
+        assert row["revision"] == 0
 
 
 def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World) -> None:
     store = named(world, world.schema or "")
-    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+    database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
 
     def write() -> None:
         with store.transaction() as transaction:
             transaction.put(box())
             transaction.flush()
-            with other.reading() as connection:
+            with database.reading() as connection:
                 cut(connection, world.schema or "")
             transaction.instances()
 
     try:
         assert "unreachable" in str(refusal(write))
     finally:
-        other.close()
+        database.close()
     assert store.list("Sandbox") == ([], 0)
-    assert [each.resource_version for each in insert(store, box())] == [1]
+    assert [stored.resource_version for stored in insert(store, box())] == [1]
 
 
 def test_a_server_that_only_reads(world: World) -> None:
@@ -154,10 +154,10 @@ def test_every_wait_has_an_end(world: World) -> None:
     names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "client_encoding")
     try:
         with database.writing() as connection:
-            found = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
+            scalar_ones = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
     finally:
         database.close()
-    assert found == ["500ms", "30s", "1min", "UTF8"]
+    assert scalar_ones == ["500ms", "30s", "1min", "UTF8"]
 
 
 @pytest.mark.parametrize("default", ["read committed", "repeatable read", "serializable"])
@@ -178,11 +178,11 @@ def test_writers_see_what_is_committed_while_they_wait(world: World, default: st
 def test_a_writer_that_is_frozen_is_idle_to_the_server(world: World) -> None:
     """So that its time-out ends the transaction, and with it the wait of all others, wherever it froze."""
     store = named(world, world.schema or "")
-    other = connect(os.environ["PADDOCK_TEST_POSTGRES"])
+    database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
     states = text("SELECT state FROM pg_stat_activity WHERE application_name = :name AND xact_start IS NOT NULL")
 
     def state() -> list[str]:
-        with other.reading() as connection:
+        with database.reading() as connection:
             return list(connection.execute(states, {"name": world.schema}).scalars())
 
     try:
@@ -195,14 +195,14 @@ def test_a_writer_that_is_frozen_is_idle_to_the_server(world: World) -> None:
             assert state() == ["idle in transaction"]
             raise KeyError
     finally:
-        other.close()
+        database.close()
 
 
 def test_a_writer_that_stops_reading_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine is frozen or cut off in the middle of a large answer: no time-out of PostgreSQL's own ends that."""
     monkeypatch.setattr("controller.store.postgres._UNREAD_SECONDS", 1.0)
     with postgres(address="127.0.0.2") as server:
-        store, other = SqlStore(server.network_url), SqlStore(server.network_url)
+        store, second = SqlStore(server.network_url), SqlStore(server.network_url)
         try:
             store.open()
             with suppress(StoreError), store.transaction() as transaction:
@@ -210,12 +210,12 @@ def test_a_writer_that_stops_reading_is_ended(monkeypatch: pytest.MonkeyPatch) -
                 transaction.flush()
                 client = transaction._connection.connection.driver_connection.pgconn
                 client.send_query(b"SELECT repeat('x', 1000) FROM generate_series(1, 100000)")
-                other.open()
-                insert(other, box())
-            assert [each.name for each in other.list("Sandbox")[0]] == [box().name]
+                second.open()
+                insert(second, box())
+            assert [stored.name for stored in second.list("Sandbox")[0]] == [box().name]
         finally:
             store.close()
-            other.close()
+            second.close()
 
 
 def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
@@ -234,8 +234,8 @@ def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
 
 def test_commits_of_others_wake_a_follower(world: World) -> None:
     """Own commits don't, nor those of who follows nobody, to another store of the database, and after the end."""
-    store, other = world.store(), world.store()
-    [made] = insert(store, box())
+    store, second = world.store(), world.store()
+    [stored] = insert(store, box())
     wakes = Wakes()
     end = store.follow(wakes)
     wakes.wait("it is connected", 1)
@@ -252,30 +252,30 @@ def test_commits_of_others_wake_a_follower(world: World) -> None:
     child.go()
     assert child.says() == "done"
     wakes.wait("it heard of a process", 2)
-    insert(other, box("alone"))
-    other_end = other.follow(lambda: None)
-    other.record(Writes(statuses=(StatusWrite(made.ref, {"x": 1}),)))
+    insert(second, box("alone"))
+    other_end = second.follow(lambda: None)
+    second.record(Writes(statuses=(StatusWrite(stored.ref, {"x": 1}),)))
     wakes.wait("it heard of a pass", 3)
     end()
     end()
-    insert(other, box("unheard"))
+    insert(second, box("unheard"))
     assert wakes.count == 3
     other_end()
     lease.release()
 
 
 def test_a_follower_that_lost_its_server_connects_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    store, other, wakes = named(world, world.schema or ""), world.store(), Wakes()
+    store, second, wakes = named(world, world.schema or ""), world.store(), Wakes()
     end = store.follow(wakes)
     wakes.wait("it is connected", 1)
     with world.database() as database, database.reading() as connection:
         assert cut(connection, world.schema or "") >= 1
     wakes.wait("it is connected again", 2)
-    other.follow(lambda: None)
-    insert(other, box())
+    second.follow(lambda: None)
+    insert(second, box())
     wakes.wait("it heard of a commit", 3)
     end()
-    assert [each.getMessage() for each in caplog.records if each.name.startswith("sqlalchemy")] == []
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("sqlalchemy")] == []
 
 
 def test_a_closed_store_follows_no_more(world: World) -> None:
@@ -301,4 +301,4 @@ class Wakes:
 
 
 def followers() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name == "store follower"]
+    return [thread.name for thread in threading.enumerate() if thread.name == "store follower"]

@@ -21,8 +21,8 @@ NOBODY = 65534
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("sqlite", tmp_path, new=True) as made:
-        yield made
+    with make_world("sqlite", tmp_path, new=True) as created:
+        yield created
 
 
 def file_of(world: World) -> Path:
@@ -61,7 +61,7 @@ def test_files_are_for_our_user_alone(world: World) -> None:
         os.umask(before)
     folder = file_of(world).parent
     assert mode(folder) == 0o700
-    assert {each.name: mode(each) for each in folder.iterdir()} == dict.fromkeys(
+    assert {path.name: mode(path) for path in folder.iterdir()} == dict.fromkeys(
         ("paddock.db", "paddock.db-shm", "paddock.db-wal", "paddock.db.lock"), 0o600
     )
 
@@ -77,8 +77,8 @@ def test_connections_are_set_up(world: World) -> None:
     world.store()
     with world.database() as database, database.reading() as connection:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        found = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one() for pragma in pragmas]
-    assert found == ["wal", 1, 1, 5000]
+        scalar_ones = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one() for pragma in pragmas]
+    assert scalar_ones == ["wal", 1, 1, 5000]
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?uri=true", "sqlite+pysqlite://"])
@@ -144,8 +144,8 @@ def test_what_may_not_be_written(open_folder: Path, existing: bool) -> None:
         before = path.read_bytes() if existing else None
         open_folder.chmod(0o555)
         child = world.child("unprivileged", NOBODY)
-        said = child.says()
-        assert "not writable; give paddock's user" in said
+        says = child.says()
+        assert "not writable; give paddock's user" in says
         assert (path.read_bytes() if path.exists() else None) == before
     finally:
         open_folder.chmod(0o755)
@@ -172,7 +172,7 @@ def test_a_full_disk_is_said_and_nothing_written(world: World, monkeypatch: pyte
     store.open()
     error = str(refusal(lambda: insert(store, *(box(f"b{number}", spec={"x": "y" * 5000}) for number in range(100)))))
     assert "disk full; free some disk space" in error
-    assert [each.name for each in store.list("Sandbox")[0]] == ["kept"]
+    assert [stored.name for stored in store.list("Sandbox")[0]] == ["kept"]
     insert(store, box("small"))
 
 
@@ -190,12 +190,12 @@ def test_a_migration_elsewhere_that_never_ends(world: World, monkeypatch: pytest
 
 def test_questions_about_several_have_few_texts_and_right_answers(world: World) -> None:
     """The driver keeps the plan of each text, for every connection: with a text for each number that is megabytes."""
-    store, asked = world.store(), set[str]()
+    store, requested = world.store(), set[str]()
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        asked.add(statement)
+        requested.add(statement)
 
-    uids = [each.uid for each in insert(store, *(box(f"box-{number}") for number in range(70)))]
+    uids = [stored.uid for stored in insert(store, *(box(f"box-{number}") for number in range(70)))]
     event.listen(Engine, "before_cursor_execute", note)
     try:
         for count in range(1, len(uids) + 1):
@@ -206,4 +206,4 @@ def test_questions_about_several_have_few_texts_and_right_answers(world: World) 
                 assert transaction.instances_of(uids[:count]) == {}
     finally:
         event.remove(Engine, "before_cursor_execute", note)
-    assert len({each for each in asked if " IN (" in each}) <= 2 * 8
+    assert len({name for name in requested if " IN (" in name}) <= 2 * 8

@@ -23,9 +23,9 @@ def file(tmp_path: Path) -> Path:
 def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
     with sqlite3.connect(file) as before:
         rows = before.execute("SELECT * FROM meta").fetchall()
-    found = inspect_store(f"sqlite:///{file}")
-    assert (found.trouble, found.refuses, found.is_supported) == ("", "", True)
-    assert found.schema == found.newest != ""
+    store_facts = inspect_store(f"sqlite:///{file}")
+    assert (store_facts.trouble, store_facts.refuses, store_facts.is_supported) == ("", "", True)
+    assert store_facts.schema == store_facts.newest != ""
     with sqlite3.connect(file) as after:
         assert after.execute("SELECT * FROM meta").fetchall() == rows
 
@@ -33,7 +33,7 @@ def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
 def test_sandboxes_that_discard_are_named(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    keeps, discards = ({"lifecycle": {"onSuspend": each}} for each in ("KeepFiles", "Discard"))
+    keeps, discards = ({"lifecycle": {"onSuspend": entry}} for entry in ("KeepFiles", "Discard"))
     server = replace(box("s", spec=discards), uid="s", labels={"paddock/model-server": "m"})
     insert(store, replace(box("a", spec=keeps), uid="a"), replace(box("b", spec=discards), uid="b"), server)
     store.close()
@@ -41,8 +41,8 @@ def test_sandboxes_that_discard_are_named(tmp_path: Path) -> None:
 
 
 def test_none_yet_is_not_made(tmp_path: Path) -> None:
-    found = inspect_store(f"sqlite:///{tmp_path}/folder/paddock.db")
-    assert (found.trouble, found.refuses, found.schema) == ("", "", "")
+    store_facts = inspect_store(f"sqlite:///{tmp_path}/folder/paddock.db")
+    assert (store_facts.trouble, store_facts.refuses, store_facts.schema) == ("", "", "")
     assert not list(tmp_path.iterdir())
 
 
@@ -50,8 +50,8 @@ def test_one_of_a_newer_paddock(file: Path) -> None:
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.execute("UPDATE meta SET compatible_since = '9998'")
-    found = inspect_store(f"sqlite:///{file}")
-    assert (found.schema, found.is_supported) == ("9999", False)
+    store_facts = inspect_store(f"sqlite:///{file}")
+    assert (store_facts.schema, store_facts.is_supported) == ("9999", False)
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE meta SET compatible_since = '0010'")
     assert inspect_store(f"sqlite:///{file}").is_supported, "it lets this version use it"

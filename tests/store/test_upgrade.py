@@ -48,16 +48,16 @@ _INSTANCES = "SELECT name, uid, parent_uid, role FROM instances"
 
 @cache
 def recorded() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RECORDED / "engine_c656c01.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((RECORDED / "engine_c656c01.json").read_text())
+    return document
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     """The store's file as commit c656c01 left it."""
     path = tmp_path / "paddock.db"
-    with closing(sqlite3.connect(path)) as made:
-        made.executescript((RECORDED / "store_c656c01.sql").read_text())
+    with closing(sqlite3.connect(path)) as created:
+        created.executescript((RECORDED / "store_c656c01.sql").read_text())
     return path
 
 
@@ -72,26 +72,26 @@ def store(database: Path) -> Iterator[SqlStore]:
 @pytest.fixture
 def house(store: SqlStore) -> Iterator[LoopHarness]:
     """Today's daemon over that store, and over the containers that ran."""
-    made = LoopHarness(store, policy=POLICY)
-    found = recorded()
-    engine = made.engine
-    made.clock.advance(found["now"] + 30.0 - made.clock.now())
-    engine.images.update(found["images"])
-    boxes = TypeAdapter(list[Box]).validate_python(found["containers"], strict=False)
-    engine._boxes.update({each.id: each for each in boxes})
-    engine.networks.update(TypeAdapter(dict[str, Network]).validate_python(found["networks"]))
-    engine.places.update(TypeAdapter(dict[str, dict[str, Mount]]).validate_python(found["places"]))
-    engine.volumes.update({(namespace, name): size for namespace, name, size in found["volumes"]})
-    engine.answers.update({(each.name, 8500): 200 for each in boxes})
+    harness = LoopHarness(store, policy=POLICY)
+    document = recorded()
+    engine = harness.engine
+    harness.clock.advance(document["now"] + 30.0 - harness.clock.now())
+    engine.images.update(document["images"])
+    boxes = TypeAdapter(list[Box]).validate_python(document["containers"], strict=False)
+    engine._boxes.update({sandbox.id: sandbox for sandbox in boxes})
+    engine.networks.update(TypeAdapter(dict[str, Network]).validate_python(document["networks"]))
+    engine.places.update(TypeAdapter(dict[str, dict[str, Mount]]).validate_python(document["places"]))
+    engine.volumes.update({(namespace, name): size for namespace, name, size in document["volumes"]})
+    engine.answers.update({(sandbox.name, 8500): 200 for sandbox in boxes})
     engine.execs["test"] = 0
     engine.observe_now(full=True)
-    yield made
-    made.close()
+    yield harness
+    harness.close()
 
 
 def rows(database: Path, query: str) -> set[tuple[Any, ...]]:
-    with closing(sqlite3.connect(database)) as found:
-        return set(found.execute(query).fetchall())
+    with closing(sqlite3.connect(database)) as observed:
+        return set(observed.execute(query).fetchall())
 
 
 def test_the_store_opens_and_is_migrated(database: Path) -> None:
@@ -117,8 +117,8 @@ def with_what_was(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_stored_sandboxes_discard_until_applied_anew(house: LoopHarness) -> None:
-    lifecycles = [each.spec["lifecycle"] for each in house.store.list("Sandbox")[0]]
-    assert {(each["onSuspend"], each["onIdle"]) for each in lifecycles} <= {
+    lifecycles = [stored.spec["lifecycle"] for stored in house.store.list("Sandbox")[0]]
+    assert {(lifecycle["onSuspend"], lifecycle["onIdle"]) for lifecycle in lifecycles} <= {
         ("Discard", "Suspend"),
         ("Discard", "Delete"),
     }
@@ -133,28 +133,28 @@ def test_stored_sandboxes_discard_until_applied_anew(house: LoopHarness) -> None
 
 def test_every_object_reads_back_as_it_was_written(database: Path, store: SqlStore) -> None:
     registry = discover()
-    read = [each for kind in registry for each in store.list(kind.name)[0]]
-    assert {kind.name for kind in registry} >= {each.kind for each in read}
-    shown = {
-        (each.kind, each.namespace, each.name, each.uid, each.generation, json.dumps(dict(each.labels)))
-        for each in read
+    read = [stored for kind in registry for stored in store.list(kind.name)[0]]
+    assert {kind.name for kind in registry} >= {stored.kind for stored in read}
+    printed = {
+        (stored.kind, stored.namespace, stored.name, stored.uid, stored.generation, json.dumps(dict(stored.labels)))
+        for stored in read
     }
-    assert shown == {(*row[:5], json.dumps(json.loads(row[5]))) for row in rows(database, _OBJECTS)}
+    assert printed == {(*row[:5], json.dumps(json.loads(row[5]))) for row in rows(database, _OBJECTS)}
     specs = {row[3]: json.loads(row[7]) for row in rows(database, _OBJECTS)}
-    for each in read:
-        assert json.loads(json.dumps(each.spec, default=dict)) == specs[each.uid]
-        kind = registry.by_word(each.kind.lower())
+    for entry in read:
+        assert json.loads(json.dumps(entry.spec, default=dict)) == specs[entry.uid]
+        kind = registry.by_word(entry.kind.lower())
         assert kind is not None
-        kind.spec.model_validate(each.spec)
+        kind.spec.model_validate(entry.spec)
 
 
 def test_instances_keep_their_names_and_uids(store: SqlStore) -> None:
-    assert {each.name: each.uid for each in store.instances()} == recorded()["instances"]
+    assert {instance.name: instance.uid for instance in store.instances()} == recorded()["instances"]
 
 
 def test_audit_log_and_events_are_kept(store: SqlStore) -> None:
     report = store.audit.verify()
-    assert [(each.writer, each.entries) for each in report.chains] == [("", report.newest.last_id)]
+    assert [(chain.writer, chain.entries) for chain in report.chains] == [("", report.newest.last_id)]
     assert report.problem == ""
     assert report.entries > 30
     assert store.events()
@@ -164,18 +164,20 @@ def test_running_containers_are_left_alone(house: LoopHarness) -> None:
     before = containers(house)
     assert len(before) > 20
     first = house.run_pass()
-    assert not [each for group in first.groups for each in group.actions if isinstance(each, _DISRUPTIVE)], str(first)
+    assert not [action for group in first.groups for action in group.actions if isinstance(action, _DISRUPTIVE)], str(
+        first
+    )
     house.settle(seconds=20)
-    assert not [each for each in house.engine.calls if isinstance(each, _DISRUPTIVE)]
+    assert not [entry for entry in house.engine.calls if isinstance(entry, _DISRUPTIVE)]
     assert containers(house) == before
-    assert not [each.name for each in house.store.list("Sandbox")[0] if condition(each, "Outdated") == "True"]
+    assert not [stored.name for stored in house.store.list("Sandbox")[0] if condition(stored, "Outdated") == "True"]
 
 
 def test_a_template_change_still_recreates(house: LoopHarness) -> None:
     house.settle(seconds=20)
     house.apply("grown", template={"env": [{"name": "NEW", "value": "1"}]}, resources={"limits": {"memory": "96Mi"}})
     house.settle(seconds=20)
-    assert any(isinstance(each, RemoveContainer) for each in house.engine.calls)
+    assert any(isinstance(entry, RemoveContainer) for entry in house.engine.calls)
 
 
 def test_tokens_still_work(store: SqlStore) -> None:
@@ -184,7 +186,7 @@ def test_tokens_still_work(store: SqlStore) -> None:
     identify = Identify(tokens=store.tokens, clock=clock, names=names, owners=frozenset())
     tokens = recorded()["tokens"]
     caller = identify.token(tokens["ci"], "192.0.2.1")
-    assert [(each.role, each.namespaces) for each in caller.grants] == [("user", ("default", "team-*"))]
+    assert [(grant.role, grant.namespaces) for grant in caller.grants] == [("user", ("default", "team-*"))]
     assert identify.token(tokens["boss"], "192.0.2.1").grants[0].role == "admin"
     with pytest.raises(Unauthorized):
         identify.token(tokens["gone"], "192.0.2.1")
@@ -195,36 +197,36 @@ def test_tokens_still_work(store: SqlStore) -> None:
 
 def test_example_specs_keep_their_config_hashes() -> None:
     expected = json.loads((RECORDED / "hashes_c656c01.json").read_text())
-    found = {
+    document = {
         f"{path.relative_to(SPECS)} {name}": value for path in SPECS.rglob("*.yaml") for name, value in hashes(path)
     }
-    same = {key: found[key] for key in expected.keys() - _CHANGED}
-    assert same == {key: expected[key] for key in same}
-    assert len(same) > 15
+    equal = {key: document[key] for key in expected.keys() - _CHANGED}
+    assert equal == {key: expected[key] for key in equal}
+    assert len(equal) > 15
 
 
 def hashes(path: Path) -> Iterator[tuple[str, str]]:
     """Render each sandbox of a file with its own template or one of the same file."""
-    documents = [each for each in yaml.safe_load_all(path.read_text()) if each]
+    documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     templates = {
-        each["metadata"]["name"]: SandboxTemplateSpec.model_validate(each["spec"])
-        for each in documents
-        if each["kind"] == "SandboxTemplate"
+        document["metadata"]["name"]: SandboxTemplateSpec.model_validate(document["spec"])
+        for document in documents
+        if document["kind"] == "SandboxTemplate"
     }
-    for each in documents:
-        if each["kind"] != "Sandbox":
+    for entry in documents:
+        if entry["kind"] != "Sandbox":
             continue
-        spec, name = SandboxSpec.model_validate(each["spec"]), each["metadata"]["name"]
+        spec, name = SandboxSpec.model_validate(entry["spec"]), entry["metadata"]["name"]
         template = spec.template or templates[spec.template_ref.name if spec.template_ref else ""]
         if template.security_level in POLICY.levels:  # a profile of the same file is no part of this policy
             yield name, render(spec, template, name=name, uid=_UID, policy=POLICY).config_hash
 
 
 def condition(obj: StoredObject, type_: str) -> str:
-    return next(str(each["status"]) for each in obj.status["conditions"] if each["type"] == type_)
+    return next(str(entry["status"]) for entry in obj.status["conditions"] if entry["type"] == type_)
 
 
 def containers(house: LoopHarness) -> dict[str, tuple[str, str, float]]:
     """Return each container's id, config hash and start, by name."""
-    seen = (each for group in house.engine.observe().containers.values() for each in group)
-    return {each.name: (each.id, each.config_hash, each.started_at) for each in seen}
+    observed = (container for group in house.engine.observe().containers.values() for container in group)
+    return {container.name: (container.id, container.config_hash, container.started_at) for container in observed}

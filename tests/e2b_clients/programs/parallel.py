@@ -8,13 +8,13 @@ from e2b import AsyncSandbox
 
 
 async def one(template: str, number: int) -> float:
-    began = time.monotonic()
+    start = time.monotonic()
     box = await AsyncSandbox.create(template, timeout=300)
     await box.files.write("number", str(number))
     result = await box.commands.run("sleep 0.2; cat number; echo; hostname")
     assert result.stdout.splitlines()[0] == str(number), result
     assert await box.kill()
-    return time.monotonic() - began
+    return time.monotonic() - start
 
 
 async def main() -> None:

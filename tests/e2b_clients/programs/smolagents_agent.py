@@ -15,8 +15,8 @@ class Scripted(Model):
     """Writes these steps, one after the other."""
 
     def generate(self, messages: Any, **_: Any) -> ChatMessage:
-        said = sum(message.role == MessageRole.ASSISTANT for message in messages)
-        return ChatMessage(role=MessageRole.ASSISTANT, content=STEPS[min(said, len(STEPS) - 1)])
+        total = sum(message.role == MessageRole.ASSISTANT for message in messages)
+        return ChatMessage(role=MessageRole.ASSISTANT, content=STEPS[min(total, len(STEPS) - 1)])
 
 
 with CodeAgent(tools=[], model=Scripted(), executor_type="e2b", max_steps=4) as agent:

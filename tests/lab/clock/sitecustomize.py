@@ -13,8 +13,8 @@ _real_time, _real = time.time, datetime.datetime
 
 def _wrong_by() -> float:
     try:
-        with open(os.environ["LAB_CLOCK"]) as told:
-            return float(told.read() or 0)
+        with open(os.environ["LAB_CLOCK"]) as file:
+            return float(file.read() or 0)
     except (KeyError, OSError):
         return 0.0
 

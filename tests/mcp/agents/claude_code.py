@@ -29,8 +29,8 @@ class Script:
         offered = [tool["name"] for tool in request.get("tools", [])]
         if not any(name.startswith("mcp__") for name in offered):
             return {"type": "text", "text": "done"}  # side requests, as for a title
-        blocks = [each for message in request["messages"] for each in _blocks(message["content"])]
-        answers = [each for each in blocks if each["type"] == "tool_result"]
+        blocks = [block for message in request["messages"] for block in _blocks(message["content"])]
+        answers = [block for block in blocks if block["type"] == "tool_result"]
         called = zip(self.steps, answers, strict=False)
         self.results = [{"tool": step["tool"], "text": _text(answer)} for step, answer in called]
         if len(answers) >= len(self.steps):
@@ -48,7 +48,7 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
 
 
 def _text(answer: dict[str, Any]) -> str:
-    return "\n".join(each.get("text", "") for each in _blocks(answer.get("content", "")))
+    return "\n".join(block.get("text", "") for block in _blocks(answer.get("content", "")))
 
 
 def _events(block: dict[str, Any]) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def serve(script: Script) -> ThreadingHTTPServer:
             block = script.say(request)
             events = _events(block)
             if request.get("stream"):
-                lines = (f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events)
+                lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
                 self._answer(200, "".join(lines).encode(), "text/event-stream")
                 return
             message = {**events[0]["message"], "content": [block], "stop_reason": events[-2]["delta"]["stop_reason"]}
@@ -110,8 +110,8 @@ async def main(given: dict[str, Any]) -> list[dict[str, Any]]:
     if given["url"]:
         paddock = {"type": "http", "url": given["url"], "headers": given["headers"]}
     else:
-        program, *words = given["command"]
-        paddock = {"type": "stdio", "command": program, "args": words, "env": given["env"]}
+        program, *reported = given["command"]
+        paddock = {"type": "stdio", "command": program, "args": reported, "env": given["env"]}
     options = ClaudeAgentOptions(
         mcp_servers={"paddock": paddock},
         allowed_tools=["mcp__paddock"],

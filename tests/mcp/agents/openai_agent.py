@@ -22,15 +22,19 @@ class Script(Model):
         self.results: list[dict[str, Any]] = []
 
     async def get_response(self, *given: Any, **named: Any) -> ModelResponse:
-        shown = named.get("input", given[1] if len(given) > 1 else [])
+        printed = named.get("input", given[1] if len(given) > 1 else [])
         tools = named.get("tools", given[3] if len(given) > 3 else [])
-        answers = [each for each in shown if isinstance(each, dict) and each.get("type") == "function_call_output"]
+        answers = [
+            entry for entry in printed if isinstance(entry, dict) and entry.get("type") == "function_call_output"
+        ]
         called = zip(self.steps, answers, strict=False)
         self.results = [{"tool": step["tool"], "text": _text(answer["output"])} for step, answer in called]
         if len(answers) == len(self.steps):
             text = ResponseOutputText(text="done", type="output_text", annotations=[])
-            said = ResponseOutputMessage(id="m", role="assistant", status="completed", type="message", content=[text])
-            return ModelResponse(output=[said], usage=Usage(), response_id=None)
+            response_output_message = ResponseOutputMessage(
+                id="m", role="assistant", status="completed", type="message", content=[text]
+            )
+            return ModelResponse(output=[response_output_message], usage=Usage(), response_id=None)
         step = self.steps[len(answers)]
         offered = [tool.name for tool in tools]
         if step["tool"] not in offered:
@@ -48,7 +52,7 @@ class Script(Model):
 
 
 def _text(output: Any) -> str:
-    return output if isinstance(output, str) else "\n".join(part.get("text", "") for part in output)
+    return output if isinstance(output, str) else "\n".join(piece.get("text", "") for piece in output)
 
 
 async def main(given: dict[str, Any]) -> list[dict[str, Any]]:
@@ -57,8 +61,8 @@ async def main(given: dict[str, Any]) -> list[dict[str, Any]]:
         params = {"url": given["url"], "headers": given["headers"], "timeout": 60}
         server = MCPServerStreamableHttp(params, client_session_timeout_seconds=60)
     else:
-        program, *words = given["command"]
-        params = {"command": program, "args": words, "env": given["env"]}
+        program, *message = given["command"]
+        params = {"command": program, "args": message, "env": given["env"]}
         server = MCPServerStdio(params, client_session_timeout_seconds=60)
     model = Script(given["steps"])
     async with server:

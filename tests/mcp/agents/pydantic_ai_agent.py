@@ -21,11 +21,11 @@ async def main(given: dict[str, Any]) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        for part in messages[-1].parts:
-            if isinstance(part, ToolReturnPart):
-                results.append({"tool": part.tool_name, "text": part.model_response_str()})
-            elif isinstance(part, RetryPromptPart):
-                results.append({"tool": part.tool_name, "text": part.model_response()})
+        for piece in messages[-1].parts:
+            if isinstance(piece, ToolReturnPart):
+                results.append({"tool": piece.tool_name, "text": piece.model_response_str()})
+            elif isinstance(piece, RetryPromptPart):
+                results.append({"tool": piece.tool_name, "text": piece.model_response()})
         if len(results) == len(steps):
             return ModelResponse([TextPart("done")])
         step = steps[len(results)]
@@ -37,8 +37,8 @@ async def main(given: dict[str, Any]) -> list[dict[str, Any]]:
     if given["url"]:
         toolset = MCPToolset(given["url"], headers=given["headers"])
     else:
-        program, *words = given["command"]
-        toolset = MCPToolset(StdioTransport(program, words, env=given["env"]))
+        program, *message = given["command"]
+        toolset = MCPToolset(StdioTransport(program, message, env=given["env"]))
     agent = Agent(FunctionModel(model), toolsets=[toolset], retries=len(steps))
     async with agent:
         await agent.run("Do what the script says.")

@@ -26,7 +26,7 @@ while True:  # the daemon refuses commands until it runs
     found = read_sandbox.sync(namespace="default", name="generated", client=client)
     assert isinstance(found, Sandbox), found
     conditions = found.status.conditions if found.status else ()  # unset before the first reconcile pass
-    if any(each.type_ == "Ready" and each.status == "True" for each in conditions or ()):
+    if any(condition.type_ == "Ready" and condition.status == "True" for condition in conditions or ()):
         break
     threading.Event().wait(0.1)
 done = exec_sandbox.sync(namespace="default", name="generated", client=client, body=request)

@@ -20,7 +20,7 @@ CALLS: list[tuple[str, dict[str, str], str]] = [
 def of_langchain(sandbox: Sandbox) -> list[str]:
     from paddock.langchain import sandbox_tools
 
-    tools = {each.name: each for each in sandbox_tools(sandbox)}
+    tools = {sandbox_tool.name: sandbox_tool for sandbox_tool in sandbox_tools(sandbox)}
     assert tools["run_command"].args["command"]["description"].startswith("The line")
     return [str(tools[name].invoke(arguments)) for name, arguments, _ in CALLS]
 
@@ -32,17 +32,17 @@ def of_openai_agents(sandbox: Sandbox) -> list[str]:
 
     from paddock.openai_agents import sandbox_tools
 
-    told: list[str] = []
+    messages: list[str] = []
 
     class Scripted(Model):
         async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
             last = input[-1] if isinstance(input, list) else {}
             if last.get("type") == "function_call_output":
-                told.append(str(last["output"]))
-            if len(told) < len(CALLS):
-                name, arguments, _ = CALLS[len(told)]
+                messages.append(str(last["output"]))
+            if len(messages) < len(CALLS):
+                name, arguments, _ = CALLS[len(messages)]
                 call = ResponseFunctionToolCall(
-                    type="function_call", call_id=f"c{len(told)}", name=name, arguments=json.dumps(arguments)
+                    type="function_call", call_id=f"c{len(messages)}", name=name, arguments=json.dumps(arguments)
                 )
                 return ModelResponse(output=[call], usage=Usage(), response_id=None)
             text = ResponseOutputText(type="output_text", text="done", annotations=[])
@@ -56,7 +56,7 @@ def of_openai_agents(sandbox: Sandbox) -> list[str]:
 
     agent = Agent(name="coder", tools=sandbox_tools(sandbox), model=Scripted())
     assert asyncio.run(Runner.run(agent, "Do what the script says.", max_turns=20)).final_output == "done"
-    return told
+    return messages
 
 
 def of_pydantic_ai(sandbox: Sandbox) -> list[str]:
@@ -66,17 +66,17 @@ def of_pydantic_ai(sandbox: Sandbox) -> list[str]:
 
     from paddock.pydantic_ai import sandbox_tools
 
-    told: list[str] = []
+    reported: list[str] = []
 
     def model(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-        told.extend(each.model_response_str() for each in messages[-1].parts if isinstance(each, ToolReturnPart))
-        if len(told) == len(CALLS):
+        reported.extend(entry.model_response_str() for entry in messages[-1].parts if isinstance(entry, ToolReturnPart))
+        if len(reported) == len(CALLS):
             return ModelResponse([TextPart("done")])
-        name, arguments, _ = CALLS[len(told)]
+        name, arguments, _ = CALLS[len(reported)]
         return ModelResponse([ToolCallPart(name, arguments)])
 
     assert Agent(FunctionModel(model), tools=sandbox_tools(sandbox)).run_sync("Do it.").output == "done"
-    return told
+    return reported
 
 
 with Paddock() as paddock, paddock.sandboxes.create() as sandbox:

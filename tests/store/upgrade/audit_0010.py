@@ -23,7 +23,7 @@ _CHAIN = select(audit_chain.c.last_id, audit_chain.c.last_hash, audit_chain.c.pr
 _IS_A_CALLERS = ~((audit.c.actor == OWN) & audit.c.verb.in_((THIN, THINNED)))
 _COUNTS = select(audit.c.actor, func.count().label("entries")).where(_IS_A_CALLERS).group_by(audit.c.actor)
 _INSERT = insert(audit)
-_QUICK_CHAIN, _ADD = Quick(_CHAIN), Quick(_INSERT, [each.name for each in audit.c])
+_QUICK_CHAIN, _ADD = Quick(_CHAIN), Quick(_INSERT, [column.name for column in audit.c])
 _LINK = Quick(update(audit_chain), ["last_id", "last_hash"])
 _TO: dict[str, Any] = {"last_id": bindparam("to_id"), "last_hash": bindparam("to_hash")}
 _IS_AT = (audit_chain.c.last_id == bindparam("at_id"), audit_chain.c.last_hash == bindparam("at_hash"))
@@ -54,48 +54,48 @@ def append(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEn
     """Append entries to the chain, in the caller's transaction, which is the only writer meanwhile."""
     if not entries:
         return
-    made = _linked_from(connection, entries, chain.guess) if chain.guess else None
-    if made is None:
-        made = _linked(connection, entries)
-    if len(made) == 1:
-        _ADD.run(connection, made[0])
+    linked = _linked_from(connection, entries, chain.guess) if chain.guess else None
+    if linked is None:
+        linked = _linked(connection, entries)
+    if len(linked) == 1:
+        _ADD.run(connection, linked[0])
     else:
-        connection.execute(_INSERT, made)
-    chain.guess = made[-1]["id"], made[-1]["hash"]
+        connection.execute(_INSERT, linked)
+    chain.guess = linked[-1]["id"], linked[-1]["hash"]
 
 
 def _linked_from(
     connection: Connection, entries: Sequence[AuditEntry], end: tuple[int, str]
 ) -> list[dict[str, Any]] | None:
     """Move the end of the chain by compare-and-set. Return the rows of the entries; None: the end is another one."""
-    made = _rows_after(end, entries)
-    (at_id, at_hash), last = end, made[-1]
+    created = _rows_after(end, entries)
+    (at_id, at_hash), last = end, created[-1]
     link = {"at_id": at_id, "at_hash": at_hash, "to_id": last["id"], "to_hash": last["hash"]}
-    return made if _LINK_FROM.rows(connection, link) else None
+    return created if _LINK_FROM.rows(connection, link) else None
 
 
 def _linked(connection: Connection, entries: Sequence[AuditEntry]) -> list[dict[str, Any]]:
     """Read the end of the chain and move it. Return the rows of the entries."""
     chain = _QUICK_CHAIN.rows(connection, {})
-    made = _rows_after((chain[0]["last_id"], chain[0]["last_hash"]) if chain else (0, GENESIS), entries)
-    last = {"last_id": made[-1]["id"], "last_hash": made[-1]["hash"]}
+    created = _rows_after((chain[0]["last_id"], chain[0]["last_hash"]) if chain else (0, GENESIS), entries)
+    last = {"last_id": created[-1]["id"], "last_hash": created[-1]["hash"]}
     if chain:
         _LINK.run(connection, last)
     else:
         first = {"id": 1, "pruned_id": 0, "pruned_hash": GENESIS}
         connection.execute(insert(audit_chain).values(**first, **last))
-    return made
+    return created
 
 
 def _rows_after(end: tuple[int, str], entries: Sequence[AuditEntry]) -> list[dict[str, Any]]:
     """Return the rows of entries that follow on that id and hash."""
-    made: list[dict[str, Any]] = []
-    for number, each in enumerate(entries, end[0] + 1):
-        texts: dict[str, Any] = {name: rows.clean(getattr(each, name)) for name in _TEXTS}
-        cleaned = replace(each, id=number, **texts)
-        linked = replace(cleaned, hash=entry_hash(cleaned, made[-1]["hash"] if made else end[1]))
-        made.append(_row(linked))
-    return made
+    created: list[dict[str, Any]] = []
+    for number, entry in enumerate(entries, end[0] + 1):
+        texts: dict[str, Any] = {name: rows.clean(getattr(entry, name)) for name in _TEXTS}
+        cleaned = replace(entry, id=number, **texts)
+        linked = replace(cleaned, hash=entry_hash(cleaned, created[-1]["hash"] if created else end[1]))
+        created.append(_row(linked))
+    return created
 
 
 class SqlAudit:
@@ -120,8 +120,8 @@ class SqlAudit:
         with self._reading("audit_verify") as connection:
             chain = connection.execute(_CHAIN).one_or_none()
             if chain is None:
-                left = connection.execute(select(func.count()).select_from(audit)).scalar_one()
-                return ChainReport(left, 0, 0, GENESIS, "the end of the chain is missing" if left else "")
+                scalar_one = connection.execute(select(func.count()).select_from(audit)).scalar_one()
+                return ChainReport(scalar_one, 0, 0, GENESIS, "the end of the chain is missing" if scalar_one else "")
             return _verified(connection, chain)
 
     def prune(self, *, before: float, keep: int) -> int:
@@ -130,21 +130,21 @@ class SqlAudit:
             # After a clock jump, an old time amid newer ones must not drop newer entries.
             younger = select(func.min(audit.c.id)).where(audit.c.at >= before)
             oldest_kept = connection.execute(younger).scalar_one()
-            gone = _prune_through(connection, None if oldest_kept is None else oldest_kept - 1)
+            prune_through = _prune_through(connection, None if oldest_kept is None else oldest_kept - 1)
         with self._reading("audit_list") as connection:
-            counts: dict[str, int] = {each.actor: each.entries for each in connection.execute(_COUNTS)}
+            counts: dict[str, int] = {row.actor: row.entries for row in connection.execute(_COUNTS)}
         if sum(counts.values()) <= keep:
-            return gone
+            return prune_through
         share = fair_share(counts.values(), keep)
         if not share:  # more callers than entries to keep
             with self._writing("audit_prune") as connection:
                 chain = connection.execute(_CHAIN).one()
-                return gone + _prune_through(connection, chain.last_id - max(0, keep))
+                return prune_through + _prune_through(connection, chain.last_id - max(0, keep))
         for actor, count in counts.items():
             for surplus in range(count - share, 0, -_THIN_AT_ONCE):
                 with self._writing("audit_prune") as connection:  # one transaction each: others can write between
-                    gone += _thin(connection, actor, min(surplus, _THIN_AT_ONCE), self._chain)
-        return gone
+                    prune_through += _thin(connection, actor, min(surplus, _THIN_AT_ONCE), self._chain)
+        return prune_through
 
 
 def _prune_through(connection: Connection, through: int | None) -> int:
@@ -156,56 +156,56 @@ def _prune_through(connection: Connection, through: int | None) -> int:
     newest_gone = connection.execute(select(audit).where(audit.c.id == through)).mappings().one_or_none()
     if through <= chain.pruned_id or newest_gone is None:
         return 0
-    gone: int = connection.execute(delete(audit).where(audit.c.id <= through)).rowcount
+    rowcount: int = connection.execute(delete(audit).where(audit.c.id <= through)).rowcount
     connection.execute(update(audit_chain).values(pruned_id=through, pruned_hash=newest_gone["hash"]))
-    return gone
+    return rowcount
 
 
 def _thin(connection: Connection, actor: str, count: int, end: ChainEnd) -> int:
     """Drop the oldest entries of a caller, log their number, and bridge the gaps in the chain."""
     of_actor = select(audit.c.id, audit.c.at, audit.c.hash).where(audit.c.actor == actor, _IS_A_CALLERS)
-    found = connection.execute(of_actor.order_by(audit.c.id).limit(count)).all()
+    observed = connection.execute(of_actor.order_by(audit.c.id).limit(count)).all()
     chain = connection.execute(_CHAIN).one_or_none()
-    if not found or chain is None:
+    if not observed or chain is None:
         return 0
     runs: list[list[Any]] = []
-    for each in found:
-        if runs and runs[-1][-1].id + 1 == each.id:
-            runs[-1].append(each)
+    for row in observed:
+        if runs and runs[-1][-1].id + 1 == row.id:
+            runs[-1].append(row)
         else:
-            runs.append([each])
-    connection.execute(delete(audit).where(audit.c.id.in_([each.id for each in found])))
+            runs.append([row])
+    connection.execute(delete(audit).where(audit.c.id.in_([entry.id for entry in observed])))
     if runs[0][0].id == chain.pruned_id + 1:
         last = runs.pop(0)[-1]
         connection.execute(update(audit_chain).values(pruned_id=last.id, pruned_hash=last.hash))
     bridges = [(run[-1], {"actor": actor, "entries": len(run)}) for run in runs]
     if bridges:
-        made = [
+        entries = [
             AuditEntry(last.at, OWN, "", THINNED, detail=detail, id=last.id, hash=last.hash) for last, detail in bridges
         ]
-        connection.execute(_INSERT, [_row(each) for each in made])
+        connection.execute(_INSERT, [_row(entry) for entry in entries])
         newest = connection.execute(select(audit.c.at).where(audit.c.id == chain.last_id)).scalar_one_or_none()
         total = {"actor": actor, "entries": sum(len(run) for run in runs)}
-        append(connection, [AuditEntry(newest or found[-1].at, OWN, "", THIN, detail=total)], end)
-    return len(found)
+        append(connection, [AuditEntry(newest or observed[-1].at, OWN, "", THIN, detail=total)], end)
+    return len(observed)
 
 
 def _verified(connection: Connection, chain: Any) -> ChainReport:
     last_id, last_hash, count = chain.pruned_id, chain.pruned_hash, 0
     problem, thinned, pruned = "", 0, 0
-    for each in _all(connection):
-        if each.actor == OWN and each.verb == THINNED and each.id - each.detail.get("entries", 0) == last_id:
-            last_id, last_hash, thinned = each.id, each.hash, thinned + each.detail["entries"]
+    for entry in _all(connection):
+        if entry.actor == OWN and entry.verb == THINNED and entry.id - entry.detail.get("entries", 0) == last_id:
+            last_id, last_hash, thinned = entry.id, entry.hash, thinned + entry.detail["entries"]
             continue
-        if each.id != last_id + 1:
-            problem = f"entry {last_id + 1} is missing" if each.id > last_id else f"entry {each.id} is out of order"
-        elif entry_hash(each, last_hash) != each.hash:
-            problem = f"entry {each.id} was changed, or an entry before it was removed"
+        if entry.id != last_id + 1:
+            problem = f"entry {last_id + 1} is missing" if entry.id > last_id else f"entry {entry.id} is out of order"
+        elif entry_hash(entry, last_hash) != entry.hash:
+            problem = f"entry {entry.id} was changed, or an entry before it was removed"
         if problem:
             return ChainReport(count, chain.pruned_id, last_id, last_hash, problem, thinned)
-        if each.actor == OWN and each.verb == THIN:
-            pruned += each.detail["entries"]
-        last_id, last_hash, count = each.id, each.hash, count + 1
+        if entry.actor == OWN and entry.verb == THIN:
+            pruned += entry.detail["entries"]
+        last_id, last_hash, count = entry.id, entry.hash, count + 1
     if (last_id, last_hash) != (chain.last_id, chain.last_hash):
         problem = f"the log ends at entry {last_id}, and {chain.last_id} were written"
     elif thinned > pruned:  # bridges are not hashed themselves; the numbers of dropped entries are
@@ -218,11 +218,11 @@ def _all(connection: Connection) -> Iterator[AuditEntry]:
     last: int | None = None
     while True:
         query = select(audit).order_by(audit.c.id).limit(_AT_ONCE)
-        found = connection.execute(query if last is None else query.where(audit.c.id > last)).mappings().all()
-        yield from (_entry(row) for row in found)
-        if len(found) < _AT_ONCE:
+        row_mappings = connection.execute(query if last is None else query.where(audit.c.id > last)).mappings().all()
+        yield from (_entry(row) for row in row_mappings)
+        if len(row_mappings) < _AT_ONCE:
             return
-        last = found[-1]["id"]
+        last = row_mappings[-1]["id"]
 
 
 def _row(entry: AuditEntry) -> dict[str, Any]:
