@@ -88,10 +88,10 @@ def claim(store: SqlStore) -> None:
         within(transaction)
 
 
-def first_pass(house: LoopHarness) -> None:
+def first_pass(harness: LoopHarness) -> None:
     """Run a pass as the loop of a daemon that starts."""
     with without_collection():
-        house.run_pass()
+        harness.run_pass()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -146,13 +146,13 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
             for number in range(count):
                 transaction.put(box(f"b-{number:05}", f"team-{number % 10}", spec=stopped, last_applied=stopped))
             transaction.put(replace(box("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
-        house = LoopHarness(store)
-        house.apply("a")
-        house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+        harness = LoopHarness(store)
+        harness.apply("a")
+        harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
         with store.transaction() as transaction:
             pool = {"templateRef": {"name": "t"}, "warmReplicas": 1}
             transaction.put(replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
-        house.settle(seconds=0)
+        harness.settle(seconds=0)
         numbers = iter(range(1000))
 
         def change(store: SqlStore = store, numbers: Iterator[int] = numbers) -> None:
@@ -161,23 +161,23 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
                 assert sandbox is not None
                 transaction.put(replace(sandbox, labels={"n": str(next(numbers))}))
 
-        def pause(house: LoopHarness = house) -> None:
-            house.settle()
-            house.engine.pause(house.container_name("a"))
+        def pause(harness: LoopHarness = harness) -> None:
+            harness.settle()
+            harness.engine.pause(harness.container_name("a"))
 
-        def create(house: LoopHarness = house, numbers: Iterator[int] = numbers) -> None:
-            house.settle(seconds=0)
-            house.apply(f"new-{next(numbers)}", poolPolicy="Never")
+        def create(harness: LoopHarness = harness, numbers: Iterator[int] = numbers) -> None:
+            harness.settle(seconds=0)
+            harness.apply(f"new-{next(numbers)}", poolPolicy="Never")
 
-        def claimable(house: LoopHarness = house) -> None:
+        def claimable(harness: LoopHarness = harness) -> None:
             """Wait for a member, and end the burst of the claim before."""
-            house.clock.advance(1.0)
-            house.settle(seconds=0)
+            harness.clock.advance(1.0)
+            harness.settle(seconds=0)
 
-        def claim_one(house: LoopHarness = house, numbers: Iterator[int] = numbers) -> None:
-            house.refer(f"warm-{next(numbers)}", "t", lifecycle={"shutdownGracePeriodSeconds": 0})
+        def claim_one(harness: LoopHarness = harness, numbers: Iterator[int] = numbers) -> None:
+            harness.refer(f"warm-{next(numbers)}", "t", lifecycle={"shutdownGracePeriodSeconds": 0})
 
-        services = house.services
+        services = harness.services
         requested: dict[str, Callable[[], object]] = {
             "exec": lambda services=services: list(
                 services.sandbox_streams.exec(sandbox_kind(), "default", "a", ["true"])()
@@ -191,10 +191,12 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
         assert len(claimed) == 15, "some were started cold"
         measured = {"no change": lambda: None, "one change": change, "one event": pause, "one creation": create}
         for name, before in measured.items():
-            document.setdefault(name, []).append(best_ms(house.run_pass, before=before))
-        document.setdefault("start", []).append(best_ms(lambda house=house: first_pass(house), 3, before=house.daemon))
+            document.setdefault(name, []).append(best_ms(harness.run_pass, before=before))
+        document.setdefault("start", []).append(
+            best_ms(lambda harness=harness: first_pass(harness), 3, before=harness.daemon)
+        )
         gc.unfreeze()
-        house.close()
+        harness.close()
     print(f"\n{'call or pass':20} {SMALL:>8} ms {LARGE:>8} ms    (allowed ratio: 1.3; start {ALLOWED_START_MS} ms)")
     for name, (small, large) in document.items():
         print(f"{name:20} {small:8.2f} ms {large:8.2f} ms, ratio {large / small:.1f}")

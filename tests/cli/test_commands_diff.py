@@ -22,7 +22,7 @@ SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000
 
 
 @pytest.fixture
-def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
+def harness(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
     harness = LoopHarness(store)
@@ -32,12 +32,15 @@ def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
 
 
 @pytest.fixture
-def live(house: LoopHarness, tmp_path: Path) -> Iterator[Run]:
+def live(harness: LoopHarness, tmp_path: Path) -> Iterator[Run]:
     """Command line of a daemon whose reconcile passes are started by the test."""
     diff = Diff(
-        apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.reconcile_pass.last
+        apply=harness.services.apply,
+        store=harness.store,
+        clock=harness.clock,
+        snapshot=lambda: harness.reconcile_pass.last,
     )
-    services = dataclasses.replace(house.services, diff=diff)
+    services = dataclasses.replace(harness.services, diff=diff)
     server = ApiServer(create_app(services, ready=list, meter=NullMeter()), tmp_path / "p.sock", grace_seconds=1)
     server.start()
 
@@ -83,8 +86,8 @@ def test_errors_have_exit_codes_above_1(paddock: Run, spec: Callable[..., str]) 
     assert (early.exit_code, "has not observed the engine yet" in early.stderr) == (2, True)
 
 
-def test_a_plan_is_printed_not_executed(live: Run, house: LoopHarness) -> None:
-    house.run_pass()
+def test_a_plan_is_printed_not_executed(live: Run, harness: LoopHarness) -> None:
+    harness.run_pass()
     done = live("diff", "--plan", "-f", "-", stdin=SPEC)
     assert done.exit_code == 1
     assert done.stdout.endswith(
@@ -94,14 +97,14 @@ def test_a_plan_is_printed_not_executed(live: Run, house: LoopHarness) -> None:
         "    start pdk-quickstart-xxxxxxxx  # no container yet\n"
         "hostquota host: cpu 0/64 -> 500m/64, memory 0/16Gi -> 512Mi/16Gi\n"
     )
-    assert (house.engine.calls, house.names()) == ([], [])
+    assert (harness.engine.calls, harness.names()) == ([], [])
 
 
-def test_fields_effects_and_calls(live: Run, house: LoopHarness) -> None:
+def test_fields_effects_and_calls(live: Run, harness: LoopHarness) -> None:
     assert live("apply", "-f", "-", stdin=SPEC).exit_code == 0
-    house.settle()
-    calls = len(house.engine.calls)
-    name = house.container_name("quickstart")
+    harness.settle()
+    calls = len(harness.engine.calls)
+    name = harness.container_name("quickstart")
     changed = SPEC.replace("512Mi", "128Mi").replace(TINY, "other:1").replace("app: demo", "app: new")
     expected = f"""\
 sandbox.paddock/quickstart configured
@@ -122,7 +125,7 @@ hostquota host: cpu 500m/64, memory 512Mi/16Gi -> 128Mi/16Gi
     assert (done.exit_code, done.stdout) == (0, expected)
     both = live("diff", "--plan", "-f", "-", stdin=changed)
     assert (both.exit_code, both.stdout.endswith(expected)) == (1, True)
-    assert len(house.engine.calls) == calls
+    assert len(harness.engine.calls) == calls
     outcome = live("diff", "--plan", "-f", "-", stdin=SPEC)
     assert (outcome.exit_code, outcome.stdout) == (0, "sandbox.paddock/quickstart unchanged\n  engine calls: none\n")
     removed = live("diff", "--plan", "--delete", "-f", "-", stdin=SPEC)

@@ -24,7 +24,7 @@ WORK = Mount("/work", "memory", size_bytes=4 << 20)
 CHECK, SAVE = CheckFiles("u", "box", "c", "a test"), SaveFiles("u", "box", "a test")
 
 
-class House:
+class Harness:
     """A host with a plain listener in the engine's place."""
 
     def __init__(self, folder: Path) -> None:
@@ -52,15 +52,15 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def harness(tmp_path: Path) -> Iterator[Harness]:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "e.sock"))
         listening.listen(2000)  # nobody accepts
-        house = House(tmp_path)
+        harness = Harness(tmp_path)
         try:
-            yield house
+            yield harness
         finally:
-            house.mounts.close()
+            harness.mounts.close()
             unmount_below(tmp_path)
 
 
@@ -72,169 +72,169 @@ def write(place: Path) -> None:
     (place / "a" / "file").chmod(0o4751)
 
 
-def test_folders_are_as_the_engine_would_make_them(house: House) -> None:
-    assert house.start(TMP, WORK) == Ok()
-    modes = [(house.place(n).stat().st_mode & 0o7777, house.place(n).stat().st_uid) for n in (0, 1)]
+def test_folders_are_as_the_engine_would_make_them(harness: Harness) -> None:
+    assert harness.start(TMP, WORK) == Ok()
+    modes = [(harness.place(n).stat().st_mode & 0o7777, harness.place(n).stat().st_uid) for n in (0, 1)]
     assert modes == [(0o1777, 20000), (0o755, 20000)]
-    flags = [bool(os.statvfs(house.place(n)).f_flag & os.ST_NOEXEC) for n in (0, 1)]
+    flags = [bool(os.statvfs(harness.place(n)).f_flag & os.ST_NOEXEC) for n in (0, 1)]
     assert flags == [True, False]
-    house.start(Mount("/data", "tmpfs", size_bytes=1 << 20), user="node")
-    assert house.place(0).stat().st_mode & 0o7777 == 0o1777, "only the image knows its user"
+    harness.start(Mount("/data", "tmpfs", size_bytes=1 << 20), user="node")
+    assert harness.place(0).stat().st_mode & 0o7777 == 0o1777, "only the image knows its user"
 
 
-def test_saved_files_come_back_as_they_were(house: House) -> None:
-    house.start(TMP, WORK)
-    write(house.place(1))
-    before = (house.place(1) / "a" / "file").stat()
-    assert house.mounts.check_files(CHECK) == Ok()
-    done = house.mounts.save_files(SAVE)
+def test_saved_files_come_back_as_they_were(harness: Harness) -> None:
+    harness.start(TMP, WORK)
+    write(harness.place(1))
+    before = (harness.place(1) / "a" / "file").stat()
+    assert harness.mounts.check_files(CHECK) == Ok()
+    done = harness.mounts.save_files(SAVE)
     assert isinstance(done, Ok)
     assert done.saved is not None
     assert done.saved.file_count >= 3
-    assert (house.mounts.bound("u"), list(house.place(1).iterdir())) == ((), [])
-    assert {path.stat().st_mode & 0o777 for path in (house.folder / "state" / "files").rglob("*.tar")} == {0o600}
-    house.again()
-    assert house.start(TMP, WORK) == Ok()
-    after = (house.place(1) / "a" / "file").stat()
+    assert (harness.mounts.bound("u"), list(harness.place(1).iterdir())) == ((), [])
+    assert {path.stat().st_mode & 0o777 for path in (harness.folder / "state" / "files").rglob("*.tar")} == {0o600}
+    harness.again()
+    assert harness.start(TMP, WORK) == Ok()
+    after = (harness.place(1) / "a" / "file").stat()
     for name in ("st_mode", "st_uid", "st_gid", "st_mtime_ns", "st_nlink", "st_size"):
         assert getattr(after, name) == getattr(before, name), name
-    assert house.on_disk() == []
+    assert harness.on_disk() == []
 
 
-def test_nothing_is_written_for_empty_folders(house: House) -> None:
-    house.start(TMP, WORK)
-    done = house.mounts.save_files(SAVE)
+def test_nothing_is_written_for_empty_folders(harness: Harness) -> None:
+    harness.start(TMP, WORK)
+    done = harness.mounts.save_files(SAVE)
     assert isinstance(done, Ok)
     assert done.saved is not None
     assert (done.saved.size_bytes, done.saved.file_count) == (0, 0)
-    assert (house.on_disk(), house.mounts.bound("u")) == ([], ())
+    assert (harness.on_disk(), harness.mounts.bound("u")) == ([], ())
 
 
-def test_held_files_survive_stop_daemon_and_recreate(house: House) -> None:
-    house.start(TMP, WORK)
-    write(house.place(1))
-    house.mounts.close()
-    house.again()
-    house.mounts.sweep(["u"], [])
-    assert house.start(Mount("/extra", "tmpfs", size_bytes=1 << 20), TMP, WORK) == Ok(), "its places are others now"
-    assert (house.place(2) / "a" / "file").read_text() == "kept"
+def test_held_files_survive_stop_daemon_and_recreate(harness: Harness) -> None:
+    harness.start(TMP, WORK)
+    write(harness.place(1))
+    harness.mounts.close()
+    harness.again()
+    harness.mounts.sweep(["u"], [])
+    assert harness.start(Mount("/extra", "tmpfs", size_bytes=1 << 20), TMP, WORK) == Ok(), "its places are others now"
+    assert (harness.place(2) / "a" / "file").read_text() == "kept"
     larger = replace(WORK, size_bytes=8 << 20)
-    assert house.start(TMP, larger) == Ok()
-    assert (house.place(1) / "a" / "file").stat().st_nlink == 2
-    assert os.statvfs(house.place(1)).f_blocks * os.statvfs(house.place(1)).f_frsize == 8 << 20
-    assert house.on_disk() == []
+    assert harness.start(TMP, larger) == Ok()
+    assert (harness.place(1) / "a" / "file").stat().st_nlink == 2
+    assert os.statvfs(harness.place(1)).f_blocks * os.statvfs(harness.place(1)).f_frsize == 8 << 20
+    assert harness.on_disk() == []
 
 
-def test_crash_between_save_and_release_loses_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.start(TMP, WORK)
-    write(house.place(1))
+def test_crash_between_save_and_release_loses_nothing(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.start(TMP, WORK)
+    write(harness.place(1))
     monkeypatch.setattr(HostMounts, "_empty", lambda *_: (_ for _ in ()).throw(OSError(5, "crash")))
-    assert isinstance(house.mounts.save_files(SAVE), Transient)
+    assert isinstance(harness.mounts.save_files(SAVE), Transient)
     monkeypatch.undo()
-    house.again()
-    (house.place(1) / "a" / "later").write_text("newer than what was saved")
-    assert house.start(TMP, WORK) == Ok()
-    assert (house.place(1) / "a" / "later").exists(), "what is in memory is never replaced by what was saved"
-    assert house.on_disk() == []
+    harness.again()
+    (harness.place(1) / "a" / "later").write_text("newer than what was saved")
+    assert harness.start(TMP, WORK) == Ok()
+    assert (harness.place(1) / "a" / "later").exists(), "what is in memory is never replaced by what was saved"
+    assert harness.on_disk() == []
 
 
-def test_crash_before_the_start_restores_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.start(TMP, WORK)
-    write(house.place(1))
-    house.mounts.save_files(SAVE)
+def test_crash_before_the_start_restores_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.start(TMP, WORK)
+    write(harness.place(1))
+    harness.mounts.save_files(SAVE)
     monkeypatch.setattr(SavedFolders, "remove", lambda *_: (_ for _ in ()).throw(OSError(5, "crash")))
-    assert isinstance(house.start(TMP, WORK), Transient)
+    assert isinstance(harness.start(TMP, WORK), Transient)
     monkeypatch.undo()
-    (house.place(1) / "a" / "file").unlink()
-    house.again()
-    assert house.start(TMP, WORK) == Ok()
-    assert sorted(path.name for path in (house.place(1) / "a").iterdir()) == ["link"]
-    assert house.on_disk() == []
+    (harness.place(1) / "a" / "file").unlink()
+    harness.again()
+    assert harness.start(TMP, WORK) == Ok()
+    assert sorted(path.name for path in (harness.place(1) / "a").iterdir()) == ["link"]
+    assert harness.on_disk() == []
 
 
 @pytest.mark.parametrize("work", ["save", "start"])
-def test_killed_at_any_step_loses_nothing(house: House, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+def test_killed_at_any_step_loses_nothing(harness: Harness, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     for step in range(60):
-        assert house.start(TMP, WORK) == Ok()
-        (house.place(1) / str(step)).write_text("kept")
+        assert harness.start(TMP, WORK) == Ok()
+        (harness.place(1) / str(step)).write_text("kept")
         if work == "start":
-            assert isinstance(house.mounts.save_files(SAVE), Ok)
+            assert isinstance(harness.mounts.save_files(SAVE), Ok)
         with killed_at(step, monkeypatch) as killed:
             if work == "save":
-                house.mounts.save_files(SAVE)
+                harness.mounts.save_files(SAVE)
             else:
-                house.start(TMP, WORK)
-        house.mounts.close()
-        house.again()
-        assert house.start(TMP, WORK) == Ok(), f"step {step}"
-        assert sorted(int(file.name) for file in house.place(1).iterdir()) == list(range(step + 1)), f"step {step}"
-        assert house.on_disk() == [], f"step {step}"
+                harness.start(TMP, WORK)
+        harness.mounts.close()
+        harness.again()
+        assert harness.start(TMP, WORK) == Ok(), f"step {step}"
+        assert sorted(int(file.name) for file in harness.place(1).iterdir()) == list(range(step + 1)), f"step {step}"
+        assert harness.on_disk() == [], f"step {step}"
         if killed:
             break
     assert 5 < step < 60
 
 
-def test_a_full_disk_keeps_them_in_memory(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_them_in_memory(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.engine.mounts.saved_files._RESERVE_BYTES", 0)
-    state = house.folder / "state"
+    state = harness.folder / "state"
     state.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,nr_inodes=4", "none", str(state)], check=True)
-    house.start(TMP, WORK)
-    (house.place(1) / "file").write_text("kept")
-    failed = house.mounts.save_files(SAVE)
+    harness.start(TMP, WORK)
+    (harness.place(1) / "file").write_text("kept")
+    failed = harness.mounts.save_files(SAVE)
     assert isinstance(failed, Transient)
     assert (failed.reason, "No space left" in failed.message) == (FILES_NOT_SAVED, True)
-    assert (house.place(1) / "file").read_text() == "kept"
-    assert house.on_disk() == []
+    assert (harness.place(1) / "file").read_text() == "kept"
+    assert harness.on_disk() == []
     subprocess.run(["mount", "-o", "remount,nr_inodes=100", str(state)], check=True)
-    assert isinstance(house.mounts.save_files(SAVE), Ok)
+    assert isinstance(harness.mounts.save_files(SAVE), Ok)
 
 
-def test_too_large_is_refused_and_stays_in_memory(house: House) -> None:
-    house.again(most_bytes=1 << 20)
-    house.start(TMP, WORK)
-    (house.place(1) / "large").write_bytes(os.urandom(2 << 20))
-    files = house.mounts.check_files(CHECK)
+def test_too_large_is_refused_and_stays_in_memory(harness: Harness) -> None:
+    harness.again(most_bytes=1 << 20)
+    harness.start(TMP, WORK)
+    (harness.place(1) / "large").write_bytes(os.urandom(2 << 20))
+    files = harness.mounts.check_files(CHECK)
     assert isinstance(files, Transient)
     assert files.reason == FILES_TOO_LARGE
     assert "suspend_files_bytes" in files.message
-    failed = house.mounts.save_files(SAVE)
+    failed = harness.mounts.save_files(SAVE)
     assert isinstance(failed, Transient)
     assert failed.reason == FILES_NOT_SAVED
-    assert (house.place(1) / "large").stat().st_size == 2 << 20
+    assert (harness.place(1) / "large").stat().st_size == 2 << 20
 
 
-def test_discarded_and_deleted_files_are_gone(house: House) -> None:
-    house.start(TMP, WORK)
-    write(house.place(1))
-    house.mounts.save_files(SAVE)
-    assert house.start(TMP, WORK, keep=False) == Ok()
-    assert (list(house.place(1).iterdir()), house.on_disk()) == ([], [])
-    house.start(TMP, WORK)
-    write(house.place(1))
-    house.mounts.save_files(SAVE)
-    assert house.on_disk() != []
-    house.mounts.remove_files(RemoveFiles("u", "box", "a test"))
-    assert house.on_disk() == []
+def test_discarded_and_deleted_files_are_gone(harness: Harness) -> None:
+    harness.start(TMP, WORK)
+    write(harness.place(1))
+    harness.mounts.save_files(SAVE)
+    assert harness.start(TMP, WORK, keep=False) == Ok()
+    assert (list(harness.place(1).iterdir()), harness.on_disk()) == ([], [])
+    harness.start(TMP, WORK)
+    write(harness.place(1))
+    harness.mounts.save_files(SAVE)
+    assert harness.on_disk() != []
+    harness.mounts.remove_files(RemoveFiles("u", "box", "a test"))
+    assert harness.on_disk() == []
 
 
-def test_damaged_archive_refuses_the_start_in_words(house: House) -> None:
-    house.start(TMP, WORK)
-    write(house.place(1))
-    house.mounts.save_files(SAVE)
-    for archive in (house.folder / "state" / "files").rglob("*.tar"):
+def test_damaged_archive_refuses_the_start_in_words(harness: Harness) -> None:
+    harness.start(TMP, WORK)
+    write(harness.place(1))
+    harness.mounts.save_files(SAVE)
+    for archive in (harness.folder / "state" / "files").rglob("*.tar"):
         archive.write_bytes(archive.read_bytes()[:700])
-    started = house.start(TMP, WORK)
+    started = harness.start(TMP, WORK)
     assert isinstance(started, Transient)
     assert "onSuspend" in started.message
 
 
-def test_restored_bytes_are_recorded_as_uncharged(house: House) -> None:
-    house.start(TMP, WORK)
-    (house.place(1) / "large").write_bytes(os.urandom(2 << 20))
-    house.mounts.save_files(SAVE)
-    house.start(TMP, WORK)
-    assert {bound_mount.path: bound_mount.uncharged_bytes >> 20 for bound_mount in house.mounts.bound("u")} == {
+def test_restored_bytes_are_recorded_as_uncharged(harness: Harness) -> None:
+    harness.start(TMP, WORK)
+    (harness.place(1) / "large").write_bytes(os.urandom(2 << 20))
+    harness.mounts.save_files(SAVE)
+    harness.start(TMP, WORK)
+    assert {bound_mount.path: bound_mount.uncharged_bytes >> 20 for bound_mount in harness.mounts.bound("u")} == {
         "/tmp": 0,
         "/work": 2,
     }

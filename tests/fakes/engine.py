@@ -684,8 +684,8 @@ class FakeEngine:
         return ProbeResult("success")
 
     def _exec_probe(self, command: Sequence[str], timeout_seconds: int) -> ProbeResult:
-        execs = self.execs.get(command[0])
-        done = run(command) if execs is None else Run((), execs)
+        detached = self.execs.get(command[0])
+        done = run(command) if detached is None else Run((), detached)
         code = done.exit_code
         if code is None:
             return ProbeResult("failure", f"no answer within {timeout_seconds} s; the command was killed")
@@ -837,7 +837,7 @@ class FakeEngine:
         return image if image in filled else ""
 
     def _make_network(self, action: EnsureNetwork) -> Outcome:
-        networks = self.networks.get(action.name)
+        existing = self.networks.get(action.name)
         network = Network(
             id=_digest("network", action.name, str(len(self.calls))),
             name=action.name,
@@ -848,11 +848,11 @@ class FakeEngine:
             namespace=action.labels.get(own.NAMESPACE, ""),
             object_name=action.labels.get(own.NAME, ""),
         )
-        if networks is not None and replace(networks, id=network.id) == network:
+        if existing is not None and replace(existing, id=network.id) == network:
             return Ok()
-        if networks is not None and networks.uid != action.uid:
+        if existing is not None and existing.uid != action.uid:
             return Transient("NameConflict", f"the network {action.name} belongs to another object")
-        if networks is not None and self._in_use(action.name):
+        if existing is not None and self._in_use(action.name):
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")
         subnets = {entry.subnet for name, entry in self.networks.items() if name != action.name}
         if action.config.subnet in subnets | self._foreign_subnets:
@@ -861,10 +861,10 @@ class FakeEngine:
         return Ok()
 
     def _remove_network(self, action: RemoveNetwork) -> Outcome:
-        networks = self.networks.get(action.name)
-        if networks is None:
+        network = self.networks.get(action.name)
+        if network is None:
             return Ok()
-        if networks.uid != action.uid:
+        if network.uid != action.uid:
             return Transient("NameConflict", f"the network {action.name} belongs to another object")
         if self._in_use(action.name):
             return Waiting(1.0, "NetworkInUse", f"{action.name} has active endpoints")

@@ -193,24 +193,24 @@ def test_crash_at_any_turn_loses_and_repeats_none(
             folder = tmp_path / f"{at}-{answered}"
             folder.mkdir()
             with make_world(backend, folder) as store:
-                house = RunHarness(store.store(), folder / "runs", Dying(models, at, answered=answered))
-                house.put("WorkflowRun", "r", workflow=workflow(stage))
-                _check_crash(house, models)
-                house.close()
+                harness = RunHarness(store.store(), folder / "runs", Dying(models, at, answered=answered))
+                harness.put("WorkflowRun", "r", workflow=workflow(stage))
+                _check_crash(harness, models)
+                harness.close()
 
 
-def _check_crash(house: RunHarness, models: GatewayModels) -> None:
-    dying: Any = house.models
-    house.hanging = 1
-    wait_for("the crash", lambda: house.tick() or dying.dead)
-    house.hanging = 0
-    house.models = models
-    house.daemon()
-    stage = house.finish().status["stages"][0]
+def _check_crash(harness: RunHarness, models: GatewayModels) -> None:
+    dying: Any = harness.models
+    harness.hanging = 1
+    wait_for("the crash", lambda: harness.tick() or dying.dead)
+    harness.hanging = 0
+    harness.models = models
+    harness.daemon()
+    stage = harness.finish().status["stages"][0]
     assert (stage["state"], stage["message"]) == ("Succeeded", "5 turns, 45 tokens"), stage
     assert stage["outputs"] == [{"name": "answer", "value": "all is done"}]
-    assert house.commands() == ["echo one", "echo two", "echo three"]
-    lines = house.services.runs.transcript("default", "r", "a")
+    assert harness.commands() == ["echo one", "echo two", "echo three"]
+    lines = harness.services.runs.transcript("default", "r", "a")
     roles = "user assistant tool tool assistant tool tool assistant user assistant tool assistant"
     assert " ".join(line["role"] for line in lines) == roles
     assert lines[6]["text"].startswith("error: `git` is not one of your tools")

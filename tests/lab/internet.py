@@ -62,14 +62,14 @@ class Lab:
     def log(self, which: str = "internet") -> list[dict[str, Any]]:
         """Return what it got to see since the last `begin()`."""
         file = self.folder / f"{which}.log"
-        entries = self.entries.setdefault(which, [])
+        requests = self.entries.setdefault(which, [])
         if file.exists():
             with file.open("rb") as stream:
                 stream.seek(self.offsets.get(which, 0))
                 lines, newline, _ = stream.read().rpartition(b"\n")  # a line may be half written
             self.offsets[which] = self.offsets.get(which, 0) + len(lines + newline)
-            entries += [json.loads(line) for line in lines.splitlines() if line]
-        return entries
+            requests += [json.loads(line) for line in lines.splitlines() if line]
+        return requests
 
     def begin(self) -> None:
         """Make it as new for the next module: guarded, without containers and networks, its logs empty."""

@@ -101,13 +101,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.registry.manifests[name, ref] = self.registry.manifests[name, digest] = stored
             self._answer(201, Docker_Content_Digest=digest)
             return
-        manifests = self.registry.manifests.get((name, ref))
-        if manifests is None:
+        manifest = self.registry.manifests.get((name, ref))
+        if manifest is None:
             self._answer(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}')
             return
-        digest = "sha256:" + hashlib.sha256(manifests[1]).hexdigest()
-        length = str(len(manifests[1]))
-        self._answer(200, manifests[1], Content_Type=manifests[0], Docker_Content_Digest=digest, Content_Length=length)
+        digest = "sha256:" + hashlib.sha256(manifest[1]).hexdigest()
+        length = str(len(manifest[1]))
+        self._answer(200, manifest[1], Content_Type=manifest[0], Docker_Content_Digest=digest, Content_Length=length)
 
     def _blob(self, digest: str) -> None:
         data = self.registry.blobs.get(digest)

@@ -1,7 +1,7 @@
 """Loop harness: real store, services, workers and planner over a fake engine, with passes run by hand.
 
 `crash_after(n)` ends the daemon's life at its n-th step (an engine call or a store commit), before or after it took
-effect; `House.daemon()` then makes the next daemon over the same store and engine.
+effect; `LoopHarness.daemon()` then makes the next daemon over the same store and engine.
 """
 
 import json
@@ -116,22 +116,22 @@ class Moment:
     A killed daemon leaves just that. So the lives with a crash at each step need not begin from the beginning each.
     """
 
-    def __init__(self, house: "LoopHarness", path: Path) -> None:
+    def __init__(self, harness: "LoopHarness", path: Path) -> None:
         self._path = path
         self._store = sqlite3.connect(":memory:", check_same_thread=False)
         with closing(sqlite3.connect(path)) as present:
             present.backup(self._store)
-        self._engine = house.engine.saved()
-        self._kept = house.clock.now(), house.uids
+        self._engine = harness.engine.saved()
+        self._kept = harness.clock.now(), harness.uids
 
-    def take_up(self, house: "LoopHarness") -> None:
+    def take_up(self, harness: "LoopHarness") -> None:
         """Make it so again, and start the next daemon."""
         with closing(sqlite3.connect(self._path)) as present:
             self._store.backup(present)
-        house.engine.restore(self._engine)
-        now, house.uids = self._kept
-        house.clock.advance(now - house.clock.now())
-        house.daemon()
+        harness.engine.restore(self._engine)
+        now, harness.uids = self._kept
+        harness.clock.advance(now - harness.clock.now())
+        harness.daemon()
 
     def close(self) -> None:
         self._store.close()

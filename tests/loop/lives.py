@@ -1,4 +1,4 @@
-"""Lives in which everything of one feature happens once; and a house whose listeners die with the daemon, too.
+"""Lives in which everything of one feature happens once; and a harness whose listeners die with the daemon, too.
 
 A step may be taken again after a crash in it, as a person does who got no answer: each one says what is to be so.
 """
@@ -19,13 +19,13 @@ from controller.service.services import Services
 from tests.contract.store_worlds import World
 from tests.loop.harness import TINY, FusedStore, LoopHarness
 
-Step = Callable[["CrashingHouse"], None]
+Step = Callable[["CrashingHarness"], None]
 SMALL: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
 BIG: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "128Mi", "pids": 16}}
 
 
-class CrashingHouse(LoopHarness):
-    """A House in which applying and deleting are steps of the daemon's, too."""
+class CrashingHarness(LoopHarness):
+    """A harness in which applying and deleting are steps of the daemon's, too."""
 
     def __init__(self, world: World, store: Any) -> None:
         self.world = world
@@ -112,72 +112,72 @@ def _texts(files: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
     return [(uid, name) for uid, texts in files.items() for name in texts.values()]
 
 
-def _write(house: CrashingHouse) -> None:
+def _write(harness: CrashingHarness) -> None:
     """The sandbox writes a file in memory, unless it did."""
-    sandbox = house.get("web")
+    sandbox = harness.get("web")
     assert sandbox is not None
-    if not house.picture()["files"] and house.engine.box(house.container_name("web")).state is State.RUNNING:
-        house.engine.in_memory[sandbox.uid]["/tmp"] = "kept"
+    if not harness.picture()["files"] and harness.engine.box(harness.container_name("web")).state is State.RUNNING:
+        harness.engine.in_memory[sandbox.uid]["/tmp"] = "kept"
 
 
-def _remove_by_hand(house: CrashingHouse) -> None:
+def _remove_by_hand(harness: CrashingHarness) -> None:
     """Somebody removes the container of a suspended sandbox."""
-    if house.engine.exists(house.container_name("web")):
-        house.engine.remove(house.container_name("web"))
+    if harness.engine.exists(harness.container_name("web")):
+        harness.engine.remove(harness.container_name("web"))
 
 
-def _answering(house: CrashingHouse, *, alive: int) -> None:
+def _answering(harness: CrashingHarness, *, alive: int) -> None:
     """The sandbox's port answers its readiness, and its command says whether it is alive."""
-    house.engine.execs["alive"] = alive
-    if house.get("web") is not None:
-        house.engine.answers[house.container_name("web"), 8500] = 200
+    harness.engine.execs["alive"] = alive
+    if harness.get("web") is not None:
+        harness.engine.answers[harness.container_name("web"), 8500] = 200
 
 
-def _probed(house: CrashingHouse) -> None:
+def _probed(harness: CrashingHarness) -> None:
     probes = {
         "readiness": {"tcpSocket": {"port": 8500}, "periodSeconds": 2, "failureThreshold": 15},
         "liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5, "failureThreshold": 2},
     }
-    house.apply("web", template=probes, lifecycle={"keepRunning": True})
-    _answering(house, alive=0)
+    harness.apply("web", template=probes, lifecycle={"keepRunning": True})
+    _answering(harness, alive=0)
 
 
-def _ailing(house: CrashingHouse) -> None:
-    _answering(house, alive=1)
-    house.settle(seconds=12)
-    _answering(house, alive=0)
+def _ailing(harness: CrashingHarness) -> None:
+    _answering(harness, alive=1)
+    harness.settle(seconds=12)
+    _answering(harness, alive=0)
 
 
-def _used(house: CrashingHouse) -> None:
+def _used(harness: CrashingHarness) -> None:
     """As an exec does: begun, waited for, over."""
-    web = house.get("web")
+    web = harness.get("web")
     assert web is not None
-    house.activity.begin(web.uid, asks=True)
-    house.settle(seconds=5)
-    house.activity.end(web.uid, asks=True)
-    house.settle(seconds=5)
-    assert house.condition("web", "Ready") == "True Running"
+    harness.activity.begin(web.uid, asks=True)
+    harness.settle(seconds=5)
+    harness.activity.end(web.uid, asks=True)
+    harness.settle(seconds=5)
+    assert harness.condition("web", "Ready") == "True Running"
 
 
-def _idler(house: CrashingHouse, name: str, **lifecycle: Any) -> None:
-    house.apply(name, lifecycle={"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5, **lifecycle})
+def _idler(harness: CrashingHarness, name: str, **lifecycle: Any) -> None:
+    harness.apply(name, lifecycle={"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5, **lifecycle})
 
 
-def _sleeper(house: CrashingHouse, name: str, **spec: Any) -> None:
-    house.hibernates = True
+def _sleeper(harness: CrashingHarness, name: str, **spec: Any) -> None:
+    harness.hibernates = True
     lifecycle = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5, "suspendAfterSeconds": 600}
-    house.apply(name, lifecycle=lifecycle, **{"runState": "Running", **spec})
+    harness.apply(name, lifecycle=lifecycle, **{"runState": "Running", **spec})
 
 
-def _finite(house: CrashingHouse, name: str, **lifecycle: Any) -> None:
+def _finite(harness: CrashingHarness, name: str, **lifecycle: Any) -> None:
     lifecycle = {"keepRunning": True, "ttlSecondsAfterFinished": 20, "shutdownGracePeriodSeconds": 5, **lifecycle}
-    house.apply(name, restartPolicy="Never", lifecycle=lifecycle)
+    harness.apply(name, restartPolicy="Never", lifecycle=lifecycle)
 
 
-def _hurry(house: CrashingHouse) -> None:
-    web = house.get("web")
+def _hurry(harness: CrashingHarness) -> None:
+    web = harness.get("web")
     if web is not None and web.deleted_at is None:
-        house.apply("web", restartPolicy="OnFailure", lifecycle={"ttlSecondsAfterFinished": 5})
+        harness.apply("web", restartPolicy="OnFailure", lifecycle={"ttlSecondsAfterFinished": 5})
 
 
 def _folder(name: str) -> dict[str, Any]:
@@ -186,104 +186,108 @@ def _folder(name: str) -> dict[str, Any]:
 
 LIVES: Mapping[str, tuple[Step, ...]] = {
     "a pool is filled, claimed from, refilled, replaced and deleted": (
-        lambda house: house.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"]),
-        lambda house: house.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=2, maxReplicas=4),
-        lambda house: house.put("Sandbox", "a", templateRef={"name": "t"}, resources=BIG),
-        lambda house: house.put("Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Require"),
-        lambda house: house.meddle("a", "kill"),
-        lambda house: house.put("SandboxTemplate", "t", image="other:1", command=["sleep", "1000000"]),
-        lambda house: house.gone("a"),
-        lambda house: house.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=4),
-        lambda house: house.gone("warm", "SandboxPool"),
+        lambda harness: harness.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"]),
+        lambda harness: harness.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=2, maxReplicas=4),
+        lambda harness: harness.put("Sandbox", "a", templateRef={"name": "t"}, resources=BIG),
+        lambda harness: harness.put("Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Require"),
+        lambda harness: harness.meddle("a", "kill"),
+        lambda harness: harness.put("SandboxTemplate", "t", image="other:1", command=["sleep", "1000000"]),
+        lambda harness: harness.gone("a"),
+        lambda harness: harness.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=4),
+        lambda harness: harness.gone("warm", "SandboxPool"),
     ),
     "a workspace is bound, cold and warm, unmounted, and another one": (
-        lambda house: house.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"], workspace={}),
-        lambda house: house.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=3),
-        lambda house: house.put("Sandbox", "a", templateRef={"name": "t"}, workspace=_folder("a"), resources=BIG),
-        lambda house: house.put("Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Never", workspace=_folder("b")),
-        lambda house: house.meddle("a", "unmount", "/workspace"),
-        lambda house: house.meddle("a", "kill"),
-        lambda house: house.put("Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Never", workspace=_folder("c")),
-        lambda house: house.gone("a"),
-        lambda house: house.gone("warm", "SandboxPool"),
+        lambda harness: harness.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"], workspace={}),
+        lambda harness: harness.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1, maxReplicas=3),
+        lambda harness: harness.put("Sandbox", "a", templateRef={"name": "t"}, workspace=_folder("a"), resources=BIG),
+        lambda harness: harness.put(
+            "Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Never", workspace=_folder("b")
+        ),
+        lambda harness: harness.meddle("a", "unmount", "/workspace"),
+        lambda harness: harness.meddle("a", "kill"),
+        lambda harness: harness.put(
+            "Sandbox", "b", templateRef={"name": "t"}, poolPolicy="Never", workspace=_folder("c")
+        ),
+        lambda harness: harness.gone("a"),
+        lambda harness: harness.gone("warm", "SandboxPool"),
     ),
     "probes make it ready, end it, and make it ready again": (
         _probed,
-        lambda house: _answering(house, alive=0),
+        lambda harness: _answering(harness, alive=0),
         _ailing,
-        lambda house: _answering(house, alive=0),
-        lambda house: house.meddle("web", "kill"),
-        lambda house: house.clock.advance(1000),
+        lambda harness: _answering(harness, alive=0),
+        lambda harness: harness.meddle("web", "kill"),
+        lambda harness: harness.clock.advance(1000),
     ),
     "idleness stops one and deletes another, and use wakes": (
-        lambda house: _idler(house, "web"),
-        lambda house: house.settle(seconds=130),
+        lambda harness: _idler(harness, "web"),
+        lambda harness: harness.settle(seconds=130),
         _used,
-        lambda house: house.settle(seconds=130),
-        lambda house: _idler(house, "other", onIdle="Delete") if house.get("done") is None else None,
-        lambda house: house.settle(seconds=130),
+        lambda harness: harness.settle(seconds=130),
+        lambda harness: _idler(harness, "other", onIdle="Delete") if harness.get("done") is None else None,
+        lambda harness: harness.settle(seconds=130),
         _used,
     ),
     "idleness and a person hibernate, use wakes, and a kill loses": (
-        lambda house: _sleeper(house, "web"),
-        lambda house: house.settle(seconds=70),
+        lambda harness: _sleeper(harness, "web"),
+        lambda harness: harness.settle(seconds=70),
         _used,
-        lambda house: _sleeper(house, "web", runState="Hibernated"),
-        lambda house: house.settle(seconds=5),
-        lambda house: house.engine.unpause(house.container_name("web")),
-        lambda house: _sleeper(house, "web"),
-        lambda house: house.settle(seconds=70),
-        lambda house: house.engine.kill(house.container_name("web")),
+        lambda harness: _sleeper(harness, "web", runState="Hibernated"),
+        lambda harness: harness.settle(seconds=5),
+        lambda harness: harness.engine.unpause(harness.container_name("web")),
+        lambda harness: _sleeper(harness, "web"),
+        lambda harness: harness.settle(seconds=70),
+        lambda harness: harness.engine.kill(harness.container_name("web")),
         _used,
-        lambda house: house.settle(seconds=2000),
+        lambda harness: harness.settle(seconds=2000),
     ),
     "files in memory are saved, put back, carried over and saved again": (
-        lambda house: house.apply("web"),
+        lambda harness: harness.apply("web"),
         _write,
-        lambda house: house.apply("web", runState="Suspended"),
-        lambda house: house.settle(seconds=20),
-        lambda house: house.apply("web"),
-        lambda house: house.apply("web", template={"env": [{"name": "A", "value": "1"}]}),
-        lambda house: house.meddle("web", "kill"),
-        lambda house: house.apply("web", template={"env": [{"name": "A", "value": "1"}]}, runState="Suspended"),
+        lambda harness: harness.apply("web", runState="Suspended"),
+        lambda harness: harness.settle(seconds=20),
+        lambda harness: harness.apply("web"),
+        lambda harness: harness.apply("web", template={"env": [{"name": "A", "value": "1"}]}),
+        lambda harness: harness.meddle("web", "kill"),
+        lambda harness: harness.apply("web", template={"env": [{"name": "A", "value": "1"}]}, runState="Suspended"),
         _remove_by_hand,
-        lambda house: house.settle(seconds=20),
-        lambda house: house.apply("web", template={"env": [{"name": "A", "value": "1"}]}),
-        lambda house: house.settle(seconds=20),
+        lambda harness: harness.settle(seconds=20),
+        lambda harness: harness.apply("web", template={"env": [{"name": "A", "value": "1"}]}),
+        lambda harness: harness.settle(seconds=20),
     ),
     "a quota is waited for, grown, shrunk, and grown into": (
-        lambda house: house.put("Quota", "main", hard={"memory": "100Mi"}),
-        lambda house: house.apply("a", resources=SMALL),
-        lambda house: house.apply("b", resources=SMALL),
-        lambda house: house.put("Quota", "main", hard={"memory": "128Mi"}),
-        lambda house: house.apply("a", resources=BIG),
-        lambda house: house.put("Quota", "main", hard={"memory": "256Mi"}),
-        lambda house: house.apply("a", resources=SMALL),
-        lambda house: house.put("Quota", "main", hard={"memory": "64Mi"}),
-        lambda house: house.gone("b"),
-        lambda house: house.apply("c", resources=SMALL),
-        lambda house: house.gone("a"),
+        lambda harness: harness.put("Quota", "main", hard={"memory": "100Mi"}),
+        lambda harness: harness.apply("a", resources=SMALL),
+        lambda harness: harness.apply("b", resources=SMALL),
+        lambda harness: harness.put("Quota", "main", hard={"memory": "128Mi"}),
+        lambda harness: harness.apply("a", resources=BIG),
+        lambda harness: harness.put("Quota", "main", hard={"memory": "256Mi"}),
+        lambda harness: harness.apply("a", resources=SMALL),
+        lambda harness: harness.put("Quota", "main", hard={"memory": "64Mi"}),
+        lambda harness: harness.gone("b"),
+        lambda harness: harness.apply("c", resources=SMALL),
+        lambda harness: harness.gone("a"),
     ),
     "owners take their dependents along": (
-        lambda house: house.put("Sandbox", "a", template={"image": TINY, "command": ["sleep", "1000000"]}),
-        lambda house: house.put("Sandbox", "b", ("a",), template={"image": TINY, "command": ["sleep", "1000000"]}),
-        lambda house: house.put("Sandbox", "c", ("b",), template={"image": TINY, "command": ["sleep", "1000000"]}),
-        lambda house: house.gone("b", propagation="Foreground"),
-        lambda house: house.put("Sandbox", "d", ("a",), template={"image": TINY, "command": ["sleep", "1000000"]}),
-        lambda house: house.gone("a", propagation="Background"),
-        lambda house: house.apply("z"),
+        lambda harness: harness.put("Sandbox", "a", template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda harness: harness.put("Sandbox", "b", ("a",), template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda harness: harness.put("Sandbox", "c", ("b",), template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda harness: harness.gone("b", propagation="Foreground"),
+        lambda harness: harness.put("Sandbox", "d", ("a",), template={"image": TINY, "command": ["sleep", "1000000"]}),
+        lambda harness: harness.gone("a", propagation="Background"),
+        lambda harness: harness.apply("z"),
     ),
     "what lost its record is swept": (
-        lambda house: [house.apply(name) for name in ("a", "b", "c")] and None,
-        lambda house: house.forget("a"),
-        lambda house: house.forget("b"),
+        lambda harness: [harness.apply(name) for name in ("a", "b", "c")] and None,
+        lambda harness: harness.forget("a"),
+        lambda harness: harness.forget("b"),
     ),
     "what is finished is deleted in its time": (
-        lambda house: _finite(house, "done", activeDeadlineSeconds=100),
-        lambda house: house.apply("web", restartPolicy="OnFailure"),
-        lambda house: house.settle(seconds=90),
-        lambda house: house.meddle("web", "exit", 0),
-        lambda house: house.settle(seconds=200),
+        lambda harness: _finite(harness, "done", activeDeadlineSeconds=100),
+        lambda harness: harness.apply("web", restartPolicy="OnFailure"),
+        lambda harness: harness.settle(seconds=90),
+        lambda harness: harness.meddle("web", "exit", 0),
+        lambda harness: harness.settle(seconds=200),
         _hurry,
     ),
 }

@@ -14,97 +14,99 @@ AGENT = {"agent": {}}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
-def container_id(house: LoopHarness, name: str) -> str:
-    harness = house.get(name)
-    assert harness is not None
-    return str(harness.status["instanceRef"]["containerID"])
+def container_id(harness: LoopHarness, name: str) -> str:
+    sandbox = harness.get(name)
+    assert sandbox is not None
+    return str(sandbox.status["instanceRef"]["containerID"])
 
 
-def runtime(house: LoopHarness, name: str) -> str:
+def runtime(harness: LoopHarness, name: str) -> str:
     (container,) = [
-        entry for group in house.engine.observe().containers.values() for entry in group if entry.name == name
+        entry for group in harness.engine.observe().containers.values() for entry in group if entry.name == name
     ]
     return container.agent
 
 
-def test_it_waits_for_the_agents_image(house: LoopHarness) -> None:
-    house.apply("a", template=AGENT)
-    house.settle(seconds=5)
-    assert house.condition("a", "Degraded") == "True AgentImageMissing"
-    answer = house.get("a")
+def test_it_waits_for_the_agents_image(harness: LoopHarness) -> None:
+    harness.apply("a", template=AGENT)
+    harness.settle(seconds=5)
+    assert harness.condition("a", "Degraded") == "True AgentImageMissing"
+    answer = harness.get("a")
     assert answer is not None
     assert any("images/build.sh agent" in condition["message"] for condition in answer.status["conditions"])
-    house.engine.build_image(IMAGE, ours=True)
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
-    assert house.condition("a", "Outdated") == "False UpToDate"
-    assert house.condition("a", "AgentCallersEnforced") == "True OtherUser"
+    harness.engine.build_image(IMAGE, ours=True)
+    harness.settle()
+    assert harness.condition("a", "Ready") == "True Running"
+    assert harness.condition("a", "Outdated") == "False UpToDate"
+    assert harness.condition("a", "AgentCallersEnforced") == "True OtherUser"
 
 
-def test_an_upgrade_of_the_agent_recreates_nothing(house: LoopHarness) -> None:
-    old = house.engine.build_image(IMAGE, ours=True)
-    house.apply("a", template=AGENT)
-    house.apply("plain")
-    house.settle()
-    before, name = container_id(house, "a"), house.container_name("a")
-    assert runtime(house, name) == volume_name(old)
-    new = house.engine.build_image(IMAGE, ours=True)
-    house.settle()
-    assert container_id(house, "a") == before
-    assert house.condition("a", "Outdated") == "True RenderedDifferently"
-    assert house.condition("a", "Secured") == "True Attested"
-    assert house.condition("plain", "Outdated") == "False UpToDate"
-    house.engine.kill(name)
-    house.settle()
-    assert runtime(house, name) == volume_name(new)
-    assert house.condition("a", "Outdated") == "False UpToDate"
-    house.engine.remove_image(IMAGE)
-    house.settle()
-    assert house.condition("a", "Outdated") == "False UpToDate"
+def test_an_upgrade_of_the_agent_recreates_nothing(harness: LoopHarness) -> None:
+    old = harness.engine.build_image(IMAGE, ours=True)
+    harness.apply("a", template=AGENT)
+    harness.apply("plain")
+    harness.settle()
+    before, name = container_id(harness, "a"), harness.container_name("a")
+    assert runtime(harness, name) == volume_name(old)
+    new = harness.engine.build_image(IMAGE, ours=True)
+    harness.settle()
+    assert container_id(harness, "a") == before
+    assert harness.condition("a", "Outdated") == "True RenderedDifferently"
+    assert harness.condition("a", "Secured") == "True Attested"
+    assert harness.condition("plain", "Outdated") == "False UpToDate"
+    harness.engine.kill(name)
+    harness.settle()
+    assert runtime(harness, name) == volume_name(new)
+    assert harness.condition("a", "Outdated") == "False UpToDate"
+    harness.engine.remove_image(IMAGE)
+    harness.settle()
+    assert harness.condition("a", "Outdated") == "False UpToDate"
 
 
-def test_a_sandbox_of_root_says_that_callers_are_not_enforced(house: LoopHarness) -> None:
-    house.engine.build_image(IMAGE, ours=True)
-    house.apply("root", template={**AGENT, "user": "0:0", "securityLevel": "production"})
-    house.apply("open", template={"agent": {"callers": "Anyone"}})
-    house.settle()
-    assert house.condition("root", "AgentCallersEnforced") == "False RunsAsRoot"
-    assert house.condition("open", "AgentCallersEnforced") == ""
+def test_a_sandbox_of_root_says_that_callers_are_not_enforced(harness: LoopHarness) -> None:
+    harness.engine.build_image(IMAGE, ours=True)
+    harness.apply("root", template={**AGENT, "user": "0:0", "securityLevel": "production"})
+    harness.apply("open", template={"agent": {"callers": "Anyone"}})
+    harness.settle()
+    assert harness.condition("root", "AgentCallersEnforced") == "False RunsAsRoot"
+    assert harness.condition("open", "AgentCallersEnforced") == ""
 
 
-def test_an_added_agent_makes_a_new_container(house: LoopHarness) -> None:
-    house.engine.build_image(IMAGE, ours=True)
-    house.apply("a")
-    house.settle()
-    before = container_id(house, "a")
-    house.apply("a", template=AGENT)
-    house.settle()
-    assert container_id(house, "a") != before
-    assert runtime(house, house.container_name("a"))
-    assert any("spec.template.agent changed" in event.message for event in house.store.events(kind="Sandbox"))
+def test_an_added_agent_makes_a_new_container(harness: LoopHarness) -> None:
+    harness.engine.build_image(IMAGE, ours=True)
+    harness.apply("a")
+    harness.settle()
+    before = container_id(harness, "a")
+    harness.apply("a", template=AGENT)
+    harness.settle()
+    assert container_id(harness, "a") != before
+    assert runtime(harness, harness.container_name("a"))
+    assert any("spec.template.agent changed" in event.message for event in harness.store.events(kind="Sandbox"))
 
 
-def test_a_pools_members_have_agents_and_are_claimed_warm(house: LoopHarness) -> None:
-    house.engine.build_image(IMAGE, ours=True)
-    house.apply_template("t", image=TINY, command=["sleep", "1000000"], **AGENT)
-    apply_pool(house, warmReplicas=2)
-    house.settle()
-    assert counts(house) == (2, 2, 0)
-    assert all(runtime(house, sandbox) for sandbox in boxes(house))
-    house.refer("a", "t")
-    first = house.reconcile_pass.run()
+def test_a_pools_members_have_agents_and_are_claimed_warm(harness: LoopHarness) -> None:
+    harness.engine.build_image(IMAGE, ours=True)
+    harness.apply_template("t", image=TINY, command=["sleep", "1000000"], **AGENT)
+    apply_pool(harness, warmReplicas=2)
+    harness.settle()
+    assert counts(harness) == (2, 2, 0)
+    assert all(runtime(harness, sandbox) for sandbox in boxes(harness))
+    harness.refer("a", "t")
+    first = harness.reconcile_pass.run()
     assert not [action for group in first.groups for action in group.actions if isinstance(action, CreateContainer)]
-    house.settle()
-    assert (launch(house, "a"), house.condition("a", "Ready")) == ("Warm: ", "True Running")
-    assert house.condition("a", "Outdated") == "False UpToDate"
-    claimed = container_id(house, "a")
-    new = house.engine.build_image(IMAGE, ours=True)
-    house.settle()
-    assert {runtime(house, sandbox) for sandbox in boxes(house) if sandbox.startswith("pdk-warm")} == {volume_name(new)}
-    assert (counts(house), container_id(house, "a")) == ((2, 2, 1), claimed)
+    harness.settle()
+    assert (launch(harness, "a"), harness.condition("a", "Ready")) == ("Warm: ", "True Running")
+    assert harness.condition("a", "Outdated") == "False UpToDate"
+    claimed = container_id(harness, "a")
+    new = harness.engine.build_image(IMAGE, ours=True)
+    harness.settle()
+    assert {runtime(harness, sandbox) for sandbox in boxes(harness) if sandbox.startswith("pdk-warm")} == {
+        volume_name(new)
+    }
+    assert (counts(harness), container_id(harness, "a")) == ((2, 2, 1), claimed)

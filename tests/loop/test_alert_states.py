@@ -28,13 +28,13 @@ TELLS = {"waiting": {"QuotaWaiting"}, "ill": {"SandboxNotReady"}}
 
 
 class Scene:
-    """A house, and what a scrape of its daemon shows."""
+    """A harness, and what a scrape of its daemon shows."""
 
     def __init__(self, world: World) -> None:
         self.registry: Registry = new_registry("0", "0")
-        self.house = LoopHarness(world.store(), meter=PrometheusMeter(self.registry, strict=True))
+        self.harness = LoopHarness(world.store(), meter=PrometheusMeter(self.registry, strict=True))
         usage = MadeUpUsage()
-        collect(self.registry, lambda: self.house.reconcile_pass.last, usage, layers=dict, detail=False, labels=())
+        collect(self.registry, lambda: self.harness.reconcile_pass.last, usage, layers=dict, detail=False, labels=())
 
     def series(self) -> Iterator[tuple[str, float]]:
         for family in text_string_to_metric_families(plain_text(self.registry).decode()):
@@ -52,57 +52,57 @@ class Scene:
             "metadata": {"name": "q"},
             "spec": {"hard": hard},
         }
-        self.house.services.apply.apply([Source("test", json.dumps(document))])
+        self.harness.services.apply.apply([Source("test", json.dumps(document))])
 
 
 @pytest.fixture
 def scene(world: World) -> Iterator[Scene]:
     created = Scene(world)
     yield created
-    created.house.close()
+    created.harness.close()
 
 
 def suspended(scene: Scene) -> None:
-    scene.house.apply("box", resources=SMALL)
-    scene.house.settle()
-    scene.house.apply("box", resources=SMALL, runState="Suspended")
-    scene.house.settle()
-    assert scene.house.condition("box", "Suspended") == "True Suspended"
+    scene.harness.apply("box", resources=SMALL)
+    scene.harness.settle()
+    scene.harness.apply("box", resources=SMALL, runState="Suspended")
+    scene.harness.settle()
+    assert scene.harness.condition("box", "Suspended") == "True Suspended"
 
 
 def idle(scene: Scene) -> None:
-    scene.house.engine.at_rest = True
-    scene.house.apply("box", resources=SMALL, lifecycle={"idleTimeoutSeconds": 60})
-    scene.house.settle()
+    scene.harness.engine.at_rest = True
+    scene.harness.apply("box", resources=SMALL, lifecycle={"idleTimeoutSeconds": 60})
+    scene.harness.settle()
     for _ in range(4):
-        scene.house.clock.advance(60)
-        scene.house.settle()
-    assert scene.house.condition("box", "Suspended") == "True IdleReaped"
+        scene.harness.clock.advance(60)
+        scene.harness.settle()
+    assert scene.harness.condition("box", "Suspended") == "True IdleReaped"
 
 
 def paused(scene: Scene) -> None:
-    scene.house.apply("box", resources=SMALL, runState="Paused")
-    scene.house.settle()
-    assert scene.house.condition("box", "Ready") == "False Paused"
+    scene.harness.apply("box", resources=SMALL, runState="Paused")
+    scene.harness.settle()
+    assert scene.harness.condition("box", "Ready") == "False Paused"
 
 
 def finished(scene: Scene) -> None:
-    scene.house.apply("box", resources=SMALL, restartPolicy="Never")
-    scene.house.settle()
-    scene.house.engine.exit(scene.house.container_name("box"), 0)
-    scene.house.settle()
-    assert scene.house.condition("box", "Finished") == "True Completed"
+    scene.harness.apply("box", resources=SMALL, restartPolicy="Never")
+    scene.harness.settle()
+    scene.harness.engine.exit(scene.harness.container_name("box"), 0)
+    scene.harness.settle()
+    assert scene.harness.condition("box", "Finished") == "True Completed"
 
 
 def deleting(scene: Scene) -> None:
-    scene.house.apply("box", resources=SMALL, lifecycle={"shutdownGracePeriodSeconds": 3600})
-    scene.house.settle()
-    scene.house.engine.box(scene.house.container_name("box")).ignores_term = True
-    scene.house.delete("box")
+    scene.harness.apply("box", resources=SMALL, lifecycle={"shutdownGracePeriodSeconds": 3600})
+    scene.harness.settle()
+    scene.harness.engine.box(scene.harness.container_name("box")).ignores_term = True
+    scene.harness.delete("box")
     for _ in range(4):
-        scene.house.run_pass()
-    assert scene.house.condition("box", "Ready") == "False Terminating"
-    answer = scene.house.get("box")
+        scene.harness.run_pass()
+    assert scene.harness.condition("box", "Ready") == "False Terminating"
+    answer = scene.harness.get("box")
     assert answer is not None
     assert answer.deleted_at is not None
 
@@ -110,16 +110,16 @@ def deleting(scene: Scene) -> None:
 def waiting(scene: Scene) -> None:
     scene.quota(memory="100Mi")
     for name in ("box", "other"):
-        scene.house.apply(name, resources=SMALL)
-    scene.house.settle()
-    assert "False QuotaExceeded" in {scene.house.condition(name, "Ready") for name in ("box", "other")}
+        scene.harness.apply(name, resources=SMALL)
+    scene.harness.settle()
+    assert "False QuotaExceeded" in {scene.harness.condition(name, "Ready") for name in ("box", "other")}
 
 
 def ill(scene: Scene) -> None:
     """The same eye sees what is wrong."""
-    scene.house.apply("box", resources=SMALL, template={"readiness": {"exec": {"command": ["false"]}}})
-    scene.house.settle(seconds=5)
-    assert scene.house.condition("box", "Ready").startswith("False")
+    scene.harness.apply("box", resources=SMALL, template={"readiness": {"exec": {"command": ["false"]}}})
+    scene.harness.settle(seconds=5)
+    assert scene.harness.condition("box", "Ready").startswith("False")
 
 
 @with_promtool

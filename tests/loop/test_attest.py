@@ -12,63 +12,63 @@ from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
 
 
-def state(house: LoopHarness) -> State:
-    return house.engine.box(house.container_name("web")).state
+def state(harness: LoopHarness) -> State:
+    return harness.engine.box(harness.container_name("web")).state
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
-def attest(house: LoopHarness, name: str = "web") -> Attested:
+def attest(harness: LoopHarness, name: str = "web") -> Attested:
     kind = discover().by_word("sandbox")
     assert kind is not None
-    return house.services.attest.attest(kind, "default", name)
+    return harness.services.attest.attest(kind, "default", name)
 
 
-def test_suspended_and_back_is_a_new_try(house: LoopHarness) -> None:
-    house.apply("web")
-    house.settle()
-    house.engine.open_root(house.container_name("web"))
-    assert attest(house).verdict.status == "False"
-    house.settle()
-    assert state(house) is State.EXITED
-    house.apply("web", runState="Suspended")
-    house.settle()
-    assert house.condition("web", "Ready") == "False Suspended"
-    house.apply("web", runState="Running")
-    house.settle()
-    assert house.condition("web", "Secured") == "True Attested"
+def test_suspended_and_back_is_a_new_try(harness: LoopHarness) -> None:
+    harness.apply("web")
+    harness.settle()
+    harness.engine.open_root(harness.container_name("web"))
+    assert attest(harness).verdict.status == "False"
+    harness.settle()
+    assert state(harness) is State.EXITED
+    harness.apply("web", runState="Suspended")
+    harness.settle()
+    assert harness.condition("web", "Ready") == "False Suspended"
+    harness.apply("web", runState="Running")
+    harness.settle()
+    assert harness.condition("web", "Secured") == "True Attested"
 
 
-def test_on_demand_it_is_read_anew(house: LoopHarness) -> None:
-    house.apply("web")
-    house.settle()
-    attested = attest(house)
+def test_on_demand_it_is_read_anew(harness: LoopHarness) -> None:
+    harness.apply("web")
+    harness.settle()
+    attested = attest(harness)
     assert (attested.verdict.status, attested.verdict.reason) == ("True", "Attested")
     assert {"seccomp", "user", "read-only root"} <= {fact.name for fact in attested.verdict.compared}
-    house.engine.lose_events()
-    house.engine.tamper(house.container_name("web"), uid=0)
-    observed = attest(house)
+    harness.engine.lose_events()
+    harness.engine.tamper(harness.container_name("web"), uid=0)
+    observed = attest(harness)
     assert (observed.verdict.status, observed.verdict.message) == ("False", "user: found 0:20000, wanted 20000:20000")
 
 
-def test_what_does_not_run_has_no_inside(house: LoopHarness) -> None:
-    house.apply("web", runState="Suspended")
-    house.settle()
-    assert (attest(house).verdict.status, attest(house).verdict.reason) == ("Unknown", "NotRunning")
+def test_what_does_not_run_has_no_inside(harness: LoopHarness) -> None:
+    harness.apply("web", runState="Suspended")
+    harness.settle()
+    assert (attest(harness).verdict.status, attest(harness).verdict.reason) == ("Unknown", "NotRunning")
 
 
-def test_what_can_not_be_told(house: LoopHarness) -> None:
+def test_what_can_not_be_told(harness: LoopHarness) -> None:
     with pytest.raises(NotFound):
-        attest(house)
-    house.apply("web")
+        attest(harness)
+    harness.apply("web")
     with pytest.raises(ServiceUnavailable, match="has not observed it yet"):
-        attest(house)
-    house.settle()
-    house.engine.go_down()
+        attest(harness)
+    harness.settle()
+    harness.engine.go_down()
     with pytest.raises(ServiceUnavailable, match="try again"):
-        attest(house)
+        attest(harness)

@@ -35,40 +35,42 @@ class Bird:
 
 
 class Watched:
-    """A house whose turns heed a canary."""
+    """A harness whose passes heed a canary."""
 
-    def __init__(self, house: LoopHarness) -> None:
-        self.house, self.bird = house, Bird()
+    def __init__(self, harness: LoopHarness) -> None:
+        self.harness, self.bird = harness, Bird()
         range_ = Policy().network_range
-        self.watch = CanaryWatch(self.bird, house.store, house.clock, lambda: None, HOST, range_=range_, period=PERIOD)
-        house.reconcile_pass._canary = self.watch
+        self.watch = CanaryWatch(
+            self.bird, harness.store, harness.clock, lambda: None, HOST, range_=range_, period=PERIOD
+        )
+        harness.reconcile_pass._canary = self.watch
 
     def settle(self) -> None:
         """Turns and tries, until nothing is left of either."""
         for _ in range(6):
-            self.house.settle()
+            self.harness.settle()
             self.watch.wait()
 
     def later(self, seconds: float) -> None:
-        self.house.clock.advance(seconds)
+        self.harness.clock.advance(seconds)
         self.watch.tick()
         self.settle()
 
     def apply(self, name: str = "web", level: str = "production") -> None:
         small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-        self.house.apply(name, template={"securityLevel": level}, resources=small)
+        self.harness.apply(name, template={"securityLevel": level}, resources=small)
 
     def events(self) -> list[str]:
-        return [event.reason for event in self.house.store.events(kind="Host")]
+        return [event.reason for event in self.harness.store.events(kind="Host")]
 
 
 @pytest.fixture
 def world_of(world: World) -> Iterator[Watched]:
-    house = LoopHarness(world.store())
-    watched = Watched(house)
+    harness = LoopHarness(world.store())
+    watched = Watched(harness)
     yield watched
     watched.watch.stop()
-    house.close()
+    harness.close()
 
 
 def test_a_host_without_networks_is_left_alone(world_of: Watched) -> None:
@@ -77,19 +79,19 @@ def test_a_host_without_networks_is_left_alone(world_of: Watched) -> None:
     for _ in range(2):
         world_of.later(10 * PERIOD)
     assert (world_of.bird.tries, world_of.bird.cleaned) == (0, 1)
-    assert world_of.house.condition("web", "Ready") == "True Running"
+    assert world_of.harness.condition("web", "Ready") == "True Running"
 
 
 def test_the_first_network_waits_for_a_try_and_the_next_does_not(world_of: Watched) -> None:
     observed: list[int] = []
-    world_of.bird.before = lambda: observed.append(len(world_of.house.engine.calls))
+    world_of.bird.before = lambda: observed.append(len(world_of.harness.engine.calls))
     world_of.apply()
     world_of.settle()
     assert (world_of.bird.tries, observed) == (1, [0])
-    assert world_of.house.condition("web", "Ready") == "True Running"
+    assert world_of.harness.condition("web", "Ready") == "True Running"
     world_of.apply("other")
     world_of.settle()
-    assert world_of.house.condition("other", "Ready") == "True Running"
+    assert world_of.harness.condition("other", "Ready") == "True Running"
     assert world_of.bird.tries == 1
 
 
@@ -100,7 +102,7 @@ def test_it_is_tried_again_and_again_while_there_is_a_network(world_of: Watched)
     assert world_of.bird.tries == 1
     world_of.later(PERIOD)
     assert world_of.bird.tries == 2
-    world_of.house.delete("web")
+    world_of.harness.delete("web")
     world_of.settle()
     assert world_of.bird.cleaned == 0
     for _ in range(2):
@@ -117,10 +119,10 @@ def test_what_a_try_leaves_is_cleaned_up_also_where_nothing_needs_it_before_its_
         assert over.wait(30)
 
     world_of.bird.before = held_up
-    world_of.house.clock.advance(2 * PERIOD)
+    world_of.harness.clock.advance(2 * PERIOD)
     world_of.watch.tick()
-    world_of.house.delete("web")
-    world_of.house.settle()
+    world_of.harness.delete("web")
+    world_of.harness.settle()
     world_of.watch.tick()
     over.set()
     world_of.watch.wait()
@@ -135,16 +137,16 @@ def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) ->
     world_of.bird.finds = CanaryTry(("this host (10.0.0.1) from pdp-c", "this host (10.0.0.1) from pdp-c"))
     world_of.later(PERIOD)
     assert world_of.watch.now.broken.count("this host") == 1
-    assert world_of.house.condition("web", "Ready") == "False NetworkUnguarded"
-    assert world_of.house.condition("web", "NetworkReady") == "False NetworkUnguarded"
+    assert world_of.harness.condition("web", "Ready") == "False NetworkUnguarded"
+    assert world_of.harness.condition("web", "NetworkReady") == "False NetworkUnguarded"
     world_of.apply("late")
     world_of.settle()
-    assert world_of.house.condition("late", "Ready") == "False NetworkUnguarded"
+    assert world_of.harness.condition("late", "Ready") == "False NetworkUnguarded"
     assert world_of.events() == ["GuardBroken"]
     world_of.bird.finds = CanaryTry()
     world_of.later(RETRY_SECONDS)
-    assert world_of.house.condition("late", "Ready") == "True Running"
-    assert world_of.house.condition("web", "NetworkReady") == "True Public"
+    assert world_of.harness.condition("late", "Ready") == "True Running"
+    assert world_of.harness.condition("web", "NetworkReady") == "True Public"
     assert world_of.events() == ["GuardBroken", "GuardHolds"]
 
 
@@ -152,29 +154,29 @@ def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) ->
 def test_what_was_broken_is_so_until_it_is_seen_to_hold(world_of: Watched, why: str) -> None:
     world_of.apply()
     world_of.settle()
-    house, bird = world_of.house, world_of.bird
+    harness, bird = world_of.harness, world_of.bird
     bird.finds = CanaryTry(("this host (10.0.0.1) from pdp-c",))
     world_of.later(PERIOD)
     bird.finds = CanaryTry(trouble="the engine is busy")
     if why == "the engine is away":
-        house.engine.go_down("connection refused")
-        house.run_pass()
-        house.engine.come_up()
+        harness.engine.go_down("connection refused")
+        harness.run_pass()
+        harness.engine.come_up()
     elif why == "the guard is away":
         for message in ("the table is gone", ""):
-            house.engine.unguarded = message
-            house.engine.observe_now()
-            house.run_pass()
+            harness.engine.unguarded = message
+            harness.engine.observe_now()
+            harness.run_pass()
     world_of.watch.wait()  # what began just now counts as before
     tries = bird.tries
     world_of.later(RETRY_SECONDS)
     assert bird.tries > tries
     assert world_of.watch.now.broken
-    assert house.condition("web", "NetworkReady") == "False NetworkUnguarded"
+    assert harness.condition("web", "NetworkReady") == "False NetworkUnguarded"
     assert world_of.events() == ["GuardBroken"]
     bird.finds = CanaryTry()
     world_of.later(RETRY_SECONDS)
-    assert house.condition("web", "NetworkReady") == "True Public"
+    assert harness.condition("web", "NetworkReady") == "True Public"
     assert world_of.events() == ["GuardBroken", "GuardHolds"]
 
 
@@ -184,41 +186,41 @@ def test_what_can_not_be_tried_holds_up_too_and_is_tried_again(world_of: Watched
     world_of.settle()
     assert world_of.watch.now.state == "Untried"
     assert "images/build.sh egress" in world_of.watch.now.message
-    assert world_of.house.condition("web", "Ready") == "False NetworkUnguarded"
+    assert world_of.harness.condition("web", "Ready") == "False NetworkUnguarded"
     assert world_of.watch.now.broken == ""
     world_of.bird.finds = CanaryTry()
     world_of.later(RETRY_SECONDS)
-    assert world_of.house.condition("web", "Ready") == "True Running"
+    assert world_of.harness.condition("web", "Ready") == "True Running"
     assert world_of.events() == []
 
 
 def test_an_engine_or_a_guard_that_was_away_is_tried_anew(world_of: Watched) -> None:
     world_of.apply()
     world_of.settle()
-    house = world_of.house
-    house.engine.go_down("connection refused")
-    house.run_pass()
-    house.engine.come_up()
+    harness = world_of.harness
+    harness.engine.go_down("connection refused")
+    harness.run_pass()
+    harness.engine.come_up()
     world_of.settle()
     assert world_of.bird.tries == 2
-    house.engine.unguarded = "the table is gone"
-    house.engine.observe_now()
+    harness.engine.unguarded = "the table is gone"
+    harness.engine.observe_now()
     world_of.settle()
     assert (world_of.bird.tries, world_of.watch.now.state) == (2, "Pending")
-    house.engine.unguarded = ""
-    house.engine.observe_now()
+    harness.engine.unguarded = ""
+    harness.engine.observe_now()
     world_of.settle()
     assert (world_of.bird.tries, world_of.watch.now.state) == (3, "Holds")
 
 
 def test_what_was_tried_of_an_engine_that_went_away_meanwhile_counts_for_nothing(world_of: Watched) -> None:
-    house = world_of.house
+    harness = world_of.harness
 
     def away() -> None:
         world_of.bird.before = lambda: None
-        house.engine.go_down("connection refused")
-        world_of.watch.see(house.engine.observe())
-        house.engine.come_up()
+        harness.engine.go_down("connection refused")
+        world_of.watch.see(harness.engine.observe())
+        harness.engine.come_up()
 
     world_of.bird.before = away
     world_of.apply()

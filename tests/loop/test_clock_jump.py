@@ -19,15 +19,15 @@ IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     harness.engine.at_rest = True
     yield harness
     harness.close()
 
 
-def uid(house: LoopHarness) -> str:
-    web = house.get("web")
+def uid(harness: LoopHarness) -> str:
+    web = harness.get("web")
     assert web is not None
     return web.uid
 
@@ -51,80 +51,80 @@ def test_a_clock_jump_is_noticed_once(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_a_clock_that_is_set_stops_no_sandbox(house: LoopHarness, seconds: float) -> None:
-    house.ticks = HandClock().now
-    house.daemon()
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    house.clock.advance(seconds)
-    house.settle(seconds=0)
-    assert house.condition("web", "Ready") == "True Running"
+def test_a_clock_that_is_set_stops_no_sandbox(harness: LoopHarness, seconds: float) -> None:
+    harness.ticks = HandClock().now
+    harness.daemon()
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    harness.clock.advance(seconds)
+    harness.settle(seconds=0)
+    assert harness.condition("web", "Ready") == "True Running"
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
 @pytest.mark.parametrize("is_used", [False, True], ids=["started", "used"])
-def test_idle_time_goes_on_across_a_clock_jump(house: LoopHarness, seconds: float, is_used: bool) -> None:
+def test_idle_time_goes_on_across_a_clock_jump(harness: LoopHarness, seconds: float, is_used: bool) -> None:
     ticks = HandClock()
-    house.ticks = ticks.now
-    house.daemon()
-    house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 200})
-    house.settle(seconds=0)
-    box = house.engine.box(house.container_name("web"))
+    harness.ticks = ticks.now
+    harness.daemon()
+    harness.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 200})
+    harness.settle(seconds=0)
+    box = harness.engine.box(harness.container_name("web"))
 
     def go_on(seconds: int) -> None:
         for _ in range(seconds):
-            house.clock.advance(1)
+            harness.clock.advance(1)
             ticks.advance(1)
-            house.settle(seconds=0)
+            harness.settle(seconds=0)
 
     go_on(30)
     if is_used:
-        house.activity.begin(uid(house), asks=False)
-        house.activity.end(uid(house), asks=False)
-        house.settle(seconds=0)
+        harness.activity.begin(uid(harness), asks=False)
+        harness.activity.end(uid(harness), asks=False)
+        harness.settle(seconds=0)
     go_on(70)
     for jump in (seconds, -seconds / 2):  # the second time, it was moved before
-        house.clock.advance(jump)
-        house.settle(seconds=0)
+        harness.clock.advance(jump)
+        harness.settle(seconds=0)
         go_on(10)
-    house.daemon()  # what is stored has moved, too
+    harness.daemon()  # what is stored has moved, too
     go_on(105 if is_used else 75)
     assert box.state is State.RUNNING
     go_on(10)
     assert box.state is State.EXITED
-    assert house.condition("web", "Suspended") == "True IdleReaped"
+    assert harness.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_short_idle_time_goes_on_too(house: LoopHarness) -> None:
+def test_short_idle_time_goes_on_too(harness: LoopHarness) -> None:
     ticks = HandClock()
-    house.ticks = ticks.now
-    house.daemon()
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    box = house.engine.box(house.container_name("web"))
+    harness.ticks = ticks.now
+    harness.daemon()
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    box = harness.engine.box(harness.container_name("web"))
     for second in range(62):
         assert box.state is State.RUNNING or second > 59
-        house.clock.advance(1 - 3600 * (second == 30))
+        harness.clock.advance(1 - 3600 * (second == 30))
         ticks.advance(1)
-        house.settle(seconds=0)
+        harness.settle(seconds=0)
     assert box.state is State.EXITED
 
 
-def test_a_use_right_after_the_clock_jump_counts(house: LoopHarness) -> None:
+def test_a_use_right_after_the_clock_jump_counts(harness: LoopHarness) -> None:
     ticks = HandClock()
-    house.ticks = ticks.now
-    house.daemon()
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    house.clock.advance(-3600)
-    house.activity.begin(uid(house), asks=False)
-    house.activity.end(uid(house), asks=False)
-    house.settle(seconds=0)
+    harness.ticks = ticks.now
+    harness.daemon()
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    harness.clock.advance(-3600)
+    harness.activity.begin(uid(harness), asks=False)
+    harness.activity.end(uid(harness), asks=False)
+    harness.settle(seconds=0)
     for _ in range(55):
-        house.clock.advance(1)
+        harness.clock.advance(1)
         ticks.advance(1)
-        house.settle(seconds=0)
-    assert house.condition("web", "Ready") == "True Running"
+        harness.settle(seconds=0)
+    assert harness.condition("web", "Ready") == "True Running"
 
 
 def test_a_schedule_that_is_reset_is_due_at_once() -> None:

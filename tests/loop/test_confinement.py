@@ -17,41 +17,41 @@ APPARMOR = replace(FACTS, security_options=(*FACTS.security_options, "name=appar
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store(), policy=Policy(confinements=Confinements(runtimes=("runsc",))))
     yield harness
     harness.close()
 
 
-def becomes(house: LoopHarness, facts: HostFacts) -> None:
-    house.engine.facts = facts
-    house.engine.observe_now()
-    house.settle()
+def becomes(harness: LoopHarness, facts: HostFacts) -> None:
+    harness.engine.facts = facts
+    harness.engine.observe_now()
+    harness.settle()
 
 
-def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(house: LoopHarness) -> None:
-    becomes(house, APPARMOR)
-    house.apply("a", template={"appArmorProfile": "docker-default", "runtime": "runsc"})
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
-    config = house.engine.box(house.container_name("a")).config
+def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(harness: LoopHarness) -> None:
+    becomes(harness, APPARMOR)
+    harness.apply("a", template={"appArmorProfile": "docker-default", "runtime": "runsc"})
+    harness.settle()
+    assert harness.condition("a", "Ready") == "True Running"
+    config = harness.engine.box(harness.container_name("a")).config
     assert config is not None
     assert (config.runtime, config.security_options[-1]) == ("runsc", "apparmor=docker-default")
-    becomes(house, FACTS)
-    house.engine.remove(house.container_name("a"))
-    house.settle()
-    assert house.condition("a", "Accepted") == "False Refused"
-    assert not house.engine.exists(house.container_name("a"))
+    becomes(harness, FACTS)
+    harness.engine.remove(harness.container_name("a"))
+    harness.settle()
+    assert harness.condition("a", "Accepted") == "False Refused"
+    assert not harness.engine.exists(harness.container_name("a"))
 
 
-def test_the_engines_own_confinement_is_attested(house: LoopHarness) -> None:
-    becomes(house, APPARMOR)
-    house.engine.hostile = {"label": "unconfined"}
-    house.apply("a")
-    house.settle()
-    assert house.condition("a", "Secured").startswith("False")
+def test_the_engines_own_confinement_is_attested(harness: LoopHarness) -> None:
+    becomes(harness, APPARMOR)
+    harness.engine.hostile = {"label": "unconfined"}
+    harness.apply("a")
+    harness.settle()
+    assert harness.condition("a", "Secured").startswith("False")
 
 
-def test_what_an_operator_does_not_allow_is_refused_at_the_listener(house: LoopHarness) -> None:
+def test_what_an_operator_does_not_allow_is_refused_at_the_listener(harness: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match="operator does not allow `kata`"):
-        house.apply("a", template={"runtime": "kata"})
+        harness.apply("a", template={"runtime": "kata"})

@@ -2,79 +2,79 @@
 
 from controller.kinds.registry import discover
 from tests.loop.harness import LoopHarness
-from tests.loop.test_pools import counts, filled, house, pool
+from tests.loop.test_pools import counts, filled, harness, pool
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 
-def cordon(house: LoopHarness, *, schedulable: bool = False) -> None:
+def cordon(harness: LoopHarness, *, schedulable: bool = False) -> None:
     kind = discover().by_name("Host")
     assert kind is not None
-    house.services.patch.patch(kind, "", "host", {"spec": {"schedulable": schedulable}})
+    harness.services.patch.patch(kind, "", "host", {"spec": {"schedulable": schedulable}})
 
 
-def drain(house: LoopHarness, *, drained: bool = True) -> None:
+def drain(harness: LoopHarness, *, drained: bool = True) -> None:
     kind = discover().by_name("Host")
     assert kind is not None
-    house.services.patch.patch(kind, "", "host", {"spec": {"schedulable": not drained, "drained": drained}})
+    harness.services.patch.patch(kind, "", "host", {"spec": {"schedulable": not drained, "drained": drained}})
 
 
-def test_a_drained_host_loses_its_warm_sandboxes_and_nothing_else(house: LoopHarness) -> None:
-    filled(house, 2)
-    house.apply("stays")
-    house.settle(seconds=30)
-    drain(house)
-    house.apply("new")
-    house.settle(seconds=30)
-    assert counts(house)[1:] == (0, 0)
-    assert house.condition("stays", "Ready") == "True Running"
-    assert house.condition("new", "Scheduled") == "False HostCordoned"
+def test_a_drained_host_loses_its_warm_sandboxes_and_nothing_else(harness: LoopHarness) -> None:
+    filled(harness, 2)
+    harness.apply("stays")
+    harness.settle(seconds=30)
+    drain(harness)
+    harness.apply("new")
+    harness.settle(seconds=30)
+    assert counts(harness)[1:] == (0, 0)
+    assert harness.condition("stays", "Ready") == "True Running"
+    assert harness.condition("new", "Scheduled") == "False HostCordoned"
     [event] = [
-        entry.message for entry in house.store.events(kind="Sandbox", name="new") if entry.reason == "HostCordoned"
+        entry.message for entry in harness.store.events(kind="Sandbox", name="new") if entry.reason == "HostCordoned"
     ]
     assert event == "host host is being drained: nothing new is started until `paddock host uncordon host`"
-    drain(house, drained=False)
-    house.settle(seconds=60)
-    assert counts(house) == (2, 2, 0)
-    assert house.condition("new", "Ready") == "True Running"
+    drain(harness, drained=False)
+    harness.settle(seconds=60)
+    assert counts(harness) == (2, 2, 0)
+    assert harness.condition("new", "Ready") == "True Running"
 
 
-def test_new_starts_wait_and_what_runs_is_kept(house: LoopHarness) -> None:
-    house.apply("before")
-    house.apply("asleep")
-    house.settle()
-    house.apply("asleep", runState="Suspended")
-    house.settle(seconds=30)
-    cordon(house)
-    house.apply("new")
-    house.apply("asleep", runState="Running")
-    house.settle(seconds=5)
+def test_new_starts_wait_and_what_runs_is_kept(harness: LoopHarness) -> None:
+    harness.apply("before")
+    harness.apply("asleep")
+    harness.settle()
+    harness.apply("asleep", runState="Suspended")
+    harness.settle(seconds=30)
+    cordon(harness)
+    harness.apply("new")
+    harness.apply("asleep", runState="Running")
+    harness.settle(seconds=5)
     for name in ("new", "asleep"):
-        assert house.condition(name, "Scheduled") == "False HostCordoned"
-        assert house.condition(name, "Ready").startswith("False")
+        assert harness.condition(name, "Scheduled") == "False HostCordoned"
+        assert harness.condition(name, "Ready").startswith("False")
     events = [
-        event.message for event in house.store.events(kind="Sandbox", name="new") if event.reason == "HostCordoned"
+        event.message for event in harness.store.events(kind="Sandbox", name="new") if event.reason == "HostCordoned"
     ]
     assert events == ["host host is cordoned: nothing new is started until `paddock host uncordon host`"]
-    house.engine.kill(house.container_name("before"))
-    house.settle(seconds=60)
-    assert house.condition("before", "Ready") == "True Running", "a restart is nothing new"
-    assert house.get("before").status["restartCount"] == 1  # type: ignore[union-attr]
-    cordon(house, schedulable=True)
-    house.settle(seconds=5)
-    assert [house.condition(entry, "Ready") for entry in ("new", "asleep")] == ["True Running"] * 2
+    harness.engine.kill(harness.container_name("before"))
+    harness.settle(seconds=60)
+    assert harness.condition("before", "Ready") == "True Running", "a restart is nothing new"
+    assert harness.get("before").status["restartCount"] == 1  # type: ignore[union-attr]
+    cordon(harness, schedulable=True)
+    harness.settle(seconds=5)
+    assert [harness.condition(entry, "Ready") for entry in ("new", "asleep")] == ["True Running"] * 2
 
 
-def test_a_pool_gives_what_it_has_and_is_not_refilled(house: LoopHarness) -> None:
-    filled(house, 2)
-    cordon(house)
-    house.refer("a", "t")
-    house.settle(seconds=30)
-    assert house.condition("a", "Ready") == "True Running", "its member runs on this host already"
-    assert counts(house)[1:] == (1, 1)
-    [degraded] = [condition for condition in pool(house).status["conditions"] if condition["type"] == "Ready"]
+def test_a_pool_gives_what_it_has_and_is_not_refilled(harness: LoopHarness) -> None:
+    filled(harness, 2)
+    cordon(harness)
+    harness.refer("a", "t")
+    harness.settle(seconds=30)
+    assert harness.condition("a", "Ready") == "True Running", "its member runs on this host already"
+    assert counts(harness)[1:] == (1, 1)
+    [degraded] = [condition for condition in pool(harness).status["conditions"] if condition["type"] == "Ready"]
     assert (degraded["status"], degraded["reason"]) == ("False", "Filling")
     assert "host host is cordoned" in degraded["message"]
-    cordon(house, schedulable=True)
-    house.settle(seconds=30)
-    assert counts(house) == (2, 2, 1)
+    cordon(harness, schedulable=True)
+    harness.settle(seconds=30)
+    assert counts(harness) == (2, 2, 1)

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.store_worlds import World, make_world
 from tests.examples import examples
 from tests.loop.harness import Crash, Moment
-from tests.loop.lives import LIVES, CrashingHouse, Step
+from tests.loop.lives import LIVES, CrashingHarness, Step
 
 # Of the steps of a life: all in the profile deep, every third in `make test`, every seventh in plain pytest.
 _STRIDE = 1 if examples(100) > 100 else 3 if os.environ.get("PADDOCK_TEST_DOCKER") else 7
@@ -18,7 +18,7 @@ _APART = 11
 
 
 def live(
-    house: CrashingHouse,
+    harness: CrashingHarness,
     steps: tuple[Step, ...],
     again: Callable[[], None] = lambda: None,
     *,
@@ -30,23 +30,23 @@ def live(
     `again` may have that one crash, too. `at` is told which step begins. How often one crashed.
     """
     crashes = 0
-    for number, step in enumerate((*steps, lambda house: house.settle(seconds=130))):
+    for number, step in enumerate((*steps, lambda harness: harness.settle(seconds=130))):
         if number < begin:
             continue
         at(number)
-        todo = [step, lambda house: house.settle(seconds=0)]
+        todo = [step, lambda harness: harness.settle(seconds=0)]
         while todo:
             try:
-                todo[0](house)
+                todo[0](harness)
                 del todo[0]
             except Crash:
                 crashes += 1
                 assert crashes < 100, "no daemon gets on"
-                house.daemon()
+                harness.daemon()
                 again()
-                todo = [step, lambda house: house.settle(seconds=0)]
-        house.check()
-    house.check(swept=True)
+                todo = [step, lambda harness: harness.settle(seconds=0)]
+        harness.check()
+    harness.check(swept=True)
     return crashes
 
 
@@ -54,7 +54,7 @@ def live(
 @pytest.mark.parametrize("life", LIVES)
 def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: str) -> None:
     """From all that is there after each step of a life, it goes on with the next daemon."""
-    house, steps = CrashingHouse(world, world.store()), LIVES[life]
+    harness, steps = CrashingHarness(world, world.store()), LIVES[life]
     number, moments = 0, list[tuple[int, Moment]]()
 
     def begins(begun: int) -> None:
@@ -63,19 +63,19 @@ def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: s
 
     def watch(after: bool) -> None:
         if after:
-            moments.append((number, Moment(house, world.path())))
+            moments.append((number, Moment(harness, world.path())))
 
-    house.watch = watch
-    live(house, steps, at=begins)
-    picture = house.picture()
-    house.watch = lambda _after: None
-    house.empty()
+    harness.watch = watch
+    live(harness, steps, at=begins)
+    picture = harness.picture()
+    harness.watch = lambda _after: None
+    harness.empty()
     assert len(moments) > 10
     for at, (begin, moment) in enumerate(moments[::_STRIDE]):
-        moment.take_up(house)
-        assert live(house, steps, begin=begin) == 0
-        assert house.picture() == picture, f"crash after step {at * _STRIDE + 1} of {len(moments)}"
-        house.empty()
+        moment.take_up(harness)
+        assert live(harness, steps, begin=begin) == 0
+        assert harness.picture() == picture, f"crash after step {at * _STRIDE + 1} of {len(moments)}"
+        harness.empty()
         moment.close()
 
 
@@ -84,21 +84,21 @@ def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: s
 def test_crashes_before_steps_change_nothing_in_the_end(world: World, life: str) -> None:
     """Lives in which each daemon crashes some steps after the one before it, begun one step later each time."""
     store = world.store()
-    house = CrashingHouse(world, store)
-    live(house, LIVES[life])
-    picture, total = house.picture(), house.fuse.steps
-    house.empty()
+    harness = CrashingHarness(world, store)
+    live(harness, LIVES[life])
+    picture, total = harness.picture(), harness.fuse.steps
+    harness.empty()
     crashes = 0
     for crash_at in range(1, min(total, _APART) + 1, _STRIDE):
-        house = CrashingHouse(world, store)
+        harness = CrashingHarness(world, store)
 
-        def blow(at: int, house: CrashingHouse = house) -> None:
-            house.fuse.blow_at = at
+        def blow(at: int, harness: CrashingHarness = harness) -> None:
+            harness.fuse.blow_at = at
 
         blow(crash_at)
-        crashes += live(house, LIVES[life], lambda: blow(_APART))
-        assert house.picture() == picture, f"crash at step {crash_at} of {total}"
-        house.empty()
+        crashes += live(harness, LIVES[life], lambda: blow(_APART))
+        assert harness.picture() == picture, f"crash at step {crash_at} of {total}"
+        harness.empty()
     assert crashes >= total // _STRIDE, "the steps of the whole life were tried"
 
 
@@ -108,8 +108,8 @@ def test_a_life_on_postgresql_is_that_on_sqlite(world: World, life: str, tmp_pat
     with make_world("postgres", tmp_path) as second:
         pictures = []
         for entry in (world, second):
-            house = CrashingHouse(entry, entry.store())
-            live(house, LIVES[life])
-            pictures.append(house.picture())
-            house.empty()
+            harness = CrashingHarness(entry, entry.store())
+            live(harness, LIVES[life])
+            pictures.append(harness.picture())
+            harness.empty()
     assert pictures[0] == pictures[1]

@@ -15,48 +15,48 @@ POLICY = Policy()
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store(), policy=POLICY)
     harness.engine.add_image(IMAGE)
     yield harness
     harness.close()
 
 
-def apply(house: LoopHarness, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
+def apply(harness: LoopHarness, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
     network = {} if hosts is None else {"network": {"allowedHosts": hosts}}
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    house.apply(name, template={"securityLevel": "development"}, resources=small, **network, **spec)
+    harness.apply(name, template={"securityLevel": "development"}, resources=small, **network, **spec)
 
 
-def test_the_listeners_refuse_a_network_that_is_not_guarded(house: LoopHarness) -> None:
-    house.policy = replace(POLICY, unguarded="nft is not installed")
+def test_the_listeners_refuse_a_network_that_is_not_guarded(harness: LoopHarness) -> None:
+    harness.policy = replace(POLICY, unguarded="nft is not installed")
     with pytest.raises(errors.Invalid, match="can't be enforced here now: nft is not installed"):
-        apply(house)
+        apply(harness)
 
 
-def test_a_level_without_a_network_takes_no_hosts(house: LoopHarness) -> None:
+def test_a_level_without_a_network_takes_no_hosts(harness: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match="has no network at all"):
-        house.apply("web", network={"allowedHosts": ["git.example.org"]})
+        harness.apply("web", network={"allowedHosts": ["git.example.org"]})
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("crash_at", range(1, 16))
-def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(house: LoopHarness, crash_at: int, after: bool) -> None:
-    house.fuse.blow_at, house.fuse.after = crash_at, after
+def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(harness: LoopHarness, crash_at: int, after: bool) -> None:
+    harness.fuse.blow_at, harness.fuse.after = crash_at, after
     try:
-        apply(house, hosts=["git.example.org"])
-        house.settle()
-        apply(house, hosts=[])
-        house.settle()
-        house.delete("web")
-        house.settle()
+        apply(harness, hosts=["git.example.org"])
+        harness.settle()
+        apply(harness, hosts=[])
+        harness.settle()
+        harness.delete("web")
+        harness.settle()
     except Crash:
-        house.daemon()
-    if house.get("web") is not None:
-        house.settle()
-        assert house.condition("web", "NetworkReady") == "True Sealed"
-        house.delete("web")
-    house.settle()
-    assert house.ours() == {}
-    assert set(house.engine.networks) <= {UPLINK}
-    assert house.store.instances() == []
+        harness.daemon()
+    if harness.get("web") is not None:
+        harness.settle()
+        assert harness.condition("web", "NetworkReady") == "True Sealed"
+        harness.delete("web")
+    harness.settle()
+    assert harness.ours() == {}
+    assert set(harness.engine.networks) <= {UPLINK}
+    assert harness.store.instances() == []

@@ -37,8 +37,8 @@ class Told:
         self.gauges[name, *labels.values()] = value
 
 
-class CountedHouse(LoopHarness):
-    """A house with a meter that remembers."""
+class CountedHarness(LoopHarness):
+    """A harness with a meter that remembers."""
 
     def __init__(self, store: SqlStore) -> None:
         self.told = Told()
@@ -49,95 +49,95 @@ class CountedHouse(LoopHarness):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[CountedHouse]:
+def harness(tmp_path: Path) -> Iterator[CountedHarness]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
-    counted_house = CountedHouse(store)
+    counted_house = CountedHarness(store)
     counted_house.run_pass()
     yield counted_house
     counted_house.close()
     store.close()
 
 
-def convergence(house: CountedHouse, operation: str) -> list[float]:
-    return house.told.times["paddock_convergence_duration_seconds", operation]
+def convergence(harness: CountedHarness, operation: str) -> list[float]:
+    return harness.told.times["paddock_convergence_duration_seconds", operation]
 
 
-def test_create_update_and_delete_are_timed_once_each(house: CountedHouse) -> None:
-    house.apply("box")
-    house.clock.advance(3)
-    house.settle()
-    assert [round(number) for number in convergence(house, "create")] == [3]
-    house.apply("box", resources={"limits": {"memory": "64Mi"}})
-    house.settle()
-    assert len(convergence(house, "update")) == 1
-    house.apply("box", template={"env": [{"name": "A", "value": "b"}]}, resources={"limits": {"memory": "64Mi"}})
-    house.settle()
-    assert len(convergence(house, "update")) == 2
-    house.delete("box")
-    house.clock.advance(2)
-    house.settle()
-    assert len(convergence(house, "delete")) == 1
-    assert 2 <= convergence(house, "delete")[0] < 60
-    assert len(convergence(house, "create")) == 1
+def test_create_update_and_delete_are_timed_once_each(harness: CountedHarness) -> None:
+    harness.apply("box")
+    harness.clock.advance(3)
+    harness.settle()
+    assert [round(number) for number in convergence(harness, "create")] == [3]
+    harness.apply("box", resources={"limits": {"memory": "64Mi"}})
+    harness.settle()
+    assert len(convergence(harness, "update")) == 1
+    harness.apply("box", template={"env": [{"name": "A", "value": "b"}]}, resources={"limits": {"memory": "64Mi"}})
+    harness.settle()
+    assert len(convergence(harness, "update")) == 2
+    harness.delete("box")
+    harness.clock.advance(2)
+    harness.settle()
+    assert len(convergence(harness, "delete")) == 1
+    assert 2 <= convergence(harness, "delete")[0] < 60
+    assert len(convergence(harness, "create")) == 1
 
 
-def test_a_repair_is_no_change(house: CountedHouse) -> None:
-    house.apply("box")
-    house.settle()
-    house.engine.kill(house.container_name("box"))
-    house.settle()
-    assert (len(convergence(house, "create")), convergence(house, "update")) == (1, [])
+def test_a_repair_is_no_change(harness: CountedHarness) -> None:
+    harness.apply("box")
+    harness.settle()
+    harness.engine.kill(harness.container_name("box"))
+    harness.settle()
+    assert (len(convergence(harness, "create")), convergence(harness, "update")) == (1, [])
 
 
-def test_what_was_accepted_before_this_daemon_is_not_timed(house: CountedHouse) -> None:
-    house.apply("box")
-    house.settle()
-    house.told.times.clear()
-    house.clock.advance(60)
-    house.daemon()
-    house.settle()
-    assert convergence(house, "create") == []
+def test_what_was_accepted_before_this_daemon_is_not_timed(harness: CountedHarness) -> None:
+    harness.apply("box")
+    harness.settle()
+    harness.told.times.clear()
+    harness.clock.advance(60)
+    harness.daemon()
+    harness.settle()
+    assert convergence(harness, "create") == []
 
 
-def test_one_that_waits_for_room_is_counted_once_and_shown_as_long_as_it_waits(house: CountedHouse) -> None:
-    house.apply("first", resources={"limits": {"memory": "10Gi"}})
-    house.settle()
-    house.apply("second", resources={"limits": {"memory": "10Gi"}})
-    house.settle()
-    house.settle()
+def test_one_that_waits_for_room_is_counted_once_and_shown_as_long_as_it_waits(harness: CountedHarness) -> None:
+    harness.apply("first", resources={"limits": {"memory": "10Gi"}})
+    harness.settle()
+    harness.apply("second", resources={"limits": {"memory": "10Gi"}})
+    harness.settle()
+    harness.settle()
     waiting = ("paddock_quota_waiting_sandboxes", "host", "memory")
-    assert house.told.gauges[waiting] == 1
-    assert house.told.counts["paddock_quota_rejections_total", "host", "memory"] == 1
-    house.delete("second")
-    house.settle()
-    assert house.told.gauges[waiting] == 0
+    assert harness.told.gauges[waiting] == 1
+    assert harness.told.counts["paddock_quota_rejections_total", "host", "memory"] == 1
+    harness.delete("second")
+    harness.settle()
+    assert harness.told.gauges[waiting] == 0
 
 
-def test_a_pools_members_are_timed_and_their_retirement_has_a_reason(house: CountedHouse) -> None:
-    house.apply_template("tiny", **TEMPLATE)
+def test_a_pools_members_are_timed_and_their_retirement_has_a_reason(harness: CountedHarness) -> None:
+    harness.apply_template("tiny", **TEMPLATE)
     pool = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "SandboxPool",
         "metadata": {"name": "warm"},
         "spec": {"templateRef": {"name": "tiny"}, "warmReplicas": 2},
     }
-    house.apply_document(pool)
-    house.settle()
-    assert len(house.told.times["paddock_pool_startup_duration_seconds", "default", "warm"]) == 2
-    house.refer("box", "tiny")
-    house.settle()
-    assert len(house.told.times["paddock_pool_claim_duration_seconds", "default", "warm"]) == 1
+    harness.apply_document(pool)
+    harness.settle()
+    assert len(harness.told.times["paddock_pool_startup_duration_seconds", "default", "warm"]) == 2
+    harness.refer("box", "tiny")
+    harness.settle()
+    assert len(harness.told.times["paddock_pool_claim_duration_seconds", "default", "warm"]) == 1
     pool["spec"] = {"templateRef": {"name": "tiny"}, "warmReplicas": 0}
-    house.apply_document(pool)
-    house.settle()
-    assert house.told.counts["paddock_pool_members_retired_total", "scale_down", "default", "warm"] == 2
+    harness.apply_document(pool)
+    harness.settle()
+    assert harness.told.counts["paddock_pool_members_retired_total", "scale_down", "default", "warm"] == 2
 
 
-def test_a_member_that_can_not_be_started_is_counted_by_its_reason(house: CountedHouse) -> None:
-    house.apply_template("tiny", **TEMPLATE)
-    house.engine.fail_next(CreateContainer, Transient("EngineUnreachable", "no"), Transient("StartFailed", "no"))
-    house.apply_document(
+def test_a_member_that_can_not_be_started_is_counted_by_its_reason(harness: CountedHarness) -> None:
+    harness.apply_template("tiny", **TEMPLATE)
+    harness.engine.fail_next(CreateContainer, Transient("EngineUnreachable", "no"), Transient("StartFailed", "no"))
+    harness.apply_document(
         {
             "apiVersion": "paddock/v1alpha1",
             "kind": "SandboxPool",
@@ -145,33 +145,33 @@ def test_a_member_that_can_not_be_started_is_counted_by_its_reason(house: Counte
             "spec": {"templateRef": {"name": "tiny"}, "warmReplicas": 1},
         }
     )
-    house.settle()
+    harness.settle()
     name = "paddock_pool_startup_failures_total"
-    assert house.told.counts[name, "default", "warm", "EngineUnreachable"] == 1
-    house.clock.advance(60)
-    house.settle()
-    assert len(house.told.times["paddock_pool_startup_duration_seconds", "default", "warm"]) == 1
-    assert sum(count for labels, count in house.told.counts.items() if labels[0] == name) == 2
+    assert harness.told.counts[name, "default", "warm", "EngineUnreachable"] == 1
+    harness.clock.advance(60)
+    harness.settle()
+    assert len(harness.told.times["paddock_pool_startup_duration_seconds", "default", "warm"]) == 1
+    assert sum(count for labels, count in harness.told.counts.items() if labels[0] == name) == 2
 
 
-def test_what_differs_is_shown_until_it_is_taken_back(house: CountedHouse) -> None:
-    house.apply("one")
-    house.apply("two")
-    house.settle()
-    harness, two = (house.get(name) for name in ("one", "two"))
-    assert harness is not None
+def test_what_differs_is_shown_until_it_is_taken_back(harness: CountedHarness) -> None:
+    harness.apply("one")
+    harness.apply("two")
+    harness.settle()
+    first, two = (harness.get(name) for name in ("one", "two"))
+    assert first is not None
     assert two is not None
-    house.engine.update_limits(house.container_name("one"), Limits(700, 1 << 30, 999))
-    house.engine.update_limits(
-        house.container_name("two"), replace(house.engine.box(house.container_name("two")).limits, pids=998)
+    harness.engine.update_limits(harness.container_name("one"), Limits(700, 1 << 30, 999))
+    harness.engine.update_limits(
+        harness.container_name("two"), replace(harness.engine.box(harness.container_name("two")).limits, pids=998)
     )
-    house.engine.observe_now(full=True)
+    harness.engine.observe_now(full=True)
 
     def shown() -> dict[str, int]:
-        house.reconcile_pass.run()
-        assert house.reconcile_pass.last is not None
-        return dict(house.reconcile_pass.last.drifted)
+        harness.reconcile_pass.run()
+        assert harness.reconcile_pass.last is not None
+        return dict(harness.reconcile_pass.last.drifted)
 
-    assert shown() == {harness.uid: 3, two.uid: 1}
-    house.settle()
+    assert shown() == {first.uid: 3, two.uid: 1}
+    harness.settle()
     assert shown() == {}

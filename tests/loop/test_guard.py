@@ -24,40 +24,40 @@ Make = Callable[[GuardLost], LoopHarness]
 def make(world: World) -> Iterator[Make]:
     harnesses: list[LoopHarness] = []
 
-    def house(guard_lost: GuardLost) -> LoopHarness:
+    def harness(guard_lost: GuardLost) -> LoopHarness:
         harnesses.append(LoopHarness(world.store(), policy=replace(Policy(), guard_lost=guard_lost)))
         harnesses[-1].engine.add_image(IMAGE)
         return harnesses[-1]
 
-    yield house
+    yield harness
     for harness in harnesses:
         harness.close()
 
 
-def guard(house: LoopHarness, words: str) -> None:
-    house.engine.unguarded = words
-    house.engine.observe_now()
-    house.settle()
+def guard(harness: LoopHarness, words: str) -> None:
+    harness.engine.unguarded = words
+    harness.engine.observe_now()
+    harness.settle()
 
 
-def running(house: LoopHarness, name: str, level: str = "production", **spec: object) -> None:
+def running(harness: LoopHarness, name: str, level: str = "production", **spec: object) -> None:
     small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    house.apply(name, template={"securityLevel": level}, **{"resources": small, **spec})
-    house.settle()
-    assert house.condition(name, "Ready") == "True Running"
+    harness.apply(name, template={"securityLevel": level}, **{"resources": small, **spec})
+    harness.settle()
+    assert harness.condition(name, "Ready") == "True Running"
 
 
-def state(house: LoopHarness, name: str) -> State:
-    return house.engine.box(house.container_name(name)).state
+def state(harness: LoopHarness, name: str) -> State:
+    return harness.engine.box(harness.container_name(name)).state
 
 
-def told(house: LoopHarness, name: str) -> list[str]:
-    return [event.reason for event in house.store.events(name=name) if event.reason in ("GuardLost", "GuardBack")]
+def told(harness: LoopHarness, name: str) -> list[str]:
+    return [event.reason for event in harness.store.events(name=name) if event.reason in ("GuardLost", "GuardBack")]
 
 
 def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    house = make("pause")
-    running(house, "open")
+    harness = make("pause")
+    running(harness, "open")
     canary_results = [CanaryResult("Broken", "this host can be reached")]
 
     class Watch:
@@ -66,45 +66,45 @@ def test_what_the_canary_found_broken_counts_as_lost(make: Make, monkeypatch: py
 
         def request_test(self, _deferrals: object) -> None: ...
 
-    monkeypatch.setattr(house.reconcile_pass, "_canary", Watch())
-    house.settle()
-    assert state(house, "open") is State.PAUSED
+    monkeypatch.setattr(harness.reconcile_pass, "_canary", Watch())
+    harness.settle()
+    assert state(harness, "open") is State.PAUSED
     canary_results[0] = CanaryResult("Holds")
-    house.settle()
-    assert state(house, "open") is State.RUNNING
+    harness.settle()
+    assert state(harness, "open") is State.RUNNING
 
 
 def test_a_spec_that_is_refused_meanwhile_goes_on_as_it_was(make: Make) -> None:
-    house = make("pause")
-    running(house, "open")
-    house.policy = replace(house.policy, images=ImageRules(("allowed/*",)))
-    house.daemon()
-    guard(house, GONE)
-    assert house.condition("open", "Accepted") == "False Refused"
-    assert state(house, "open") is State.PAUSED
-    guard(house, "")
-    assert state(house, "open") is State.RUNNING
-    assert told(house, "open") == ["GuardLost", "GuardBack"]
+    harness = make("pause")
+    running(harness, "open")
+    harness.policy = replace(harness.policy, images=ImageRules(("allowed/*",)))
+    harness.daemon()
+    guard(harness, GONE)
+    assert harness.condition("open", "Accepted") == "False Refused"
+    assert state(harness, "open") is State.PAUSED
+    guard(harness, "")
+    assert state(harness, "open") is State.RUNNING
+    assert told(harness, "open") == ["GuardLost", "GuardBack"]
 
 
 def test_a_pool_freezes_what_is_warm_and_hands_none_of_it_out(make: Make) -> None:
-    house = make("pause")
-    house.apply_template("base", image="paddock/test-tiny:1", command=["sleep", "1"], securityLevel="production")
+    harness = make("pause")
+    harness.apply_template("base", image="paddock/test-tiny:1", command=["sleep", "1"], securityLevel="production")
     pool = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "SandboxPool",
         "metadata": {"name": "p"},
         "spec": {"templateRef": {"name": "base"}, "warmReplicas": 2},
     }
-    house.services.apply.apply([Source("test", json.dumps(pool))])
-    house.settle()
-    guard(house, GONE)
-    states = {house.engine.box(name).state for names in house.ours().values() for name in names}
+    harness.services.apply.apply([Source("test", json.dumps(pool))])
+    harness.settle()
+    guard(harness, GONE)
+    states = {harness.engine.box(name).state for names in harness.ours().values() for name in names}
     assert states == {State.PAUSED}
-    paused = [entry for entry in house.engine.calls if isinstance(entry, PauseContainer)]
+    paused = [entry for entry in harness.engine.calls if isinstance(entry, PauseContainer)]
     assert len(paused) == 2
-    house.refer("claimed", "base")
-    house.settle()
-    assert house.condition("claimed", "Ready") == "False NetworkUnguarded"
-    guard(house, "")
-    assert house.condition("claimed", "Ready") == "True Running"
+    harness.refer("claimed", "base")
+    harness.settle()
+    assert harness.condition("claimed", "Ready") == "False NetworkUnguarded"
+    guard(harness, "")
+    assert harness.condition("claimed", "Ready") == "True Running"

@@ -21,7 +21,7 @@ IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     harness.engine.at_rest = True
     yield harness
@@ -34,19 +34,19 @@ def sandbox() -> Kind:
     return word
 
 
-def opened(house: LoopHarness, name: str = "web", **options: Any) -> Callable[[], Iterator[Chunk]]:
-    return house.services.sandbox_streams.exec(sandbox(), "default", name, ["sh", "-c", "echo hello"], **options)
+def opened(harness: LoopHarness, name: str = "web", **options: Any) -> Callable[[], Iterator[Chunk]]:
+    return harness.services.sandbox_streams.exec(sandbox(), "default", name, ["sh", "-c", "echo hello"], **options)
 
 
 class Exec:
     """An exec as a listener's thread runs it: it may wait for a pass, and is told what came of it."""
 
-    def __init__(self, house: LoopHarness, **options: Any) -> None:
-        self.house, self.woken = house, threading.Event()
-        house.wake = self.woken.set
+    def __init__(self, harness: LoopHarness, **options: Any) -> None:
+        self.harness, self.woken = harness, threading.Event()
+        harness.wake = self.woken.set
         self.stream: Iterator[Chunk] | None = None
         self.error: Exception | None = None
-        open_ = opened(house, **options)
+        open_ = opened(harness, **options)
         self.thread = threading.Thread(target=self._run, args=(open_,), daemon=True)
         self.thread.start()
         assert self.woken.wait(30)
@@ -60,11 +60,11 @@ class Exec:
     def turns_until_open(self) -> "Exec":
         """Turns, and time going by, until it has begun (or failed)."""
         for _ in range(60):
-            self.house.settle(seconds=0)
+            self.harness.settle(seconds=0)
             self.thread.join(0.1)
             if not self.thread.is_alive():
                 return self
-            self.house.clock.advance(0.5)
+            self.harness.clock.advance(0.5)
         raise AssertionError("the exec still waits")
 
     def output(self) -> list[bytes]:
@@ -72,292 +72,298 @@ class Exec:
         return [chunk.data for chunk in self.stream]
 
 
-def starts(house: LoopHarness) -> int:
-    return sum(isinstance(entry, StartContainer) for entry in house.engine.calls)
+def starts(harness: LoopHarness) -> int:
+    return sum(isinstance(entry, StartContainer) for entry in harness.engine.calls)
 
 
-def state(house: LoopHarness, name: str = "web") -> State:
-    return house.engine.box(house.container_name(name)).state
+def state(harness: LoopHarness, name: str = "web") -> State:
+    return harness.engine.box(harness.container_name(name)).state
 
 
-def slept(house: LoopHarness, **lifecycle: Any) -> None:
+def slept(harness: LoopHarness, **lifecycle: Any) -> None:
     """A sandbox that was suspended for idleness."""
-    house.apply("web", lifecycle={**IDLE, **lifecycle})
-    house.settle(seconds=0)
-    house.settle(seconds=70)
-    assert state(house) is State.EXITED
+    harness.apply("web", lifecycle={**IDLE, **lifecycle})
+    harness.settle(seconds=0)
+    harness.settle(seconds=70)
+    assert state(harness) is State.EXITED
 
 
-def go_on(house: LoopHarness, seconds: float) -> None:
+def go_on(harness: LoopHarness, seconds: float) -> None:
     """So much time goes by, with a pass whenever one is due."""
-    end = house.clock.now() + seconds
-    house.settle(seconds=seconds)
-    house.clock.advance(max(0.0, end - house.clock.now()))
-    house.settle(seconds=0)
+    end = harness.clock.now() + seconds
+    harness.settle(seconds=seconds)
+    harness.clock.advance(max(0.0, end - harness.clock.now()))
+    harness.settle(seconds=0)
 
 
-def memory(house: LoopHarness) -> Any:
-    return house.store.instances()[0].state
+def memory(harness: LoopHarness) -> Any:
+    return harness.store.instances()[0].state
 
 
-def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(house: LoopHarness) -> None:
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    start = house.clock.now()
-    plan = house.run_pass()
+def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(harness: LoopHarness) -> None:
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    start = harness.clock.now()
+    plan = harness.run_pass()
     assert plan.next_wake == pytest.approx(start + 60, abs=0.1)
-    house.clock.advance(59)
-    house.settle(seconds=0)
-    assert house.condition("web", "Ready") == "True Running"
-    house.settle(seconds=3)
-    assert house.condition("web", "Suspended") == "True IdleReaped"
-    assert house.condition("web", "Ready") == "False IdleReaped"
-    web = house.get("web")
+    harness.clock.advance(59)
+    harness.settle(seconds=0)
+    assert harness.condition("web", "Ready") == "True Running"
+    harness.settle(seconds=3)
+    assert harness.condition("web", "Suspended") == "True IdleReaped"
+    assert harness.condition("web", "Ready") == "False IdleReaped"
+    web = harness.get("web")
     assert web is not None
     assert (web.spec["runState"], web.status["lastTermination"]["reason"]) == ("Running", "IdleReaped")
     assert web.status["restartCount"] == 0
-    calls, revision = len(house.engine.calls), house.store.revision()
-    house.settle(seconds=10_000)
-    house.daemon()
-    house.settle(seconds=10_000)
-    assert (len(house.engine.calls), house.store.revision()) == (calls, revision)
-    events = [event.reason for event in house.store.events(name="web")]
+    calls, revision = len(harness.engine.calls), harness.store.revision()
+    harness.settle(seconds=10_000)
+    harness.daemon()
+    harness.settle(seconds=10_000)
+    assert (len(harness.engine.calls), harness.store.revision()) == (calls, revision)
+    events = [event.reason for event in harness.store.events(name="web")]
     assert events.count("IdleReaped") == 1
 
 
-def test_an_exec_wakes_it_and_runs(house: LoopHarness) -> None:
-    slept(house)
-    done = Exec(house).turns_until_open()
+def test_an_exec_wakes_it_and_runs(harness: LoopHarness) -> None:
+    slept(harness)
+    done = Exec(harness).turns_until_open()
     assert done.output() == [b"hello\n", b"0"]
-    house.settle(seconds=0)
-    assert house.condition("web", "Ready") == "True Running"
-    assert house.condition("web", "Suspended") == "False NotSuspended"
-    web = house.get("web")
+    harness.settle(seconds=0)
+    assert harness.condition("web", "Ready") == "True Running"
+    assert harness.condition("web", "Suspended") == "False NotSuspended"
+    web = harness.get("web")
     assert web is not None
     assert web.status["restartCount"] == 0
-    house.settle(seconds=70)
-    assert house.condition("web", "Suspended") == "True IdleReaped"
+    harness.settle(seconds=70)
+    assert harness.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_two_execs_at_once_wake_it_once(house: LoopHarness) -> None:
-    slept(house)
-    before = starts(house)
-    both = [Exec(house), Exec(house)]
+def test_two_execs_at_once_wake_it_once(harness: LoopHarness) -> None:
+    slept(harness)
+    before = starts(harness)
+    both = [Exec(harness), Exec(harness)]
     assert [entry.turns_until_open().output() for entry in both] == [[b"hello\n", b"0"]] * 2
-    assert starts(house) == before + 1
+    assert starts(harness) == before + 1
 
 
-def test_a_change_of_the_spec_wakes_it(house: LoopHarness) -> None:
-    slept(house)
-    house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 61})
-    house.settle(seconds=0)
-    assert house.condition("web", "Ready") == "True Running"
+def test_a_change_of_the_spec_wakes_it(harness: LoopHarness) -> None:
+    slept(harness)
+    harness.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 61})
+    harness.settle(seconds=0)
+    assert harness.condition("web", "Ready") == "True Running"
 
 
-def test_an_open_stream_keeps_it_and_its_end_starts_the_clock(house: LoopHarness) -> None:
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    streams = [opened(house)(), house.services.sandbox_streams.logs(sandbox(), "default", "web", follow=True)()]
+def test_an_open_stream_keeps_it_and_its_end_starts_the_clock(harness: LoopHarness) -> None:
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    streams = [opened(harness)(), harness.services.sandbox_streams.logs(sandbox(), "default", "web", follow=True)()]
     for stream in streams:
-        go_on(house, 1000)
-        assert house.condition("web", "Ready") == "True Running"
+        go_on(harness, 1000)
+        assert harness.condition("web", "Ready") == "True Running"
         list(stream)
-    go_on(house, 59)
-    assert house.condition("web", "Ready") == "True Running"
-    go_on(house, 2)
-    assert house.condition("web", "Suspended") == "True IdleReaped"
+    go_on(harness, 59)
+    assert harness.condition("web", "Ready") == "True Running"
+    go_on(harness, 2)
+    assert harness.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_logs_wake_nothing(house: LoopHarness) -> None:
-    slept(house)
+def test_logs_wake_nothing(harness: LoopHarness) -> None:
+    slept(harness)
     for follow in (False, True):
-        list(house.services.sandbox_streams.logs(sandbox(), "default", "web", follow=follow)())
-        house.settle(seconds=0)
-        assert state(house) is State.EXITED
+        list(harness.services.sandbox_streams.logs(sandbox(), "default", "web", follow=follow)())
+        harness.settle(seconds=0)
+        assert state(harness) is State.EXITED
 
 
-def test_a_sandbox_that_computes_is_not_idle(house: LoopHarness) -> None:
-    house.engine.at_rest = False
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=400)
-    house.settle(seconds=400)
-    assert house.condition("web", "Ready") == "True Running"
-    house.engine.box(house.container_name("web")).at_rest = True
-    house.settle(seconds=130)
-    assert house.condition("web", "Suspended") == "True IdleReaped"
+def test_a_sandbox_that_computes_is_not_idle(harness: LoopHarness) -> None:
+    harness.engine.at_rest = False
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=400)
+    harness.settle(seconds=400)
+    assert harness.condition("web", "Ready") == "True Running"
+    harness.engine.box(harness.container_name("web")).at_rest = True
+    harness.settle(seconds=130)
+    assert harness.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_what_can_not_be_measured_is_not_called_idle(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(house.engine, "cpu_seconds", lambda containers: {})
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=400)
-    assert house.condition("web", "Ready") == "True Running"
+def test_what_can_not_be_measured_is_not_called_idle(harness: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness.engine, "cpu_seconds", lambda containers: {})
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=400)
+    assert harness.condition("web", "Ready") == "True Running"
 
 
-def test_services_and_specs_from_before_the_timeout_are_never_idle(house: LoopHarness) -> None:
-    house.apply("service", lifecycle={**IDLE, "keepRunning": True})
-    house.apply("old")
-    answer = house.get("old")
+def test_services_and_specs_from_before_the_timeout_are_never_idle(harness: LoopHarness) -> None:
+    harness.apply("service", lifecycle={**IDLE, "keepRunning": True})
+    harness.apply("old")
+    answer = harness.get("old")
     assert answer is not None
-    with house.store.transaction() as transaction:
+    with harness.store.transaction() as transaction:
         spec = {**answer.spec, "lifecycle": {"shutdownGracePeriodSeconds": 10}}
         transaction.put(replace(answer, spec=spec))
-    house.settle(seconds=0)
-    assert house.run_pass().next_wake is None
+    harness.settle(seconds=0)
+    assert harness.run_pass().next_wake is None
 
 
-def test_delete_on_idle(house: LoopHarness) -> None:
-    house.apply("web", lifecycle={**IDLE, "onIdle": "Delete"})
-    house.settle(seconds=0)
-    house.settle(seconds=70)
-    assert (house.names(), house.ours(), list(house.store.instances())) == ([], {}, [])
+def test_delete_on_idle(harness: LoopHarness) -> None:
+    harness.apply("web", lifecycle={**IDLE, "onIdle": "Delete"})
+    harness.settle(seconds=0)
+    harness.settle(seconds=70)
+    assert (harness.names(), harness.ours(), list(harness.store.instances())) == ([], {}, [])
 
 
-def test_an_exec_that_begins_while_the_reaper_decides_wins(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exec_that_begins_while_the_reaper_decides_wins(
+    harness: LoopHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the look and the plan's being held to, an exec begins: planned again, and nothing is stopped."""
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    house.clock.advance(61)
-    house.run_pass()
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    harness.clock.advance(61)
+    harness.run_pass()
     streams: list[Iterator[Chunk]] = []
-    hold = house.activity.hold
+    hold = harness.activity.hold
 
     def exec_first(runs: Any, seen: Any) -> bool:
         if runs and not streams:
-            streams.append(opened(house)())
+            streams.append(opened(harness)())
         return hold(runs, seen)
 
-    monkeypatch.setattr(house.activity, "hold", exec_first)
-    house.settle(seconds=0)
+    monkeypatch.setattr(harness.activity, "hold", exec_first)
+    harness.settle(seconds=0)
     assert streams
-    assert not any(isinstance(entry, SignalContainer) for entry in house.engine.calls)
+    assert not any(isinstance(entry, SignalContainer) for entry in harness.engine.calls)
     assert [chunk.data for chunk in streams[0]] == [b"hello\n", b"0"]
-    assert memory(house).idled_generation == 0
+    assert memory(harness).idled_generation == 0
 
 
-def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(house: LoopHarness) -> None:
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    name = house.container_name("web")
-    house.engine.box(name).ignores_term = True
-    first = house.engine.box(name).started_at
-    house.settle(seconds=61)
-    assert house.condition("web", "Ready") == "False Suspending"
-    late = Exec(house)
-    house.settle(seconds=0)
+def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(harness: LoopHarness) -> None:
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    name = harness.container_name("web")
+    harness.engine.box(name).ignores_term = True
+    first = harness.engine.box(name).started_at
+    harness.settle(seconds=61)
+    assert harness.condition("web", "Ready") == "False Suspending"
+    late = Exec(harness)
+    harness.settle(seconds=0)
     assert late.thread.is_alive()
     assert late.turns_until_open().output() == [b"hello\n", b"0"]
-    assert house.engine.box(name).started_at > first
-    assert house.condition("web", "Ready") == "True Running"
+    assert harness.engine.box(name).started_at > first
+    assert harness.condition("web", "Ready") == "True Running"
 
 
-def test_an_exec_right_behind_the_decision_does_not_begin_in_what_is_stopped(house: LoopHarness) -> None:
+def test_an_exec_right_behind_the_decision_does_not_begin_in_what_is_stopped(harness: LoopHarness) -> None:
     """The decision is stored, the signal is not sent yet."""
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
     execs: list[Exec] = []
 
     def exec_now(action: object) -> None:
         if isinstance(action, SignalContainer) and not execs:
-            execs.append(Exec(house))
+            execs.append(Exec(harness))
 
-    house.engine.before_act = exec_now
-    house.settle(seconds=61)
+    harness.engine.before_act = exec_now
+    harness.settle(seconds=61)
     assert execs[0].turns_until_open().output() == [b"hello\n", b"0"]
-    assert starts(house) == 2
+    assert starts(harness) == 2
 
 
 def test_a_store_that_can_not_remember_stops_nothing_and_holds_nobody_up(
-    house: LoopHarness, monkeypatch: pytest.MonkeyPatch
+    harness: LoopHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    go_on(house, 59)
-    house.clock.advance(3)
-    house.run_pass()  # which samples its CPU
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    go_on(harness, 59)
+    harness.clock.advance(3)
+    harness.run_pass()  # which samples its CPU
 
     def refuse(_writes: object) -> None:
         raise StoreError("disk full")
 
-    monkeypatch.setattr(house.store, "record", refuse)
+    monkeypatch.setattr(harness.store, "record", refuse)
     with pytest.raises(StoreError):
-        house.run_pass()
-    assert not any(isinstance(entry, SignalContainer) for entry in house.engine.calls)
-    assert [chunk.data for chunk in opened(house)()] == [b"hello\n", b"0"]
+        harness.run_pass()
+    assert not any(isinstance(entry, SignalContainer) for entry in harness.engine.calls)
+    assert [chunk.data for chunk in opened(harness)()] == [b"hello\n", b"0"]
 
 
-def test_an_exec_on_a_sandbox_that_was_suspended_by_its_spec_is_told_so(house: LoopHarness) -> None:
-    house.apply("web", runState="Suspended", lifecycle=IDLE)
-    house.settle(seconds=0)
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    house.apply("web", runState="Suspended", lifecycle=IDLE)
-    house.settle(seconds=0)
+def test_an_exec_on_a_sandbox_that_was_suspended_by_its_spec_is_told_so(harness: LoopHarness) -> None:
+    harness.apply("web", runState="Suspended", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    harness.apply("web", runState="Suspended", lifecycle=IDLE)
+    harness.settle(seconds=0)
     with pytest.raises(errors.Conflict, match="runState is Suspended; set it to Running"):
-        opened(house)
-    house.settle(seconds=400)
-    assert state(house) is State.EXITED
+        opened(harness)
+    harness.settle(seconds=400)
+    assert state(harness) is State.EXITED
 
 
-def test_an_exec_that_waits_in_vain_says_for_what(house: LoopHarness) -> None:
-    slept(house)
-    waiting = Exec(house)
-    house.delete("web")
+def test_an_exec_that_waits_in_vain_says_for_what(harness: LoopHarness) -> None:
+    slept(harness)
+    waiting = Exec(harness)
+    harness.delete("web")
     waiting.turns_until_open()
     assert "not found" in str(waiting.error) or "being deleted" in str(waiting.error)
-    house.settle()
-    assert house.activity.view({}) == {}
+    harness.settle()
+    assert harness.activity.view({}) == {}
 
 
-def test_use_is_stored_seldom_and_moves_no_version(house: LoopHarness) -> None:
-    house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 1000})
-    house.settle(seconds=0)
-    revision, version = house.store.revision(), house.store.instances()[0].version
+def test_use_is_stored_seldom_and_moves_no_version(harness: LoopHarness) -> None:
+    harness.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 1000})
+    harness.settle(seconds=0)
+    revision, version = harness.store.revision(), harness.store.instances()[0].version
     number = 0
     for _ in range(120):
-        list(opened(house)())
-        house.clock.advance(1)
-        number += bool(house.run_pass().writes)
-    assert house.store.revision() == revision
+        list(opened(harness)())
+        harness.clock.advance(1)
+        number += bool(harness.run_pass().writes)
+    assert harness.store.revision() == revision
     assert 3 <= number <= 5
-    assert house.store.instances()[0].version == version + number
+    assert harness.store.instances()[0].version == version + number
 
 
 @pytest.mark.parametrize("open_at_the_crash", [False, True])
-def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(house: LoopHarness, open_at_the_crash: bool) -> None:
-    house.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 100})
-    house.settle(seconds=0)
-    house.clock.advance(50)
-    stream = opened(house)()
-    house.settle(seconds=0)
+def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(
+    harness: LoopHarness, open_at_the_crash: bool
+) -> None:
+    harness.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 100})
+    harness.settle(seconds=0)
+    harness.clock.advance(50)
+    stream = opened(harness)()
+    harness.settle(seconds=0)
     if not open_at_the_crash:
         list(stream)
-    go_on(house, 40)
-    house.daemon()
-    house.settle(seconds=0)
+    go_on(harness, 40)
+    harness.daemon()
+    harness.settle(seconds=0)
     remaining = 100 if open_at_the_crash else 60
-    go_on(house, remaining - 1)
-    assert house.condition("web", "Ready") == "True Running"
-    go_on(house, 2)
-    assert house.condition("web", "Suspended") == "True IdleReaped"
+    go_on(harness, remaining - 1)
+    assert harness.condition("web", "Ready") == "True Running"
+    go_on(harness, 2)
+    assert harness.condition("web", "Suspended") == "True IdleReaped"
 
 
-def test_a_clock_set_back_reaps_nothing_early(house: LoopHarness) -> None:
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
-    house.clock.advance(-10_000)
-    go_on(house, 50)
-    assert house.condition("web", "Ready") == "True Running"
+def test_a_clock_set_back_reaps_nothing_early(harness: LoopHarness) -> None:
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
+    harness.clock.advance(-10_000)
+    go_on(harness, 50)
+    assert harness.condition("web", "Ready") == "True Running"
 
 
-def test_a_settled_idle_sandbox_costs_the_planner_nothing(house: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settled_idle_sandbox_costs_the_planner_nothing(
+    harness: LoopHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from controller.plan import host
 
-    house.apply("web", lifecycle=IDLE)
-    house.settle(seconds=0)
+    harness.apply("web", lifecycle=IDLE)
+    harness.settle(seconds=0)
     planned: list[Plan] = []
     monkeypatch.setattr(host, "decide", lambda case: planned.append(case))
-    assert house.run_pass().next_wake is not None
+    assert harness.run_pass().next_wake is not None
     assert planned == []
 
 
@@ -369,26 +375,26 @@ def test_a_daemon_killed_at_any_step_of_a_reaping_is_followed_by_one_that_finish
 ) -> None:
     store = world.store()
     for crash_at in range(1, 30):
-        house = LoopHarness(store)
-        house.engine.at_rest = True
-        house.fuse.blow_at, house.fuse.after = crash_at, after
-        house.apply("web", lifecycle={**IDLE, "onIdle": on_idle})
+        harness = LoopHarness(store)
+        harness.engine.at_rest = True
+        harness.fuse.blow_at, harness.fuse.after = crash_at, after
+        harness.apply("web", lifecycle={**IDLE, "onIdle": on_idle})
         blown = False
         try:
-            house.settle(seconds=130)
+            harness.settle(seconds=130)
         except Crash:
             blown = True
-            house.daemon()
-            house.settle(seconds=130)
+            harness.daemon()
+            harness.settle(seconds=130)
         if on_idle == "Delete":
-            assert (house.names(), house.ours()) == ([], {}), f"step {crash_at}"
+            assert (harness.names(), harness.ours()) == ([], {}), f"step {crash_at}"
         else:
-            assert house.condition("web", "Suspended") == "True IdleReaped", f"step {crash_at}"
-            assert state(house) is State.EXITED
-            house.delete("web")
-        house.daemon()
-        house.settle()
-        house.close()
+            assert harness.condition("web", "Suspended") == "True IdleReaped", f"step {crash_at}"
+            assert state(harness) is State.EXITED
+            harness.delete("web")
+        harness.daemon()
+        harness.settle()
+        harness.close()
         if not blown:
             assert crash_at > 5
             return

@@ -18,112 +18,112 @@ HOST = ObjectRef("Host", "", "host", "the-host")
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
-def keeper(house: LoopHarness, what: str = "superseded") -> ImageKeeper:
+def keeper(harness: LoopHarness, what: str = "superseded") -> ImageKeeper:
     return ImageKeeper(
-        house.engine.image_store,
-        snapshot=lambda: house.reconcile_pass.last,
-        store=house.store,
+        harness.engine.image_store,
+        snapshot=lambda: harness.reconcile_pass.last,
+        store=harness.store,
         registry=discover(),
-        clock=house.clock,
+        clock=harness.clock,
         meter=NullMeter(),
         host=HOST,
         rules=PruneRules(what, GRACE),  # type: ignore[arg-type]  # a word of the setting
     )
 
 
-def later(house: LoopHarness, keeper: ImageKeeper, seconds: float = GRACE) -> set[str]:
+def later(harness: LoopHarness, keeper: ImageKeeper, seconds: float = GRACE) -> set[str]:
     """The ids of images of ours after a look now and one so much later."""
     for wait in (0.0, seconds):
-        house.clock.advance(wait)
-        house.run_pass()
+        harness.clock.advance(wait)
+        harness.run_pass()
         keeper.observe_now()
-    return {our.id for our in house.engine.image_store.ours() or ()}
+    return {our.id for our in harness.engine.image_store.ours() or ()}
 
 
-def built(house: LoopHarness, name: str = "paddock/node:1") -> str:
-    return house.engine.build_image(name, ours=True)
+def built(harness: LoopHarness, name: str = "paddock/node:1") -> str:
+    return harness.engine.build_image(name, ours=True)
 
 
-def test_a_superseded_image_goes_after_its_delay_and_is_told_of(house: LoopHarness) -> None:
-    old, new = built(house), built(house)
-    foreign = house.engine.build_image("somebody/else:1", ours=False)
-    house.engine.add_image("somebody/else:1")
-    keeping = keeper(house)
-    assert later(house, keeping, GRACE - 1) == {old, new}
-    assert later(house, keeping) == {new}
-    assert foreign in house.engine.image_store.built
-    (event,) = house.store.events(kind="Host")
+def test_a_superseded_image_goes_after_its_delay_and_is_told_of(harness: LoopHarness) -> None:
+    old, new = built(harness), built(harness)
+    foreign = harness.engine.build_image("somebody/else:1", ours=False)
+    harness.engine.add_image("somebody/else:1")
+    keeping = keeper(harness)
+    assert later(harness, keeping, GRACE - 1) == {old, new}
+    assert later(harness, keeping) == {new}
+    assert foreign in harness.engine.image_store.built
+    (event,) = harness.store.events(kind="Host")
     assert (event.reason, "superseded" in event.message) == ("ImagePruned", True)
 
 
-def test_one_that_is_pinned_for_a_sandbox_stays_though_its_container_is_gone(house: LoopHarness) -> None:
-    old = built(house)
-    house.apply("web", template={"image": "paddock/node:1"})
-    house.settle()
-    built(house)
-    house.engine.remove(house.container_name("web"))
-    assert old in later(house, keeper(house))
-    house.settle()
-    assert house.engine.box(house.container_name("web")).image_id == old
-    house.delete("web")
-    house.settle()
-    assert old not in later(house, keeper(house))
+def test_one_that_is_pinned_for_a_sandbox_stays_though_its_container_is_gone(harness: LoopHarness) -> None:
+    old = built(harness)
+    harness.apply("web", template={"image": "paddock/node:1"})
+    harness.settle()
+    built(harness)
+    harness.engine.remove(harness.container_name("web"))
+    assert old in later(harness, keeper(harness))
+    harness.settle()
+    assert harness.engine.box(harness.container_name("web")).image_id == old
+    harness.delete("web")
+    harness.settle()
+    assert old not in later(harness, keeper(harness))
 
 
 @pytest.mark.parametrize("named", ["paddock/node:1", "docker.io/paddock/node:1", "id", "short id"])
-def test_an_unused_one_with_a_name_goes_only_where_the_operator_says_so(house: LoopHarness, named: str) -> None:
-    image, egress = built(house), built(house, "paddock/egress:1")
-    assert later(house, keeper(house)) == {image, egress}
+def test_an_unused_one_with_a_name_goes_only_where_the_operator_says_so(harness: LoopHarness, named: str) -> None:
+    image, egress = built(harness), built(harness, "paddock/egress:1")
+    assert later(harness, keeper(harness)) == {image, egress}
     spelled = {"id": image, "short id": image.removeprefix("sha256:")[:12]}.get(named, named)
-    house.apply_template("nodes", image=spelled)
-    assert later(house, keeper(house, "unused")) == {image, egress}
-    house.delete("nodes", kind="sandboxtemplate")
-    assert later(house, keeper(house, "unused")) == {egress}
+    harness.apply_template("nodes", image=spelled)
+    assert later(harness, keeper(harness, "unused")) == {image, egress}
+    harness.delete("nodes", kind="sandboxtemplate")
+    assert later(harness, keeper(harness, "unused")) == {egress}
 
 
-def test_nothing_goes_by_a_look_that_failed_and_its_delay_begins_anew(house: LoopHarness) -> None:
-    old = built(house)
-    built(house)
-    keeping = keeper(house)
-    later(house, keeping, GRACE - 1)
-    house.engine.go_down()
-    assert old in later(house, keeping)
-    house.engine.come_up()
-    house.engine.image_store.away = True
-    house.run_pass()
+def test_nothing_goes_by_a_look_that_failed_and_its_delay_begins_anew(harness: LoopHarness) -> None:
+    old = built(harness)
+    built(harness)
+    keeping = keeper(harness)
+    later(harness, keeping, GRACE - 1)
+    harness.engine.go_down()
+    assert old in later(harness, keeping)
+    harness.engine.come_up()
+    harness.engine.image_store.away = True
+    harness.run_pass()
     keeping.observe_now()
-    house.engine.image_store.away = False
-    assert old in later(house, keeping, GRACE - 1)
-    assert old not in later(house, keeping, 1)
+    harness.engine.image_store.away = False
+    assert old in later(harness, keeping, GRACE - 1)
+    assert old not in later(harness, keeping, 1)
 
 
-def test_none_goes_where_the_operator_wants_none(house: LoopHarness) -> None:
-    old, new = built(house), built(house)
-    assert later(house, keeper(house, "none"), 10 * GRACE) == {old, new}
+def test_none_goes_where_the_operator_wants_none(harness: LoopHarness) -> None:
+    old, new = built(harness), built(harness)
+    assert later(harness, keeper(harness, "none"), 10 * GRACE) == {old, new}
 
 
-def test_a_superseded_agent_runtime_goes_once_nothing_mounts_it(house: LoopHarness) -> None:
-    old = built(house, IMAGE)
-    house.apply("a", template={"agent": {}})
-    house.settle()
-    new = built(house, IMAGE)
-    house.apply("b", template={"agent": {}})
-    house.settle()
-    runtimes, keeping = house.engine.image_store.runtimes, keeper(house)
-    assert later(house, keeping) == {old, new}
+def test_a_superseded_agent_runtime_goes_once_nothing_mounts_it(harness: LoopHarness) -> None:
+    old = built(harness, IMAGE)
+    harness.apply("a", template={"agent": {}})
+    harness.settle()
+    new = built(harness, IMAGE)
+    harness.apply("b", template={"agent": {}})
+    harness.settle()
+    runtimes, keeping = harness.engine.image_store.runtimes, keeper(harness)
+    assert later(harness, keeping) == {old, new}
     assert set(runtimes) == {old, new}
     for entry in ("a", "b"):
-        house.delete(entry)
-    house.settle()
-    later(house, keeping, GRACE - 1)
+        harness.delete(entry)
+    harness.settle()
+    later(harness, keeping, GRACE - 1)
     assert set(runtimes) == {old, new}
-    later(house, keeping, 1)
+    later(harness, keeping, 1)
     assert set(runtimes) == {new}
-    assert later(house, keeping) == {new}
-    assert any(volume_name(old) in event.message for event in house.store.events(kind="Host"))
+    assert later(harness, keeping) == {new}
+    assert any(volume_name(old) in event.message for event in harness.store.events(kind="Host"))

@@ -91,7 +91,7 @@ class Tools:
         return ok(self.finding)
 
 
-class House(LoopHarness):
+class InstallHarness(LoopHarness):
     """The loop, with the installs of the current daemon."""
 
     def __init__(self, store: Any) -> None:
@@ -177,165 +177,165 @@ class House(LoopHarness):
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[House]:
-    harness = House(world.store())
+def harness(world: World) -> Iterator[InstallHarness]:
+    harness = InstallHarness(world.store())
     yield harness
     harness.close()
 
 
-def test_a_package_is_installed_once_for_all_who_name_it(house: House) -> None:
-    house.server("a")
-    house.server("b", namespace="other", args=["@scope/server@1.2.3", "elsewhere"])
-    house.tick()
-    house.server("c")
-    house.tick()
-    install = house.status("a")["install"]
+def test_a_package_is_installed_once_for_all_who_name_it(harness: InstallHarness) -> None:
+    harness.server("a")
+    harness.server("b", namespace="other", args=["@scope/server@1.2.3", "elsewhere"])
+    harness.tick()
+    harness.server("c")
+    harness.tick()
+    install = harness.status("a")["install"]
     assert install["packages"] == ["@scope/server@1.2.3"]
     assert install["program"] == ["node", "/opt/server/node_modules/@scope/server/index.js"]
     assert install["lock"] == [{"name": "@scope/server", "version": "1.2.3", "integrity": INTEGRITY}]
-    assert house.engine.images[install["image"]] == install["digest"]
+    assert harness.engine.images[install["image"]] == install["digest"]
     assert install["image"].startswith("paddock/mcp/scope-server:")
-    assert house.status("b", "other")["install"] == house.status("c")["install"] == install
-    assert (house.tools.fetched, house.ready("a")[0]) == (["@scope/server@1.2.3"], "Unused")
-    assert house.picture()[1:5] == ([], {}, {}, {}), "no sandbox, container, network or volume is left"
-    events = [event.reason for event in house.store.events(kind="MCPServer", name="a")]
+    assert harness.status("b", "other")["install"] == harness.status("c")["install"] == install
+    assert (harness.tools.fetched, harness.ready("a")[0]) == (["@scope/server@1.2.3"], "Unused")
+    assert harness.picture()[1:5] == ([], {}, {}, {}), "no sandbox, container, network or volume is left"
+    events = [event.reason for event in harness.store.events(kind="MCPServer", name="a")]
     assert events == ["Installing"]
-    server = house.services.mcp_servers.get("other", "b")
+    server = harness.services.mcp_servers.get("other", "b")
     assert (server.spec.image, server.spec.args[-1]) == (install["image"], "elsewhere")
 
 
-def test_a_failed_install_says_why_and_is_tried_again_later(house: House) -> None:
+def test_a_failed_install_says_why_and_is_tried_again_later(harness: InstallHarness) -> None:
     chunk = Chunk("stderr", b"npm error \x07nothing\xe2\x80\x8b there\nnpm error for you\n")
-    house.tools.fails = Run((Chunk("stdout", b'{"error": {"code": "E404"}}'), chunk), 1)
-    house.server("a")
-    house.tick()
-    reason, message = house.ready("a")
+    harness.tools.fails = Run((Chunk("stdout", b'{"error": {"code": "E404"}}'), chunk), 1)
+    harness.server("a")
+    harness.tick()
+    reason, message = harness.ready("a")
     assert reason == "InstallFailed"
     assert message.startswith("@scope/server@1.2.3: the registry does not have it")
     assert message.endswith("its last lines: npm error nothing there | npm error for you")
-    assert house.picture()[1:5] == ([], {}, {}, {})
+    assert harness.picture()[1:5] == ([], {}, {}, {})
     with pytest.raises(errors.ServiceUnavailable, match="InstallFailed: @scope/server"):
-        house.services.mcp_servers.await_install(house.services.mcp_servers.get("default", "a"))
-    house.tools.fails = None
-    house.tick(14)
-    assert house.ready("a")[0] == "InstallFailed", "the next try is not due"
-    house.server("late")
-    house.tick(0)
-    assert house.ready("late") == (reason, message)
-    house.tick(1)
-    assert (house.ready("a")[0], house.ready("late")[0]) == ("Unused", "Unused")
+        harness.services.mcp_servers.await_install(harness.services.mcp_servers.get("default", "a"))
+    harness.tools.fails = None
+    harness.tick(14)
+    assert harness.ready("a")[0] == "InstallFailed", "the next try is not due"
+    harness.server("late")
+    harness.tick(0)
+    assert harness.ready("late") == (reason, message)
+    harness.tick(1)
+    assert (harness.ready("a")[0], harness.ready("late")[0]) == ("Unused", "Unused")
 
 
-def test_a_source_only_package_is_refused_in_words(house: House) -> None:
-    house.tools.fails, house.tools.finding = (
+def test_a_source_only_package_is_refused_in_words(harness: InstallHarness) -> None:
+    harness.tools.fails, harness.tools.finding = (
         Run((Chunk("stderr", b"ERROR: No matching distribution\n"),), 1),
         "source-only",
     )
-    house.server("a", command="uvx", args=["bar==1.2"])
-    house.tick()
-    assert "bar==1.2: publishes no wheel" in house.ready("a")[1]
-    house.server("b", command="uvx", args=["slow==1.2"])
-    house.tools.fails = Run((), None)
-    house.tick()
-    assert "300 s were not enough (setting package_install_seconds)" in house.ready("b")[1]
+    harness.server("a", command="uvx", args=["bar==1.2"])
+    harness.tick()
+    assert "bar==1.2: publishes no wheel" in harness.ready("a")[1]
+    harness.server("b", command="uvx", args=["slow==1.2"])
+    harness.tools.fails = Run((), None)
+    harness.tick()
+    assert "300 s were not enough (setting package_install_seconds)" in harness.ready("b")[1]
 
 
-def test_missing_images_and_hosts_are_named(house: House) -> None:
-    del house.engine.images["paddock/python:1"]
-    node = house.engine.images.pop("paddock/node:1")
-    house.server("a", command="uvx", args=["bar==1.2"])
-    house.server("npm")
-    house.tick()
+def test_missing_images_and_hosts_are_named(harness: InstallHarness) -> None:
+    del harness.engine.images["paddock/python:1"]
+    node = harness.engine.images.pop("paddock/node:1")
+    harness.server("a", command="uvx", args=["bar==1.2"])
+    harness.server("npm")
+    harness.tick()
     for server, recipe in (("a", "python"), ("npm", "node")):
-        reason, message = house.ready(server)
+        reason, message = harness.ready(server)
         assert (reason, f"paddock/{recipe}:1 is not on this host" in message) == ("InstallFailed", True)
         assert message.endswith(f"build it (`images/build.sh {recipe}`)")
-    house.engine.images["paddock/node:1"] = node
-    house.tick(60)
-    assert house.ready("npm")[0] == "Unused", "it is installed once the image is there"
-    house.policy = Policy()
-    house.restart()
-    house.server("b", args=["@scope/server@1.2.4"])
-    house.tick()
-    assert "reach no package registry; name one in the daemon's settings (npm_registry" in house.ready("b")[1]
+    harness.engine.images["paddock/node:1"] = node
+    harness.tick(60)
+    assert harness.ready("npm")[0] == "Unused", "it is installed once the image is there"
+    harness.policy = Policy()
+    harness.restart()
+    harness.server("b", args=["@scope/server@1.2.4"])
+    harness.tick()
+    assert "reach no package registry; name one in the daemon's settings (npm_registry" in harness.ready("b")[1]
 
 
-def test_an_image_that_is_being_built_is_waited_for(house: House) -> None:
+def test_an_image_that_is_being_built_is_waited_for(harness: InstallHarness) -> None:
     """Longer than an install may take otherwise, and the server says why."""
-    node, messages = house.engine.images.pop("paddock/node:1"), list[str]()
-    house.engine.building.add("paddock/node:1")
+    node, messages = harness.engine.images.pop("paddock/node:1"), list[str]()
+    harness.engine.building.add("paddock/node:1")
 
     def build(action: Action) -> None:
         if isinstance(action, BuildImage):
-            house.clock.advance(80)
-            messages.append(house.ready("npm")[1])
+            harness.clock.advance(80)
+            messages.append(harness.ready("npm")[1])
             if len(messages) == 8:
-                house.engine.images["paddock/node:1"] = node
+                harness.engine.images["paddock/node:1"] = node
 
-    house.engine.before_act = build
-    house.server("npm")
-    house.tick()
-    assert house.ready("npm")[0] == "Unused"
+    harness.engine.before_act = build
+    harness.server("npm")
+    harness.tick()
+    assert harness.ready("npm")[0] == "Unused"
     assert "is being installed into an image; paddock/node:1 is being built on this host" in messages[-1]
 
 
-def test_a_lost_image_is_installed_again(house: House) -> None:
-    house.server("a")
-    house.tick()
-    install = house.status("a")["install"]
-    del house.engine.images[install["image"]]
-    house.tick(31)
-    assert len(house.tools.fetched) == 2
-    assert house.engine.images[install["image"]] == install["digest"]
-    house.engine.go_down()
-    house.tick(31)
-    assert house.ready("a")[0] == "Unused", "an unreachable engine is no lost image"
+def test_a_lost_image_is_installed_again(harness: InstallHarness) -> None:
+    harness.server("a")
+    harness.tick()
+    install = harness.status("a")["install"]
+    del harness.engine.images[install["image"]]
+    harness.tick(31)
+    assert len(harness.tools.fetched) == 2
+    assert harness.engine.images[install["image"]] == install["digest"]
+    harness.engine.go_down()
+    harness.tick(31)
+    assert harness.ready("a")[0] == "Unused", "an unreachable engine is no lost image"
 
 
-def test_an_install_that_nobody_wants_ends(house: House) -> None:
-    house.server("a")
+def test_an_install_that_nobody_wants_ends(harness: InstallHarness) -> None:
+    harness.server("a")
 
     def npm(_root: Path, _command: Sequence[str]) -> Run:
-        house.drop("a")
-        house.installs.tick()
+        harness.drop("a")
+        harness.installs.tick()
         return ok()
 
-    house.engine.programs["npm"] = npm
-    house.tick()
-    assert house.store.list("Sandbox", NAMESPACE)[0] == []
-    assert not [image for image in house.engine.images if image.startswith("paddock/mcp/")]
+    harness.engine.programs["npm"] = npm
+    harness.tick()
+    assert harness.store.list("Sandbox", NAMESPACE)[0] == []
+    assert not [image for image in harness.engine.images if image.startswith("paddock/mcp/")]
 
 
-def test_images_go_when_no_server_needs_them(house: House) -> None:
+def test_images_go_when_no_server_needs_them(harness: InstallHarness) -> None:
     keeper = ImageKeeper(
-        house.engine.image_store,
-        snapshot=lambda: house.reconcile_pass.last,
-        store=house.store,
+        harness.engine.image_store,
+        snapshot=lambda: harness.reconcile_pass.last,
+        store=harness.store,
         registry=discover(),
-        clock=house.clock,
+        clock=harness.clock,
         meter=NullMeter(),
         host=ObjectRef("Host", "", "host", "the-host"),
-        rules=PruneRules("superseded", GRACE, house.store.instance_id),
+        rules=PruneRules("superseded", GRACE, harness.store.instance_id),
     )
-    image = house.engine.build_image("paddock/mcp/scope-server:0123-abcdef01", ours=True)
+    image = harness.engine.build_image("paddock/mcp/scope-server:0123-abcdef01", ours=True)
 
     def later() -> int:
         for wait in (0.0, GRACE):
-            house.clock.advance(wait)
-            house.run_pass()
+            harness.clock.advance(wait)
+            harness.run_pass()
             keeper.observe_now()
-        ids = {our.id for our in house.engine.image_store.ours() or ()}
+        ids = {our.id for our in harness.engine.image_store.ours() or ()}
         assert image in ids, "that of another Paddock on this engine"
         return len(ids - {image})
 
-    house.server("a")
-    house.tick()
+    harness.server("a")
+    harness.tick()
     assert later() == 1
-    house.server("a", args=["@scope/server@1.2.4"])
-    house.tick()
+    harness.server("a", args=["@scope/server@1.2.4"])
+    harness.tick()
     assert later() == 1, "that of the earlier version is gone"
-    assert house.status("a")["install"]["image"] in house.engine.images
-    house.drop("a")
+    assert harness.status("a")["install"]["image"] in harness.engine.images
+    harness.drop("a")
     assert later() == 0
 
 
@@ -343,37 +343,37 @@ def test_images_go_when_no_server_needs_them(house: House) -> None:
 def test_a_crash_at_any_step_leaves_nothing_half_made(world: World) -> None:
     """State before a step is the state after the last one."""
 
-    def live(house: House) -> tuple[Any, ...]:
+    def live(harness: InstallHarness) -> tuple[Any, ...]:
         for _ in range(4):
             try:
-                house.installs.remove_left()
-                house.settle(seconds=0)
-                house.tick()
-                house.settle()
+                harness.installs.remove_left()
+                harness.settle(seconds=0)
+                harness.tick()
+                harness.settle()
                 break
             except Crash:
-                house.restart()
-        return house.picture()
+                harness.restart()
+        return harness.picture()
 
-    house = House(world.store())
-    house.server("a")
-    started = house.fuse.steps
-    desired = live(house)
-    total = house.fuse.steps
+    harness = InstallHarness(world.store())
+    harness.server("a")
+    started = harness.fuse.steps
+    desired = live(harness)
+    total = harness.fuse.steps
     assert desired[0]["install"]["digest"]
     assert desired[1:5] == ([], {}, {}, {})
     assert total - started > 20, "it has many steps"
     for crash_at in range(1, total - started + 1, _STRIDE):
-        house.drop("a")
-        house.settle()
-        for name in [image for image in house.engine.images if image.startswith("paddock/mcp/")]:
-            house.engine.image_store.built.pop(house.engine.images.pop(name), None)
-        house.server("a")
-        house.restart()
-        house.fuse.blow_at, house.fuse.after = house.fuse.steps + crash_at, True
-        observed = live(house)
+        harness.drop("a")
+        harness.settle()
+        for name in [image for image in harness.engine.images if image.startswith("paddock/mcp/")]:
+            harness.engine.image_store.built.pop(harness.engine.images.pop(name), None)
+        harness.server("a")
+        harness.restart()
+        harness.fuse.blow_at, harness.fuse.after = harness.fuse.steps + crash_at, True
+        observed = live(harness)
         assert plain(observed) == plain(desired), f"crash at step {crash_at} of {total - started}"
-    house.close()
+    harness.close()
 
 
 def plain(picture: tuple[Any, ...]) -> tuple[Any, ...]:

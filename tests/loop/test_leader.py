@@ -50,7 +50,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
@@ -95,31 +95,31 @@ def test_a_renewal_that_came_too_late_is_told() -> None:
     assert messages == ["lapse", "lost"]
 
 
-def test_without_the_lease_nothing_is_written_or_begun(house: LoopHarness) -> None:
-    house.apply("web")
-    revision, may_act = house.store.revision(), [False]
-    workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None)
-    turn = house.pass_with(workers, may_act=lambda: may_act[0])
+def test_without_the_lease_nothing_is_written_or_begun(harness: LoopHarness) -> None:
+    harness.apply("web")
+    revision, may_act = harness.store.revision(), [False]
+    workers = Workers(harness.engine, NullMeter(), threads=1, wake=lambda: None)
+    turn = harness.pass_with(workers, may_act=lambda: may_act[0])
     with pytest.raises(StoreError, match="expired"):
         turn.run()
-    assert (house.store.revision(), house.engine.calls) == (revision, [])
+    assert (harness.store.revision(), harness.engine.calls) == (revision, [])
     may_act[0] = True
     assert turn.run().groups
     workers.stop()
 
 
-def test_a_group_ends_when_the_lease_expires(house: LoopHarness) -> None:
+def test_a_group_ends_when_the_lease_expires(harness: LoopHarness) -> None:
     """As in a process that is frozen between two engine calls, and wakes up late."""
-    house.apply("web")
+    harness.apply("web")
     may_act = [True]
 
     def freeze(action: Action) -> None:
         may_act[0] = not isinstance(action, CreateContainer)
 
-    house.engine.before_act = freeze
-    workers = Workers(house.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
-    turn = house.pass_with(workers)
+    harness.engine.before_act = freeze
+    workers = Workers(harness.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
+    turn = harness.pass_with(workers)
     turn.run()
     wait_for("the group came back", lambda: workers.view()[1])
     workers.stop()
-    assert [type(action) for action in house.engine.calls] == [CreateContainer]
+    assert [type(action) for action in harness.engine.calls] == [CreateContainer]

@@ -34,44 +34,44 @@ class Life(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.store = SqlStore(f"sqlite:///{self.folder.name}/paddock.db")
         self.store.open()
-        self.house = LoopHarness(self.store)
+        self.harness = LoopHarness(self.store)
         self.foreign = "not-ours"
-        self.house.engine.add_foreign(self.foreign)
+        self.harness.engine.add_foreign(self.foreign)
         self.down = False
 
     def teardown(self) -> None:
-        if not hasattr(self, "house"):
+        if not hasattr(self, "harness"):
             return
         try:
             self.engine_comes()
             self.quiet()
         finally:
-            self.house.close()
+            self.harness.close()
             self.store.close()
             self.folder.cleanup()
 
     def _running(self) -> list[str]:
         """Names of our containers."""
-        names = [self.house.container_name(name) for name in self.house.names()]
-        return [name for name in names if self.house.engine.exists(name)]
+        names = [self.harness.container_name(name) for name in self.harness.names()]
+        return [name for name in names if self.harness.engine.exists(name)]
 
     def _remembered(self, name: str) -> bool:
         """Return True if the store knows this container as ours; only its name tells that of one just made."""
-        containers = {instance.state.container for instance in self.house.store.instances()}
-        return self.house.engine.box(name).id in containers
+        containers = {instance.state.container for instance in self.harness.store.instances()}
+        return self.harness.engine.box(name).id in containers
 
     @rule(name=NAMES, spec=SPECS, patient=st.booleans())
     def apply(self, name: str, spec: dict[str, object], patient: bool) -> None:
-        harness = self.house.get(name)
-        if harness is None or harness.deleted_at is None:
-            self.house.apply(name, **spec)
+        sandbox = self.harness.get(name)
+        if sandbox is None or sandbox.deleted_at is None:
+            self.harness.apply(name, **spec)
         if patient and not self.down:
-            self.house.settle(seconds=0)
+            self.harness.settle(seconds=0)
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
-        if self.house.get(name) is not None:
-            self.house.delete(name)
+        if self.harness.get(name) is not None:
+            self.harness.delete(name)
 
     @rule(
         pick=st.randoms(use_true_random=False),
@@ -82,7 +82,7 @@ class Life(RuleBasedStateMachine):
         own_texts = self._running()
         if not own_texts:
             return
-        engine, name = self.house.engine, pick.choice(own_texts)  # type: ignore[attr-defined]
+        engine, name = self.harness.engine, pick.choice(own_texts)  # type: ignore[attr-defined]
         running = engine.box(name).state is State.RUNNING
         if what == "kill" and running:
             engine.kill(name)
@@ -99,75 +99,75 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def engine_goes(self) -> None:
-        self.house.engine.go_down()
+        self.harness.engine.go_down()
         self.down = True
 
     @rule()
     def engine_comes(self) -> None:
-        self.house.engine.come_up()
-        self.house.engine.observe_now(full=True)
+        self.harness.engine.come_up()
+        self.harness.engine.observe_now(full=True)
         self.down = False
 
     @rule(passes=st.integers(1, 3))
     def some_turns(self, passes: int) -> None:
         for _ in range(passes):
-            self.house.run_pass()
+            self.harness.run_pass()
 
     @rule(step=st.integers(1, 4), after=st.booleans())
     def crash(self, step: int, after: bool) -> None:
-        self.house.fuse.blow_at, self.house.fuse.after = self.house.fuse.steps + step, after
+        self.harness.fuse.blow_at, self.harness.fuse.after = self.harness.fuse.steps + step, after
         try:
             for _ in range(3):
-                self.house.run_pass()
+                self.harness.run_pass()
         except Crash:
             pass
-        self.house.daemon()
+        self.harness.daemon()
 
     @rule(seconds=st.sampled_from([1, 11, 700]))
     def time_passes(self, seconds: int) -> None:
-        self.house.clock.advance(seconds)
+        self.harness.clock.advance(seconds)
 
     @rule()
     @precondition(lambda self: not self.down)
     def quiet(self) -> None:
         """Left alone for long enough, everything is as asked."""
-        self.house.settle(seconds=3000)
+        self.harness.settle(seconds=3000)
         uids = set()
-        for name in self.house.names():
+        for name in self.harness.names():
             self._as_asked(name)
-            harness = self.house.get(name)
-            assert harness is not None
-            uids.add(harness.uid)
-        assert set(self.house.ours()) <= uids, "nothing of a deleted object is left"
+            sandbox = self.harness.get(name)
+            assert sandbox is not None
+            uids.add(sandbox.uid)
+        assert set(self.harness.ours()) <= uids, "nothing of a deleted object is left"
 
     def _as_asked(self, name: str) -> None:
-        harness = self.house.get(name)
-        assert harness is not None
-        assert harness.deleted_at is None, f"{name} should be gone"
-        spec = SandboxSpec.model_validate(harness.spec)
-        container = self.house.container_name(name)
+        sandbox = self.harness.get(name)
+        assert sandbox is not None
+        assert sandbox.deleted_at is None, f"{name} should be gone"
+        spec = SandboxSpec.model_validate(sandbox.spec)
+        container = self.harness.container_name(name)
         state = {"Running": State.RUNNING, "Paused": State.PAUSED}.get(spec.run_state)
         if state is None:
-            assert not self.house.engine.exists(container) or self.house.engine.box(container).state in (
+            assert not self.harness.engine.exists(container) or self.harness.engine.box(container).state in (
                 State.EXITED,
                 State.CREATED,
             )
             return
-        box = self.house.engine.box(container)
+        box = self.harness.engine.box(container)
         assert box.state is state
         assert box.networks == ("none",)
-        assert box.image_id == self.house.engine.images[spec.template.image]
+        assert box.image_id == self.harness.engine.images[spec.template.image]
         assert box.limits.memory_bytes == spec.resources.limits.memory
 
     @invariant()
     def at_most_one_container_each(self) -> None:
-        if hasattr(self, "house"):
-            assert all(len(names) <= 1 for names in self.house.ours().values())
+        if hasattr(self, "harness"):
+            assert all(len(names) <= 1 for names in self.harness.ours().values())
 
     @invariant()
     def the_stranger_is_untouched(self) -> None:
-        if hasattr(self, "house"):
-            assert self.house.engine.box(self.foreign).state is State.RUNNING
+        if hasattr(self, "harness"):
+            assert self.harness.engine.box(self.foreign).state is State.RUNNING
 
 
 Life.TestCase.settings = settings(

@@ -80,9 +80,9 @@ def hosts(world: World) -> Iterator[Hosts]:
         yield created
 
 
-def pool(house: LoopHarness, host: str) -> None:
-    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
-    house.services.apply.apply([Source("test", json.dumps(_pool("warm", host)))])
+def pool(harness: LoopHarness, host: str) -> None:
+    harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    harness.services.apply.apply([Source("test", json.dumps(_pool("warm", host)))])
 
 
 def _pool(name: str, host: str) -> dict[str, object]:
@@ -94,8 +94,8 @@ def _pool(name: str, host: str) -> dict[str, object]:
     }
 
 
-def found(house: LoopHarness, name: str) -> StoredObject:
-    obj = house.get(name)
+def found(harness: LoopHarness, name: str) -> StoredObject:
+    obj = harness.get(name)
     assert obj is not None
     return obj
 
@@ -299,13 +299,13 @@ def test_what_a_sandbox_left_behind_when_it_moved_is_removed(hosts: Hosts) -> No
 
 
 def test_a_single_host_has_one_name(world: World) -> None:
-    house = LoopHarness(world.store())
+    harness = LoopHarness(world.store())
     with pytest.raises(errors.Invalid, match=r"spec\.host: there is one host, `host`"):
-        house.apply("a", host="other")
-    house.apply("a", host="host")
-    house.settle()
-    assert found(house, "a").status["host"] == "host"
-    house.close()
+        harness.apply("a", host="other")
+    harness.apply("a", host="host")
+    harness.settle()
+    assert found(harness, "a").status["host"] == "host"
+    harness.close()
 
 
 def test_what_paddock_makes_for_its_own_work_is_on_the_host_that_makes_it(hosts: Hosts) -> None:
@@ -429,36 +429,36 @@ def test_a_host_whose_daemon_has_just_started_may_be_named(hosts: Hosts) -> None
         services.apply.apply([Source("test", json.dumps(document))])
 
 
-def remove_host(house: LoopHarness, name: str) -> None:
-    with house.store.transaction() as transaction:
+def remove_host(harness: LoopHarness, name: str) -> None:
+    with harness.store.transaction() as transaction:
         host = transaction.get("Host", "", name)
         assert host is not None
         transaction.remove(host)
 
 
 def test_what_is_bound_to_a_host_that_is_gone_says_so_and_can_be_deleted(hosts: Hosts) -> None:
-    house = hosts.one
-    store_hosts(house.store, "zzz")
-    watch = UnknownHosts(house.store, house.place, house.clock)
+    harness = hosts.one
+    store_hosts(harness.store, "zzz")
+    watch = UnknownHosts(harness.store, harness.place, harness.clock)
     watch.observe_now()
-    house.apply("before", host="zzz")
+    harness.apply("before", host="zzz")
     watch.observe_now()
-    assert house.condition("before", "Scheduled") == ""
-    remove_host(house, "zzz")
+    assert harness.condition("before", "Scheduled") == ""
+    remove_host(harness, "zzz")
     watch.observe_now()
     for type_ in ("Ready", "Scheduled"):
-        assert house.condition("before", type_) == "False HostUnknown"
-    [event] = [entry for entry in house.store.events(kind="Sandbox") if entry.reason == "HostUnknown"]
+        assert harness.condition("before", type_) == "False HostUnknown"
+    [event] = [entry for entry in harness.store.events(kind="Sandbox") if entry.reason == "HostUnknown"]
     assert event.message.startswith("there is no host `zzz` (known: one, two): delete this object and create it on")
-    lost = LostHosts(Leases(house.store, {"host/zzz": -9.0}), house.place, house.clock)  # type: ignore[arg-type]
+    lost = LostHosts(Leases(harness.store, {"host/zzz": -9.0}), harness.place, harness.clock)  # type: ignore[arg-type]
     lost.observe_now()
     lost.observe_now()
     watch.observe_now()
-    assert house.condition("before", "Ready") == "False HostUnknown", "the lease of a removed host says nothing"
-    house.apply("before", host="zzz")  # as it is stored: nothing begins to name that host
-    house.delete("before")
+    assert harness.condition("before", "Ready") == "False HostUnknown", "the lease of a removed host says nothing"
+    harness.apply("before", host="zzz")  # as it is stored: nothing begins to name that host
+    harness.delete("before")
     watch.observe_now()
-    assert house.names() == []
+    assert harness.names() == []
 
 
 def test_what_may_have_containers_on_an_unknown_host_is_not_let_go(hosts: Hosts) -> None:
@@ -484,8 +484,8 @@ def test_only_the_leader_writes_about_unknown_hosts(hosts: Hosts) -> None:
     assert hosts.one.condition("a", "Ready") == "False HostUnknown", "until its daemon writes another status"
 
 
-def explained(house: LoopHarness, name: str) -> Explanation:
-    return house.services.why.why(SANDBOX, "default", name).explanation
+def explained(harness: LoopHarness, name: str) -> Explanation:
+    return harness.services.why.why(SANDBOX, "default", name).explanation
 
 
 def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> None:
@@ -493,8 +493,8 @@ def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> 
     assert (explained(hosts.one, "a").verdict, explained(hosts.one, "a").reason) == ("Waiting", "NoHost")
     hosts.one.apply("b", host="two")
     hosts.settle()
-    for house in (hosts.one, hosts.two):
-        explanation = explained(house, "a")
+    for harness in (hosts.one, hosts.two):
+        explanation = explained(harness, "a")
         assert (explanation.verdict, explanation.reason, "write `host:`" in explanation.message) == (
             "Waiting",
             "NoHost",
@@ -512,19 +512,19 @@ def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> 
 
 def test_a_daemon_without_a_host_tells_why(world: World) -> None:
     place = ManyHosts("api/one", leads=lambda: False, keeps_sandboxes=False)
-    house = LoopHarness(world.store(), policy=_MANY, place=place)
+    harness = LoopHarness(world.store(), policy=_MANY, place=place)
     with access.acting(_OPERATOR):
-        house.apply("a")
-        reasons = house.services.why.why(SANDBOX, "default", "a")
+        harness.apply("a")
+        reasons = harness.services.why.why(SANDBOX, "default", "a")
     assert (reasons.explanation.verdict, reasons.explanation.reason) == ("Waiting", "NoHost")
     assert dict(reasons.explanation.observed) == {"host": "none"}
-    house.close()
+    harness.close()
 
 
 def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
     place = ManyHosts("api/one", leads=lambda: False, keeps_sandboxes=False)
-    house = LoopHarness(world.store(), policy=_MANY, place=place)
-    store_hosts(house.store, "two")
+    harness = LoopHarness(world.store(), policy=_MANY, place=place)
+    store_hosts(harness.store, "two")
     spec = {"template": {"image": TINY}}
     documents = [
         ("Sandbox", "a", {**spec, "host": "two"}),
@@ -541,17 +541,17 @@ def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
     ]
     with access.acting(_OPERATOR):
         for _ in range(2):
-            diff = house.services.diff.diff(sources, plan=True)
+            diff = harness.services.diff.diff(sources, plan=True)
             assert [[forecast.message for forecast in difference.forecasts] for difference in diff] == [
                 ["only host `two` plans it; ask that host's daemon"],
                 ["it has no host yet"],
                 [],
                 [],
             ]
-            house.services.apply.apply(sources)
+            harness.services.apply.apply(sources)
             sources[2] = Source("test", sources[2].text.replace(TINY, "other:1"))
     assert [change.field for change in diff[2].changes] == ["spec.image"]
-    house.close()
+    harness.close()
 
 
 def test_a_missing_template_is_said_before_a_missing_host(hosts: Hosts) -> None:

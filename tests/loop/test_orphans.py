@@ -1,4 +1,4 @@
-"""Containers whose row is gone, through the whole middle of the house; and daemons that die while they sweep."""
+"""Containers whose row is gone, through the whole middle of the code; and daemons that die while they sweep."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from tests.loop.harness import Crash, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     for name in ("kept", "lost"):
         harness.apply(name)
@@ -21,66 +21,66 @@ def house(world: World) -> Iterator[LoopHarness]:
     harness.close()
 
 
-def lose(world: World, house: LoopHarness, name: str) -> str:
+def lose(world: World, harness: LoopHarness, name: str) -> str:
     """Take an object's rows away behind everybody's back; the name of its container. The next daemon has begun."""
-    container, harness = house.container_name(name), house.get(name)
-    assert harness is not None
+    container, obj = harness.container_name(name), harness.get(name)
+    assert obj is not None
     with world.database() as database, database.writing() as connection:
-        connection.execute(text("DELETE FROM objects WHERE uid = :uid"), {"uid": harness.uid})
-    house.daemon()
+        connection.execute(text("DELETE FROM objects WHERE uid = :uid"), {"uid": obj.uid})
+    harness.daemon()
     return container
 
 
-def containers(house: LoopHarness) -> set[str]:
-    return {name for our in house.ours().values() for name in our}
+def containers(harness: LoopHarness) -> set[str]:
+    return {name for our in harness.ours().values() for name in our}
 
 
 def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(
-    world: World, house: LoopHarness
+    world: World, harness: LoopHarness
 ) -> None:
-    lost, copy = lose(world, house, "lost"), "somebodys-copy"
-    house.engine.add_foreign(copy, house.engine.box(lost).labels)
-    house.run_pass()
-    house.clock.advance(59)
-    house.run_pass()
-    assert lost in containers(house)
-    house.settle()
-    assert containers(house) == {house.container_name("kept"), copy}
-    assert "Orphaned" in [event.reason for event in house.store.events(name="lost")]
-    assert house.condition("kept", "Ready") == "True Running"
+    lost, copy = lose(world, harness, "lost"), "somebodys-copy"
+    harness.engine.add_foreign(copy, harness.engine.box(lost).labels)
+    harness.run_pass()
+    harness.clock.advance(59)
+    harness.run_pass()
+    assert lost in containers(harness)
+    harness.settle()
+    assert containers(harness) == {harness.container_name("kept"), copy}
+    assert "Orphaned" in [event.reason for event in harness.store.events(name="lost")]
+    assert harness.condition("kept", "Ready") == "True Running"
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_daemon_that_dies_while_it_sweeps_is_followed_by_one_that_finishes(
-    world: World, house: LoopHarness, step: int, after: bool
+    world: World, harness: LoopHarness, step: int, after: bool
 ) -> None:
     """Step 1 is the trace in the store, step 2 the removal itself."""
-    lost = lose(world, house, "lost")
-    house.run_pass()
-    house.clock.advance(60)
-    house.fuse.blow_at, house.fuse.after = house.fuse.steps + step, after
+    lost = lose(world, harness, "lost")
+    harness.run_pass()
+    harness.clock.advance(60)
+    harness.fuse.blow_at, harness.fuse.after = harness.fuse.steps + step, after
     with pytest.raises(Crash):
-        house.settle()
-    assert (lost in containers(house)) == ((step, after) != (2, True))
-    house.daemon()
-    house.settle()
-    assert containers(house) == {house.container_name("kept")}
+        harness.settle()
+    assert (lost in containers(harness)) == ((step, after) != (2, True))
+    harness.daemon()
+    harness.settle()
+    assert containers(harness) == {harness.container_name("kept")}
 
 
-def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(world: World, house: LoopHarness) -> None:
-    lost = lose(world, house, "lost")
-    house.engine.fail_next(RemoveContainer, Transient("EngineError", "the disk is busy"))
-    house.settle()
-    assert lost not in containers(house)
-    assert "EngineError" in [event.reason for event in house.store.events(name="lost")]
+def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(world: World, harness: LoopHarness) -> None:
+    lost = lose(world, harness, "lost")
+    harness.engine.fail_next(RemoveContainer, Transient("EngineError", "the disk is busy"))
+    harness.settle()
+    assert lost not in containers(harness)
+    assert "EngineError" in [event.reason for event in harness.store.events(name="lost")]
 
 
-def test_an_emptied_store_sweeps_nothing(world: World, house: LoopHarness) -> None:
-    before = containers(house)
+def test_an_emptied_store_sweeps_nothing(world: World, harness: LoopHarness) -> None:
+    before = containers(harness)
     for name in ("lost", "kept"):
-        lose(world, house, name)
-    house.settle()
-    house.clock.advance(1e6)
-    house.settle()
-    assert containers(house) == before
+        lose(world, harness, name)
+    harness.settle()
+    harness.clock.advance(1e6)
+    harness.settle()
+    assert containers(harness) == before

@@ -73,18 +73,18 @@ class Fleet:
         self.new_leader()
 
     def new_leader(self, wrapped: Callable[[Any], Any] = lambda each: each) -> None:
-        house = self.hosts.one
+        harness = self.hosts.one
         self.keeper = PlacementKeeper(
             wrapped(self.scheduler),
             wrapped(self.leases),
-            house.place,
+            harness.place,
             _SWARM,
-            house.clock,
+            harness.clock,
             lambda: self.wakes.append("waits"),
             step_aside=lambda: self.wakes.append("rests"),
             boot=lambda: self.boot[0],
         )
-        house.reconcile_pass.placements = self.keeper
+        harness.reconcile_pass.placements = self.keeper
 
     def lose(self, host: str, seconds: float = 0.0, *, down: bool = True) -> None:
         """A host's daemon goes away, its machine too if it is `down`; so many seconds pass."""
@@ -131,20 +131,20 @@ def fleet(world: World) -> Iterator[Fleet]:
         yield Fleet(hosts, fake_cluster(("one", "two")))
 
 
-def report(house: LoopHarness, **conditions: str) -> None:
+def report(harness: LoopHarness, **conditions: str) -> None:
     """Store the Host object as its daemon reports it."""
-    with house.store.transaction() as transaction:
-        host = transaction.get("Host", "", house.place.host)
+    with harness.store.transaction() as transaction:
+        host = transaction.get("Host", "", harness.place.host)
         document = {"EngineReachable": "True", **conditions}
         status = {"conditions": [{"type": type_, "status": name} for type_, name in document.items()], "images": []}
         if host is None:
-            host = StoredObject("Host", "", house.place.host, f"uid-of-{house.place.host}", spec={}, created_at=1.0)
+            host = StoredObject("Host", "", harness.place.host, f"uid-of-{harness.place.host}", spec={}, created_at=1.0)
         transaction.put(replace(host, status=status))
 
 
-def change(house: LoopHarness, name: str, **spec: object) -> None:
+def change(harness: LoopHarness, name: str, **spec: object) -> None:
     """Change a host's spec, as `paddock host` does."""
-    with house.store.transaction() as transaction:
+    with harness.store.transaction() as transaction:
         host = transaction.get("Host", "", name)
         assert host is not None
         transaction.put(replace(host, spec={**host.spec, **spec}))
@@ -194,70 +194,70 @@ def places(fleet: Fleet) -> int:
 
 def test_waiting_for_a_quota_holds_no_place(fleet: Fleet) -> None:
     quota(fleet, memory="4Gi")
-    house = fleet.hosts.one
+    harness = fleet.hosts.one
     for at in range(6):
-        house.apply(f"s{at}", **limits("2Gi"))
-        house.clock.advance(1)
+        harness.apply(f"s{at}", **limits("2Gi"))
+        harness.clock.advance(1)
     fleet.settle()
     assert places(fleet) == 4
-    assert [house.condition(f"s{at}", "Scheduled") for at in range(6)] == [
+    assert [harness.condition(f"s{at}", "Scheduled") for at in range(6)] == [
         *["True Assigned"] * 2,
         *["False QuotaExceeded"] * 4,
     ]
     assert [fleet.host_of(f"s{at}") for at in range(2, 6)] == [""] * 4
-    assert "sandbox/default/s2 is ahead of it" in str(found(house, "s3").status["conditions"])
-    house.delete("s0")
+    assert "sandbox/default/s2 is ahead of it" in str(found(harness, "s3").status["conditions"])
+    harness.delete("s0")
     fleet.settle()
-    assert house.condition("s2", "Ready") == "True Running"
+    assert harness.condition("s2", "Ready") == "True Running"
     assert places(fleet) == 4
     quota(fleet, memory="8Gi")
     fleet.settle()
-    assert [house.condition(f"s{at}", "Ready") for at in range(1, 5)] == ["True Running"] * 4
+    assert [harness.condition(f"s{at}", "Ready") for at in range(1, 5)] == ["True Running"] * 4
 
 
 def test_one_bound_that_waits_for_a_quota_rests(fleet: Fleet) -> None:
-    house = fleet.hosts.one
-    house.apply("early", **limits("2Gi"))
-    house.apply("late", **limits("2Gi"))
+    harness = fleet.hosts.one
+    harness.apply("early", **limits("2Gi"))
+    harness.apply("late", **limits("2Gi"))
     fleet.settle()
-    house.apply("late", **limits("2Gi"), runState="Suspended")
+    harness.apply("late", **limits("2Gi"), runState="Suspended")
     fleet.settle()
     host = fleet.host_of("late")
     quota(fleet, memory="2Gi")
-    house.apply("late", **limits("2Gi"))
+    harness.apply("late", **limits("2Gi"))
     fleet.settle()
-    assert house.condition("late", "Scheduled") == "False QuotaExceeded"
+    assert harness.condition("late", "Scheduled") == "False QuotaExceeded"
     assert (places(fleet), fleet.state("late")) == (2, Suspended(host))
-    house.delete("early")
+    harness.delete("early")
     fleet.settle()
-    assert house.condition("late", "Ready") == "True Running"
+    assert harness.condition("late", "Ready") == "True Running"
     assert (places(fleet), fleet.host_of("late")) == (2, host)
 
 
 def test_no_two_rounds_place_more_than_a_quota_allows(fleet: Fleet) -> None:
     quota(fleet, sandboxes=1)
-    house = fleet.hosts.one
-    house.apply("a")
+    harness = fleet.hosts.one
+    harness.apply("a")
     fleet.keeper.look()
     fleet.keeper.look()
     assert fleet.host_of("a"), "it is bound, and its daemon did not run yet"
-    house.apply("b")
+    harness.apply("b")
     fleet.new_leader()
     fleet.keeper.look()
     assert len(fleet.scheduler.list()) == 1
     fleet.settle()
-    assert (house.condition("a", "Ready"), fleet.host_of("b")) == ("True Running", "")
+    assert (harness.condition("a", "Ready"), fleet.host_of("b")) == ("True Running", "")
 
 
 APP = "team/app:1"
 
 
-def has_image(fleet: Fleet, house: LoopHarness, *images: str) -> None:
+def has_image(fleet: Fleet, harness: LoopHarness, *images: str) -> None:
     """The host has these images, and says so."""
     for image in images:
-        house.engine.add_image(image)
+        harness.engine.add_image(image)
     with fleet.hosts.one.store.transaction() as transaction:
-        host = transaction.get("Host", "", house.place.host)
+        host = transaction.get("Host", "", harness.place.host)
         assert host is not None
         transaction.put(replace(host, status={**host.status, "images": list(images)}))
 
@@ -308,8 +308,8 @@ def test_one_whose_image_a_host_cannot_get_is_started_where_it_is(fleet: Fleet) 
     assert fleet.hosts.one.condition("a", "Ready") == "False ImagePullFailed"
     two = fleet.hosts.two if first == "one" else fleet.hosts.one
     has_image(fleet, two, APP)
-    for house in (fleet.hosts.one, fleet.hosts.two):
-        house.clock.advance(600)  # it tries again
+    for harness in (fleet.hosts.one, fleet.hosts.two):
+        harness.clock.advance(600)  # it tries again
     fleet.settle()
     assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Ready")) == (two.place.host, "True Running")
     assert "imageNeeded" not in found(fleet.hosts.one, "a").status
@@ -328,8 +328,8 @@ def test_one_that_only_full_hosts_can_start_waits_for_them(fleet: Fleet) -> None
     fleet.settle()  # the other one is asked, and can't pull it
     for _ in range(3):
         fleet.boot[0] += IMAGE_SECONDS
-        for house in (fleet.hosts.one, fleet.hosts.two):
-            house.clock.advance(60)
+        for harness in (fleet.hosts.one, fleet.hosts.two):
+            harness.clock.advance(60)
         fleet.settle()
     assert (fleet.host_of("a"), fleet.hosts.one.condition("a", "Scheduled")) == ("", "False Unschedulable")
     assert found(fleet.hosts.one, "a").status["imageNeeded"] == APP
@@ -560,10 +560,10 @@ def test_a_volume_that_goes_with_its_sandbox_is_no_reason_for_a_host(fleet: Flee
 
 
 def test_a_selector_needs_a_scheduler(world: World) -> None:
-    house = LoopHarness(world.store())
+    harness = LoopHarness(world.store())
     with pytest.raises(errors.Invalid, match=r"spec\.nodeSelector: no scheduler chooses hosts here"):
-        house.apply("a", nodeSelector={"disk": "fast"})
-    house.close()
+        harness.apply("a", nodeSelector={"disk": "fast"})
+    harness.close()
 
 
 def test_a_selector_and_a_host_contradict_each_other(fleet: Fleet) -> None:
@@ -666,8 +666,8 @@ def test_warm_sandboxes_move_to_where_their_image_is(fleet: Fleet) -> None:
     assert made(fleet) == [0, 0], "nobody can pull it"
     has_image(fleet, fleet.hosts.two, APP)
     fleet.settle()
-    for house in (fleet.hosts.one, fleet.hosts.two):
-        house.clock.advance(600)  # those that failed are tried again
+    for harness in (fleet.hosts.one, fleet.hosts.two):
+        harness.clock.advance(600)  # those that failed are tried again
     fleet.settle()
     assert (shares(fleet), made(fleet)) == ({"one": 0, "two": 4}, [0, 4])
 
@@ -926,25 +926,25 @@ _ACTS = st.lists(
 
 
 def _do(fleet: Fleet, act: str, name: str) -> None:
-    house, records = fleet.hosts.one, fleet.scheduler.list()
-    stored = house.get(name)
+    harness, records = fleet.hosts.one, fleet.scheduler.list()
+    stored = harness.get(name)
     if stored is not None and stored.deleted_at is not None:
         return
     match act:
         case "apply":
-            house.apply(name)
+            harness.apply(name)
         case "suspend":
-            house.apply(name, runState="Suspended")
+            harness.apply(name, runState="Suspended")
         case "large":
-            house.apply(name, **limits("1Gi"))
+            harness.apply(name, **limits("1Gi"))
         case "delete" if stored is not None:
-            house.delete(name)
+            harness.delete(name)
         case "remove" if stored is not None and any(record.placement.uid == stored.uid for record in records):
             fleet.scheduler.remove_out_of_band(stored.uid)
         case "down" | "up":
             fleet.scheduler.set_liveness(name, Liveness.UP if act == "up" else Liveness.DOWN)
         case "cordon" | "uncordon":
-            change(house, name, schedulable=act == "uncordon")
+            change(harness, name, schedulable=act == "uncordon")
         case "leader":
             fleet.new_leader()
         case "settle":
@@ -981,7 +981,7 @@ def test_whatever_happens_each_sandbox_is_where_it_is_bound_and_nowhere_else(act
         assert {placed_record.placement.uid for placed_record in fleet.scheduler.list()} == set(remaining)
         for record in fleet.scheduler.list():
             assert record.placement.host == remaining[record.placement.uid].status["host"]
-        copies = [uid for house in (hosts.one, hosts.two) for uid in house.ours()]
+        copies = [uid for harness in (hosts.one, hosts.two) for uid in harness.ours()]
         assert len(copies) == len(set(copies)), "there is one copy of each"
         writes = list(fleet.scheduler.list())
         fleet.keeper.look()

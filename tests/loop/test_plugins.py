@@ -45,7 +45,7 @@ class PluginHarness(LoopHarness):
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[PluginHarness]:
+def harness(world: World) -> Iterator[PluginHarness]:
     plugin_harness = PluginHarness(world.store())
     yield plugin_harness
     plugin_harness.close()
@@ -59,73 +59,73 @@ def plugin(*objects: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"version": "1.0", "type": "Tool", "objects": objects or (template("t"),), **more}
 
 
-def test_objects_are_created_put_back_and_removed(house: PluginHarness) -> None:
-    house.put("Plugin", "p", **plugin(template("a"), template("b")))
-    house.tick()
-    assert house.states() == {"Accepted": "True Admitted", "Ready": "True Applied"}
-    house.delete("a", "sandboxtemplate")
+def test_objects_are_created_put_back_and_removed(harness: PluginHarness) -> None:
+    harness.put("Plugin", "p", **plugin(template("a"), template("b")))
+    harness.tick()
+    assert harness.states() == {"Accepted": "True Admitted", "Ready": "True Applied"}
+    harness.delete("a", "sandboxtemplate")
     kind = discover().by_name("SandboxTemplate")
     assert kind is not None
-    house.services.patch.patch(kind, "default", "b", {"spec": {"user": "20001:20001"}})
-    house.clock.advance(31)
-    house.tick()
-    assert [house.found("SandboxTemplate", name) is not None for name in "ab"] == [True, True]
-    restored = house.found("SandboxTemplate", "b")
+    harness.services.patch.patch(kind, "default", "b", {"spec": {"user": "20001:20001"}})
+    harness.clock.advance(31)
+    harness.tick()
+    assert [harness.found("SandboxTemplate", name) is not None for name in "ab"] == [True, True]
+    restored = harness.found("SandboxTemplate", "b")
     assert restored is not None
     assert "user" not in restored.spec
-    house.put("Plugin", "p", **plugin(template("b")))
-    house.tick()
-    assert house.found("SandboxTemplate", "a") is None, "the new version has it no more"
-    house.delete("p", "plugin")
-    house.tick()
-    assert house.found("SandboxTemplate", "b") is None
+    harness.put("Plugin", "p", **plugin(template("b")))
+    harness.tick()
+    assert harness.found("SandboxTemplate", "a") is None, "the new version has it no more"
+    harness.delete("p", "plugin")
+    harness.tick()
+    assert harness.found("SandboxTemplate", "b") is None
 
 
-def test_nothing_is_created_without_its_grants(house: PluginHarness) -> None:
+def test_nothing_is_created_without_its_grants(harness: PluginHarness) -> None:
     asks = plugin(template("t", securityLevel="development"), permissions=[{"level": "development"}])
-    house.put("Plugin", "p", **asks)
-    house.tick()
-    assert house.states() == {"Accepted": "False PermissionsNotGranted", "Ready": "False NotAccepted"}
-    assert house.found("SandboxTemplate", "t") is None
-    house.put("Plugin", "p", **asks, granted=[{"level": "development"}])
-    house.tick()
-    assert house.states()["Ready"] == "True Applied"
+    harness.put("Plugin", "p", **asks)
+    harness.tick()
+    assert harness.states() == {"Accepted": "False PermissionsNotGranted", "Ready": "False NotAccepted"}
+    assert harness.found("SandboxTemplate", "t") is None
+    harness.put("Plugin", "p", **asks, granted=[{"level": "development"}])
+    harness.tick()
+    assert harness.states()["Ready"] == "True Applied"
 
 
-def test_objects_of_others_are_never_touched(house: PluginHarness) -> None:
-    house.put("SandboxTemplate", "t", image=TINY, user="20001:20001")
-    house.put("Plugin", "p", **plugin(template("t"), template("other")))
-    house.tick()
-    assert house.states()["Ready"] == "False ObjectTaken"
-    mine = house.found("SandboxTemplate", "t")
+def test_objects_of_others_are_never_touched(harness: PluginHarness) -> None:
+    harness.put("SandboxTemplate", "t", image=TINY, user="20001:20001")
+    harness.put("Plugin", "p", **plugin(template("t"), template("other")))
+    harness.tick()
+    assert harness.states()["Ready"] == "False ObjectTaken"
+    mine = harness.found("SandboxTemplate", "t")
     assert mine is not None
     assert (mine.spec["user"], mine.owner_references) == ("20001:20001", ())
-    assert house.found("SandboxTemplate", "other") is None, "all or nothing"
-    house.delete("p", "plugin")
-    house.tick()
-    assert house.found("SandboxTemplate", "t") is not None
+    assert harness.found("SandboxTemplate", "other") is None, "all or nothing"
+    harness.delete("p", "plugin")
+    harness.tick()
+    assert harness.found("SandboxTemplate", "t") is not None
 
 
-def test_ten_objects_are_ready_at_once(house: PluginHarness) -> None:
-    house.put("Plugin", "p", **plugin(*(template(f"t{number}") for number in range(10))))
-    house.tick()
-    assert house.states()["Ready"] == "True Applied"
-    assert len(house.store.list("SandboxTemplate")[0]) == 10
+def test_ten_objects_are_ready_at_once(harness: PluginHarness) -> None:
+    harness.put("Plugin", "p", **plugin(*(template(f"t{number}") for number in range(10))))
+    harness.tick()
+    assert harness.states()["Ready"] == "True Applied"
+    assert len(harness.store.list("SandboxTemplate")[0]) == 10
 
 
-def test_plugin_whose_object_is_in_use_stays(house: PluginHarness) -> None:
-    house.put("Plugin", "p", **plugin(template("t")))
-    house.tick()
-    house.put("Sandbox", "s", templateRef={"name": "t"})
+def test_plugin_whose_object_is_in_use_stays(harness: PluginHarness) -> None:
+    harness.put("Plugin", "p", **plugin(template("t")))
+    harness.tick()
+    harness.put("Sandbox", "s", templateRef={"name": "t"})
     with pytest.raises(errors.Conflict, match="sandboxtemplate `t` is used by sandbox s"):
-        house.delete("p", "plugin")
-    house.delete("s")
-    house.tick()
-    house.delete("p", "plugin")
-    house.tick()
-    assert house.found("SandboxTemplate", "t") is None
+        harness.delete("p", "plugin")
+    harness.delete("s")
+    harness.tick()
+    harness.delete("p", "plugin")
+    harness.tick()
+    assert harness.found("SandboxTemplate", "t") is None
 
 
-def test_undeclared_need_is_refused_at_apply(house: PluginHarness) -> None:
+def test_undeclared_need_is_refused_at_apply(harness: PluginHarness) -> None:
     with pytest.raises(errors.Invalid, match="level `development`, which is not declared"):
-        house.put("Plugin", "p", **plugin(template("t", securityLevel="development")))
+        harness.put("Plugin", "p", **plugin(template("t", securityLevel="development")))

@@ -14,202 +14,202 @@ from tests.loop.harness import TINY, Crash, FusedStore, LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
-def apply_pool(house: LoopHarness, name: str = "warm", template: str = "t", **spec: Any) -> None:
+def apply_pool(harness: LoopHarness, name: str = "warm", template: str = "t", **spec: Any) -> None:
     document = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "SandboxPool",
         "metadata": {"name": name},
         "spec": {"templateRef": {"name": template}, **spec},
     }
-    house.services.apply.apply([Source("test", json.dumps(document))])
+    harness.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def filled(house: LoopHarness, replicas: int = 2, **spec: Any) -> LoopHarness:
-    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
-    apply_pool(house, warmReplicas=replicas, **spec)
-    house.settle()
-    return house
+def filled(harness: LoopHarness, replicas: int = 2, **spec: Any) -> LoopHarness:
+    harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    apply_pool(harness, warmReplicas=replicas, **spec)
+    harness.settle()
+    return harness
 
 
-def pool(house: LoopHarness, name: str = "warm") -> StoredObject:
-    sandbox_pool = house.store.get("SandboxPool", "default", name)
+def pool(harness: LoopHarness, name: str = "warm") -> StoredObject:
+    sandbox_pool = harness.store.get("SandboxPool", "default", name)
     assert sandbox_pool is not None
     return sandbox_pool
 
 
-def counts(house: LoopHarness) -> tuple[int, int, int]:
-    status = pool(house).status
+def counts(harness: LoopHarness) -> tuple[int, int, int]:
+    status = pool(harness).status
     return status["replicas"], status["readyReplicas"], status["claimedReplicas"]
 
 
-def boxes(house: LoopHarness) -> list[str]:
+def boxes(harness: LoopHarness) -> list[str]:
     """Names of all our containers."""
-    return sorted(name for names in house.ours().values() for name in names)
+    return sorted(name for names in harness.ours().values() for name in names)
 
 
-def launch(house: LoopHarness, name: str) -> str:
-    harness = house.get(name)
-    assert harness is not None
-    return f"{harness.status['launchType']}: {harness.status['launchReason']}"
+def launch(harness: LoopHarness, name: str) -> str:
+    sandbox = harness.get(name)
+    assert sandbox is not None
+    return f"{sandbox.status['launchType']}: {sandbox.status['launchReason']}"
 
 
-def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(house: LoopHarness) -> None:
-    filled(house)
-    before = {entry.id for container in house.engine.observe().containers.values() for entry in container}
-    house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
-    first = house.reconcile_pass.run()
+def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(harness: LoopHarness) -> None:
+    filled(harness)
+    before = {entry.id for container in harness.engine.observe().containers.values() for entry in container}
+    harness.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
+    first = harness.reconcile_pass.run()
     assert not [action for group in first.groups for action in group.actions if isinstance(action, CreateContainer)]
-    house.settle()
-    box = house.get("a")
+    harness.settle()
+    box = harness.get("a")
     assert box is not None
     assert box.status["instanceRef"]["containerID"] in before
-    assert box.status["instanceRef"]["name"] == house.container_name("a")
+    assert box.status["instanceRef"]["name"] == harness.container_name("a")
     assert box.status["resources"]["limits"]["memory"] == "256Mi"
-    assert launch(house, "a") == "Warm: "
-    assert house.condition("a", "Ready") == "True Running"
-    assert counts(house) == (2, 2, 1)
-    assert len(boxes(house)) == 3
+    assert launch(harness, "a") == "Warm: "
+    assert harness.condition("a", "Ready") == "True Running"
+    assert counts(harness) == (2, 2, 1)
+    assert len(boxes(harness)) == 3
 
 
-def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(house: LoopHarness) -> None:
-    filled(house)
-    house.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
-    house.reconcile_pass.run()
-    assert house.condition("a", "Ready") == "False Claiming"
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
+def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(harness: LoopHarness) -> None:
+    filled(harness)
+    harness.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
+    harness.reconcile_pass.run()
+    assert harness.condition("a", "Ready") == "False Claiming"
+    harness.settle()
+    assert harness.condition("a", "Ready") == "True Running"
 
 
-def test_no_two_sandboxes_get_one_sandbox(house: LoopHarness) -> None:
-    filled(house)
+def test_no_two_sandboxes_get_one_sandbox(harness: LoopHarness) -> None:
+    filled(harness)
     for name in ("a", "b", "c"):
-        house.refer(name, "t")
-    house.settle()
-    ids = [house.get(name).status["instanceRef"]["containerID"] for name in ("a", "b", "c")]  # type: ignore[union-attr]
+        harness.refer(name, "t")
+    harness.settle()
+    ids = [harness.get(name).status["instanceRef"]["containerID"] for name in ("a", "b", "c")]  # type: ignore[union-attr]
     assert len(set(ids)) == 3
-    assert [launch(house, name).split(":")[0] for name in ("a", "b", "c")] == ["Warm", "Warm", "Cold"]
-    assert "no member ready" in launch(house, "c")
-    assert counts(house) == (2, 2, 2)
+    assert [launch(harness, name).split(":")[0] for name in ("a", "b", "c")] == ["Warm", "Warm", "Cold"]
+    assert "no member ready" in launch(harness, "c")
+    assert counts(harness) == (2, 2, 2)
 
 
-def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(house: LoopHarness) -> None:
-    filled(house, 1)
-    house.refer("a", "t")
-    house.settle()
-    container_id = house.get("a").status["instanceRef"]["containerID"]  # type: ignore[union-attr]
-    house.delete("a")
-    house.settle()
-    house.refer("b", "t")
-    house.settle()
-    ids = {entry.id for container in house.engine.observe().containers.values() for entry in container}
+def test_a_used_sandbox_is_destroyed_and_never_handed_out_again(harness: LoopHarness) -> None:
+    filled(harness, 1)
+    harness.refer("a", "t")
+    harness.settle()
+    container_id = harness.get("a").status["instanceRef"]["containerID"]  # type: ignore[union-attr]
+    harness.delete("a")
+    harness.settle()
+    harness.refer("b", "t")
+    harness.settle()
+    ids = {entry.id for container in harness.engine.observe().containers.values() for entry in container}
     assert container_id not in ids
-    assert launch(house, "b") == "Warm: "
+    assert launch(harness, "b") == "Warm: "
 
 
-def test_an_outdated_member_is_not_claimed(house: LoopHarness) -> None:
-    filled(house, 1)
-    house.apply_template("t", image=TINY, command=["sleep", "2000000"])
-    house.refer("a", "t")
-    house.settle()
-    assert launch(house, "a").startswith("Cold: ")
+def test_an_outdated_member_is_not_claimed(harness: LoopHarness) -> None:
+    filled(harness, 1)
+    harness.apply_template("t", image=TINY, command=["sleep", "2000000"])
+    harness.refer("a", "t")
+    harness.settle()
+    assert launch(harness, "a").startswith("Cold: ")
 
 
-def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(house: LoopHarness) -> None:
-    filled(house, 2)
-    house.refer("a", "t")
-    house.settle()
-    house.delete("warm", "sandboxpool")
-    house.settle()
-    assert house.store.get("SandboxPool", "default", "warm") is None
-    assert boxes(house) == [house.container_name("a")]
-    assert house.condition("a", "Ready") == "True Running"
+def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(harness: LoopHarness) -> None:
+    filled(harness, 2)
+    harness.refer("a", "t")
+    harness.settle()
+    harness.delete("warm", "sandboxpool")
+    harness.settle()
+    assert harness.store.get("SandboxPool", "default", "warm") is None
+    assert boxes(harness) == [harness.container_name("a")]
+    assert harness.condition("a", "Ready") == "True Running"
 
 
-def test_the_maximum_counts_claimed_sandboxes(house: LoopHarness) -> None:
-    filled(house, 2, maxReplicas=3)
-    house.refer("a", "t")
-    house.refer("b", "t")
-    house.settle()
-    assert counts(house) == (1, 1, 2)
-    house.delete("a")
-    house.settle()
-    assert counts(house) == (2, 2, 1)
+def test_the_maximum_counts_claimed_sandboxes(harness: LoopHarness) -> None:
+    filled(harness, 2, maxReplicas=3)
+    harness.refer("a", "t")
+    harness.refer("b", "t")
+    harness.settle()
+    assert counts(harness) == (1, 1, 2)
+    harness.delete("a")
+    harness.settle()
+    assert counts(harness) == (2, 2, 1)
 
 
-def test_require_waits_for_a_place_and_takes_it(house: LoopHarness) -> None:
-    filled(house, 1, maxReplicas=1)
-    house.refer("a", "t", poolPolicy="Require")
-    house.refer("b", "t", poolPolicy="Require")
-    house.settle()
-    assert launch(house, "a") == "Warm: "
-    assert house.condition("b", "Scheduled") == "False PoolExhausted"
+def test_require_waits_for_a_place_and_takes_it(harness: LoopHarness) -> None:
+    filled(harness, 1, maxReplicas=1)
+    harness.refer("a", "t", poolPolicy="Require")
+    harness.refer("b", "t", poolPolicy="Require")
+    harness.settle()
+    assert launch(harness, "a") == "Warm: "
+    assert harness.condition("b", "Scheduled") == "False PoolExhausted"
     assert "maxReplicas of 1" in next(
         condition["message"]
-        for condition in house.get("b").status["conditions"]  # type: ignore[union-attr]
+        for condition in harness.get("b").status["conditions"]  # type: ignore[union-attr]
         if condition["type"] == "Scheduled"
     )
-    house.delete("a")
-    house.settle()
-    assert house.condition("b", "Ready") == "True Running"
-    assert counts(house) == (0, 0, 1)
+    harness.delete("a")
+    harness.settle()
+    assert harness.condition("b", "Ready") == "True Running"
+    assert counts(harness) == (0, 0, 1)
 
 
-def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(house: LoopHarness) -> None:
+def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(harness: LoopHarness) -> None:
     step = 0
     while True:
         step += 1
-        done = [_one_claim(house, f"s{step}{side[0]}", step, after=side == "after") for side in ("before", "after")]
+        done = [_one_claim(harness, f"s{step}{side[0]}", step, after=side == "after") for side in ("before", "after")]
         if not any(done):
             assert step > 7
             return
 
 
-def _one_claim(house: LoopHarness, name: str, step: int, *, after: bool) -> bool:
+def _one_claim(harness: LoopHarness, name: str, step: int, *, after: bool) -> bool:
     """One claim and refill with a crash at that step; whether there was such a step."""
-    filled(house, 2)
-    house.fuse.steps, house.fuse.blow_at, house.fuse.after = 0, step, after
-    house.services = house.services_over(FusedStore(house.store, house.fuse))
+    filled(harness, 2)
+    harness.fuse.steps, harness.fuse.blow_at, harness.fuse.after = 0, step, after
+    harness.services = harness.services_over(FusedStore(harness.store, harness.fuse))
     crashed = False
     try:
-        house.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
-        house.settle()
+        harness.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
+        harness.settle()
     except Crash:
         crashed = True
-    house.daemon()
-    house.settle()
-    if house.get(name) is None:  # it died before its transaction was committed: as if nothing had been said
-        house.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
-    house.settle()
-    assert launch(house, name) == "Warm: "
-    assert house.condition(name, "Ready") == "True Running"
-    assert counts(house) == (2, 2, 1)
-    assert len(boxes(house)) == len(list(house.store.instances())) == 3
-    house.delete(name)
-    house.settle()
+    harness.daemon()
+    harness.settle()
+    if harness.get(name) is None:  # it died before its transaction was committed: as if nothing had been said
+        harness.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
+    harness.settle()
+    assert launch(harness, name) == "Warm: "
+    assert harness.condition(name, "Ready") == "True Running"
+    assert counts(harness) == (2, 2, 1)
+    assert len(boxes(harness)) == len(list(harness.store.instances())) == 3
+    harness.delete(name)
+    harness.settle()
     return crashed
 
 
-def quota(house: LoopHarness, **hard: Any) -> None:
+def quota(harness: LoopHarness, **hard: Any) -> None:
     document = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Quota",
         "metadata": {"name": "q"},
         "spec": {"hard": hard},
     }
-    house.services.apply.apply([Source("test", json.dumps(document))])
+    harness.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def test_no_claim_beyond_the_number_of_sandboxes(house: LoopHarness) -> None:
-    quota(house, sandboxes=1)
-    filled(house, 2)
-    house.refer("a", "t")
-    house.refer("b", "t")
-    house.settle()
-    assert launch(house, "a") == "Warm: "
-    assert house.condition("b", "Scheduled") == "False QuotaExceeded"
+def test_no_claim_beyond_the_number_of_sandboxes(harness: LoopHarness) -> None:
+    quota(harness, sandboxes=1)
+    filled(harness, 2)
+    harness.refer("a", "t")
+    harness.refer("b", "t")
+    harness.settle()
+    assert launch(harness, "a") == "Warm: "
+    assert harness.condition("b", "Scheduled") == "False QuotaExceeded"

@@ -19,7 +19,7 @@ from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
@@ -31,47 +31,51 @@ def sandbox() -> Kind:
     return word
 
 
-def previous(house: LoopHarness, tail: int | None = None) -> PreviousLog:
-    return house.services.previous.log(sandbox(), "default", "web", tail=tail)
+def previous(harness: LoopHarness, tail: int | None = None) -> PreviousLog:
+    return harness.services.previous.log(sandbox(), "default", "web", tail=tail)
 
 
 def text(log: PreviousLog) -> str:
     return b"".join(chunk.data for chunk in log.open()).decode()
 
 
-def speaks(house: LoopHarness, *words: str) -> None:
+def speaks(harness: LoopHarness, *words: str) -> None:
     for word in words:
-        house.clock.advance(1)
-        house.engine.say(house.container_name("web"), f"{word}\n")
+        harness.clock.advance(1)
+        harness.engine.say(harness.container_name("web"), f"{word}\n")
 
 
-def ends(house: LoopHarness) -> None:
-    house.clock.advance(1)
-    house.engine.exit(house.container_name("web"), 3)
-    house.settle()
+def ends(harness: LoopHarness) -> None:
+    harness.clock.advance(1)
+    harness.engine.exit(harness.container_name("web"), 3)
+    harness.settle()
 
 
-def test_each_run_is_cut_out_of_the_log_that_goes_on(house: LoopHarness) -> None:
-    house.apply("web")
-    house.settle()
+def test_each_run_is_cut_out_of_the_log_that_goes_on(harness: LoopHarness) -> None:
+    harness.apply("web")
+    harness.settle()
     with pytest.raises(errors.Conflict, match="has no previous run"):
-        previous(house)
-    speaks(house, "one", "two")
-    ends(house)
-    speaks(house, "three")
-    assert (text(previous(house)), text(previous(house, tail=1)), previous(house).note) == ("one\ntwo\n", "two\n", "")
-    ends(house)
-    speaks(house, "four")
-    assert text(previous(house)) == "three\n"
+        previous(harness)
+    speaks(harness, "one", "two")
+    ends(harness)
+    speaks(harness, "three")
+    assert (text(previous(harness)), text(previous(harness, tail=1)), previous(harness).note) == (
+        "one\ntwo\n",
+        "two\n",
+        "",
+    )
+    ends(harness)
+    speaks(harness, "four")
+    assert text(previous(harness)) == "three\n"
 
 
-def test_of_a_container_that_was_replaced_the_last_words_are_left(house: LoopHarness) -> None:
-    house.apply("web")
-    house.settle()
-    speaks(house, "one", "two")
-    house.apply("web", template={"image": "other:1"})
-    house.settle()
-    log = previous(house, tail=1)
+def test_of_a_container_that_was_replaced_the_last_words_are_left(harness: LoopHarness) -> None:
+    harness.apply("web")
+    harness.settle()
+    speaks(harness, "one", "two")
+    harness.apply("web", template={"image": "other:1"})
+    harness.settle()
+    log = previous(harness, tail=1)
     assert text(log) == "two\n"
     assert "was replaced" in log.note
 

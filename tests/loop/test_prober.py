@@ -19,143 +19,143 @@ LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
-def restarts(house: LoopHarness) -> int:
-    web = house.get("web")
+def restarts(harness: LoopHarness) -> int:
+    web = harness.get("web")
     assert web is not None
     return int(web.status["restartCount"])
 
 
-def test_ready_once_its_port_answers_and_then_asked_no_more(house: LoopHarness) -> None:
-    house.apply("web", template=READINESS)
-    house.settle(seconds=5)
-    assert house.condition("web", "Ready") == "False NotReady"
-    house.engine.answers[house.container_name("web"), 8500] = 200
-    house.settle(seconds=5)
-    assert house.condition("web", "Ready") == "True Running"
-    assert house.prober.next_due() is None
-    calls, revision = len(house.engine.probes_run), house.store.revision()
-    house.settle()
-    assert (len(house.engine.probes_run), house.store.revision()) == (calls, revision)
+def test_ready_once_its_port_answers_and_then_asked_no_more(harness: LoopHarness) -> None:
+    harness.apply("web", template=READINESS)
+    harness.settle(seconds=5)
+    assert harness.condition("web", "Ready") == "False NotReady"
+    harness.engine.answers[harness.container_name("web"), 8500] = 200
+    harness.settle(seconds=5)
+    assert harness.condition("web", "Ready") == "True Running"
+    assert harness.prober.next_due() is None
+    calls, revision = len(harness.engine.probes_run), harness.store.revision()
+    harness.settle()
+    assert (len(harness.engine.probes_run), harness.store.revision()) == (calls, revision)
 
 
-def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(house: LoopHarness) -> None:
-    house.engine.execs["alive"] = 0
-    house.apply("web", template={**READINESS, **LIVENESS})
-    house.settle(seconds=0)
-    house.engine.answers[house.container_name("web"), 8500] = 200
-    house.settle(seconds=5)
-    revision = house.store.revision()
-    house.engine.answers.clear()
-    house.daemon()
-    house.settle(seconds=60)
-    assert house.condition("web", "Ready") == "True Running"
-    assert house.store.revision() == revision
-    assert {watch.name for watch in house.engine.probes_run[-3:]} == {"liveness"}
+def test_a_restart_of_the_daemon_leaves_a_ready_sandbox_ready(harness: LoopHarness) -> None:
+    harness.engine.execs["alive"] = 0
+    harness.apply("web", template={**READINESS, **LIVENESS})
+    harness.settle(seconds=0)
+    harness.engine.answers[harness.container_name("web"), 8500] = 200
+    harness.settle(seconds=5)
+    revision = harness.store.revision()
+    harness.engine.answers.clear()
+    harness.daemon()
+    harness.settle(seconds=60)
+    assert harness.condition("web", "Ready") == "True Running"
+    assert harness.store.revision() == revision
+    assert {watch.name for watch in harness.engine.probes_run[-3:]} == {"liveness"}
 
 
-def test_a_restarted_sandbox_has_to_become_ready_again(house: LoopHarness) -> None:
-    house.apply("web", template=READINESS)
-    house.settle(seconds=0)
-    house.engine.answers[house.container_name("web"), 8500] = 200
-    house.settle(seconds=5)
-    house.engine.answers.clear()
-    house.engine.kill(house.container_name("web"))
-    house.settle(seconds=5)
-    assert house.condition("web", "Ready") == "False NotReady"
+def test_a_restarted_sandbox_has_to_become_ready_again(harness: LoopHarness) -> None:
+    harness.apply("web", template=READINESS)
+    harness.settle(seconds=0)
+    harness.engine.answers[harness.container_name("web"), 8500] = 200
+    harness.settle(seconds=5)
+    harness.engine.answers.clear()
+    harness.engine.kill(harness.container_name("web"))
+    harness.settle(seconds=5)
+    assert harness.condition("web", "Ready") == "False NotReady"
 
 
-def test_what_fails_its_liveness_probe_is_restarted_and_backs_off(house: LoopHarness) -> None:
-    house.engine.execs["alive"] = 0
-    house.apply("web", template=LIVENESS)
-    house.settle(seconds=20)
-    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
-    house.engine.execs["alive"] = 1
-    house.settle(seconds=35)
-    assert restarts(house) == 1
-    web = house.get("web")
+def test_what_fails_its_liveness_probe_is_restarted_and_backs_off(harness: LoopHarness) -> None:
+    harness.engine.execs["alive"] = 0
+    harness.apply("web", template=LIVENESS)
+    harness.settle(seconds=20)
+    assert (harness.condition("web", "Ready"), restarts(harness)) == ("True Running", 0)
+    harness.engine.execs["alive"] = 1
+    harness.settle(seconds=35)
+    assert restarts(harness) == 1
+    web = harness.get("web")
     assert web is not None
     assert web.status["lastTermination"]["reason"] == "Killed"
-    assert house.condition("web", "Ready") == "False CrashLoopBackOff"
-    messages = [event.message for event in house.store.events(name="web") if event.reason == "Unhealthy"]
+    assert harness.condition("web", "Ready") == "False CrashLoopBackOff"
+    messages = [event.message for event in harness.store.events(name="web") if event.reason == "Unhealthy"]
     assert messages == ["the liveness probe failed 3 times in a row: exit code 1; it is stopped"]
-    house.engine.execs["alive"] = 0
-    house.settle(seconds=60)
-    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 2)
+    harness.engine.execs["alive"] = 0
+    harness.settle(seconds=60)
+    assert (harness.condition("web", "Ready"), restarts(harness)) == ("True Running", 2)
 
 
-def test_what_does_not_start_in_time_is_stopped(house: LoopHarness) -> None:
-    house.apply("web", template=READINESS, lifecycle={"startupDeadlineSeconds": 30})
-    house.settle(seconds=29)
-    assert (house.condition("web", "Ready"), restarts(house)) == ("False NotReady", 0)
-    house.settle(seconds=10)
-    web = house.get("web")
+def test_what_does_not_start_in_time_is_stopped(harness: LoopHarness) -> None:
+    harness.apply("web", template=READINESS, lifecycle={"startupDeadlineSeconds": 30})
+    harness.settle(seconds=29)
+    assert (harness.condition("web", "Ready"), restarts(harness)) == ("False NotReady", 0)
+    harness.settle(seconds=10)
+    web = harness.get("web")
     assert web is not None
     assert web.status["lastTermination"]["reason"] == "StartFailed"
-    assert restarts(house) == 1
+    assert restarts(harness) == 1
 
 
-def test_an_engine_that_is_away_counts_as_no_failure(house: LoopHarness) -> None:
-    house.engine.execs["alive"] = 0
-    house.apply("web", template=LIVENESS)
-    house.settle(seconds=20)
-    house.engine.go_down()
-    house.settle(seconds=120)
-    house.engine.come_up()
-    house.settle(seconds=20)
-    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
+def test_an_engine_that_is_away_counts_as_no_failure(harness: LoopHarness) -> None:
+    harness.engine.execs["alive"] = 0
+    harness.apply("web", template=LIVENESS)
+    harness.settle(seconds=20)
+    harness.engine.go_down()
+    harness.settle(seconds=120)
+    harness.engine.come_up()
+    harness.settle(seconds=20)
+    assert (harness.condition("web", "Ready"), restarts(harness)) == ("True Running", 0)
 
 
-def test_a_changed_probe_recreates_nothing_and_begins_anew(house: LoopHarness) -> None:
-    house.apply("web", template=LIVENESS)
-    house.engine.execs["alive"] = 1
-    house.settle(seconds=6)
-    before = house.engine.box(house.container_name("web")).id
+def test_a_changed_probe_recreates_nothing_and_begins_anew(harness: LoopHarness) -> None:
+    harness.apply("web", template=LIVENESS)
+    harness.engine.execs["alive"] = 1
+    harness.settle(seconds=6)
+    before = harness.engine.box(harness.container_name("web")).id
     document = {"exec": {"command": ["true"]}, "periodSeconds": 5, "failureThreshold": 1}
-    house.apply("web", template={"liveness": {**document, "exec": {"command": ["true"]}}})
-    house.settle(seconds=60)
-    assert house.engine.box(house.container_name("web")).id == before
-    assert (house.condition("web", "Ready"), restarts(house)) == ("True Running", 0)
-    assert house.engine.probes_run[-1].probe.failure_threshold == 1
+    harness.apply("web", template={"liveness": {**document, "exec": {"command": ["true"]}}})
+    harness.settle(seconds=60)
+    assert harness.engine.box(harness.container_name("web")).id == before
+    assert (harness.condition("web", "Ready"), restarts(harness)) == ("True Running", 0)
+    assert harness.engine.probes_run[-1].probe.failure_threshold == 1
 
 
-def test_probes_of_a_template_reach_its_running_sandboxes(house: LoopHarness) -> None:
-    house.apply_template("python", image="other:1", command=["sleep", "1000"])
-    house.refer("web", "python")
-    house.settle()
-    before = house.engine.box(house.container_name("web")).id
-    house.apply_template("python", image="other:1", command=["sleep", "1000"], **READINESS)
-    house.settle(seconds=5)
-    assert house.condition("web", "Ready") == "False NotReady"
-    assert house.condition("web", "Outdated") == "False UpToDate"
-    assert house.engine.box(house.container_name("web")).id == before
+def test_probes_of_a_template_reach_its_running_sandboxes(harness: LoopHarness) -> None:
+    harness.apply_template("python", image="other:1", command=["sleep", "1000"])
+    harness.refer("web", "python")
+    harness.settle()
+    before = harness.engine.box(harness.container_name("web")).id
+    harness.apply_template("python", image="other:1", command=["sleep", "1000"], **READINESS)
+    harness.settle(seconds=5)
+    assert harness.condition("web", "Ready") == "False NotReady"
+    assert harness.condition("web", "Outdated") == "False UpToDate"
+    assert harness.engine.box(harness.container_name("web")).id == before
 
 
-def test_without_probes_nothing_is_asked_any_more(house: LoopHarness) -> None:
-    house.engine.execs["alive"] = 0
-    house.apply("web", template=LIVENESS)
-    house.settle(seconds=20)
-    house.apply("web", template={"liveness": None})
-    house.settle(seconds=0)
-    assert house.prober.next_due() is None
-    assert dict(house.prober.view()) == {}
+def test_without_probes_nothing_is_asked_any_more(harness: LoopHarness) -> None:
+    harness.engine.execs["alive"] = 0
+    harness.apply("web", template=LIVENESS)
+    harness.settle(seconds=20)
+    harness.apply("web", template={"liveness": None})
+    harness.settle(seconds=0)
+    assert harness.prober.next_due() is None
+    assert dict(harness.prober.view()) == {}
 
 
-def test_a_suspended_sandbox_is_not_asked(house: LoopHarness) -> None:
-    house.apply("web", template=LIVENESS, runState="Suspended")
-    house.settle()
-    house.apply("web", template=LIVENESS, runState="Running")
-    house.engine.execs["alive"] = 0
-    house.settle(seconds=0)
-    assert house.engine.box(house.container_name("web")).state is State.RUNNING
-    house.apply("web", template=LIVENESS, runState="Suspended")
-    house.settle()
-    assert house.prober.next_due() is None
+def test_a_suspended_sandbox_is_not_asked(harness: LoopHarness) -> None:
+    harness.apply("web", template=LIVENESS, runState="Suspended")
+    harness.settle()
+    harness.apply("web", template=LIVENESS, runState="Running")
+    harness.engine.execs["alive"] = 0
+    harness.settle(seconds=0)
+    assert harness.engine.box(harness.container_name("web")).state is State.RUNNING
+    harness.apply("web", template=LIVENESS, runState="Suspended")
+    harness.settle()
+    assert harness.prober.next_due() is None
 
 
 class Gate:

@@ -30,60 +30,63 @@ NONE = {"disk": "0", "gpus": "0"}
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
-def box(house: LoopHarness, name: str, memory: str = "64Mi", **spec: Any) -> None:
-    house.apply(name, resources={"limits": {"cpu": "100m", "memory": memory, "pids": 16}}, **spec)
+def box(harness: LoopHarness, name: str, memory: str = "64Mi", **spec: Any) -> None:
+    harness.apply(name, resources={"limits": {"cpu": "100m", "memory": memory, "pids": 16}}, **spec)
 
 
 def quota(
-    house: LoopHarness, name: str = "main", kind: str = "Quota", *, one: dict[str, Any] | None = None, **hard: Any
+    harness: LoopHarness, name: str = "main", kind: str = "Quota", *, one: dict[str, Any] | None = None, **hard: Any
 ) -> None:
     spec = {"hard": hard, "perSandbox": one or {}}
     document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-    house.services.apply.apply([Source("test", json.dumps(document))])
+    harness.services.apply.apply([Source("test", json.dumps(document))])
 
 
-def running(house: LoopHarness, *names: str) -> list[str]:
-    return [name for name in names if house.condition(name, "Ready") == "True Running"]
+def running(harness: LoopHarness, *names: str) -> list[str]:
+    return [name for name in names if harness.condition(name, "Ready") == "True Running"]
 
 
-def stored(house: LoopHarness, kind: str = "Quota", name: str = "main") -> StoredObject:
-    store = house.store.get(kind, "default" if kind == "Quota" else "", name)
-    assert store is not None
-    return store
+def stored(harness: LoopHarness, kind: str = "Quota", name: str = "main") -> StoredObject:
+    obj = harness.store.get(kind, "default" if kind == "Quota" else "", name)
+    assert obj is not None
+    return obj
 
 
-def test_what_can_never_fit_is_refused_and_holds_up_nobody(house: LoopHarness) -> None:
-    quota(house, memory="256Mi", one={"memory": "128Mi"})
+def test_what_can_never_fit_is_refused_and_holds_up_nobody(harness: LoopHarness) -> None:
+    quota(harness, memory="256Mi", one={"memory": "128Mi"})
     with pytest.raises(errors.Invalid) as refusal:
-        box(house, "huge", memory="200Mi")
+        box(harness, "huge", memory="200Mi")
     assert "spec.resources.limits: can never fit quota default/main" in str(refusal.value)
     assert "200Mi requested, 128Mi is the maximum for one sandbox" in str(refusal.value)
-    box(house, "a", memory="128Mi", runState="Suspended")
-    house.settle()
-    quota(house, memory="100Mi", one={"memory": "100Mi"})
-    house.settle()
-    with house.store.transaction() as transaction:
+    box(harness, "a", memory="128Mi", runState="Suspended")
+    harness.settle()
+    quota(harness, memory="100Mi", one={"memory": "100Mi"})
+    harness.settle()
+    with harness.store.transaction() as transaction:
         sandbox = transaction.get("Sandbox", "default", "a")
         assert sandbox is not None
         transaction.put(
             replace(sandbox, spec={**sandbox.spec, "runState": "Running"}, generation=sandbox.generation + 1)
         )
-    box(house, "b")
-    house.settle()
-    assert house.condition("a", "Scheduled") == "False QuotaExceeded"
-    assert running(house, "b") == ["b"]
+    box(harness, "b")
+    harness.settle()
+    assert harness.condition("a", "Scheduled") == "False QuotaExceeded"
+    assert running(harness, "b") == ["b"]
 
 
-def planned(house: LoopHarness, text: str, *, delete: bool = False) -> Difference:
-    house.run_pass()
+def planned(harness: LoopHarness, text: str, *, delete: bool = False) -> Difference:
+    harness.run_pass()
     differ = Diff(
-        apply=house.services.apply, store=house.store, clock=house.clock, snapshot=lambda: house.reconcile_pass.last
+        apply=harness.services.apply,
+        store=harness.store,
+        clock=harness.clock,
+        snapshot=lambda: harness.reconcile_pass.last,
     )
     (difference,) = differ.diff([Source("test", text)], plan=True, delete=delete)
     return difference
@@ -93,51 +96,51 @@ def moved(found: Difference) -> dict[str, tuple[tuple[str, str, str, str], ...]]
     return {movement.quota: movement.resources for movement in found.quotas if movement.namespace}
 
 
-def test_a_plan_tells_the_quota_after_it(house: LoopHarness) -> None:
-    quota(house, memory="100Mi", sandboxes=2)
+def test_a_plan_tells_the_quota_after_it(harness: LoopHarness) -> None:
+    quota(harness, memory="100Mi", sandboxes=2)
     document = {"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "a"}}
     text = json.dumps(document | {"spec": {"template": {"image": TINY}, "resources": {"limits": {"memory": "64Mi"}}}})
-    assert moved(planned(house, text)) == {
+    assert moved(planned(harness, text)) == {
         "quota default/main": (("memory", "0", "64Mi", "100Mi"), ("sandboxes", "0", "1", "2"))
     }
-    box(house, "a")
-    house.settle()
-    (waits,) = planned(house, text.replace('"a"', '"b"')).forecasts
+    box(harness, "a")
+    harness.settle()
+    (waits,) = planned(harness, text.replace('"a"', '"b"')).forecasts
     assert (waits.actions, waits.reason) == ((), "QuotaExceeded")
-    difference = planned(house, text, delete=True)
+    difference = planned(harness, text, delete=True)
     assert moved(difference)["quota default/main"][0] == ("memory", "64Mi", "0", "100Mi")
 
 
 @both_stores
 def test_a_hundred_for_the_last_place(world: World) -> None:
     """All at once, by as many threads: exactly one gets it."""
-    house = LoopHarness(world.store())
+    harness = LoopHarness(world.store())
     try:
-        quota(house, sandboxes=1)
+        quota(harness, sandboxes=1)
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda index: box(house, f"box-{index}"), range(100)))
-        house.settle()
-        assert len(running(house, *house.names())) == 1
-        assert len(house.store.instances()) == 1
+            list(pool.map(lambda index: box(harness, f"box-{index}"), range(100)))
+        harness.settle()
+        assert len(running(harness, *harness.names())) == 1
+        assert len(harness.store.instances()) == 1
     finally:
-        house.close()
+        harness.close()
 
 
 @both_stores
 def test_a_hundred_writers_for_the_last_place(world: World) -> None:
     """Planners that know nothing of each other: the store lets one of them have it."""
-    house = LoopHarness(world.store(wait_seconds=30))
+    harness = LoopHarness(world.store(wait_seconds=30))
     try:
         for index in range(100):
-            box(house, f"box-{index}", runState="Suspended")
-        boxes = house.store.list("Sandbox")[0]
+            box(harness, f"box-{index}", runState="Suspended")
+        boxes = harness.store.list("Sandbox")[0]
         most = Amount(100, 64 << 20, 16, 1)
         together = threading.Barrier(4)
 
         def take(obj: StoredObject) -> bool:
             row = Instance(obj.name, obj.uid, "Sandbox", "default", obj.name, "sandbox", Limits(100, 64 << 20, 16), 0.0)
             try:
-                house.store.record(Writes(instances=(row,), ceilings=(Ceiling("default", most), Ceiling("", most))))
+                harness.store.record(Writes(instances=(row,), ceilings=(Ceiling("default", most), Ceiling("", most))))
             except Conflict:
                 return False
             return True
@@ -148,9 +151,9 @@ def test_a_hundred_writers_for_the_last_place(world: World) -> None:
 
         with ThreadPoolExecutor(4) as pool:
             won = sum(pool.map(some, [list(boxes[at::4]) for at in range(4)]))
-        assert won == len(house.store.instances()) == 1
+        assert won == len(harness.store.instances()) == 1
     finally:
-        house.close()
+        harness.close()
 
 
 STEPS = st.one_of(
@@ -171,15 +174,15 @@ STEPS = st.one_of(
 HARD = Amount(1 << 40, 128 << 20, 1 << 40, 3)
 
 
-def check(house: LoopHarness) -> None:
+def check(harness: LoopHarness) -> None:
     """Of what is committed, and of what really runs."""
-    rows = house.store.instances()
+    rows = harness.store.instances()
     total = reserved_amounts(rows)[""]
     assert total.within(HARD), total
     reserved = {row.parent_uid: row.reserves.memory_bytes for row in rows}
-    for uid, names in house.ours().items():
+    for uid, names in harness.ours().items():
         for name in names:
-            sandbox = house.engine.box(name)
+            sandbox = harness.engine.box(name)
             if str(sandbox.state) in ("running", "paused"):
                 assert sandbox.limits.memory_bytes <= reserved[uid], "what runs is reserved"
 
@@ -193,56 +196,56 @@ def check(house: LoopHarness) -> None:
 @given(steps=st.lists(STEPS, max_size=14))
 def test_no_history_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
     store = world.store()
-    house = LoopHarness(store)
-    house.uids = store.revision() * 100
+    harness = LoopHarness(store)
+    harness.uids = store.revision() * 100
     try:
-        _clear(house)
-        quota(house, memory="128Mi", sandboxes=3)
+        _clear(harness)
+        quota(harness, memory="128Mi", sandboxes=3)
         for step in steps:
-            _do(house, *step)
-            check(house)
-        house.settle()
-        check(house)
-        _clear(house)
+            _do(harness, *step)
+            check(harness)
+        harness.settle()
+        check(harness)
+        _clear(harness)
         assert store.instances() == []
     finally:
-        house.close()
+        harness.close()
         store.close()
 
 
-def _clear(house: LoopHarness) -> None:
-    for name in house.names():
-        house.delete(name)
-    house.settle()
+def _clear(harness: LoopHarness) -> None:
+    for name in harness.names():
+        harness.delete(name)
+    harness.settle()
 
 
-def _do(house: LoopHarness, what: str, *how: Any) -> None:
+def _do(harness: LoopHarness, what: str, *how: Any) -> None:
     if what == "apply":
         name, memory, state, priority = how
         spec = {"runState": state, "priority": priority, "lifecycle": {"shutdownGracePeriodSeconds": 0}}
         with contextlib.suppress(errors.Conflict):  # it is being deleted
-            box(house, name, memory=memory, **spec)
-    elif what == "delete" and house.get(how[0]) is not None:
-        house.delete(how[0])
+            box(harness, name, memory=memory, **spec)
+    elif what == "delete" and harness.get(how[0]) is not None:
+        harness.delete(how[0])
     elif what == "turn":
-        house.run_pass()
+        harness.run_pass()
     elif what == "settle":
-        house.settle()
-    elif what == "kill" and house.get(how[0]) is not None and house.ours().get(house.get(how[0]).uid):  # type: ignore[union-attr]
-        house.engine.kill(house.container_name(how[0]))
+        harness.settle()
+    elif what == "kill" and harness.get(how[0]) is not None and harness.ours().get(harness.get(how[0]).uid):  # type: ignore[union-attr]
+        harness.engine.kill(harness.container_name(how[0]))
     elif what == "crash":
-        house.fuse.blow_at, house.fuse.after = house.fuse.steps + how[0], how[1]
+        harness.fuse.blow_at, harness.fuse.after = harness.fuse.steps + how[0], how[1]
         try:
-            house.settle()
+            harness.settle()
         except Crash:
-            house.daemon()
+            harness.daemon()
         else:
-            house.fuse.blow_at = None
+            harness.fuse.blow_at = None
 
 
-def used(house: LoopHarness) -> dict[str, Any]:
+def used(harness: LoopHarness) -> dict[str, Any]:
     """Return what is used of everything but stored objects."""
-    return {name: value for name, value in stored(house).status["used"].items() if name != "objects"}
+    return {name: value for name, value in stored(harness).status["used"].items() if name != "objects"}
 
 
 TROUBLES = st.sampled_from(["image", "gpus"])
@@ -259,27 +262,27 @@ def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes:
     wishes = sorted(wishes, key=lambda each: each[2] is None)
     outcomes = []
     for with_trouble in (True, False):
-        house = LoopHarness(world.store())
-        house.uids = house.store.revision() * 100
+        harness = LoopHarness(world.store())
+        harness.uids = harness.store.revision() * 100
         try:
-            _clear(house)
-            quota(house, memory="128Mi", sandboxes=3)
+            _clear(harness)
+            quota(harness, memory="128Mi", sandboxes=3)
             for number, (memory, priority, trouble) in enumerate(wishes):
-                house.clock.advance(1)
+                harness.clock.advance(1)
                 limits = {"cpu": "100m", "memory": memory, "pids": 16, "gpus": int(trouble == "gpus")}
                 template = {"image": "gone:1" if trouble == "image" else TINY}
                 if with_trouble or not trouble:
                     name = f"box-{number}"
-                    house.apply(name, resources={"limits": limits}, priority=priority, template=template)
+                    harness.apply(name, resources={"limits": limits}, priority=priority, template=template)
                     if trouble:
-                        house.settle(seconds=0)
-            house.settle(seconds=20)
-            outcomes.append(sorted(running(house, *house.names())))
-            names = {name for name in house.names() if wishes[int(name.removeprefix("box-"))][2]}
-            held_by = [instance for instance in house.store.instances() if instance.parent_name in names]
+                        harness.settle(seconds=0)
+            harness.settle(seconds=20)
+            outcomes.append(sorted(running(harness, *harness.names())))
+            names = {name for name in harness.names() if wishes[int(name.removeprefix("box-"))][2]}
+            held_by = [instance for instance in harness.store.instances() if instance.parent_name in names]
             assert {(instance.role, instance.reserves.memory_bytes) for instance in held_by} <= {("refused", 0)}
-            _clear(house)
+            _clear(harness)
         finally:
-            house.close()
-            house.store.close()
+            harness.close()
+            harness.store.close()
     assert outcomes[0] == outcomes[1]

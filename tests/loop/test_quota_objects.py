@@ -10,9 +10,9 @@ from controller.kinds.registry import discover
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.loop.harness import TINY, LoopHarness
-from tests.loop.test_pools import apply_pool, house
+from tests.loop.test_pools import apply_pool, harness
 
-__all__ = ["house"]
+__all__ = ["harness"]
 KIB = 1 << 10
 
 
@@ -21,24 +21,24 @@ def document(kind: str, name: str, spec: dict[str, Any] | None = None, **metadat
     return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": about, "spec": spec or {}})
 
 
-def apply(house: LoopHarness, *documents: str) -> None:
-    house.services.apply.apply([Source("test", text) for text in documents])
+def apply(harness: LoopHarness, *documents: str) -> None:
+    harness.services.apply.apply([Source("test", text) for text in documents])
 
 
 def template(name: str, **metadata: Any) -> str:
     return document("SandboxTemplate", name, {"image": TINY}, **metadata)
 
 
-def stored(house: LoopHarness) -> int:
+def stored(harness: LoopHarness) -> int:
     kinds = [kind.name for kind in discover() if not kind.read_only]
-    return sum(len(house.store.list(kind, "default")[0]) for kind in kinds)
+    return sum(len(harness.store.list(kind, "default")[0]) for kind in kinds)
 
 
 @pytest.fixture
-def small(house: LoopHarness) -> LoopHarness:
-    house.most_objects = 3
-    house.daemon()
-    return house
+def small(harness: LoopHarness) -> LoopHarness:
+    harness.most_objects = 3
+    harness.daemon()
+    return harness
 
 
 def test_a_namespace_without_a_bound_of_its_own_has_the_settings(small: LoopHarness) -> None:
@@ -79,162 +79,162 @@ def test_a_quota_raises_it_and_has_a_place_in_a_full_namespace(small: LoopHarnes
     assert stored(small) == 5, "nothing goes because a bound was lowered"
 
 
-def test_a_host_quota_has_no_objects(house: LoopHarness) -> None:
+def test_a_host_quota_has_no_objects(harness: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match=r"spec.hard.objects: is counted in each namespace; write it in a Quota"):
-        apply(house, document("HostQuota", "host", {"hard": {"objects": 5}}))
+        apply(harness, document("HostQuota", "host", {"hard": {"objects": 5}}))
 
 
 def annotated(name: str, kib: int, **metadata: Any) -> str:
     return template(name, annotations={"example.org/note": "x" * kib * KIB}, **metadata)
 
 
-def test_annotations_of_a_namespace_are_bounded_together(house: LoopHarness) -> None:
-    house.most_annotation_bytes = 100 * KIB
-    house.daemon()
-    apply(house, annotated("a", 40), annotated("b", 40), annotated("elsewhere", 90, namespace="other"))
+def test_annotations_of_a_namespace_are_bounded_together(harness: LoopHarness) -> None:
+    harness.most_annotation_bytes = 100 * KIB
+    harness.daemon()
+    apply(harness, annotated("a", 40), annotated("b", 40), annotated("elsewhere", 90, namespace="other"))
     with pytest.raises(errors.Invalid, match=r"metadata.annotations: the .* of namespace `default`") as refusal:
-        apply(house, annotated("c", 40))
+        apply(harness, annotated("c", 40))
     assert "annotations_per_namespace_bytes in the daemon's settings" in str(refusal.value)
     assert "raise `hard.annotations` of its Quota" in str(refusal.value)
     with pytest.raises(errors.Invalid, match="annotations"):
-        apply(house, annotated("c", 15), annotated("d", 15))
+        apply(harness, annotated("c", 15), annotated("d", 15))
     with pytest.raises(errors.Invalid, match="annotations"):
-        apply(house, annotated("a", 80))
-    apply(house, annotated("a", 10), annotated("c", 40), annotated("small", 3))
+        apply(harness, annotated("a", 80))
+    apply(harness, annotated("a", 10), annotated("c", 40), annotated("small", 3))
 
 
-def test_a_quota_bounds_annotations(house: LoopHarness) -> None:
-    apply(house, annotated("a", 40))
-    apply(house, document("Quota", "main", {"hard": {"annotations": "30Ki"}}))
+def test_a_quota_bounds_annotations(harness: LoopHarness) -> None:
+    apply(harness, annotated("a", 40))
+    apply(harness, document("Quota", "main", {"hard": {"annotations": "30Ki"}}))
     with pytest.raises(errors.Invalid, match=r"would have .* of at most 30Ki \(quota default/main\)"):
-        apply(house, annotated("b", 20))
-    apply(house, annotated("a", 35))
+        apply(harness, annotated("b", 20))
+    apply(harness, annotated("a", 35))
     with pytest.raises(errors.Invalid, match=r"spec.hard.annotations: is counted in each namespace"):
-        apply(house, document("HostQuota", "host", {"hard": {"annotations": "1Mi"}}))
+        apply(harness, document("HostQuota", "host", {"hard": {"annotations": "1Mi"}}))
 
 
 @pytest.mark.parametrize("kind", ["Quota", "HostQuota"])
-def test_a_quota_bounds_weight_and_priority_of_one_sandbox(house: LoopHarness, kind: str) -> None:
+def test_a_quota_bounds_weight_and_priority_of_one_sandbox(harness: LoopHarness, kind: str) -> None:
     name = "host" if kind == "HostQuota" else "main"
-    house.apply("older", resources={"cpuShares": 4096}, priority=100)
-    house.settle()
-    apply(house, document(kind, name, {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
+    harness.apply("older", resources={"cpuShares": 4096}, priority=100)
+    harness.settle()
+    apply(harness, document(kind, name, {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
     with pytest.raises(errors.Invalid, match=r"spec.resources.cpuShares: 2049 is more than .* allows one sandbox"):
-        house.apply("a", resources={"cpuShares": 2049})
+        harness.apply("a", resources={"cpuShares": 2049})
     with pytest.raises(errors.Invalid, match=r"spec.resources.cpuShares: 262144 is more"):
-        house.apply("a", template={"resources": {"cpuShares": 262144}})
+        harness.apply("a", template={"resources": {"cpuShares": 262144}})
     with pytest.raises(errors.Invalid, match=r"spec.priority: 11 is more than .* allows one sandbox \(10\); lower it"):
-        house.apply("a", priority=11)
-    house.apply("a", resources={"cpuShares": 2048}, priority=10)
-    house.apply_template("t", image=TINY)
+        harness.apply("a", priority=11)
+    harness.apply("a", resources={"cpuShares": 2048}, priority=10)
+    harness.apply_template("t", image=TINY)
     with pytest.raises(errors.Invalid, match=r"spec.priority: 11 is more"):
-        apply_pool(house, priority=11)
-    apply_pool(house, priority=10)
-    house.settle()
-    assert house.condition("older", "Ready") == "True Running", "what was there before goes on"
+        apply_pool(harness, priority=11)
+    apply_pool(harness, priority=10)
+    harness.settle()
+    assert harness.condition("older", "Ready") == "True Running", "what was there before goes on"
 
 
-def quota_status(house: LoopHarness) -> dict[str, Any]:
-    quota = house.store.get("Quota", "default", "main")
+def quota_status(harness: LoopHarness) -> dict[str, Any]:
+    quota = harness.store.get("Quota", "default", "main")
     assert quota is not None
     return dict(quota.status)
 
 
-def test_a_quota_shows_how_much_is_stored(house: LoopHarness) -> None:
-    apply(house, document("Quota", "main", {"hard": {"objects": 3}}), template("a"))
-    house.settle()
-    assert (quota_status(house)["used"]["objects"], quota_status(house)["hard"]["objects"]) == ("2", "3")
-    house.apply("box")
-    house.settle()
-    assert quota_status(house)["used"]["objects"] == "3"
-    house.daemon()
-    apply(house, document("Quota", "main", {"hard": {"objects": 1}}))
-    house.settle()
-    [exceeded] = quota_status(house)["conditions"]
+def test_a_quota_shows_how_much_is_stored(harness: LoopHarness) -> None:
+    apply(harness, document("Quota", "main", {"hard": {"objects": 3}}), template("a"))
+    harness.settle()
+    assert (quota_status(harness)["used"]["objects"], quota_status(harness)["hard"]["objects"]) == ("2", "3")
+    harness.apply("box")
+    harness.settle()
+    assert quota_status(harness)["used"]["objects"] == "3"
+    harness.daemon()
+    apply(harness, document("Quota", "main", {"hard": {"objects": 1}}))
+    harness.settle()
+    [exceeded] = quota_status(harness)["conditions"]
     assert (exceeded["status"], exceeded["reason"]) == ("True", "HardLowered")
     assert "objects 3 of 1" in exceeded["message"]
-    house.delete("box")
-    house.delete("a", "sandboxtemplate")
-    house.settle()
-    assert quota_status(house)["used"]["objects"] == "1"
-    [exceeded] = quota_status(house)["conditions"]
+    harness.delete("box")
+    harness.delete("a", "sandboxtemplate")
+    harness.settle()
+    assert quota_status(harness)["used"]["objects"] == "1"
+    [exceeded] = quota_status(harness)["conditions"]
     assert (exceeded["status"], exceeded["reason"]) == ("False", "WithinHard")
-    apply(house, document("HostQuota", "host", {"hard": {"sandboxes": 5}}))
-    house.settle()
-    [host] = house.store.list("HostQuota")[0]
+    apply(harness, document("HostQuota", "host", {"hard": {"sandboxes": 5}}))
+    harness.settle()
+    [host] = harness.store.list("HostQuota")[0]
     assert "objects" not in host.status["used"]
 
 
-def test_older_sandboxes_above_a_bound_run_on_and_none_starts(house: LoopHarness) -> None:
+def test_older_sandboxes_above_a_bound_run_on_and_none_starts(harness: LoopHarness) -> None:
     for name in ("runs", "rests"):
-        house.apply(name, resources={"cpuShares": 4096}, priority=100)
-    house.settle()
-    house.apply("rests", resources={"cpuShares": 4096}, priority=100, runState="Suspended")
-    house.settle()
-    apply(house, document("Quota", "main", {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
-    house.settle()
-    assert house.condition("runs", "Ready") == "True Running"
-    assert house.condition("runs", "Accepted") == "False QuotaExceeded"
-    runs = house.get("runs")
+        harness.apply(name, resources={"cpuShares": 4096}, priority=100)
+    harness.settle()
+    harness.apply("rests", resources={"cpuShares": 4096}, priority=100, runState="Suspended")
+    harness.settle()
+    apply(harness, document("Quota", "main", {"perSandbox": {"cpuShares": 2048, "priority": 10}}))
+    harness.settle()
+    assert harness.condition("runs", "Ready") == "True Running"
+    assert harness.condition("runs", "Accepted") == "False QuotaExceeded"
+    runs = harness.get("runs")
     assert runs is not None
     [message] = [condition["message"] for condition in runs.status["conditions"] if condition["type"] == "Accepted"]
     assert "spec.resources.cpuShares: 4096 is more than quota default/main allows one sandbox (2048)" in message
     assert "spec.priority: 100 is more than" in message
-    house.engine.kill(house.container_name("runs"))
-    house.settle()
-    assert house.condition("runs", "Ready") == "True Running", "a crash takes nothing from it"
+    harness.engine.kill(harness.container_name("runs"))
+    harness.settle()
+    assert harness.condition("runs", "Ready") == "True Running", "a crash takes nothing from it"
 
-    rests = house.get("rests")
+    rests = harness.get("rests")
     assert rests is not None
-    with house.store.transaction() as transaction:  # as an idle sandbox wakes: its spec is not judged again
+    with harness.store.transaction() as transaction:  # as an idle sandbox wakes: its spec is not judged again
         spec = {**rests.spec, "runState": "Running"}
         transaction.put(replace(rests, spec=spec, generation=rests.generation + 1))
-    house.settle()
-    assert house.condition("rests", "Scheduled") == "False QuotaExceeded"
-    assert house.condition("rests", "Ready").startswith("False")
-    apply(house, document("Quota", "main", {"perSandbox": {"cpuShares": 4096, "priority": 100}}))
-    house.settle()
+    harness.settle()
+    assert harness.condition("rests", "Scheduled") == "False QuotaExceeded"
+    assert harness.condition("rests", "Ready").startswith("False")
+    apply(harness, document("Quota", "main", {"perSandbox": {"cpuShares": 4096, "priority": 100}}))
+    harness.settle()
     for name in ("runs", "rests"):
-        assert house.condition(name, "Accepted") == "True Admitted"
-        assert house.condition(name, "Ready") == "True Running"
+        assert harness.condition(name, "Accepted") == "True Admitted"
+        assert harness.condition(name, "Ready") == "True Running"
 
 
-def test_a_pool_above_a_bound_keeps_its_members_and_adds_none(house: LoopHarness) -> None:
-    house.apply_template("t", image=TINY)
-    apply_pool(house, priority=11, warmReplicas=1)
-    house.settle()
-    [before] = house.ours().values()
-    apply(house, document("Quota", "main", {"perSandbox": {"priority": 10}}))
-    house.settle()
-    assert list(house.ours().values()) == [before]
-    with house.store.transaction() as transaction:
+def test_a_pool_above_a_bound_keeps_its_members_and_adds_none(harness: LoopHarness) -> None:
+    harness.apply_template("t", image=TINY)
+    apply_pool(harness, priority=11, warmReplicas=1)
+    harness.settle()
+    [before] = harness.ours().values()
+    apply(harness, document("Quota", "main", {"perSandbox": {"priority": 10}}))
+    harness.settle()
+    assert list(harness.ours().values()) == [before]
+    with harness.store.transaction() as transaction:
         pool = transaction.list("SandboxPool", "default")[0]
         transaction.put(replace(pool, spec={**pool.spec, "warmReplicas": 2}, generation=pool.generation + 1))
-    house.settle()
-    assert list(house.ours().values()) == [before]
+    harness.settle()
+    assert list(harness.ours().values()) == [before]
 
 
-def test_annotations_are_bounded_with_those_that_are_there(house: LoopHarness) -> None:
-    apply(house, template("t", annotations={"a": "x" * (200 * KIB)}))
+def test_annotations_are_bounded_with_those_that_are_there(harness: LoopHarness) -> None:
+    apply(harness, template("t", annotations={"a": "x" * (200 * KIB)}))
     kind = discover().by_name("SandboxTemplate")
     assert kind is not None
     with pytest.raises(errors.Invalid, match="more than 256 KiB"):
-        house.services.patch.patch(kind, "default", "t", {"metadata": {"annotations": {"b": "x" * (60 * KIB)}}})
-    house.services.patch.patch(kind, "default", "t", {"metadata": {"annotations": {"b": "x" * (50 * KIB)}}})
+        harness.services.patch.patch(kind, "default", "t", {"metadata": {"annotations": {"b": "x" * (60 * KIB)}}})
+    harness.services.patch.patch(kind, "default", "t", {"metadata": {"annotations": {"b": "x" * (50 * KIB)}}})
     with pytest.raises(errors.Invalid, match=r"metadata\.annotations: are .* bytes together, more than 256 KiB"):
-        apply(house, template("t", annotations={"a": "x" * (250 * KIB)}))
+        apply(harness, template("t", annotations={"a": "x" * (250 * KIB)}))
     with pytest.raises(errors.Invalid, match="more than 256 KiB"):
-        apply(house, template("u", annotations={"a": "x" * (150 * KIB), "b": "x" * (150 * KIB)}))
+        apply(harness, template("u", annotations={"a": "x" * (150 * KIB), "b": "x" * (150 * KIB)}))
 
 
-def test_an_older_object_with_more_annotations_can_still_be_changed(house: LoopHarness) -> None:
-    apply(house, template("t"))
-    with house.store.transaction() as transaction:
+def test_an_older_object_with_more_annotations_can_still_be_changed(harness: LoopHarness) -> None:
+    apply(harness, template("t"))
+    with harness.store.transaction() as transaction:
         sandbox_template = transaction.get("SandboxTemplate", "default", "t")
         assert sandbox_template is not None
         transaction.put(replace(sandbox_template, annotations={"a": "x" * (200 * KIB), "b": "x" * (200 * KIB)}))
     kind = discover().by_name("SandboxTemplate")
     assert kind is not None
-    patched = house.services.patch.patch(kind, "default", "t", {"metadata": {"labels": {"x": "y"}}})
+    patched = harness.services.patch.patch(kind, "default", "t", {"metadata": {"labels": {"x": "y"}}})
     assert patched.labels == {"x": "y"}
-    apply(house, template("t", labels={"x": "z"}))
+    apply(harness, template("t", labels={"x": "z"}))

@@ -105,10 +105,10 @@ class Hosts:
             self.tick()
         return self.status()
 
-    def until_slow(self, house: RunHarness) -> None:
+    def until_slow(self, harness: RunHarness) -> None:
         """Tick until the stage `b` of SLOW runs on that host."""
-        house.hanging = 1
-        self.until(lambda: house.commands()[-1:] == ["sleep 1000"], "its slow stage")
+        harness.hanging = 1
+        self.until(lambda: harness.commands()[-1:] == ["sleep 1000"], "its slow stage")
 
     def close(self) -> None:
         for harness in self.both.values():
@@ -135,18 +135,18 @@ def test_run_is_done_where_its_sandbox_is(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("host", ["one", "two"])
 def test_change_of_the_lead_disturbs_no_run(hosts: Hosts, host: str) -> None:
-    house = hosts.both[host]
+    harness = hosts.both[host]
     hosts.one.put("WorkflowRun", "r", workflow=on(host, SLOW))
-    hosts.until_slow(house)
+    hosts.until_slow(harness)
     for leader in ("two", "one", "two"):
         hosts.leader = leader
         for _ in range(3):
             hosts.tick()
     assert hosts.status()["phase"] == "Running"
     hosts.one.cancel()
-    house.hanging = 0
+    harness.hanging = 0
     assert hosts.finish()["phase"] == "Cancelled"
-    assert house.commands() == ["echo a", "sleep 1000", "echo f"]
+    assert harness.commands() == ["echo a", "sleep 1000", "echo f"]
     assert hosts.both[hosts.other(host)].commands() == []
 
 
@@ -278,9 +278,9 @@ def test_answer_of_the_bridge_is_with_its_host(hosts: Hosts) -> None:
     hosts.one.apply("s", host="two")
     bridge_request = BridgeRequest(command=("echo", "x"))
 
-    def ask(house: RunHarness) -> dict[str, Any]:
+    def ask(harness: RunHarness) -> dict[str, Any]:
         with access.acting(ADMIN):
-            return house.services.bridge.run("default", "s", bridge_request, "key")
+            return harness.services.bridge.run("default", "s", bridge_request, "key")
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, hosts.two)
@@ -326,17 +326,17 @@ def overtaken(name: str, at: int, *, after: bool) -> Callable[[Hosts], Callable[
     """At a step of that host's daemon, decided before, the other takes the lead, and goes as far as it can."""
 
     def disturb(hosts: Hosts) -> Callable[[], int]:
-        house, harness = hosts.both[name], hosts.both[hosts.other(name)]
+        harness, second = hosts.both[name], hosts.both[hosts.other(name)]
 
         def watch(is_after: bool) -> None:
-            if house.fuse.steps == at and is_after == after:
+            if harness.fuse.steps == at and is_after == after:
                 hosts.leader = hosts.other(name)
                 for _ in range(12):
-                    harness.tick()
+                    second.tick()
                     hosts.look()
 
-        house.watch = watch
-        return lambda: house.fuse.steps
+        harness.watch = watch
+        return lambda: harness.fuse.steps
 
     return disturb
 

@@ -30,10 +30,10 @@ MEMBER = 64 << 20
 
 def claim(fleet: Fleet, name: str, by: str = "one", **spec: Any) -> str:
     """Return how it was launched, after everything has settled."""
-    house = fleet.hosts.one if by == "one" else fleet.hosts.two
-    house.refer(name, "t", **spec)
+    harness = fleet.hosts.one if by == "one" else fleet.hosts.two
+    harness.refer(name, "t", **spec)
     fleet.settle()
-    return str(found(house, name).status.get("launchType", ""))
+    return str(found(harness, name).status.get("launchType", ""))
 
 
 def whole_uid(fleet: Fleet) -> str:
@@ -165,22 +165,22 @@ def found_part(fleet: Fleet, name: str) -> Mapping[str, Any]:
     return obj.status
 
 
-def between(house: LoopHarness, other: LoopHarness) -> bool:
+def between(harness: LoopHarness, other: LoopHarness) -> bool:
     """Run a pass of one host with a whole one of the other before its write; return True if that was refused."""
 
     def first(after: bool) -> None:
         if not after:
-            house.watch = lambda _after: None
+            harness.watch = lambda _after: None
             with contextlib.suppress(Conflict):
                 other.run_pass()
 
-    house.watch = first
+    harness.watch = first
     try:
-        house.run_pass()
+        harness.run_pass()
     except Conflict:
         return True
     finally:
-        house.watch = lambda _after: None
+        harness.watch = lambda _after: None
     return False
 
 
@@ -202,9 +202,9 @@ def test_a_preview_counts_what_other_hosts_hold(fleet: Fleet) -> None:
     assert not grows(fleet.hosts.one)
 
 
-def grows(house: LoopHarness) -> bool:
+def grows(harness: LoopHarness) -> bool:
     """Return True if a warm member here may reserve twice as much."""
-    last = house.reconcile_pass.last
+    last = harness.reconcile_pass.last
     assert last is not None
     [(piece, member)] = [
         (last.pools[instance.parent_uid], instance) for instance in last.instances.values() if instance.role == "warm"
@@ -230,14 +230,14 @@ _STEPS = st.lists(
 
 def _do(fleet: Fleet, act: str, name: str, most: list[int]) -> None:
     houses = {"one": fleet.hosts.one, "two": fleet.hosts.two}
-    house = houses["one" if name in "ace" else "two"]
+    harness = houses["one" if name in "ace" else "two"]
     with contextlib.suppress(Conflict):
         match act:
-            case "claim" | "require" | "large" if house.get(name) is None:
+            case "claim" | "require" | "large" if harness.get(name) is None:
                 document = {"resources": {"limits": {"memory": "128Mi"}}} if act == "large" else {}
-                house.refer(name, "t", **document, **({"poolPolicy": "Require"} if act == "require" else {}))
-            case "delete" if house.get(name) is not None:
-                house.delete(name)
+                harness.refer(name, "t", **document, **({"poolPolicy": "Require"} if act == "require" else {}))
+            case "delete" if harness.get(name) is not None:
+                harness.delete(name)
             case "size":
                 warm, most[0] = (int(entry) for entry in name.split("/"))
                 bounds = {"maxReplicas": most[0]} if most[0] else {}

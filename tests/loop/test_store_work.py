@@ -47,16 +47,16 @@ def test_a_cold_life_writes_in_few_transactions(tmp_path: Path, statements: list
     """
     store = SqlStore(f"sqlite:///{tmp_path / 'store.db'}")
     store.open()
-    house = LoopHarness(store)
+    harness = LoopHarness(store)
     for name in ("first", "second"):
         statements.clear()
-        house.apply(name)
-        house.settle(seconds=0)
-        house.delete(name)
-        house.settle(seconds=0)
+        harness.apply(name)
+        harness.settle(seconds=0)
+        harness.delete(name)
+        harness.settle(seconds=0)
     own_texts = list(statements)
-    assert house.names() == []
-    house.close()
+    assert harness.names() == []
+    harness.close()
     store.close()
     assert own_texts.count("BEGIN IMMEDIATE") == 7
     # A batch is traced row by row.
@@ -78,22 +78,22 @@ def test_a_claim_is_ready_in_two_transactions(tmp_path: Path, statements: list[s
     store.open()
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 2}
     insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
-    house = LoopHarness(store)
-    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
-    house.settle(seconds=0)
+    harness = LoopHarness(store)
+    harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    harness.settle(seconds=0)
     event.listen(Engine, "before_cursor_execute", note)
     try:
         for name in ("first", "second"):
-            house.settle(seconds=0)
+            harness.settle(seconds=0)
             statements.clear()
             by_sqlalchemy.clear()
-            house.refer(name, "t")
-            house.reconcile_pass.run()
+            harness.refer(name, "t")
+            harness.reconcile_pass.run()
             own_texts = list(statements)
-            assert house.condition(name, "Ready").startswith("True")
+            assert harness.condition(name, "Ready").startswith("True")
     finally:
         event.remove(Engine, "before_cursor_execute", note)
-    house.close()
+    harness.close()
     store.close()
     assert own_texts.count("BEGIN IMMEDIATE") == 2
     assert len(own_texts) <= ALLOWED_OF_A_CLAIM, own_texts
@@ -125,22 +125,22 @@ def calls_among(stored: int, path: Path) -> dict[str, int]:
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 1}
     insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
     insert(store, replace(box("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
-    house = LoopHarness(store, policy=Policy(user_ids=IdRange(20_000, 29_999)))
-    house.apply("a")
-    house.apply_template("t", image=TINY, command=["sleep", "1000000"])
+    harness = LoopHarness(store, policy=Policy(user_ids=IdRange(20_000, 29_999)))
+    harness.apply("a")
+    harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
     document: dict[str, list[int]] = {"claim": [], "event": [], "creation": []}
     for number in range(3):  # the first time much is made once
-        house.clock.advance(1.0)
-        house.settle(seconds=0)
-        document["claim"].append(calls_of(lambda number=number: house.refer(f"warm-{number}", "t")))  # type: ignore[misc]
-        house.clock.advance(1.0)
-        house.settle(seconds=0)
-        house.engine.pause(house.container_name("a"))
-        document["event"].append(calls_of(house.run_pass))
-        house.settle(seconds=0)
-        house.apply(f"new-{number}")
-        document["creation"].append(calls_of(house.run_pass))
-    house.close()
+        harness.clock.advance(1.0)
+        harness.settle(seconds=0)
+        document["claim"].append(calls_of(lambda number=number: harness.refer(f"warm-{number}", "t")))  # type: ignore[misc]
+        harness.clock.advance(1.0)
+        harness.settle(seconds=0)
+        harness.engine.pause(harness.container_name("a"))
+        document["event"].append(calls_of(harness.run_pass))
+        harness.settle(seconds=0)
+        harness.apply(f"new-{number}")
+        document["creation"].append(calls_of(harness.run_pass))
+    harness.close()
     store.close()
     return {name: min(counts) for name, counts in document.items()}
 
@@ -156,10 +156,10 @@ def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
     store.open()
     suspended = {"template": {"image": TINY}, "runState": "Suspended"}
     insert(store, *(box(f"box-{number}", spec=suspended) for number in range(3)))
-    house = LoopHarness(store)
-    house.settle(seconds=0)
-    assert house.reconcile_pass.last is not None
-    objects = [sandbox.obj for sandbox in house.reconcile_pass.last.sandboxes.values()]
+    harness = LoopHarness(store)
+    harness.settle(seconds=0)
+    assert harness.reconcile_pass.last is not None
+    objects = [sandbox.obj for sandbox in harness.reconcile_pass.last.sandboxes.values()]
     assert len(objects) == 3
     for stored in objects:
         assert stored.status == store_status(store, stored.name) != {}
@@ -167,7 +167,7 @@ def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
         next(condition for condition in entry.status["conditions"] if condition["type"] == "Ready") for entry in objects
     ]
     assert len({id(entry) for entry in ready}) == 1
-    house.close()
+    harness.close()
     store.close()
 
 

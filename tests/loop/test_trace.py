@@ -15,7 +15,7 @@ from tests.plain_logs import configure_plain_logs
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
@@ -38,31 +38,31 @@ def done(lines: list[Any]) -> list[tuple[str, str]]:
     return observed
 
 
-def test_actions_bear_the_id_of_the_request_that_wanted_them(house: LoopHarness, lines: list[Any]) -> None:
+def test_actions_bear_the_id_of_the_request_that_wanted_them(harness: LoopHarness, lines: list[Any]) -> None:
     with tracing("first"):
-        house.apply("a")
+        harness.apply("a")
     with tracing("second"):
-        house.apply("b")
-    house.settle()
+        harness.apply("b")
+    harness.settle()
     created = done(lines)
     assert {trace for _, trace in created} == {"first", "second"}
     assert {verb for verb, trace in created if trace == "first"} == {
         verb for verb, trace in created if trace == "second"
     }
     with tracing("third"):
-        house.apply("a", template={"image": "other:1"})
-        house.apply("b")  # as it is: this changes nothing
-    house.settle()
+        harness.apply("a", template={"image": "other:1"})
+        harness.apply("b")  # as it is: this changes nothing
+    harness.settle()
     assert {trace for _, trace in done(lines)} == {"third"}
     with tracing("fourth"):
-        house.delete("b")
-    house.settle()
+        harness.delete("b")
+    harness.settle()
     assert {trace for _, trace in done(lines)} == {"fourth"}
 
 
-def test_a_dry_run_leaves_no_id(house: LoopHarness, lines: list[Any]) -> None:
+def test_a_dry_run_leaves_no_id(harness: LoopHarness, lines: list[Any]) -> None:
     with tracing("first"):
-        house.apply("a")
+        harness.apply("a")
     with tracing("second"):
         labelled = {
             "apiVersion": "paddock/v1alpha1",
@@ -70,12 +70,12 @@ def test_a_dry_run_leaves_no_id(house: LoopHarness, lines: list[Any]) -> None:
             "metadata": {"name": "a", "labels": {"x": "y"}},
         }
         labelled["spec"] = {"template": {"image": TINY, "command": ["sleep", "1000000"]}}
-        house.services.apply.apply([Source("test", json.dumps(labelled))], dry_run=True)
-    house.settle()
+        harness.services.apply.apply([Source("test", json.dumps(labelled))], dry_run=True)
+    harness.settle()
     assert {trace for _, trace in done(lines)} == {"first"}
 
 
-def test_what_goes_back_to_no_request_has_none(house: LoopHarness, lines: list[Any]) -> None:
-    house.apply("a")
-    house.settle()
+def test_what_goes_back_to_no_request_has_none(harness: LoopHarness, lines: list[Any]) -> None:
+    harness.apply("a")
+    harness.settle()
     assert {trace for _, trace in done(lines)} == {""}

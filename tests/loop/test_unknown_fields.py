@@ -16,7 +16,7 @@ LATER = {"type": "OfALaterVersion", "status": "True", "reason": "New", "observed
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
@@ -34,31 +34,31 @@ def remember(world: World, memory: Mapping[str, Any]) -> None:
         connection.execute(update(instances).values(memory=json.dumps(memory), version=instances.c.version + 1))
 
 
-def test_the_loop_keeps_what_it_does_not_remember_itself(world: World, house: LoopHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.engine.kill(house.container_name("a"))
-    house.run_pass()
+def test_the_loop_keeps_what_it_does_not_remember_itself(world: World, harness: LoopHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.engine.kill(harness.container_name("a"))
+    harness.run_pass()
     before = remembered(world)
     later = {**before, "later": {"deep": [1]}, "last_end": {**before["last_end"], "laterToo": "x"}}
     remember(world, later)
-    house.daemon()  # the newer one is gone, an older one comes
-    house.settle()
-    assert house.condition("a", "Ready") == "True Running"
+    harness.daemon()  # the newer one is gone, an older one comes
+    harness.settle()
+    assert harness.condition("a", "Ready") == "True Running"
     after = remembered(world)
     assert (after["restarts"], after["later"], after["last_end"]["laterToo"]) == (1, {"deep": [1]}, "x")
     assert "extra" not in str(after)
-    house.engine.kill(house.container_name("a"))
-    house.settle()
+    harness.engine.kill(harness.container_name("a"))
+    harness.settle()
     after = remembered(world)
     assert (after["restarts"], after["later"]) == (2, {"deep": [1]})
     assert "laterToo" not in after["last_end"], "another end is not the one that it was said of"
 
 
-def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: LoopHarness) -> None:
-    house.apply("a")
-    house.settle()
-    with house.store.transaction() as transaction:
+def test_loop_and_apply_keep_the_unknown_parts_of_an_object(harness: LoopHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    with harness.store.transaction() as transaction:
         sandbox = transaction.get("Sandbox", "default", "a")
         assert sandbox is not None
         status = {**sandbox.status, "later": {"x": 1}, "conditions": [*sandbox.status["conditions"], LATER]}
@@ -67,11 +67,11 @@ def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: LoopHarness) 
             sandbox, status=status, annotations={"later": "yes"}, finalizers=(*sandbox.finalizers, "later/x")
         )
         transaction.put(replace(changed, owner_references=(owner,)))
-    house.engine.kill(house.container_name("a"))
-    house.settle()
-    house.apply("a", lifecycle={"shutdownGracePeriodSeconds": 3})
-    house.settle()
-    answer = house.get("a")
+    harness.engine.kill(harness.container_name("a"))
+    harness.settle()
+    harness.apply("a", lifecycle={"shutdownGracePeriodSeconds": 3})
+    harness.settle()
+    answer = harness.get("a")
     assert answer is not None
     assert (answer.generation, answer.status["restartCount"], answer.status["observedGeneration"]) == (2, 1, 2)
     assert (answer.status["later"], answer.status["conditions"][-1]) == ({"x": 1}, LATER)
@@ -82,17 +82,17 @@ def test_loop_and_apply_keep_the_unknown_parts_of_an_object(house: LoopHarness) 
     )
 
 
-def test_apply_keeps_the_unknown_parts_of_a_spec_and_the_loop_refuses_to_run_without_them(house: LoopHarness) -> None:
-    house.apply("a")
-    with house.store.transaction() as transaction:
+def test_apply_keeps_the_unknown_parts_of_a_spec_and_the_loop_refuses_to_run_without_them(harness: LoopHarness) -> None:
+    harness.apply("a")
+    with harness.store.transaction() as transaction:
         sandbox = transaction.get("Sandbox", "default", "a")
         assert sandbox is not None
         transaction.put(replace(sandbox, spec={**sandbox.spec, "later": [1]}, generation=2))
-    house.settle()
-    house.apply("a", restartPolicy="Never")
-    house.settle()
-    answer = house.get("a")
+    harness.settle()
+    harness.apply("a", restartPolicy="Never")
+    harness.settle()
+    answer = harness.get("a")
     assert answer is not None
     assert (answer.spec["later"], answer.spec["restartPolicy"], answer.generation) == ([1], "Never", 3)
-    assert house.condition("a", "Accepted") == "False Refused"
-    assert house.ours() == {}
+    assert harness.condition("a", "Accepted") == "False Refused"
+    assert harness.ours() == {}

@@ -31,7 +31,7 @@ class Meters:
 
 
 class Watched(LoopHarness):
-    """A house with one sandbox, its samples, and the watch over its health."""
+    """A harness with one sandbox, its samples, and the watch over its health."""
 
     def __init__(self, store: SqlStore) -> None:
         super().__init__(store)
@@ -81,7 +81,7 @@ class Watched(LoopHarness):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[Watched]:
+def harness(tmp_path: Path) -> Iterator[Watched]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
     watched = Watched(store)
@@ -90,137 +90,137 @@ def house(tmp_path: Path) -> Iterator[Watched]:
     store.close()
 
 
-def test_full_memory_folders_are_reported_each(house: Watched) -> None:
-    house.folders = [FolderUse("/tmp", 64 * MIB, 64 * MIB), FolderUse("/workspace", MIB, 64 * MIB)]
-    assert house.use() == ["FolderNearLimit"]
-    assert house.use() == ["FolderNearLimit"]
-    house.folders[1] = FolderUse("/workspace", MIB, 64 * MIB, files=1.0)
-    assert sorted(house.use()) == ["FolderNearLimit", "FolderNearLimit"]
-    texts = [event.message for event in house.store.events(uid=house.uid) if event.reason == "FolderNearLimit"]
+def test_full_memory_folders_are_reported_each(harness: Watched) -> None:
+    harness.folders = [FolderUse("/tmp", 64 * MIB, 64 * MIB), FolderUse("/workspace", MIB, 64 * MIB)]
+    assert harness.use() == ["FolderNearLimit"]
+    assert harness.use() == ["FolderNearLimit"]
+    harness.folders[1] = FolderUse("/workspace", MIB, 64 * MIB, files=1.0)
+    assert sorted(harness.use()) == ["FolderNearLimit", "FolderNearLimit"]
+    texts = [event.message for event in harness.store.events(uid=harness.uid) if event.reason == "FolderNearLimit"]
     assert sorted(texts) == [
         "in-memory folder: over 90% of `/tmp` (64Mi) is in use",
         "in-memory folder: over 90% of `/workspace` (64Mi) is in use",
     ]
-    house.folders = [FolderUse("/tmp", 0, 64 * MIB)]
-    assert "FolderBelowLimit" in house.use()
+    harness.folders = [FolderUse("/tmp", 0, 64 * MIB)]
+    assert "FolderBelowLimit" in harness.use()
 
 
-def test_a_container_that_just_started_has_figures(house: Watched) -> None:
-    assert house.samples.now().keys() == {house.uid}
-    requested = house.meters.asked
-    house.apply("late")
-    house.settle()
-    late = house.get("late")
+def test_a_container_that_just_started_has_figures(harness: Watched) -> None:
+    assert harness.samples.now().keys() == {harness.uid}
+    requested = harness.meters.asked
+    harness.apply("late")
+    harness.settle()
+    late = harness.get("late")
     assert late is not None
-    assert house.samples.now().keys() == {house.uid, late.uid}, "within the same second"
-    house.run_pass()
-    house.samples.now()
-    assert house.meters.asked == requested + 1
+    assert harness.samples.now().keys() == {harness.uid, late.uid}, "within the same second"
+    harness.run_pass()
+    harness.samples.now()
+    assert harness.meters.asked == requested + 1
 
 
-def test_cpu_is_what_was_used_since_the_last_sample(house: Watched) -> None:
-    first = house.samples.now()[house.uid]
-    house.clock.advance(10)
-    assert house.meters.usage is not None
-    house.meters.usage = house.meters.usage._replace(cpu_usage_seconds=first.usage.cpu_usage_seconds + 2.5)
-    second = house.samples.now()[house.uid]
+def test_cpu_is_what_was_used_since_the_last_sample(harness: Watched) -> None:
+    first = harness.samples.now()[harness.uid]
+    harness.clock.advance(10)
+    assert harness.meters.usage is not None
+    harness.meters.usage = harness.meters.usage._replace(cpu_usage_seconds=first.usage.cpu_usage_seconds + 2.5)
+    second = harness.samples.now()[harness.uid]
     assert (second.cpu_cores, second.window_seconds) == (0.25, 10)
 
 
-def test_the_first_sample_of_a_run_is_told_by_the_time_since_it_started(house: Watched) -> None:
-    house.clock.advance(20)
-    started = house.engine.observe().containers[house.uid][0].started_at
-    house.meters.usage = USAGE._replace(cpu_usage_seconds=(house.clock.now() - started) / 2)
-    assert house.samples.now()[house.uid].cpu_cores == pytest.approx(0.5)
+def test_the_first_sample_of_a_run_is_told_by_the_time_since_it_started(harness: Watched) -> None:
+    harness.clock.advance(20)
+    started = harness.engine.observe().containers[harness.uid][0].started_at
+    harness.meters.usage = USAGE._replace(cpu_usage_seconds=(harness.clock.now() - started) / 2)
+    assert harness.samples.now()[harness.uid].cpu_cores == pytest.approx(0.5)
 
 
-def test_it_is_read_at_most_once_a_second(house: Watched) -> None:
-    house.samples.now()
-    house.samples.now()
-    assert house.meters.asked == 1
-    house.clock.advance(1)
-    house.samples.now()
-    assert house.meters.asked == 2
-    house.clock.advance(-100)  # a clock that was set back must not stop it
-    house.samples.now()
-    assert house.meters.asked == 3
+def test_it_is_read_at_most_once_a_second(harness: Watched) -> None:
+    harness.samples.now()
+    harness.samples.now()
+    assert harness.meters.asked == 1
+    harness.clock.advance(1)
+    harness.samples.now()
+    assert harness.meters.asked == 2
+    harness.clock.advance(-100)  # a clock that was set back must not stop it
+    harness.samples.now()
+    assert harness.meters.asked == 3
 
 
-def test_what_does_not_run_or_can_not_be_read_has_no_sample(house: Watched) -> None:
-    house.meters.usage = None
-    assert house.samples.now() == {}
-    house.clock.advance(1)
-    house.meters.usage = USAGE
-    house.apply("box", runState="Suspended")
-    house.settle()
-    house.clock.advance(1)
-    assert house.samples.now() == {}
+def test_what_does_not_run_or_can_not_be_read_has_no_sample(harness: Watched) -> None:
+    harness.meters.usage = None
+    assert harness.samples.now() == {}
+    harness.clock.advance(1)
+    harness.meters.usage = USAGE
+    harness.apply("box", runState="Suspended")
+    harness.settle()
+    harness.clock.advance(1)
+    assert harness.samples.now() == {}
 
 
-def test_memory_near_its_limit_is_an_event_and_so_is_the_end_of_it(house: Watched) -> None:
-    assert house.use(memory_working_set_bytes=100 * MIB) == []
-    assert house.use(memory_working_set_bytes=250 * MIB) == ["MemoryNearLimit"]
-    assert house.use(memory_working_set_bytes=251 * MIB) == ["MemoryNearLimit"]
-    assert house.use(memory_working_set_bytes=100 * MIB) == ["MemoryNearLimit", "MemoryBelowLimit"]
-    events = house.store.events(uid=house.uid)
+def test_memory_near_its_limit_is_an_event_and_so_is_the_end_of_it(harness: Watched) -> None:
+    assert harness.use(memory_working_set_bytes=100 * MIB) == []
+    assert harness.use(memory_working_set_bytes=250 * MIB) == ["MemoryNearLimit"]
+    assert harness.use(memory_working_set_bytes=251 * MIB) == ["MemoryNearLimit"]
+    assert harness.use(memory_working_set_bytes=100 * MIB) == ["MemoryNearLimit", "MemoryBelowLimit"]
+    events = harness.store.events(uid=harness.uid)
     message = {event.reason: (event.type, event.message) for event in events}
     assert message["MemoryNearLimit"] == ("Warning", "memory: over 90% of its limit of 256Mi is in use")
 
 
-def test_cpu_tasks_and_the_engines_disk(house: Watched) -> None:
+def test_cpu_tasks_and_the_engines_disk(harness: Watched) -> None:
     for number in range(1, 5):
-        use = house.use(cpu_usage_seconds=7.5 * number + 1000)
+        use = harness.use(cpu_usage_seconds=7.5 * number + 1000)
     assert use in ([], ["CpuNearLimit"])
-    assert "CpuNearLimit" in house.use(cpu_usage_seconds=7.5 * 5 + 1000)
-    assert "PidsNearLimit" in house.use(pids=127)
-    house.disk = 0.95
-    house.use()
-    assert house.reasons(HOST.uid) == ["DiskNearLimit"]
+    assert "CpuNearLimit" in harness.use(cpu_usage_seconds=7.5 * 5 + 1000)
+    assert "PidsNearLimit" in harness.use(pids=127)
+    harness.disk = 0.95
+    harness.use()
+    assert harness.reasons(HOST.uid) == ["DiskNearLimit"]
 
 
-def test_the_disk_that_a_sandbox_was_promised_is_told_when_it_has_nearly_written_it(house: Watched) -> None:
-    house.written = 85 * MIB
-    assert house.use() == [], "nothing was promised"
-    house.apply("box", resources={"limits": {"disk": "100Mi"}})
-    house.settle()
-    assert house.use() == ["DiskNearLimit"]
-    messages = {event.reason: event.message for event in house.store.events(uid=house.uid)}
+def test_the_disk_that_a_sandbox_was_promised_is_told_when_it_has_nearly_written_it(harness: Watched) -> None:
+    harness.written = 85 * MIB
+    assert harness.use() == [], "nothing was promised"
+    harness.apply("box", resources={"limits": {"disk": "100Mi"}})
+    harness.settle()
+    assert harness.use() == ["DiskNearLimit"]
+    messages = {event.reason: event.message for event in harness.store.events(uid=harness.uid)}
     assert messages["DiskNearLimit"] == "disk: over 80% of its limit of 100Mi is in use"
-    house.written = 10 * MIB
-    assert house.use() == ["DiskNearLimit", "DiskBelowLimit"]
+    harness.written = 10 * MIB
+    assert harness.use() == ["DiskNearLimit", "DiskBelowLimit"]
 
 
-def test_a_new_run_begins_well(house: Watched) -> None:
-    house.use(pids=127)
-    house.engine.kill(house.container_name("box"))
-    house.settle()
-    house.use(pids=3)
-    assert house.reasons(house.uid) == ["PidsNearLimit"], "the end of a run is no recovery"
+def test_a_new_run_begins_well(harness: Watched) -> None:
+    harness.use(pids=127)
+    harness.engine.kill(harness.container_name("box"))
+    harness.settle()
+    harness.use(pids=3)
+    assert harness.reasons(harness.uid) == ["PidsNearLimit"], "the end of a run is no recovery"
 
 
-def test_a_limit_raised_is_the_end_of_it(house: Watched) -> None:
-    house.use(pids=120)
-    assert house.use(pids_limit=1000) == ["PidsNearLimit", "PidsBelowLimit"]
+def test_a_limit_raised_is_the_end_of_it(harness: Watched) -> None:
+    harness.use(pids=120)
+    assert harness.use(pids_limit=1000) == ["PidsNearLimit", "PidsBelowLimit"]
 
 
-def test_looks_that_take_long_are_taken_less_often(house: Watched) -> None:
-    house.price = 0.1  # as with some hundreds of sandboxes
-    before = house.meters.asked
+def test_looks_that_take_long_are_taken_less_often(harness: Watched) -> None:
+    harness.price = 0.1  # as with some hundreds of sandboxes
+    before = harness.meters.asked
     for _ in range(20):
-        house.use()
-    assert house.meters.asked - before == 5
-    house.clock.advance(-3600)
-    requested = house.meters.asked
-    house.health.observe_now()
-    assert house.meters.asked > requested, "a clock that was set back makes it wait for nothing"
+        harness.use()
+    assert harness.meters.asked - before == 5
+    harness.clock.advance(-3600)
+    requested = harness.meters.asked
+    harness.health.observe_now()
+    assert harness.meters.asked > requested, "a clock that was set back makes it wait for nothing"
 
 
-def test_a_container_that_the_engine_does_not_tell_of_is_read_as_before(house: Watched) -> None:
-    house.engine.unreadable(house.uid)
-    house.engine.go_down("no answer in time")
-    house.run_pass()
-    assert house.engine.observe().containers[house.uid][0].state is State.UNKNOWN
-    assert house.samples.now().keys() == {house.uid}
-    house.clock.advance(1)
-    house.meters.usage = None  # its process has ended
-    assert house.samples.now() == {}
+def test_a_container_that_the_engine_does_not_tell_of_is_read_as_before(harness: Watched) -> None:
+    harness.engine.unreadable(harness.uid)
+    harness.engine.go_down("no answer in time")
+    harness.run_pass()
+    assert harness.engine.observe().containers[harness.uid][0].state is State.UNKNOWN
+    assert harness.samples.now().keys() == {harness.uid}
+    harness.clock.advance(1)
+    harness.meters.usage = None  # its process has ended
+    assert harness.samples.now() == {}

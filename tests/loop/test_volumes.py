@@ -15,39 +15,39 @@ KEY = ("default", "data")
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
-def apply(house: LoopHarness, name: str, policy: str = "Delete", size: str = "8Mi", **spec: object) -> None:
+def apply(harness: LoopHarness, name: str, policy: str = "Delete", size: str = "8Mi", **spec: object) -> None:
     volume = {"name": "data", "mountPath": "/data", "size": size, "reclaimPolicy": policy}
-    house.apply(name, template={"volumes": [volume]}, **spec)
-    house.settle()
+    harness.apply(name, template={"volumes": [volume]}, **spec)
+    harness.settle()
 
 
-def quota(house: LoopHarness, disk: str) -> None:
+def quota(harness: LoopHarness, disk: str) -> None:
     spec = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Quota",
         "metadata": {"name": "q"},
         "spec": {"hard": {"disk": disk}},
     }
-    house.services.apply.apply([Source("test", json.dumps(spec))])
-    house.settle()
+    harness.services.apply.apply([Source("test", json.dumps(spec))])
+    harness.settle()
 
 
-def test_what_can_never_fit_is_refused(house: LoopHarness) -> None:
-    quota(house, "32Mi")
+def test_what_can_never_fit_is_refused(harness: LoopHarness) -> None:
+    quota(harness, "32Mi")
     with pytest.raises(errors.Invalid, match="can never fit quota default/q: disk"):
-        apply(house, "a", size="64Mi")
+        apply(harness, "a", size="64Mi")
 
 
-def test_a_disk_limit_is_of_the_container_alone(house: LoopHarness) -> None:
-    apply(house, "a", resources={"limits": {"disk": "4Mi"}})
-    (record,) = house.store.instances()
+def test_a_disk_limit_is_of_the_container_alone(harness: LoopHarness) -> None:
+    apply(harness, "a", resources={"limits": {"disk": "4Mi"}})
+    (record,) = harness.store.instances()
     assert record.reserves.disk_bytes == 12 << 20
-    snapshot = house.reconcile_pass.last
+    snapshot = harness.reconcile_pass.last
     assert snapshot is not None
     assert limit_of(snapshot, record.uid) == 4 << 20

@@ -14,35 +14,35 @@ from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
+def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
 
 
 def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_what_comes_with_it(
-    house: LoopHarness,
+    harness: LoopHarness,
 ) -> None:
     woken: Counter[str] = Counter()
     workers = Workers(
-        house.engine,
+        harness.engine,
         NullMeter(),
         threads=1,
         wake=lambda: woken.update(["wake"]),
         wake_now=lambda: woken.update(["hurry"]),
     )
-    turn = house.pass_with(workers)
+    turn = harness.pass_with(workers)
 
     def settled() -> Plan:
         wait_for("the groups came back", lambda: not workers.view()[0])
         return turn.run()
 
-    house.apply("web")
+    harness.apply("web")
     assert turn.run().groups
     settled()
     wait_for("it is told", lambda: woken)
     assert woken == {"hurry": 1}
-    house.delete("web")
+    harness.delete("web")
     assert settled().groups
     settled()
     workers.stop()

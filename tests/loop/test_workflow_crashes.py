@@ -23,36 +23,36 @@ RUN = workflow(
 ONCE = ["echo build", "echo flaky\nfalse", "echo flaky\nfalse", "echo last"]
 
 
-def live(house: RunHarness) -> tuple[StoredObject, int]:
+def live(harness: RunHarness) -> tuple[StoredObject, int]:
     """A whole run; after a crash by the next daemon. How often one crashed."""
     crashes = 0
-    house.put("WorkflowRun", "r", workflow=RUN)
+    harness.put("WorkflowRun", "r", workflow=RUN)
     while True:
         try:
-            return house.finish(ticks=200), crashes
+            return harness.finish(ticks=200), crashes
         except Crash:
             crashes += 1
             assert crashes < 50, "no daemon gets on"
-            house.daemon()
+            harness.daemon()
 
 
-def picture(house: RunHarness, found: StoredObject) -> dict[str, Any]:
+def picture(harness: RunHarness, found: StoredObject) -> dict[str, Any]:
     stages = [(stage["name"], stage["state"], stage["attempt"]) for stage in found.status["stages"]]
-    artifacts = [artifact.name for artifact in house.services.runs.artifacts("default", "r")]
-    ours = house.ours()
-    return {"stages": stages, "commands": house.commands(), "artifacts": artifacts, "containers": list(ours.values())}
+    artifacts = [artifact.name for artifact in harness.services.runs.artifacts("default", "r")]
+    ours = harness.ours()
+    return {"stages": stages, "commands": harness.commands(), "artifacts": artifacts, "containers": list(ours.values())}
 
 
 def crashing(world: World, folder: Path, at: int | None, *, after: bool) -> tuple[dict[str, Any], int, int]:
-    house = RunHarness(world.store(), folder / "runs")
-    house.fuse.blow_at, house.fuse.after = at, after
+    harness = RunHarness(world.store(), folder / "runs")
+    harness.fuse.blow_at, harness.fuse.after = at, after
     try:
-        stored, crashes = live(house)
-        return picture(house, stored), crashes, house.fuse.steps
+        stored, crashes = live(harness)
+        return picture(harness, stored), crashes, harness.fuse.steps
     finally:
-        house.close()
+        harness.close()
         for kind in ("WorkflowRun", "Sandbox"):
-            with house.store.transaction() as transaction:
+            with harness.store.transaction() as transaction:
                 for entry in transaction.list(kind):
                     transaction.remove(entry)
         shutil.rmtree(folder / "runs", ignore_errors=True)
@@ -78,35 +78,38 @@ def deleting(backend: str, folder: Path, at: int | None, *, after: bool) -> tupl
     """Delete a run while its second stage runs, and crash at a step from then on; what it ran, and the steps."""
     folder.mkdir()
     with make_world(backend, folder) as world:
-        house = RunHarness(world.store(), folder / "runs")
+        harness = RunHarness(world.store(), folder / "runs")
         stages = exec_stage("a", "echo a"), exec_stage("b", "sleep 1000")
         final = [{"name": "c", "copy": {"from": "/workspace", "artifact": "c"}}, exec_stage("f", "echo f")]
-        house.put("WorkflowRun", "r", workflow=workflow(*stages, final=final))
-        house.go_until_running("b")
-        house.hanging = 1
-        house.delete("r", "workflowrun")
-        output = house.run()
+        harness.put("WorkflowRun", "r", workflow=workflow(*stages, final=final))
+        harness.go_until_running("b")
+        harness.hanging = 1
+        harness.delete("r", "workflowrun")
+        output = harness.run()
         assert output is not None
         assert output.deleted_at is not None
-        assert house.names() != [], "its sandbox stays for the finally stages"
-        before = house.fuse.steps
-        house.fuse.blow_at, house.fuse.after = at and before + at, after
+        assert harness.names() != [], "its sandbox stays for the finally stages"
+        before = harness.fuse.steps
+        harness.fuse.blow_at, harness.fuse.after = at and before + at, after
 
         def gone() -> bool:
             try:
-                house.tick()
+                harness.tick()
             except Crash:
-                if house.run() is not None:  # once the second stage has ended, all of the killed daemon's threads do
-                    house.hanging = int(house.states()["b"] == "Running")
-                house.daemon()
-            return house.run() is None
+                if harness.run() is not None:  # once the second stage has ended, all of the killed daemon's threads do
+                    harness.hanging = int(harness.states()["b"] == "Running")
+                harness.daemon()
+            return harness.run() is None
 
         wait_for("the end of the run", gone, 60)
-        steps, house.fuse.blow_at = house.fuse.steps - before, None  # a life may have fewer steps than the first one
-        wait_for("the end of its sandbox", lambda: house.tick() or not (house.names() or house.ours()), 60)
+        steps, harness.fuse.blow_at = (
+            harness.fuse.steps - before,
+            None,
+        )  # a life may have fewer steps than the first one
+        wait_for("the end of its sandbox", lambda: harness.tick() or not (harness.names() or harness.ours()), 60)
         assert [path for path in (folder / "runs" / "files").glob("*/*") if path.is_dir()] == []
-        house.close()
-        return house.commands(), steps
+        harness.close()
+        return harness.commands(), steps
 
 
 @pytest.mark.timeout(600)
@@ -126,8 +129,8 @@ _ENDS = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptio
 @pytest.mark.parametrize("when", ["prepared", "started"])
 def test_command_runs_once_when_its_start_was_cut_off(world: World, tmp_path: Path, when: str) -> None:
     """The daemon ends between saving the reference and the start, and just after the start."""
-    house = RunHarness(world.store(), tmp_path / "runs")
-    begin, dying = house.engine.exec, list[bool]()
+    harness = RunHarness(world.store(), tmp_path / "runs")
+    begin, dying = harness.engine.exec, list[bool]()
 
     def dies(*arguments: Any, prepared: Any, **more: Any) -> Any:
         def last_words(ref: Any) -> None:
@@ -140,34 +143,34 @@ def test_command_runs_once_when_its_start_was_cut_off(world: World, tmp_path: Pa
         dying.append(True)
         raise SystemExit
 
-    house.engine.exec = dies  # type: ignore[method-assign]
-    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "echo a")))
-    house.hanging = 1
-    wait_for("the crash", lambda: house.tick() or dying)
-    house.engine.exec = begin  # type: ignore[method-assign]
-    house.hanging = 0
-    house.daemon()
-    finish = house.finish()
-    assert (finish.status["phase"], house.commands()) == ("Succeeded", ["echo a"])
-    house.close()
+    harness.engine.exec = dies  # type: ignore[method-assign]
+    harness.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "echo a")))
+    harness.hanging = 1
+    wait_for("the crash", lambda: harness.tick() or dying)
+    harness.engine.exec = begin  # type: ignore[method-assign]
+    harness.hanging = 0
+    harness.daemon()
+    finish = harness.finish()
+    assert (finish.status["phase"], harness.commands()) == ("Succeeded", ["echo a"])
+    harness.close()
 
 
 @_ENDS
 def test_agent_goes_on_where_the_last_daemon_ended(world: World, tmp_path: Path) -> None:
     first = ModelReply("", (ToolCall("1", "exec", {"command": "echo once"}),), 10, 5)
     models = ScriptedModels(first, *[SystemExit()] * 10_000)  # the thread dies, and so do those after it
-    house = RunHarness(world.store(), tmp_path / "runs", models)
+    harness = RunHarness(world.store(), tmp_path / "runs", models)
     stage = {"name": "a", "agent": {"provider": "p", "model": "m", "instructions": "work", "tools": ["exec"]}}
-    house.put("WorkflowRun", "r", workflow=workflow(stage))
-    house.hanging = 1
-    wait_for("the second turn", lambda: house.tick() or len(models.asked) >= 2)
-    house.hanging = 0
-    house.models = models = ScriptedModels(ModelReply("all done", (), 20, 5))
-    house.daemon()
-    finish = house.finish()
+    harness.put("WorkflowRun", "r", workflow=workflow(stage))
+    harness.hanging = 1
+    wait_for("the second turn", lambda: harness.tick() or len(models.asked) >= 2)
+    harness.hanging = 0
+    harness.models = models = ScriptedModels(ModelReply("all done", (), 20, 5))
+    harness.daemon()
+    finish = harness.finish()
     assert finish.status["stages"][0]["outputs"] == [{"name": "answer", "value": "all done"}]
-    assert house.commands() == ["echo once"]
+    assert harness.commands() == ["echo once"]
     (model_request,) = models.asked
     assert [message.role for message in model_request.messages] == ["user", "assistant", "tool"]
     assert model_request.messages[-1].text == "exit code 0\nonce\n"
-    house.close()
+    harness.close()

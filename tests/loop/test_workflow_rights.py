@@ -14,16 +14,16 @@ from tests.loop.runs import RunHarness, exec_stage, workflow
 
 
 @pytest.fixture
-def house(world: World, tmp_path: Path) -> Iterator[RunHarness]:
+def harness(world: World, tmp_path: Path) -> Iterator[RunHarness]:
     harness = RunHarness(world.store(), tmp_path / "runs")
     harness.put("Workflow", "w", **workflow(exec_stage("a")))
     yield harness
     harness.close()
 
 
-def create(house: RunHarness, grant: dict[str, Any], **spec: Any) -> None:
+def create(harness: RunHarness, grant: dict[str, Any], **spec: Any) -> None:
     with access.acting(Caller("token ci", grants=(Grant.model_validate(grant),))):
-        house.put("WorkflowRun", "r", **(spec or {"workflowRef": {"name": "w"}}))
+        harness.put("WorkflowRun", "r", **(spec or {"workflowRef": {"name": "w"}}))
 
 
 @pytest.mark.parametrize(
@@ -34,32 +34,32 @@ def create(house: RunHarness, grant: dict[str, Any], **spec: Any) -> None:
         ({"levels": ["development"]}, "`full-isolation` is not one of your levels"),
     ],
 )
-def test_bounds_hold_for_the_sandbox_of_a_run(house: RunHarness, bound: dict[str, Any], words: str) -> None:
+def test_bounds_hold_for_the_sandbox_of_a_run(harness: RunHarness, bound: dict[str, Any], words: str) -> None:
     grant = {"role": "user", "namespaces": ["default"], **bound}
     with pytest.raises(errors.Invalid, match=words):
-        create(house, grant)
+        create(harness, grant)
     with pytest.raises(errors.Invalid, match=words):
-        create(house, grant, workflow=workflow(exec_stage("a")))
-    assert house.run() is None
+        create(harness, grant, workflow=workflow(exec_stage("a")))
+    assert harness.run() is None
 
 
-def test_user_may_run_but_not_write_workflows(house: RunHarness) -> None:
+def test_user_may_run_but_not_write_workflows(harness: RunHarness) -> None:
     grant = {"role": "user", "namespaces": ["default"]}
-    create(house, grant)
-    assert house.run() is not None
+    create(harness, grant)
+    assert harness.run() is not None
     with access.acting(Caller("token ci", grants=(Grant.model_validate(grant),))), pytest.raises(errors.Forbidden):
-        house.put("Workflow", "own", **workflow(exec_stage("a")))
+        harness.put("Workflow", "own", **workflow(exec_stage("a")))
     with pytest.raises(errors.Forbidden):
-        create(house, {"role": "viewer", "namespaces": ["default"]})
+        create(harness, {"role": "viewer", "namespaces": ["default"]})
 
 
-def test_run_names_what_it_misses_and_never_changes(house: RunHarness) -> None:
+def test_run_names_what_it_misses_and_never_changes(harness: RunHarness) -> None:
     with pytest.raises(errors.Invalid, match="workflow `none` does not exist"):
-        house.put("WorkflowRun", "x", workflowRef={"name": "none"})
+        harness.put("WorkflowRun", "x", workflowRef={"name": "none"})
     with pytest.raises(errors.Invalid, match="sandbox `none` does not exist"):
-        house.put("WorkflowRun", "x", workflowRef={"name": "w"}, sandboxRef={"name": "none"})
+        harness.put("WorkflowRun", "x", workflowRef={"name": "w"}, sandboxRef={"name": "none"})
     with pytest.raises(errors.Invalid, match="is not a parameter of the workflow"):
-        house.put("WorkflowRun", "x", workflowRef={"name": "w"}, parameters=[{"name": "p", "value": "1"}])
-    house.put("WorkflowRun", "r", workflowRef={"name": "w"})
+        harness.put("WorkflowRun", "x", workflowRef={"name": "w"}, parameters=[{"name": "p", "value": "1"}])
+    harness.put("WorkflowRun", "r", workflowRef={"name": "w"})
     with pytest.raises(errors.Invalid, match="is fixed when a run is created"):
-        house.put("WorkflowRun", "r", workflow=workflow(exec_stage("other")), workflowRef=None)
+        harness.put("WorkflowRun", "r", workflow=workflow(exec_stage("other")), workflowRef=None)

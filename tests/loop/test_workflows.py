@@ -15,54 +15,54 @@ from tests.loop.runs import RunHarness, ScriptedModels, exec_stage, workflow
 
 
 @pytest.fixture
-def house(world: World, tmp_path: Path) -> Iterator[RunHarness]:
+def harness(world: World, tmp_path: Path) -> Iterator[RunHarness]:
     harness = RunHarness(world.store(), tmp_path / "runs")
     yield harness
     harness.close()
 
 
-def test_stages_run_in_order_in_one_sandbox(house: RunHarness) -> None:
-    house.put("Workflow", "w", **workflow(exec_stage("a", "echo one"), exec_stage("b", "echo two")))
-    house.put("WorkflowRun", "r", workflowRef={"name": "w"})
-    finish = house.finish()
-    assert house.states() == {"a": "Succeeded", "b": "Succeeded"}
+def test_stages_run_in_order_in_one_sandbox(harness: RunHarness) -> None:
+    harness.put("Workflow", "w", **workflow(exec_stage("a", "echo one"), exec_stage("b", "echo two")))
+    harness.put("WorkflowRun", "r", workflowRef={"name": "w"})
+    finish = harness.finish()
+    assert harness.states() == {"a": "Succeeded", "b": "Succeeded"}
     assert finish.status["phase"] == "Succeeded"
-    assert house.commands() == ["echo one", "echo two"]
-    assert house.names() == [], "its sandbox is deleted"
-    assert house.services.runs.log("default", "r", "a") == b"one\n"
+    assert harness.commands() == ["echo one", "echo two"]
+    assert harness.names() == [], "its sandbox is deleted"
+    assert harness.services.runs.log("default", "r", "a") == b"one\n"
 
 
-def test_branches_run_at_once_and_wait_for_all(house: RunHarness) -> None:
+def test_branches_run_at_once_and_wait_for_all(harness: RunHarness) -> None:
     stages = (
         exec_stage("a", "echo a"),
         exec_stage("b", "echo b", after=[]),
         exec_stage("c", "echo c", after=["a", "b"]),
     )
-    house.put("WorkflowRun", "r", workflow=workflow(*stages))
-    house.finish()
-    assert (sorted(house.commands()[:2]), house.commands()[2]) == (["echo a", "echo b"], "echo c")
+    harness.put("WorkflowRun", "r", workflow=workflow(*stages))
+    harness.finish()
+    assert (sorted(harness.commands()[:2]), harness.commands()[2]) == (["echo a", "echo b"], "echo c")
 
 
-def test_failure_skips_the_rest_but_not_finally(house: RunHarness) -> None:
+def test_failure_skips_the_rest_but_not_finally(harness: RunHarness) -> None:
     stages = (exec_stage("a", "exit 3"), exec_stage("b"))
-    house.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f"), exec_stage("g")]))
-    finish = house.finish()
-    assert house.states() == {"a": "Failed", "b": "Skipped", "f": "Succeeded", "g": "Succeeded"}
+    harness.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f"), exec_stage("g")]))
+    finish = harness.finish()
+    assert harness.states() == {"a": "Failed", "b": "Skipped", "f": "Succeeded", "g": "Succeeded"}
     (condition,) = finish.status["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "StageFailed")
     assert condition["message"] == "stage `a` failed: exit code 3"
 
 
-def test_failed_stage_is_retried_with_back_off(house: RunHarness) -> None:
+def test_failed_stage_is_retried_with_back_off(harness: RunHarness) -> None:
     stage = exec_stage("a", "false", retries={"limit": 2, "backoffSeconds": 5})
-    house.put("WorkflowRun", "r", workflow=workflow(stage))
-    start = house.clock.now()
-    house.finish(ticks=120)
-    assert house.commands() == ["false"] * 3
-    assert house.clock.now() - start >= 15, "five seconds, then ten"
+    harness.put("WorkflowRun", "r", workflow=workflow(stage))
+    start = harness.clock.now()
+    harness.finish(ticks=120)
+    assert harness.commands() == ["false"] * 3
+    assert harness.clock.now() - start >= 15, "five seconds, then ten"
 
 
-def test_parameters_and_outputs_reach_stages_as_variables(house: RunHarness) -> None:
+def test_parameters_and_outputs_reach_stages_as_variables(harness: RunHarness) -> None:
     use = {
         "name": "use",
         "exec": {
@@ -74,84 +74,84 @@ def test_parameters_and_outputs_reach_stages_as_variables(house: RunHarness) -> 
         },
     }
     stages = (exec_stage("a", outputs=[{"name": "version", "path": "/workspace/version"}]), use)
-    house.put("Workflow", "w", **workflow(*stages, parameters=[{"name": "ref", "default": "main; rm -rf /"}]))
-    house.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
-    house.settle(seconds=1)
-    container = house.engine.box(house.container_name("s"))
-    (house.engine.files.root(container.id) / "workspace" / "version").write_text("1.2\n")
+    harness.put("Workflow", "w", **workflow(*stages, parameters=[{"name": "ref", "default": "main; rm -rf /"}]))
+    harness.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
+    harness.settle(seconds=1)
+    container = harness.engine.box(harness.container_name("s"))
+    (harness.engine.files.root(container.id) / "workspace" / "version").write_text("1.2\n")
     requested: list[dict[str, str]] = []
-    begin = house.engine.exec
-    house.engine.exec = lambda *a, **k: (requested.append(dict(k.get("env") or {})), begin(*a, **k))[1]  # type: ignore
-    house.put("WorkflowRun", "r", workflowRef={"name": "w"}, sandboxRef={"name": "s"})
-    finish = house.finish()
+    begin = harness.engine.exec
+    harness.engine.exec = lambda *a, **k: (requested.append(dict(k.get("env") or {})), begin(*a, **k))[1]  # type: ignore
+    harness.put("WorkflowRun", "r", workflowRef={"name": "w"}, sandboxRef={"name": "s"})
+    finish = harness.finish()
     assert finish.status["phase"] == "Succeeded"
     assert requested[-1] == {"REF": "main; rm -rf /", "FOUND": "is 1.2"}
-    assert house.get("s") is not None, "a named sandbox stays"
+    assert harness.get("s") is not None, "a named sandbox stays"
 
 
-def test_changed_workflow_changes_no_run(house: RunHarness) -> None:
-    house.put("Workflow", "w", **workflow(exec_stage("a", "echo old"), exec_stage("b", "echo old")))
-    house.put("WorkflowRun", "r", workflowRef={"name": "w"})
-    house.tick()
-    house.put("Workflow", "w", **workflow(exec_stage("a", "echo new"), exec_stage("b", "echo new")))
-    house.finish()
-    assert house.commands() == ["echo old"] * 2
+def test_changed_workflow_changes_no_run(harness: RunHarness) -> None:
+    harness.put("Workflow", "w", **workflow(exec_stage("a", "echo old"), exec_stage("b", "echo old")))
+    harness.put("WorkflowRun", "r", workflowRef={"name": "w"})
+    harness.tick()
+    harness.put("Workflow", "w", **workflow(exec_stage("a", "echo new"), exec_stage("b", "echo new")))
+    harness.finish()
+    assert harness.commands() == ["echo old"] * 2
 
 
-def test_cancelled_run_kills_its_stage_and_does_finally(house: RunHarness) -> None:
+def test_cancelled_run_kills_its_stage_and_does_finally(harness: RunHarness) -> None:
     stages = (exec_stage("a", "sleep 100"), exec_stage("b"))
-    house.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f")]))
-    house.go_until_running("a")
-    house.cancel()
-    finish = house.finish()
-    assert house.states() == {"a": "Cancelled", "b": "Cancelled", "f": "Succeeded"}
+    harness.put("WorkflowRun", "r", workflow=workflow(*stages, final=[exec_stage("f", "echo f")]))
+    harness.go_until_running("a")
+    harness.cancel()
+    finish = harness.finish()
+    assert harness.states() == {"a": "Cancelled", "b": "Cancelled", "f": "Succeeded"}
     assert finish.status["phase"] == "Cancelled"
 
 
-def test_deadline_ends_a_run(house: RunHarness) -> None:
-    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100")), activeDeadlineSeconds=5)
-    house.go_until_running("a")
-    house.clock.advance(6)
-    finish = house.finish()
-    assert (house.states(), finish.status["conditions"][0]["reason"]) == ({"a": "Cancelled"}, "DeadlineExceeded")
+def test_deadline_ends_a_run(harness: RunHarness) -> None:
+    harness.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100")), activeDeadlineSeconds=5)
+    harness.go_until_running("a")
+    harness.clock.advance(6)
+    finish = harness.finish()
+    assert (harness.states(), finish.status["conditions"][0]["reason"]) == ({"a": "Cancelled"}, "DeadlineExceeded")
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["at its start", "during a stage"])
-def test_run_in_an_insecure_sandbox_fails(house: RunHarness, is_running: bool) -> None:
-    house.engine.hostile = {} if is_running else {"seccomp": 0}
-    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
+def test_run_in_an_insecure_sandbox_fails(harness: RunHarness, is_running: bool) -> None:
+    harness.engine.hostile = {} if is_running else {"seccomp": 0}
+    harness.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
     if is_running:
-        house.go_until_running("a")
-        sandbox = house.names()[0]
-        house.engine.open_root(house.container_name(sandbox))
-        house.engine.observe_now(full=True)
-        while house.condition(sandbox, "Ready") != "False NotSecured":
-            house.run_pass()
-    finish = house.finish()
+        harness.go_until_running("a")
+        sandbox = harness.names()[0]
+        harness.engine.open_root(harness.container_name(sandbox))
+        harness.engine.observe_now(full=True)
+        while harness.condition(sandbox, "Ready") != "False NotSecured":
+            harness.run_pass()
+    finish = harness.finish()
     assert finish.status["phase"] == "Failed"
     assert finish.status["conditions"][0]["reason"] == "SandboxFailed"
     assert "NotSecured" in finish.status["conditions"][0]["message"]
 
 
-def test_lost_sandbox_fails_its_run(house: RunHarness) -> None:
-    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
-    house.go_until_running("a")
-    house.delete(house.names()[0])
-    finish = house.finish()
-    assert (house.states()["f"], finish.status["phase"]) == ("Skipped", "Failed")
+def test_lost_sandbox_fails_its_run(harness: RunHarness) -> None:
+    harness.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "sleep 100"), final=[exec_stage("f")]))
+    harness.go_until_running("a")
+    harness.delete(harness.names()[0])
+    finish = harness.finish()
+    assert (harness.states()["f"], finish.status["phase"]) == ("Skipped", "Failed")
     assert "was deleted" in finish.status["conditions"][0]["message"] or "is being deleted" in finish.status["message"]
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["stage", "finally"])
-def test_run_in_a_deleted_sandbox_names_that(house: RunHarness, last: bool) -> None:
-    _in_sandbox(house)
+def test_run_in_a_deleted_sandbox_names_that(harness: RunHarness, last: bool) -> None:
+    _in_sandbox(harness)
     stages, final = [exec_stage("a", "sleep 100")], [exec_stage("f")]
     if last:
         stages, final = [exec_stage("f")], [exec_stage("a", "sleep 100", retries={"limit": 3})]
-    house.put("WorkflowRun", "r", workflow={"stages": stages, "finally": final}, sandboxRef={"name": "s"})
-    house.go_until_running("a")
-    house.delete("s")
-    finish = house.finish()
+    harness.put("WorkflowRun", "r", workflow={"stages": stages, "finally": final}, sandboxRef={"name": "s"})
+    harness.go_until_running("a")
+    harness.delete("s")
+    finish = harness.finish()
     [stage] = [entry for entry in finish.status["stages"] if entry["name"] == "a"]
     assert (stage["state"], stage["reason"]) == ("Failed", "SandboxFailed")
     assert "its sandbox `s` " in stage["message"]
@@ -160,48 +160,48 @@ def test_run_in_a_deleted_sandbox_names_that(house: RunHarness, last: bool) -> N
 
 
 @pytest.mark.parametrize(("keep", "left"), [("Never", 0), ("OnFailure", 1), ("Always", 1)])
-def test_sandbox_of_a_failed_run_stays_on_request(house: RunHarness, keep: str, left: int) -> None:
-    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "false"), keepSandbox=keep))
-    house.finish()
-    assert len(house.names()) == left
+def test_sandbox_of_a_failed_run_stays_on_request(harness: RunHarness, keep: str, left: int) -> None:
+    harness.put("WorkflowRun", "r", workflow=workflow(exec_stage("a", "false"), keepSandbox=keep))
+    harness.finish()
+    assert len(harness.names()) == left
 
 
-def test_finished_run_is_deleted_after_its_time(house: RunHarness) -> None:
-    house.put("WorkflowRun", "r", workflow=workflow(exec_stage("a")), ttlSecondsAfterFinished=50)
-    house.finish()
-    house.clock.advance(51)
-    house.tick()
-    house.tick()
-    assert house.run() is None
-    house.tick()
-    assert list((house.run_folder / "files").glob("*/*")) == [], "its files are gone, too"
-    assert list((house.run_folder / "commands").iterdir()) == []
+def test_finished_run_is_deleted_after_its_time(harness: RunHarness) -> None:
+    harness.put("WorkflowRun", "r", workflow=workflow(exec_stage("a")), ttlSecondsAfterFinished=50)
+    harness.finish()
+    harness.clock.advance(51)
+    harness.tick()
+    harness.tick()
+    assert harness.run() is None
+    harness.tick()
+    assert list((harness.run_folder / "files").glob("*/*")) == [], "its files are gone, too"
+    assert list((harness.run_folder / "commands").iterdir()) == []
 
 
-def _in_sandbox(house: RunHarness, **files: bytes) -> Path:
+def _in_sandbox(harness: RunHarness, **files: bytes) -> Path:
     """A sandbox `s` with these files in its workspace; the folder that is its root."""
-    house.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
-    house.settle(seconds=1)
-    root = house.engine.files.root(house.engine.box(house.container_name("s")).id)
+    harness.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
+    harness.settle(seconds=1)
+    root = harness.engine.files.root(harness.engine.box(harness.container_name("s")).id)
     for name, data in files.items():
         (root / "workspace" / name).write_bytes(data)
     return root / "workspace"
 
 
-def _copy(house: RunHarness, **copy: object) -> dict[str, str]:
+def _copy(harness: RunHarness, **copy: object) -> dict[str, str]:
     stage = {"name": "c", "copy": {"from": "/workspace", "artifact": "out", **copy}}
-    house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
-    finish = house.finish()
+    harness.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
+    finish = harness.finish()
     return finish.status["stages"][0]
 
 
-def test_copied_folder_becomes_an_artifact(house: RunHarness) -> None:
-    _in_sandbox(house, a=b"one", b=b"")
-    copied = _copy(house)
+def test_copied_folder_becomes_an_artifact(harness: RunHarness) -> None:
+    _in_sandbox(harness, a=b"one", b=b"")
+    copied = _copy(harness)
     assert (copied["state"], copied["message"]) == ("Succeeded", "2 files, 3 bytes")
-    (artifact,) = house.services.runs.artifacts("default", "r")
+    (artifact,) = harness.services.runs.artifacts("default", "r")
     assert {artifact_file.path: artifact_file.size for artifact_file in artifact.files} == {"a": 3, "b": 0}
-    with house.services.runs.open_artifact("default", "r", "out") as file, tarfile.open(fileobj=file) as tar:
+    with harness.services.runs.open_artifact("default", "r", "out") as file, tarfile.open(fileobj=file) as tar:
         assert sorted(tar.getnames()) == ["a", "b"]
 
 
@@ -217,13 +217,13 @@ def test_copied_folder_becomes_an_artifact(house: RunHarness) -> None:
 def test_bombs_and_links_are_no_artifacts(
     world: World, tmp_path: Path, make: Callable[[Path], object], words: str
 ) -> None:
-    house = RunHarness(world.store(), tmp_path / "runs", artifact_bytes=65_536)
-    make(_in_sandbox(house))
-    copy = _copy(house)
+    harness = RunHarness(world.store(), tmp_path / "runs", artifact_bytes=65_536)
+    make(_in_sandbox(harness))
+    copy = _copy(harness)
     assert (copy["state"], copy["reason"]) == ("Failed", "ArtifactRefused")
     assert words in copy["message"]
     assert list((tmp_path / "runs").glob("files/*/*/artifacts/*")) == []
-    house.close()
+    harness.close()
 
 
 def _empty(path: Path) -> Path:
@@ -231,16 +231,16 @@ def _empty(path: Path) -> Path:
     return path
 
 
-def test_missing_path_fails_unless_it_is_optional(house: RunHarness) -> None:
-    _in_sandbox(house)
-    assert _copy(house, **{"from": "/workspace/none"})["state"] == "Failed"
-    house.put(
+def test_missing_path_fails_unless_it_is_optional(harness: RunHarness) -> None:
+    _in_sandbox(harness)
+    assert _copy(harness, **{"from": "/workspace/none"})["state"] == "Failed"
+    harness.put(
         "WorkflowRun",
         "r2",
         sandboxRef={"name": "s"},
         workflow={"stages": [{"name": "c", "copy": {"from": "/workspace/none", "artifact": "out", "optional": True}}]},
     )
-    assert house.finish("r2").status["phase"] == "Succeeded"
+    assert harness.finish("r2").status["phase"] == "Succeeded"
 
 
 @pytest.mark.parametrize(
@@ -251,20 +251,20 @@ def test_missing_path_fails_unless_it_is_optional(house: RunHarness) -> None:
     ],
 )
 def test_output_that_is_no_short_text_fails_its_stage(
-    house: RunHarness, content: bytes, reason: str, words: str
+    harness: RunHarness, content: bytes, reason: str, words: str
 ) -> None:
-    _in_sandbox(house, v=content)
+    _in_sandbox(harness, v=content)
     stage = exec_stage("a", outputs=[{"name": "v", "path": "/workspace/v"}], retries={"limit": 3})
-    house.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
-    (observed,) = house.finish().status["stages"]
+    harness.put("WorkflowRun", "r", workflow={"stages": [stage]}, sandboxRef={"name": "s"})
+    (observed,) = harness.finish().status["stages"]
     assert (observed["reason"], observed["attempt"]) == (reason, 1)
     assert words in observed["message"]
 
 
-def _agent(house: RunHarness, *tools: str, **more: object) -> dict[str, Any]:
+def _agent(harness: RunHarness, *tools: str, **more: object) -> dict[str, Any]:
     agent = {"provider": "p", "model": "m", "instructions": "do it", "tools": list(tools), **more}
-    house.put("WorkflowRun", "r", workflow={"stages": [{"name": "a", "agent": agent}]}, sandboxRef={"name": "s"})
-    return house.finish().status["stages"][0]
+    harness.put("WorkflowRun", "r", workflow={"stages": [{"name": "a", "agent": agent}]}, sandboxRef={"name": "s"})
+    return harness.finish().status["stages"][0]
 
 
 def _calls(name: str, **arguments: object) -> ModelReply:
@@ -277,7 +277,7 @@ def _talking(world: World, folder: Path, *answers: ModelReply | Exception) -> tu
 
 
 def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
-    house, models = _talking(
+    harness, models = _talking(
         world,
         tmp_path,
         _calls("file.write", path="/workspace/new/f", content="text"),
@@ -287,8 +287,8 @@ def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
         _calls("file.read", path=7),
         ModelReply("it is done", (), 5, 5),
     )
-    workspace = _in_sandbox(house)
-    document = _agent(house, "file.write", "file.read", "exec")
+    workspace = _in_sandbox(harness)
+    document = _agent(harness, "file.write", "file.read", "exec")
     assert (workspace / "new" / "f").read_text() == "text"
     results = [message.text for message in models.asked[-1].messages if message.role == "tool"]
     assert results[:3] == ["written", "text", "exit code 3\nout\n"]
@@ -296,27 +296,27 @@ def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
     assert results[4] == "error: `path` must be a text"
     assert (document["state"], document["message"]) == ("Succeeded", "6 turns, 560 tokens")
     assert document["outputs"] == [{"name": "answer", "value": "it is done"}]
-    lines = house.services.runs.transcript("default", "r", "a")
+    lines = harness.services.runs.transcript("default", "r", "a")
     assert [line["role"] for line in lines] == ["user", *["assistant", "tool"] * 5, "assistant"]
-    assert b"[call] exec" in house.services.runs.log("default", "r", "a")
-    house.close()
+    assert b"[call] exec" in harness.services.runs.log("default", "r", "a")
+    harness.close()
 
 
 @pytest.mark.parametrize(("bound", "reason"), [({"maxTurns": 3}, "MaxTurns"), ({"maxTokens": 300}, "MaxTokens")])
 def test_agent_that_loops_is_ended(world: World, tmp_path: Path, bound: dict[str, int], reason: str) -> None:
-    house, models = _talking(world, tmp_path, *[_calls("exec", command="true")] * 100)
-    _in_sandbox(house)
-    document = _agent(house, "exec", **bound)
+    harness, models = _talking(world, tmp_path, *[_calls("exec", command="true")] * 100)
+    _in_sandbox(harness)
+    document = _agent(harness, "exec", **bound)
     assert (document["state"], document["reason"], len(models.asked)) == ("Failed", reason, 3)
-    house.close()
+    harness.close()
 
 
 def test_failing_model_fails_its_stage(world: World, tmp_path: Path) -> None:
-    house, _ = _talking(world, tmp_path, ModelError("the key is refused; change it"))
-    _in_sandbox(house)
-    document = _agent(house)
+    harness, _ = _talking(world, tmp_path, ModelError("the key is refused; change it"))
+    _in_sandbox(harness)
+    document = _agent(harness)
     assert (document["reason"], document["message"]) == ("ModelFailed", "the key is refused; change it")
-    house.close()
+    harness.close()
 
 
 @pytest.mark.parametrize(
@@ -337,17 +337,19 @@ def test_model_is_asked_again_while_that_helps(
     state: str,
 ) -> None:
     monkeypatch.setattr(agent, "_PAUSE_SECONDS", 0.0)
-    house, models = _talking(world, tmp_path, *errors)
-    _in_sandbox(house)
-    document = _agent(house)
+    harness, models = _talking(world, tmp_path, *errors)
+    _in_sandbox(harness)
+    document = _agent(harness)
     assert (document["state"], len(models.asked)) == (state, asked)
-    house.close()
+    harness.close()
 
 
 def test_answer_that_is_cut_off_is_gone_on_with(world: World, tmp_path: Path) -> None:
-    house, models = _talking(world, tmp_path, ModelReply("half of", (), 5, 5, cut=True), ModelReply("whole", (), 5, 5))
-    _in_sandbox(house)
-    document = _agent(house)
+    harness, models = _talking(
+        world, tmp_path, ModelReply("half of", (), 5, 5, cut=True), ModelReply("whole", (), 5, 5)
+    )
+    _in_sandbox(harness)
+    document = _agent(harness)
     assert (document["state"], document["outputs"][0]["value"]) == ("Succeeded", "whole")
     assert [message.role for message in models.asked[-1].messages] == ["user", "assistant", "user"]
-    house.close()
+    harness.close()

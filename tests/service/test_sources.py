@@ -31,7 +31,7 @@ from tests.loop.test_pools import filled
 
 
 @pytest.fixture
-def house(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
+def harness(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
     store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
     store.open()
     harness = LoopHarness(store)
@@ -46,21 +46,21 @@ def kind_of(name: str) -> Kind:
     return kind
 
 
-def shown(house: LoopHarness, kind: str, **asked: Any) -> list[dict[str, Any]]:
+def shown(harness: LoopHarness, kind: str, **asked: Any) -> list[dict[str, Any]]:
     """The objects as clients get them, each held against the description of its kind."""
-    objects = house.services.objects.list(kind_of(kind), **asked).objects
+    objects = harness.services.objects.list(kind_of(kind), **asked).objects
     for stored in objects:
         object_model(kind_of(kind)).model_validate(serialize.object_json(kind_of(kind), stored))
     return [serialize.object_json(kind_of(kind), entry) for entry in objects]
 
 
-def test_an_instance_shows_its_record_and_container(house: LoopHarness) -> None:
-    house.apply("web", resources={"limits": {"cpu": "500m", "memory": "64Mi", "pids": 20}})
-    house.settle()
-    (document,) = shown(house, "Instance", namespace="default")
-    name, sandbox = house.container_name("web"), house.get("web")
+def test_an_instance_shows_its_record_and_container(harness: LoopHarness) -> None:
+    harness.apply("web", resources={"limits": {"cpu": "500m", "memory": "64Mi", "pids": 20}})
+    harness.settle()
+    (document,) = shown(harness, "Instance", namespace="default")
+    name, sandbox = harness.container_name("web"), harness.get("web")
     assert sandbox is not None
-    (container,) = house.engine.observe().containers[sandbox.uid]
+    (container,) = harness.engine.observe().containers[sandbox.uid]
     assert document["metadata"]["name"] == name
     assert document["metadata"]["labels"] == {"paddock.name": "web", "paddock.role": "sandbox"}
     assert document["spec"] == {
@@ -70,81 +70,81 @@ def test_an_instance_shows_its_record_and_container(house: LoopHarness) -> None:
     }
     assert (document["status"]["state"], document["status"]["containerID"]) == ("Running", container.id)
     assert document["status"]["limits"] == document["spec"]["reserves"]
-    assert house.services.objects.get(kind_of("Instance"), "default", name).name == name
+    assert harness.services.objects.get(kind_of("Instance"), "default", name).name == name
     with pytest.raises(errors.NotFound):
-        house.services.objects.get(kind_of("Instance"), "team", name)
-    assert shown(house, "Instance", namespace="team") == []
+        harness.services.objects.get(kind_of("Instance"), "team", name)
+    assert shown(harness, "Instance", namespace="team") == []
 
 
-def test_a_warm_member_of_a_pool_shows_its_own_container(house: LoopHarness) -> None:
-    filled(house, 1)
-    (document,) = shown(house, "Instance", namespace="default")
+def test_a_warm_member_of_a_pool_shows_its_own_container(harness: LoopHarness) -> None:
+    filled(harness, 1)
+    (document,) = shown(harness, "Instance", namespace="default")
     assert (document["spec"]["parent"]["kind"], document["spec"]["role"]) == ("SandboxPool", "warm")
     assert document["status"]["state"] == "Running"
 
 
-def test_an_instance_shows_its_last_termination_and_failure(house: LoopHarness) -> None:
-    house.apply("web", restartPolicy="Never")
-    house.settle()
-    first = shown(house, "Instance")[0]["metadata"]
-    house.engine.kill(house.container_name("web"))
-    house.settle()
-    (document,) = shown(house, "Instance")
+def test_an_instance_shows_its_last_termination_and_failure(harness: LoopHarness) -> None:
+    harness.apply("web", restartPolicy="Never")
+    harness.settle()
+    first = shown(harness, "Instance")[0]["metadata"]
+    harness.engine.kill(harness.container_name("web"))
+    harness.settle()
+    (document,) = shown(harness, "Instance")
     assert document["status"]["state"] == "Exited"
     assert document["status"]["lastTermination"]["exitCode"] == 137
     assert (document["metadata"]["uid"], document["metadata"]["name"]) == (first["uid"], first["name"])
-    house.apply("other")
-    house.engine.fail_next(StartContainer, Transient("StartFailed", "no"))
+    harness.apply("other")
+    harness.engine.fail_next(StartContainer, Transient("StartFailed", "no"))
     for _ in range(4):
-        house.run_pass()
-    second = shown(house, "Instance", fields="spec.parent.name=other")[0]
+        harness.run_pass()
+    second = shown(harness, "Instance", fields="spec.parent.name=other")[0]
     assert (second["status"]["failure"]["reason"], second["status"]["failure"]["count"]) == ("StartFailed", 1)
     assert second["status"]["failure"]["retryTime"]
 
 
-def test_an_instance_without_container_is_absent(house: LoopHarness) -> None:
-    house.apply("web", runState="Suspended")
-    house.settle()
-    house.apply("web")
-    house.settle()
-    house.engine.go_down("connection refused")
-    (unseen,) = shown(house, "Instance")
+def test_an_instance_without_container_is_absent(harness: LoopHarness) -> None:
+    harness.apply("web", runState="Suspended")
+    harness.settle()
+    harness.apply("web")
+    harness.settle()
+    harness.engine.go_down("connection refused")
+    (unseen,) = shown(harness, "Instance")
     assert (unseen["status"]["state"], "connection refused" in unseen["status"]["message"]) == ("Unknown", True)
-    house.engine.come_up()
-    house.engine.remove(house.container_name("web"))
-    house.engine.observe_now(full=True)
-    (removed,) = shown(house, "Instance")
+    harness.engine.come_up()
+    harness.engine.remove(harness.container_name("web"))
+    harness.engine.observe_now(full=True)
+    (removed,) = shown(harness, "Instance")
     assert removed["status"]["state"] == "Absent"
     assert "containerID" not in removed["status"]
 
 
-def test_events_are_objects_with_a_name_that_stays(house: LoopHarness) -> None:
-    house.apply("web")
-    house.settle()
-    house.apply("db")
-    house.settle()
-    observed = shown(house, "Event", namespace="default", fields="involvedObject.name=web")
+def test_events_are_objects_with_a_name_that_stays(harness: LoopHarness) -> None:
+    harness.apply("web")
+    harness.settle()
+    harness.apply("db")
+    harness.settle()
+    observed = shown(harness, "Event", namespace="default", fields="involvedObject.name=web")
     assert [document["reason"] for document in observed] == ["Created", "Started"]
     started = observed[1]
     assert started["involvedObject"]["kind"] == "Sandbox"
     name = started["metadata"]["name"]
-    (event,) = [entry for entry in house.store.events(name="web") if entry.reason == "Started"]
-    with house.store.transaction() as transaction:
+    (event,) = [entry for entry in harness.store.events(name="web") if entry.reason == "Started"]
+    with harness.store.transaction() as transaction:
         transaction.add_event(replace(event, at=event.at + 60, first_at=0.0))
-    again = serialize.object_json(kind_of("Event"), house.services.objects.get(kind_of("Event"), "default", name))
+    again = serialize.object_json(kind_of("Event"), harness.services.objects.get(kind_of("Event"), "default", name))
     assert again["metadata"]["uid"] == started["metadata"]["uid"]
     assert (again["count"], again["firstTimestamp"]) == (2, started["firstTimestamp"])
     assert again["lastTimestamp"] > again["firstTimestamp"]
-    assert shown(house, "Event", namespace="default", fields="type!=Normal") == []
-    assert shown(house, "Event", namespace="team") == []
+    assert shown(harness, "Event", namespace="default", fields="type!=Normal") == []
+    assert shown(harness, "Event", namespace="team") == []
 
 
-def test_the_host_shows_engine_facts_and_conditions(house: LoopHarness) -> None:
-    house.engine.observe_now(full=True)
-    house.apply("web")
-    house.settle()
-    (host,) = shown(house, "Host")
-    facts = house.engine.observe().facts
+def test_the_host_shows_engine_facts_and_conditions(harness: LoopHarness) -> None:
+    harness.engine.observe_now(full=True)
+    harness.apply("web")
+    harness.settle()
+    (host,) = shown(harness, "Host")
+    facts = harness.engine.observe().facts
     assert host["metadata"]["name"] == "host"
     assert host["status"]["capacity"] == {"cpu": "4", "memory": "16Gi"}
     assert host["status"]["engine"]["version"] == facts.engine_version
@@ -157,13 +157,13 @@ def test_the_host_shows_engine_facts_and_conditions(house: LoopHarness) -> None:
         "NetworkGuard": "True InForce",
         **NOT_READ,
     }
-    house.engine.go_down("connection refused")
-    (host,) = shown(house, "Host")
+    harness.engine.go_down("connection refused")
+    (host,) = shown(harness, "Host")
     assert conditions(host)["EngineReachable"] == "False NoAnswer"
     assert host["status"]["engine"]["version"] == facts.engine_version  # it was true, and is what is known
 
 
-# No gauge is read in this house: what is not known is not called enough.
+# No gauge is read in this harness: what is not known is not called enough.
 NOT_READ = dict.fromkeys(("HibernationAvailable", "MemoryPressure", "DiskPressure", "PIDPressure"), "Unknown NotRead")
 
 

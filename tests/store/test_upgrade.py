@@ -70,7 +70,7 @@ def store(database: Path) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
-def house(store: SqlStore) -> Iterator[LoopHarness]:
+def harness(store: SqlStore) -> Iterator[LoopHarness]:
     """Today's daemon over that store, and over the containers that ran."""
     harness = LoopHarness(store, policy=POLICY)
     document = recorded()
@@ -116,15 +116,15 @@ def with_what_was(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "lifecycle": {"onIdle": "Suspend", **spec.get("lifecycle", {}), "onSuspend": "Discard"}}
 
 
-def test_stored_sandboxes_discard_until_applied_anew(house: LoopHarness) -> None:
-    lifecycles = [stored.spec["lifecycle"] for stored in house.store.list("Sandbox")[0]]
+def test_stored_sandboxes_discard_until_applied_anew(harness: LoopHarness) -> None:
+    lifecycles = [stored.spec["lifecycle"] for stored in harness.store.list("Sandbox")[0]]
     assert {(lifecycle["onSuspend"], lifecycle["onIdle"]) for lifecycle in lifecycles} <= {
         ("Discard", "Suspend"),
         ("Discard", "Delete"),
     }
-    house.settle(seconds=20)
-    house.apply("grown", restartPolicy="Never")
-    grown = house.get("grown")
+    harness.settle(seconds=20)
+    harness.apply("grown", restartPolicy="Never")
+    grown = harness.get("grown")
     assert grown is not None
     assert (grown.spec["lifecycle"]["onSuspend"], "onIdle" in grown.spec["lifecycle"]) == ("KeepFiles", False)
     assert grown.last_applied is not None
@@ -160,24 +160,24 @@ def test_audit_log_and_events_are_kept(store: SqlStore) -> None:
     assert store.events()
 
 
-def test_running_containers_are_left_alone(house: LoopHarness) -> None:
-    before = containers(house)
+def test_running_containers_are_left_alone(harness: LoopHarness) -> None:
+    before = containers(harness)
     assert len(before) > 20
-    first = house.run_pass()
+    first = harness.run_pass()
     assert not [action for group in first.groups for action in group.actions if isinstance(action, _DISRUPTIVE)], str(
         first
     )
-    house.settle(seconds=20)
-    assert not [entry for entry in house.engine.calls if isinstance(entry, _DISRUPTIVE)]
-    assert containers(house) == before
-    assert not [stored.name for stored in house.store.list("Sandbox")[0] if condition(stored, "Outdated") == "True"]
+    harness.settle(seconds=20)
+    assert not [entry for entry in harness.engine.calls if isinstance(entry, _DISRUPTIVE)]
+    assert containers(harness) == before
+    assert not [stored.name for stored in harness.store.list("Sandbox")[0] if condition(stored, "Outdated") == "True"]
 
 
-def test_a_template_change_still_recreates(house: LoopHarness) -> None:
-    house.settle(seconds=20)
-    house.apply("grown", template={"env": [{"name": "NEW", "value": "1"}]}, resources={"limits": {"memory": "96Mi"}})
-    house.settle(seconds=20)
-    assert any(isinstance(entry, RemoveContainer) for entry in house.engine.calls)
+def test_a_template_change_still_recreates(harness: LoopHarness) -> None:
+    harness.settle(seconds=20)
+    harness.apply("grown", template={"env": [{"name": "NEW", "value": "1"}]}, resources={"limits": {"memory": "96Mi"}})
+    harness.settle(seconds=20)
+    assert any(isinstance(entry, RemoveContainer) for entry in harness.engine.calls)
 
 
 def test_tokens_still_work(store: SqlStore) -> None:
@@ -226,7 +226,7 @@ def condition(obj: StoredObject, type_: str) -> str:
     return next(str(entry["status"]) for entry in obj.status["conditions"] if entry["type"] == type_)
 
 
-def containers(house: LoopHarness) -> dict[str, tuple[str, str, float]]:
+def containers(harness: LoopHarness) -> dict[str, tuple[str, str, float]]:
     """Return each container's id, config hash and start, by name."""
-    observed = (container for group in house.engine.observe().containers.values() for container in group)
+    observed = (container for group in harness.engine.observe().containers.values() for container in group)
     return {container.name: (container.id, container.config_hash, container.started_at) for container in observed}
