@@ -550,8 +550,8 @@ class TestTurns:
         now = instance(first, member_uid="own")
         changes: list[dict[str, Any]] = [
             {},
-            {"memory": InstanceState(restarts=1)},
-            {"memory": InstanceState(pool="p", user_id=2_000_000, ready_key="k")},
+            {"state": InstanceState(restarts=1)},
+            {"state": InstanceState(pool="p", user_id=2_000_000, ready_key="k")},
             {"created_at": 9.5},
             {"role": "warm"},
             {"host": "b"},

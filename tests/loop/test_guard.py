@@ -24,12 +24,12 @@ Make = Callable[[GuardLost], LoopHarness]
 def make(world: World) -> Iterator[Make]:
     harnesses: list[LoopHarness] = []
 
-    def harness(guard_lost: GuardLost) -> LoopHarness:
+    def make_harness(guard_lost: GuardLost) -> LoopHarness:
         harnesses.append(LoopHarness(world.store(), policy=replace(Policy(), guard_lost=guard_lost)))
         harnesses[-1].engine.add_image(IMAGE)
         return harnesses[-1]
 
-    yield harness
+    yield make_harness
     for harness in harnesses:
         harness.close()
 
