@@ -63,10 +63,10 @@ def test_streams_come_in_their_order(basic: Running) -> None:
 
 
 def test_a_long_stream_keeps_head_and_tail(basic: Running) -> None:
-    output = text(run(basic, "print('h' + 'x' * 3_000_000 + 't')"))
-    assert output.startswith("hxxx")
-    assert output.endswith("xt\n")
-    assert "[... 1951427 characters left out ...]" in output
+    shown = text(run(basic, "print('h' + 'x' * 3_000_000 + 't')"))
+    assert shown.startswith("hxxx")
+    assert shown.endswith("xt\n")
+    assert "[... 1951427 characters left out ...]" in shown
     direct = text(run(basic, "import os; os.write(1, b'y' * 2_000_000); None"))
     assert len(direct) < 1_050_000
 
@@ -168,9 +168,9 @@ def test_a_fork_is_a_copy_that_outlives_its_original(basic: Running) -> None:
     assert value(run(basic, "x", "copy")) == "[1, 2]"
     # A refusal ends nothing but the copy that it did not make.
     run(basic, "import threading, time\nthreading.Thread(target=time.sleep, args=(5,), daemon=True).start()", "copy")
-    status, refusal = basic.request("POST", "/contexts/fork", {"context": "copy", "name": "no"})
+    status, refused = basic.request("POST", "/contexts/fork", {"context": "copy", "name": "no"})
     assert status == 409
-    assert "threads are running" in refusal["reasons"][0]
+    assert "threads are running" in refused["reasons"][0]
     assert alive(int(second))
     assert alive(os.getpid())
 
@@ -186,9 +186,9 @@ def test_a_fork_is_a_copy_that_outlives_its_original(basic: Running) -> None:
 )
 def test_fork_is_refused_for_what_it_breaks(basic: Running, code: str, reason: str) -> None:
     run(basic, code)
-    status, refusal = basic.request("POST", "/contexts/fork", {"context": "python", "name": "copy"})
-    assert (status, len(refusal["reasons"])) == (409, 1)
-    assert reason in refusal["reasons"][0]
+    status, refused = basic.request("POST", "/contexts/fork", {"context": "python", "name": "copy"})
+    assert (status, len(refused["reasons"])) == (409, 1)
+    assert reason in refused["reasons"][0]
     assert basic.request("POST", "/contexts/fork", {"context": "python", "name": "copy", "force": True})[0] == 201
 
 
@@ -259,9 +259,9 @@ def forged(start: Start, tmp_path: Path, *lines: str) -> Running:
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "python3"
-    output = "\n".join(f"printf '%s\\n' '{line}' >&5" for line in lines)
+    said = "\n".join(f"printf '%s\\n' '{line}' >&5" for line in lines)
     ready = '{"id":null,"type":"ready","pid":1,"engine":"forged","version":"","reason":""}'
-    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{ready}' >&5\nread -r line <&5\n{output}\nsleep 1000\n")
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{ready}' >&5\nread -r line <&5\n{said}\nsleep 1000\n")
     program.chmod(0o755)
     return start(environment={"PATH": f"{folder}:{ENVIRONMENT['PATH']}"})
 
@@ -289,17 +289,17 @@ def test_a_kernel_that_ends_at_its_start_is_said(start: Start, tmp_path: Path) -
     program.write_text("#!/bin/sh\necho no library >&2; exit 9\n")
     program.chmod(0o755)
     agent = start(environment={"PATH": f"{tmp_path}:{ENVIRONMENT['PATH']}"})
-    status, refusal = agent.request("POST", "/contexts", {"name": "a", "language": "python"})
+    status, refused = agent.request("POST", "/contexts", {"name": "a", "language": "python"})
     assert status == 503
-    assert "ended at its start with exit code 9; its output: no library" in refusal["error"]
+    assert "ended at its start with exit code 9; its output: no library" in refused["error"]
     assert agent.request("GET", "/contexts")[1] == {"contexts": []}
 
 
 def test_image_without_the_interpreter_is_an_error(start: Start, tmp_path: Path) -> None:
     agent = start(environment={"PATH": str(tmp_path)})
-    status, refusal = agent.request("POST", "/contexts", {"name": "a", "language": "javascript"})
-    assert (status, refusal["reason"]) == (422, "NoInterpreter")
-    assert "the image has no `node` or `nodejs`" in refusal["error"]
+    status, refused = agent.request("POST", "/contexts", {"name": "a", "language": "javascript"})
+    assert (status, refused["reason"]) == (422, "NoInterpreter")
+    assert "the image has no `node` or `nodejs`" in refused["error"]
 
 
 @pytest.mark.parametrize(
@@ -342,8 +342,8 @@ def test_threads_are_as_many_as_processors(files: dict[str, str], cpus: int, tmp
 
 
 def test_memory_is_taken_from_code_first(basic: Running) -> None:
-    own_number = int(Path("/proc/self/oom_score_adj").read_text())  # the agent's, too
-    assert int(value(run(basic, "int(open('/proc/self/oom_score_adj').read())"))) == min(own_number + 300, 1000)
+    own = int(Path("/proc/self/oom_score_adj").read_text())  # the agent's, too
+    assert int(value(run(basic, "int(open('/proc/self/oom_score_adj').read())"))) == min(own + 300, 1000)
 
 
 def test_what_a_killed_supervisor_leaves_ends(basic: Running) -> None:
@@ -357,10 +357,10 @@ def test_what_a_killed_supervisor_leaves_ends(basic: Running) -> None:
 
 def test_two_agents_end_nothing_of_each_other(start: Start) -> None:
     """Both have a context `python`, as two sandboxes do: what one kills is its own alone."""
-    started, running = start(environment=BASIC), start(environment=BASIC)
-    run(started, "kept = 1")
-    run(running, "gone = 1")
-    assert running.request("POST", "/contexts/fork", {"context": "python", "name": "copy"})[0] == 201
-    assert running.request("POST", "/contexts/delete", {"context": "python"})[0] == 200  # its fork stays
-    events = run(started, "print(kept)")
+    one, other = start(environment=BASIC), start(environment=BASIC)
+    run(one, "kept = 1")
+    run(other, "gone = 1")
+    assert other.request("POST", "/contexts/fork", {"context": "python", "name": "copy"})[0] == 201
+    assert other.request("POST", "/contexts/delete", {"context": "python"})[0] == 200  # its fork stays
+    events = run(one, "print(kept)")
     assert [event["text"] for event in events if event["type"] == "stdout"] == ["1\n"]

@@ -16,9 +16,9 @@ __all__ = ["start"]
 
 @pytest.fixture
 def front(served: World) -> Iterator[Front]:
-    created = Front(served)
-    with created.http:
-        yield created
+    made = Front(served)
+    with made.http:
+        yield made
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_variables_stay_between_executions(real: Front) -> None:
 
 
 def test_contexts_have_names_folders_and_variables(real: Front, tmp_path: Any) -> None:
-    answer = real.http.post("/contexts", json={"name": "mine", "cwd": str(tmp_path), "env": {"Q": "7"}})
-    assert (answer.status_code, answer.json()["cwd"]) == (201, str(tmp_path))
+    made = real.http.post("/contexts", json={"name": "mine", "cwd": str(tmp_path), "env": {"Q": "7"}})
+    assert (made.status_code, made.json()["cwd"]) == (201, str(tmp_path))
     assert plain(run(real, "import os; os.environ['Q'], os.getcwd()", "/contexts/mine/execute")) == [
         repr(("7", str(tmp_path)))
     ]
@@ -111,8 +111,8 @@ def test_contexts_of_a_frozen_sandbox_stand_still(real: Front) -> None:
     listed = real.http.get("/contexts")
     assert listed.status_code == 200, listed.text
     assert [context["name"] for context in listed.json()["items"]] == ["python"]
-    answer = real.http.post("/contexts/python/interrupt")
-    assert (answer.status_code, "its contexts stand still" in answer.json()["message"]) == (409, True)
+    refused = real.http.post("/contexts/python/interrupt")
+    assert (refused.status_code, "its contexts stand still" in refused.json()["message"]) == (409, True)
 
 
 def test_sandbox_without_agent_says_what_to_add(front: Front) -> None:
@@ -135,9 +135,9 @@ def test_older_agent_is_refused_in_words(front: Front) -> None:
         sock.sendall(answer)
 
     with posing(front, old):
-        response = front.http.post("/contexts/execute", json={"code": "1"})
-    assert response.status_code == 409
-    assert "its agent is older than code contexts" in response.json()["message"]
+        refused = front.http.post("/contexts/execute", json={"code": "1"})
+    assert refused.status_code == 409
+    assert "its agent is older than code contexts" in refused.json()["message"]
 
 
 def test_audit_has_the_size_and_never_the_code(real: Front) -> None:

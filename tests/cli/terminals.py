@@ -64,13 +64,13 @@ class Screen:
 @contextmanager
 def on_terminal(served: World, *words: str, **environment: str) -> Iterator[Screen]:
     """Run `paddock ...` against the served world on a terminal of 40 rows and 160 columns."""
-    ours, second = pty.openpty()
-    ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
     command = [sys.executable, "-m", "controller", "--server", f"unix://{served.socket}", *words]
-    stored = {key: name for key, name in os.environ.items() if key not in ("NO_COLOR", "TERM", "COLUMNS", "LINES")}
-    env = {**stored, "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment}
-    with subprocess.Popen(command, stdin=second, stdout=second, stderr=second, env=env) as process:
-        os.close(second)
+    kept = {key: each for key, each in os.environ.items() if key not in ("NO_COLOR", "TERM", "COLUMNS", "LINES")}
+    env = {**kept, "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
         try:
             yield Screen(ours, process)
         finally:

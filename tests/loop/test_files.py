@@ -18,7 +18,7 @@ TMP = "/tmp"
 
 
 def kinds(house: LoopHarness, *of: type) -> list[str]:
-    return [type(entry).__name__ for entry in house.engine.calls if isinstance(entry, of)]
+    return [type(each).__name__ for each in house.engine.calls if isinstance(each, of)]
 
 
 def running(house: LoopHarness, **spec: Any) -> None:

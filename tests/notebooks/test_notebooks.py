@@ -41,17 +41,15 @@ def shown(agent: Running, code: str) -> dict[str, Any]:
     body = {"context": "python", "language": "python", "execution": "e", "code": code}
     agent.connection.request("POST", "/contexts/execute", json.dumps(body), {"content-type": "application/json"})
     events = [json.loads(line) for line in agent.connection.getresponse().read().splitlines()]
-    document: dict[str, Any] = {"stdout": "", "stderr": "", "results": [], "error": ""}
+    found: dict[str, Any] = {"stdout": "", "stderr": "", "results": [], "error": ""}
     for event in events:
         if event["type"] in ("stdout", "stderr"):
-            document[event["type"]] += event["text"]
+            found[event["type"]] += event["text"]
         elif event["type"] == "result":
-            document["results"].append(
-                {mime: value for mime, value in event["data"].items() if not mime.startswith(_OWN)}
-            )
+            found["results"].append({mime: value for mime, value in event["data"].items() if not mime.startswith(_OWN)})
         elif event["type"] == "error":
-            document["error"] = event["name"]
-    return document
+            found["error"] = event["name"]
+    return found
 
 
 def plain(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,11 +68,11 @@ def plain(found: Mapping[str, Any]) -> dict[str, Any]:
 def test_cells_give_what_jupyter_gives(group: str, start: Start, jupyter: Mapping[str, list[dict[str, Any]]]) -> None:
     agent = start(environment={"PATH": f"{PLACE}/bin:{ENVIRONMENT['PATH']}", "HOME": os.environ["HOME"]})
     differing: list[str] = []
-    for code, second in zip(GROUPS[group], jupyter[group], strict=True):
-        ours, expected = plain(shown(agent, code)), plain(second)
-        if different := DIFFERENT.get(code):
-            ours.pop(different)
-            expected.pop(different)
+    for code, theirs in zip(GROUPS[group], jupyter[group], strict=True):
+        ours, expected = plain(shown(agent, code)), plain(theirs)
+        if part := DIFFERENT.get(code):
+            ours.pop(part)
+            expected.pop(part)
         if "plotly" in code:  # it finds no notebook around it, and adds HTML, which every viewer shows
             for bundle in ours["results"]:
                 bundle.pop("text/html", None)

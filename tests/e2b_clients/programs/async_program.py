@@ -105,11 +105,11 @@ async def main() -> None:
         handle = await box.commands.run("read a; echo got $a", background=True, stdin=True, on_stdout=output.append)
         await box.commands.send_stdin(handle.pid, "q\n")
         same(((await handle.wait()).stdout, output), ("got q\n", ["got q\n"]))
-        second = await box.commands.run("sleep 60", background=True)
-        assert second.pid in [process.pid for process in await box.commands.list()]
-        await second.disconnect()
-        again = await box.commands.connect(second.pid)
-        same(await box.commands.kill(second.pid), True)
+        other = await box.commands.run("sleep 60", background=True)
+        assert other.pid in [process.pid for process in await box.commands.list()]
+        await other.disconnect()
+        again = await box.commands.connect(other.pid)
+        same(await box.commands.kill(other.pid), True)
         await araises(CommandExitException, again.wait())
 
     async def written() -> None:
@@ -125,11 +125,11 @@ async def main() -> None:
         await araises(NotFoundException, box.files.read("none"))
 
     async def watched() -> None:
-        observed = asyncio.Event()
-        handle = await box.files.watch_dir("a", on_event=lambda event: observed.set() if event.name == "new" else None)
+        seen = asyncio.Event()
+        handle = await box.files.watch_dir("a", on_event=lambda event: seen.set() if event.name == "new" else None)
         await box.files.write("a/new", "1")
         async with asyncio.timeout(20):
-            await observed.wait()
+            await seen.wait()
         await handle.stop()
 
     async def terminal() -> None:
@@ -152,9 +152,9 @@ async def main() -> None:
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        start = time.monotonic()
+        began = time.monotonic()
         same((await box.run_code("k")).text, "7")
-        assert time.monotonic() - start < 30
+        assert time.monotonic() - began < 30
 
     async def contexts() -> None:
         context = await box.create_code_context(cwd="/tmp")

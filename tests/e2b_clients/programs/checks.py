@@ -20,18 +20,18 @@ class Checks:
 
     def check(self, name: str, call: Callable[[], Any]) -> Any:
         """Run one check; a failure is printed, and the next one runs."""
-        start = time.monotonic()
+        began = time.monotonic()
         try:
             value = call()
         except BaseException as error:
             self._failed(name, error)
             return None
-        self._passed(name, start)
+        self._passed(name, began)
         return value
 
     async def acheck(self, name: str, call: Callable[[], Any]) -> Any:
         """Run one check whose call may be awaited."""
-        start = time.monotonic()
+        began = time.monotonic()
         try:
             value = call()
             if inspect.isawaitable(value):
@@ -39,7 +39,7 @@ class Checks:
         except BaseException as error:
             self._failed(name, error)
             return None
-        self._passed(name, start)
+        self._passed(name, began)
         return value
 
     def _passed(self, name: str, began: float) -> None:

@@ -69,13 +69,13 @@ def terminal() -> None:
     with contextlib.suppress(CommandExitException):
         handle.wait(on_pty=lambda data: output.append(bytes(data)))
     assert b"31 101" in b"".join(output), output
-    created = box.pty.create(size=PtySize(rows=24, cols=80), timeout=20)
+    other = box.pty.create(size=PtySize(rows=24, cols=80), timeout=20)
     if hasattr(box.pty, "connect"):
-        created.disconnect()
-        box.pty.connect(created.pid).disconnect()
+        other.disconnect()
+        box.pty.connect(other.pid).disconnect()
     if hasattr(box.pty, "stream_input"):
-        box.pty.stream_input(created.pid, [b"echo streamed\n"])
-    same(box.pty.kill(created.pid), True)
+        box.pty.stream_input(other.pid, [b"echo streamed\n"])
+    same(box.pty.kill(other.pid), True)
 
 
 def watched() -> None:
@@ -90,16 +90,16 @@ def watched() -> None:
 
 
 def listed() -> None:
-    created = Sandbox.create(timeout=60, metadata={"k": "other"})
+    other = Sandbox.create(timeout=60, metadata={"k": "other"})
     pages, paginator = [], Sandbox.list(limit=1)
     while paginator.has_next:
         pages += paginator.next_items()
     from e2b import SandboxQuery
 
     ids = [item.sandbox_id for item in Sandbox.list(query=SandboxQuery(metadata={"k": "a b&c"})).next_items()]
-    same(created.kill(), True)
-    assert {box.sandbox_id, created.sandbox_id} <= {item.sandbox_id for item in pages}
-    same((box.sandbox_id in ids, created.sandbox_id in ids), (True, False))
+    same(other.kill(), True)
+    assert {box.sandbox_id, other.sandbox_id} <= {item.sandbox_id for item in pages}
+    same((box.sandbox_id in ids, other.sandbox_id in ids), (True, False))
 
 
 def git() -> None:
