@@ -97,6 +97,25 @@ def test_errors_keep_the_state(basic: Running, code: str, name: str) -> None:
     assert value(run(basic, "kept")) == "1"
 
 
+def test_a_killed_interpreter_is_begun_anew(basic: Running) -> None:
+    error, done = run(basic, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (error["name"], done["status"], done["exitCode"], done["stateLost"]) == ("ContextDied", "died", 137, True)
+    assert value(run(basic, "'os' in globals()")) == "False"
+
+
+def test_endless_output_is_bounded_and_interrupted(basic: Running) -> None:
+    events = run(basic, "while True: print('x' * 1000)", timeout=0.5)
+    assert (events[-1]["status"], events[-1]["stateLost"]) == ("timeout", False)
+    assert len(text(events)) < 1_100_000
+
+
+def test_too_much_code_is_refused(basic: Running) -> None:
+    body = {"context": "python", "language": "python", "execution": "e", "code": "#" * (2 << 20) + "#"}
+    status, refused = basic.request("POST", "/contexts/execute", body)
+    assert (status, refused["reason"]) == (413, "TooLarge")
+    assert "use a file" in refused["error"]
+
+
 def test_hostile_results_do_no_harm(basic: Running) -> None:
     assert "raised ValueError" in value(run(basic, "class X:\n def __repr__(self): raise ValueError\nX()"))
     nan = run(basic, "class J:\n def _repr_json_(self): return {'a': float('nan'), 'b': [1]}\nJ()")

@@ -31,7 +31,8 @@ def test_variables_stay_between_two_calls(sandbox: Sandbox) -> None:
     assert (first.stdout, first.stateful, first.exit_code) == ("set\n", True, 0)
     second = sandbox.run_code("x * 7")
     assert (second.text, second.count) == ("42", 2)
-    assert sandbox.run_code("x", fresh=True).exit_code == 1
+    fresh = sandbox.run_code("x", fresh=True)
+    assert (fresh.exit_code, fresh.stateful) == (1, False)
     failed = sandbox.run_code("1 / 0", check=False)
     assert failed.error is not None
     assert (failed.error.name, failed.exit_code) == ("ZeroDivisionError", 1)
@@ -117,15 +118,39 @@ def test_context_outlives_a_killed_daemon(daemon: RunningDaemon, sandbox: Sandbo
     assert sandbox.run_code("survivor").text == "'here'"
 
 
+def test_a_frozen_sandbox_keeps_its_variables(sandbox: Sandbox) -> None:
+    sandbox.run_code("frozen = 'kept'")
+    sandbox.pause()
+    assert "python" in {context.name for context in sandbox.contexts.list()}
+    with pytest.raises(Conflict, match="keeps its processes and code contexts"):
+        sandbox.run_code("frozen")
+    sandbox.resume()
+    assert sandbox.run_code("frozen").text == "'kept'"
+
+
+def test_a_copied_sandbox_has_files_without_variables(daemon: RunningDaemon, sandbox: Sandbox) -> None:
+    sandbox.run_code("variable = 1; open('file', 'w').write('kept')")
+    wait_for("its status lists it", lambda: sandbox.refresh().object["status"].get("contexts"))
+    copied = daemon.paddock("fork", sandbox.name, "--name-prefix", "copy")
+    assert "variables of its code contexts (" in copied.stderr
+    copy = daemon.paddock("exec", "--context", "python", "copy-1", "--", "open('file').read(), 'variable' in globals()")
+    assert copy.stdout == "('kept', False)\n"
+    daemon.paddock("delete", "sandbox", "copy-1")
+
+
 def test_status_lists_contexts_and_suspending_ends_them(sandbox: Sandbox) -> None:
     names = {context.name for context in sandbox.contexts.list()}
     assert "python" in names
     sandbox.run_code("gone = 1")
-    assert any(
-        "`python` (python)" in fact["value"] or "uses the most" in fact["value"] for fact in sandbox.why()["seen"]
-    )
-    wait_for("its status lists them", lambda: sandbox.refresh().object["status"].get("contexts"))
-    assert {context["name"] for context in sandbox.object["status"]["contexts"]} == names
+    sandbox.contexts.create("bash", name="large").run("x=$(printf '%60000000s' '')", check=True)
+    facts = {fact["name"]: fact["value"] for fact in sandbox.why()["seen"]}
+    assert facts["memory of contexts"].startswith("`large` (bash) uses the most: ")
+    names.add("large")
+
+    def listed() -> set[str]:
+        return {context["name"] for context in sandbox.refresh().object["status"].get("contexts", ())}
+
+    wait_for("its status lists them", lambda: listed() == names)
     sandbox.suspend()
     suspended = sandbox.condition("Suspended")
     assert suspended is not None

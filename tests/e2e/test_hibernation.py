@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.kernel.cgroups import Cgroups, folder_of
+from paddock import Paddock
 from tests.daemon import RunningDaemon, docker, running, wait_for
 from tests.zram import zram_swap
 
@@ -119,6 +120,16 @@ def test_a_person_hibernates_and_a_use_resumes(daemon: RunningDaemon) -> None:
     assert daemon.paddock("exec", "awake-1", "--", "cat", "/tmp/file").stdout == "asleep\n"
     assert ask(daemon, "asked") == before
     assert daemon.get("asked")["spec"]["runState"] == "Running"
+
+
+def test_code_finds_its_variables_after_a_wake(daemon: RunningDaemon) -> None:
+    with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create() as sandbox:
+        data = "import os; data = os.urandom(40 << 20); total = sum(data[::4096]); asleep = 'kept'"
+        sandbox.run_code(data, check=True)
+        sandbox.hibernate()
+        wait_for("it is hibernated", lambda: is_hibernated(daemon, sandbox.name))
+        assert resident_bytes(daemon, sandbox.name) < 8 << 20
+        assert sandbox.run_code("asleep, sum(data[::4096]) == total").text == "('kept', True)"
 
 
 def test_a_daemon_killed_while_it_hibernates(daemon: RunningDaemon) -> None:

@@ -77,6 +77,11 @@ class SnapshotClient:
         forks: Mapping[str, Any] = self.connection.request("POST", f"{self._sandbox(sandbox)}/fork", json=body)
         return forks
 
+    def contexts(self, sandbox: str) -> tuple[str, ...]:
+        """Return the names of a sandbox's code contexts, as its status lists them."""
+        status = self.connection.get(self._sandbox(sandbox)).get("status", {})
+        return tuple(str(context["name"]) for context in status.get("contexts", ()))
+
     def rollback(self, sandbox: str, snapshot: str, *, backup: bool = True) -> Mapping[str, Any]:
         """Give a sandbox the files of a snapshot; return it, and the name of the snapshot of its files until then."""
         body = {"snapshot": snapshot, "backup": backup}

@@ -37,6 +37,8 @@ def fork_(
     )
     for each in forks["items"]:
         say(f"sandbox.paddock/{each['metadata']['name']} created from sandboxsnapshot/{forks['snapshot']}")
+    if forks["items"] and (contexts := client.contexts(sandbox_of(name))):
+        note(f"variables of its code contexts ({', '.join(contexts)}) are not copied, their files are")
     for reason in forks["reasons"]:
         note(f"no more: {reason}")
     if len(forks["items"]) < count:

@@ -69,16 +69,19 @@ class Coverage:
             self._called.add(frame.f_code.co_qualname)
 
     def missing(self, *classes: type) -> list[str]:
-        """Return the public methods of these classes that were not called."""
+        """Return the public methods of these classes that were not called, on an object or on the class."""
         sys.setprofile(None)
         return [
             f"{client_class.__name__}.{name}"
             for client_class in classes
             for name in sorted(dir(client_class))
-            if not name.startswith("_")
-            and callable(getattr(client_class, name))
-            and not any(f"{base.__name__}.{name}" in self._called for base in client_class.__mro__)
+            if not name.startswith("_") and callable(getattr(client_class, name))
+            if not any(self._was_called(base.__name__, name) for base in client_class.__mro__)
         ]
+
+    def _was_called(self, class_name: str, name: str) -> bool:
+        on_class = (f"{class_name}._cls_{name}", f"{class_name}._cls_{name}_sandbox")
+        return not self._called.isdisjoint((f"{class_name}.{name}", *on_class))
 
 
 def same(value: Any, expected: Any) -> None:
