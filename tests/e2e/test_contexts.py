@@ -160,6 +160,14 @@ def test_status_lists_contexts_and_suspending_ends_them(sandbox: Sandbox) -> Non
     assert sandbox.run_code("'gone' in globals()").text == "False"
 
 
+def test_without_an_agent_each_interpreter_is_fresh(daemon: RunningDaemon) -> None:
+    with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(agent=False) as plain:
+        fresh = plain.run_code("print(6 * 7)")
+        assert (fresh.text, fresh.stateful) == ("42", False)
+        with pytest.raises(Conflict, match="add `agent: {}` to its template"):
+            plain.contexts.create("python")
+
+
 BOMB = """
 import os
 pieces = []

@@ -1,4 +1,4 @@
-"""The first hour of an agent developer: seven steps after `make up` alone, from a fresh clone on an empty engine.
+"""The first hour of an agent developer: eight steps after `make up` alone, from a fresh clone on an empty engine.
 
 The engine is one of its own, in a network namespace with a way to the Internet through this host; so `make up` loads
 the guard of networks there, and nothing of this host changes but a few firewall rules, which go again. Packages come
@@ -203,3 +203,17 @@ def test_7_a_project_runs_an_agents_command(developer: Developer) -> None:
     assert [file["path"] for file in answer["files"]] == ["src/a"]
     call = {"tool": "exec", "parameters": {"command": "printf", "args": "'%s|' 'two words' x"}}
     assert developer.post("sandboxes/shop/mcp/execute", call)["output"] == "two words|x|"
+
+
+def test_8_clients_of_e2b_create_sandboxes(developer: Developer) -> None:
+    """On the loopback, where `make up` alone lets the daemon listen; both of E2B's templates are images that are here."""
+    config = f"XDG_CONFIG_HOME={developer.clone.parent / 'config'}"
+    printed = developer.run("env", config, f"{developer.clone}/.venv/bin/paddock", "e2b", "env", "-o", "json").stdout
+    variables = json.loads(printed)
+    headers = ("-H", f"X-API-KEY: {variables['E2B_API_KEY']}", "-H", "content-type: application/json")
+    for template in ("base", "code-interpreter-v1"):
+        body = json.dumps({"templateID": template, "timeout": 60})
+        url = f"{variables['E2B_API_URL']}/v2/sandboxes"
+        created = json.loads(developer.run("curl", "-sS", *headers, "-d", body, url).stdout)
+        name = created.get("sandboxID", created)
+        assert developer.paddock("exec", name, "--", "python3", "-c", "print(6 * 7)").stdout == "42\n"
