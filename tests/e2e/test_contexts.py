@@ -164,7 +164,7 @@ def test_without_an_agent_each_interpreter_is_fresh(daemon: RunningDaemon) -> No
     with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(agent=False) as plain:
         fresh = plain.run_code("print(6 * 7)")
         assert (fresh.text, fresh.stateful) == ("42", False)
-        with pytest.raises(Conflict, match="add `agent: {}` to its template"):
+        with pytest.raises(Conflict, match=r"add `agent: \{\}` to its template"):
             plain.contexts.create("python")
 
 

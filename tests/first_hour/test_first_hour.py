@@ -206,7 +206,7 @@ def test_7_a_project_runs_an_agents_command(developer: Developer) -> None:
 
 
 def test_8_clients_of_e2b_create_sandboxes(developer: Developer) -> None:
-    """On the loopback, where `make up` alone lets the daemon listen; both of E2B's templates are images that are here."""
+    """On the loopback, where the daemon listens after `make up` alone; its images serve both of E2B's templates."""
     config = f"XDG_CONFIG_HOME={developer.clone.parent / 'config'}"
     printed = developer.run("env", config, f"{developer.clone}/.venv/bin/paddock", "e2b", "env", "-o", "json").stdout
     variables = json.loads(printed)
