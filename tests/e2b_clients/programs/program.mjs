@@ -27,12 +27,12 @@ async function until(condition) {
 const called = new Set()
 const methods = (prototype, name) => {
   const names = []
-  for (let each = prototype; each && each !== Object.prototype && each !== Function.prototype; each = Object.getPrototypeOf(each))
-    for (const method of Object.getOwnPropertyNames(each)) {
-      const { value, writable } = Object.getOwnPropertyDescriptor(each, method)
+  for (let owner = prototype; owner && owner !== Object.prototype; owner = Object.getPrototypeOf(owner))
+    for (const method of Object.getOwnPropertyNames(owner)) {
+      const { value, writable } = Object.getOwnPropertyDescriptor(owner, method)
       if (method === 'constructor' || typeof value !== 'function' || !writable || INTERNAL.has(method)) continue
       names.push(`${name}.${method}`)
-      each[method] = function (...rest) { called.add(`${name}.${method}`); return value.apply(this, rest) }
+      owner[method] = function (...parameters) { called.add(`${name}.${method}`); return value.apply(this, parameters) }
     }
   return names
 }
