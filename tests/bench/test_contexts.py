@@ -13,6 +13,8 @@ from tests.daemon import running
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(600)]
 ROUNDS, FORKS, STARTS = 40, 9, 7
 MOST_CALL, MOST_FORK_SECONDS, MOST_IDLE_BYTES, MOST_START_SECONDS = 1.5, 0.02, 20 << 20, 0.15
+# To a bare fork and a command of the agent: a copy is forked twice, so that no code can wait for it.
+MOST_FORK_RATIO = 3.0
 RESIDENT_BYTES = 200_000_000
 BARE_FORK = """
 import os, time
@@ -105,7 +107,8 @@ def forks(sandbox: Sandbox) -> tuple[str, bool]:
         f"fork of a context with 200 MB {milliseconds(whole):.1f} ms, of which a bare fork {milliseconds(bare):.1f} ms;"
         f" a command of the agent {milliseconds(commands):.1f} ms"
     )
-    return line, statistics.median(whole) < MOST_FORK_SECONDS
+    bound = MOST_FORK_RATIO * (statistics.median(bare) + statistics.median(commands))
+    return line, statistics.median(whole) < max(MOST_FORK_SECONDS, bound)
 
 
 def interrupts(sandbox: Sandbox) -> tuple[str, bool]:
