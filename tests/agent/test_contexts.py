@@ -223,7 +223,9 @@ def test_live_names_complete_code_that_is_not_run(basic: Running) -> None:
     assert completions(basic, "1 + value_of") == (8, ["value_of_mine"])
     assert completions(basic, "print(value_of_mine.al") == (2, ["alpha", "alpine"])
     assert completions(basic, "no_such_name.x") == (1, [])
-    assert run(basic, "1")[-1]["count"] == 2
+    run(basic, "class Loud:\n def __dir__(self):\n  print('loud')\n  return ['quiet']\nloud = Loud()")
+    assert completions(basic, "loud.") == (0, ["quiet"])
+    assert run(basic, "1")[-1]["count"] == 3
     run(basic, "class Hung:\n def __dir__(self):\n  while True: pass\nhung = Hung(); kept = 1")
     assert completions(basic, "hung.") == (0, [])
     assert value(run(basic, "kept")) == "1"

@@ -154,7 +154,8 @@ class Completion(Execution):
     def __init__(self, exchange: Exchange, language: str, code: str) -> None:
         self._replaced = 0
         self._matches: list[str] = []
-        if language == "bash":
+        self._prints_matches = language == "bash"
+        if self._prints_matches:
             self._replaced, code = _bash_completion(code)
         super().__init__(exchange, "complete", code, {}, _COMPLETE_SECONDS)
 
@@ -169,8 +170,8 @@ class Completion(Execution):
         return True
 
     def text(self, stream: str, text: str) -> None:
-        """Take what bash prints: a match a line."""
-        if stream == "stdout":
+        """Take what bash prints, a match a line; what an object's attributes print is lost."""
+        if self._prints_matches and stream == "stdout":
             self._matches = ("\n".join(self._matches) + text)[:_STREAM_PART].split("\n")
 
     def send(self, **event: Any) -> None:
