@@ -160,6 +160,31 @@ def test_status_lists_contexts_and_suspending_ends_them(sandbox: Sandbox) -> Non
     assert sandbox.run_code("'gone' in globals()").text == "False"
 
 
+POOL = """
+apiVersion: paddock/v1alpha1
+kind: SandboxTemplate
+metadata: {name: loaded}
+spec:
+  image: paddock/python:1
+  agent: {contexts: [{language: python, imports: [colorsys]}]}
+---
+apiVersion: paddock/v1alpha1
+kind: SandboxPool
+metadata: {name: loaded}
+spec: {templateRef: {name: loaded}, warmReplicas: 1, shutdownGracePeriodSeconds: 0}
+"""
+
+
+def test_members_of_a_pool_have_their_modules(daemon: RunningDaemon) -> None:
+    daemon.apply(POOL)
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/loaded")
+    with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(pool="loaded") as claimed:
+        context = claimed.contexts.get("python")
+        assert (context.facts["language"], claimed.object["status"]["launchType"]) == ("python", "Warm")
+        assert claimed.run_code("colorsys.__name__").text == "'colorsys'"
+    daemon.paddock("delete", "sandboxpool/loaded")
+
+
 def test_without_an_agent_each_interpreter_is_fresh(daemon: RunningDaemon) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock, paddock.sandboxes.create(agent=False) as plain:
         fresh = plain.run_code("print(6 * 7)")
