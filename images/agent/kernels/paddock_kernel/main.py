@@ -181,9 +181,9 @@ class Kernel:
                     os._exit(0)
                 self._become_copy(request, descriptors)
                 return
+        self.events.send(type="forked")  # the copy is used while the process between ends: that takes as long as a fork
         gc.unfreeze()
         os.waitpid(child, 0)
-        self.events.send(type="forked")
 
     def _become_copy(self, request: dict[str, Any], descriptors: list[int]) -> None:
         os.setsid()
