@@ -219,6 +219,24 @@ def test_a_websocket_of_another_page_is_refused(preview: Preview) -> None:
             assert refused.value.response.status_code == 403
 
 
+def test_a_frames_websocket_is_its_own_pages(preview: Preview) -> None:
+    """Browsers say by Sec-Fetch-Site where a request comes from, but of a WebSocket by its Origin alone."""
+    framed = {"Sec-Fetch-Dest": "iframe", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "cross-site"}
+    cookie = preview.cookie(SOCKETS, **framed)
+    assert cookie.startswith("__Host-paddock-preview-frame=")
+    options: Any = {"additional_headers": {"Cookie": cookie}, "proxy": None, "subprotocols": ["vite-hmr"]}
+    codes = {}
+    for origin in (f"http://{preview.host(SOCKETS)}", "http://3001--other--default.localhost", "null", None):
+        with socket.create_connection(("127.0.0.1", preview.server.port)) as sock:
+            try:
+                with connect(f"ws://{preview.host(SOCKETS)}/", sock=sock, origin=origin, **options) as client:
+                    client.send("short")
+                    codes[origin] = 101 if client.recv() == "short" else 0
+            except InvalidStatus as refused:
+                codes[origin] = refused.response.status_code
+    assert list(codes.values()) == [101, 403, 403, 403]
+
+
 def test_a_frame_has_a_cookie_of_its_own(preview: Preview) -> None:
     framed = {"Sec-Fetch-Dest": "iframe", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "cross-site"}
     answer = preview.exchange(WEB, preview.link(WEB), **framed)

@@ -1,11 +1,14 @@
 """Previews in Chromium, as people and web apps use them, and as another sandbox's page attacks them."""
 
+import http.server
 import json
 import os
 import shutil
 import ssl
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -167,15 +170,38 @@ def _attack(daemon: RunningDaemon, context: "BrowserContext", api: str) -> None:
     _works(victims_page)
 
 
+@contextmanager
+def _portal(text: str) -> Iterator[str]:
+    """Serve a page of another site on this machine; browsers ask a person before one from elsewhere may frame us."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_frame_of_another_site_works(daemon: RunningDaemon, context: "BrowserContext") -> None:
     link = _link(daemon, "box", 3000)
     page = context.new_page()
-    portal = f"http://{daemon.served()['api'].rpartition('/')[2]}/"  # another site, which shows what the test says
-    page.route(portal, lambda route: route.fulfill(body=f"<iframe src='{link}'></iframe>", content_type="text/html"))
-    page.goto(portal)
-    frame = page.frame_locator("iframe")
-    frame.locator("body[data-socket='300000 vite-hmr'][data-headers]").wait_for()
-    (cookie,) = (cooky for cooky in context.cookies() if cooky["name"] == "__Host-paddock-preview-frame")
+    with _portal(f"<iframe src='{link}'></iframe>") as portal:
+        page.goto(portal)
+        frame = page.frame_locator("iframe")
+        frame.locator("body[data-socket='300000 vite-hmr'][data-headers]").wait_for()
+    (cookie,) = (cookie for cookie in context.cookies() if cookie["name"] == "__Host-paddock-preview-frame")
     assert (cookie["sameSite"], cookie["partitionKey"]) == ("None", "http://127.0.0.1")
     alone = context.new_page()
     answer = alone.goto(_origin(link))

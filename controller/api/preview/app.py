@@ -181,9 +181,10 @@ class PreviewApp:
                 f"open the link that you were given, or send its token in the header {HEADER}; whoever may use the"
                 " sandbox makes one by `paddock open NAME PORT`"
             )
-        if "sec-fetch-site" not in headers:
+        is_own_socket = SWITCH in scope.get("state", {}) and headers.get("origin") == self._own_origin(headers)
+        if "sec-fetch-site" not in headers and not is_own_socket:
             # A browser that says not where a request comes from may know no Partitioned cookies either, and send the
-            # frame's with requests of any page.
+            # frame's with requests of any page. Of a WebSocket its Origin says it.
             pairs = [(purpose, texts) for purpose, texts in pairs if purpose != "frame"]
             if not pairs:
                 raise PreviewRefused(403, "Not in this browser", "a frame needs a newer browser; open the link itself")
@@ -221,14 +222,16 @@ class PreviewApp:
         """
         method, upgrades = scope["method"], SWITCH in scope.get("state", {})
         navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate" and not upgrades
-        own_origin = f"{self._address.scheme}://{headers['host'].lower().rstrip('.')}"
         origin = headers.get("origin")
-        is_foreign = origin is not None and origin != own_origin
+        is_foreign = origin is not None and origin != self._own_origin(headers)
         from_sibling = headers.get("sec-fetch-site") in _SIBLINGS
         if (from_sibling and not navigates) or (is_foreign and (upgrades or method not in ("GET", "HEAD"))):
             text = "another page asked for this; a preview answers its own pages, and links that people follow"
             raise PreviewRefused(403, "Not from there", text)
         return from_sibling and headers.get("sec-fetch-dest") in _FRAMES
+
+    def _own_origin(self, headers: Headers) -> str:
+        return f"{self._address.scheme}://{headers['host'].lower().rstrip('.')}"
 
     async def _opened(self, target: PreviewTarget) -> Forwarded:
         """Connect to the port. After a wake its program may still be starting. Raises PreviewRefused; ServiceError."""
