@@ -257,7 +257,7 @@ def test_an_editors_server_survives_a_lost_connection(client: Client) -> None:
     assert answer.stdout == b"server of the editor: hello"
 
 
-def test_an_editors_server_survives_the_ssh_process(client: Client) -> None:
+def test_an_editors_server_survives_thessh_process(client: Client) -> None:
     client.output(
         "mkdir -p .front && setsid sh -c 'echo $$ > .front/pid; exec sleep 4100' >/dev/null 2>&1 </dev/null &"
     )
@@ -265,13 +265,13 @@ def test_an_editors_server_survives_the_ssh_process(client: Client) -> None:
     with client.begin("box.paddock", "echo on; sleep 4200") as session:
         assert session.stdout is not None
         assert session.stdout.readline() == b"on\n"
-        os.kill(_ssh_process(client.daemon.works_at), signal.SIGKILL)
+        os.kill(ssh_process(client.daemon.works_at), signal.SIGKILL)
         assert session.wait(60) == 255
     assert client.output(f"cat /proc/{pid}/comm; rm -r .front; kill {pid}") == "sleep\n"
     wait_for("the session has ended", lambda: "sleep 4200" not in _processes(client))
 
 
-def _ssh_process(daemon: RunningDaemon) -> int:
+def ssh_process(daemon: RunningDaemon) -> int:
     """Return the process id of a daemon's SSH process."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -2,19 +2,21 @@
 
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from tests.daemon import running, wait_for
-from tests.e2e.test_front_door import SANDBOX, Browser, Client
+from tests.daemon import RunningDaemon, running, wait_for
+from tests.e2e.test_front_door import SANDBOX, Browser, Client, Port, ssh_process
 
 pytestmark = [pytest.mark.docker, pytest.mark.frontdoor]
 _IDE = SANDBOX.replace("paddock/python:1", "paddock/ide:1").replace(
@@ -107,40 +109,49 @@ def test_scp_has_half_of_sshds_speed(client: Client, sshd: Beside, tmp_path: Pat
 
 def test_a_prompt_is_as_quick_as_exec(client: Client, sshd: Beside) -> None:
     times: dict[str, list[float]] = {"ssh": [], "exec": [], "sshd": []}
-    for _ in range(10):
+    for _ in range(20):
         times["ssh"].append(sshd.seconds("ssh", "box.paddock", "true"))
         times["sshd"].append(sshd.seconds("ssh", "plain", "true"))
         start = time.monotonic()
         assert client.paddock("exec", "box", "--", "true").returncode == 0
         times["exec"].append(time.monotonic() - start)
     median = {name: statistics.median(values) for name, values in times.items()}
-    print(f"\nssh true, p50: { ({name: round(value * 1000) for name, value in median.items()}) } ms")
+    p95 = {name: round(sorted(values)[-2] * 1000) for name, values in times.items()}
+    shown = {name: round(value * 1000) for name, value in median.items()}
+    print(f"\nssh true, p50: {shown} ms, p95: {p95} ms; load {os.getloadavg()[0]:.0f}")
     assert median["ssh"] < 2 * median["exec"]
 
 
 def test_rsync_copies_many_files(client: Client, sshd: Beside, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    for number in range(2_000):
+    for number in range(10_000):
         file = tree / f"{number % 50}" / f"file {number}"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{number}\n" * 20)
     (tree / "link").symlink_to("0/file 0")
-    seconds = {}
-    for place in ("box.paddock:tree", f"plain:{tmp_path}/copy"):
-        start = time.monotonic()
-        done = subprocess.run(
-            ["rsync", "-a", "-e", f"ssh -F {sshd.config}", f"{tree}/", place],
-            env=client.environment,
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        seconds[place.partition(":")[0]] = time.monotonic() - start
+    pairs = []
+    for turn in range(3):
+        pair = []
+        for place in ("box.paddock:tree", f"plain:{tmp_path}/copy"):
+            began = time.monotonic()
+            done = subprocess.run(
+                ["rsync", "-a", "-e", f"ssh -F '{sshd.config}'", f"{tree}/", f"{place}{turn}"],
+                env=client.environment,
+                capture_output=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            pair.append(time.monotonic() - began)
+        pairs.append(pair)
     assert (
-        client.output("find tree -type f | wc -l; cat 'tree/49/file 1999' | head -1; readlink tree/link")
-        == "2000\n1999\n0/file 0\n"
+        client.output(
+            "find tree0 -type f | wc -l; cat 'tree2/49/file 9999' | head -1; readlink tree1/link; rm -r tree?"
+        )
+        == "10000\n9999\n0/file 0\n"
     )
-    print(f"\nrsync of 2,000 files: {seconds}")
+    ratio = statistics.median(front / plain for front, plain in pairs)
+    print(f"\nrsync of 10,000 files, front/sshd: {ratio:.2f} of {pairs}")
+    assert ratio < 2  # the bar is 1.3, the rest is for a loaded machine
 
 
 def test_git_pushes_and_clones(client: Client, tmp_path: Path) -> None:
@@ -167,6 +178,81 @@ def test_git_pushes_and_clones(client: Client, tmp_path: Path) -> None:
     git("-C", "here", "push", "-q", "box.paddock:repository", "HEAD:refs/heads/main")
     git("-c", "protocol.version=2", "clone", "-q", "-b", "main", "box.paddock:repository", "there")
     assert (tmp_path / "there/file").read_text() == "content"
+
+
+def test_clients_that_are_gone_leave_nothing(tmp_path: Path) -> None:
+    """One is stopped (SIGSTOP), the cable of another is pulled: keepalives end both, as sshd would, in two minutes."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root, and `ip` to pull a cable")
+    with running(tmp_path / "daemon", PADDOCK_SSH_ADDRESS="0.0.0.0:0") as daemon, cable() as (enter, address, pull):
+        daemon.apply(SANDBOX)
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
+        (tmp_path / "home").mkdir()
+        client = Client(daemon, tmp_path / "home")
+        (tmp_path / "port").mkdir()
+        port = Port(client, tmp_path / "port")
+        daemon.paddock("ssh", "key", "add", str(port.folder / "key.pub"))
+        client.output("true")
+        wait_for("the first one is gone", lambda: _open_connections(daemon) == 0)
+        before = _descriptors(daemon)
+        far = [word.replace("0.0.0.0", address) for word in port.key("box", "setsid sleep 4600 & echo on; sleep 4500")]
+        far[1:1] = ["-o", "StrictHostKeyChecking=no"]
+        with (
+            client.begin("box.paddock", "head -c 50000000 /dev/zero; sleep 4400") as stopped,
+            subprocess.Popen([*enter, *far], stdout=subprocess.PIPE) as cut_off,
+        ):
+            assert stopped.stdout is not None
+            assert cut_off.stdout is not None
+            stopped.stdout.read(1)
+            assert cut_off.stdout.readline() == b"on\n"
+            stopped.send_signal(signal.SIGSTOP)
+            pull()
+            assert _open_connections(daemon) == 2
+            began = time.monotonic()
+            wait_for("their ends", lambda: _open_connections(daemon) == 0, 300)
+            print(f"\na stopped client and a pulled cable are noticed after {time.monotonic() - began:.0f} s")
+            for process in (stopped, cut_off):
+                process.kill()
+        listed = "for each in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $each 2>/dev/null; echo; done"
+        wait_for("what ran there", lambda: {"sleep 4400 ", "sleep 4500 "}.isdisjoint(client.output(listed).split("\n")))
+        assert "sleep 4600 " in client.output(listed).split("\n"), "what left the session lives"
+        wait_for("no descriptor is left over", lambda: _descriptors(daemon) <= before)
+
+
+@contextmanager
+def cable() -> Iterator[tuple[list[str], str, Callable[[], None]]]:
+    """A network namespace, the address of this host there, and a function that pulls the cable between the two."""
+    name = f"paddock-{os.getpid()}"
+    ours, theirs = f"pdk{os.getpid() % 100_000}a", f"pdk{os.getpid() % 100_000}b"
+    enter, address = ["ip", "netns", "exec", name], "10.213.77.1"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    try:
+        ip("netns", "add", name)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespace: {error.stderr.decode()}")
+    try:
+        ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
+        ip("address", "add", f"{address}/30", "dev", ours)
+        ip("link", "set", ours, "up")
+        for words in (("address", "add", "10.213.77.2/30", "dev", theirs), ("link", "set", theirs, "up")):
+            ip("-n", name, *words)
+        yield enter, address, lambda: ip("link", "set", ours, "down")
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "del", ours], check=False, capture_output=True)
+
+
+def _open_connections(daemon: RunningDaemon) -> int:
+    lines = [line for line in daemon.scrape().splitlines() if line.startswith("paddock_ssh_open_connections ")]
+    return int(float(lines[0].split()[1])) if lines else 0
+
+
+def _descriptors(daemon: RunningDaemon) -> int:
+    """Return how many descriptors the daemon and its SSH process have."""
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in (daemon.process.pid, ssh_process(daemon)))
 
 
 def test_five_hundred_connections_leave_the_api_answering(client: Client) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -305,25 +306,68 @@ def _peak_memory(daemon: RunningDaemon) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) * 1024
 
 
-def test_code_server_works_by_its_link(daemon: RunningDaemon, context: "BrowserContext") -> None:
-    """Opt-in: PADDOCK_CODE_SERVER_IMAGE names an image with Node.js, and npm's code-server in /opt/app."""
-    image = os.environ.get("PADDOCK_CODE_SERVER_IMAGE", "")
-    if not image:
-        pytest.skip("needs an image with code-server (PADDOCK_CODE_SERVER_IMAGE)")
-    spec = SANDBOX.replace("name: box", "name: ide").replace("paddock/python:1", image)
+def _with_app(daemon: RunningDaemon, name: str, folder: str) -> None:
+    """Start a sandbox of paddock-test/apps:1, which has this folder; else the test is skipped."""
+    image = "paddock-test/apps:1"
+    if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"needs {image} (tests/frontdoor/apps/build.sh)")
+    spec = SANDBOX.replace("name: box", f"name: {name}").replace("paddock/python:1", image)
     daemon.apply(spec.replace("memory: 256Mi, pids: 64", "memory: 2Gi, pids: 512"))
-    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/ide")
-    program = ["node", "/opt/app/node_modules/code-server/out/node/entry.js"]
-    options = ["--auth", "none", "--disable-workspace-trust", "--bind-addr", "127.0.0.1:8080"]
-    daemon.paddock("exec", "ide", "--detach", "--", *program, *options, "/workspace")
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
+    if daemon.paddock("exec", name, "--", "test", "-e", f"/opt/apps/{folder}", check=False).returncode != 0:
+        pytest.skip(f"{image} was built without {folder}: it could not be fetched")
+
+
+def _opened(context: "BrowserContext", link: str) -> "Page":
+    """Return the page of an app that may still be starting."""
     page = context.new_page()
-    link = _link(daemon, "ide", 8080)
 
     def is_served() -> bool:
         answer = page.goto(link, wait_until="commit")
         return answer is not None and answer.ok
 
-    wait_for("code-server", is_served, 120)
+    wait_for("the app", is_served, 180)
+    return page
+
+
+def test_jupyter_works_by_its_link(daemon: RunningDaemon, context: "BrowserContext") -> None:
+    """A notebook's kernel answers over a WebSocket, which compares Origin and Host."""
+    _with_app(daemon, "lab", "jupyter/jupyterlab")
+    folder = "/opt/apps/jupyter"
+    variables = {"PYTHONPATH": folder, "JUPYTER_PATH": f"{folder}/share/jupyter", "HOME": "/workspace"}
+    variables["JUPYTERLAB_DIR"] = f"{folder}/share/jupyter/lab"
+    options = [
+        "--no-browser",
+        "--ip=127.0.0.1",
+        "--port=8888",
+        "--IdentityProvider.token=",
+        "--ServerApp.root_dir=/workspace",
+    ]
+    program = [
+        "env",
+        *(f"{name}={value}" for name, value in variables.items()),
+        "python3",
+        "-m",
+        "jupyterlab",
+        *options,
+    ]
+    daemon.paddock("exec", "lab", "--detach", "--", *program)
+    page = _opened(context, _link(daemon, "lab", 8888))
+    page.locator(".jp-LauncherCard[data-category='Notebook']").first.click()
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").first.wait_for(state="attached")
+    cell = page.locator(".jp-CodeCell .cm-content").first
+    cell.click()
+    cell.fill("print('kernel', 6 * 7)")
+    page.keyboard.press("Shift+Enter")
+    page.locator(".jp-OutputArea-output", has_text="kernel 42").first.wait_for()
+
+
+def test_code_server_works_by_its_link(daemon: RunningDaemon, context: "BrowserContext") -> None:
+    _with_app(daemon, "ide", "code-server/node_modules")
+    program = ["/opt/apps/node/node", "/opt/apps/code-server/node_modules/code-server/out/node/entry.js"]
+    options = ["--auth", "none", "--disable-workspace-trust", "--bind-addr", "127.0.0.1:8080"]
+    daemon.paddock("exec", "ide", "--detach", "--", *program, *options, "/workspace")
+    page = _opened(context, _link(daemon, "ide", 8080))
     page.locator(".monaco-workbench").wait_for()
     page.keyboard.press("Control+Backquote")
     page.locator(".terminal-wrapper .xterm").wait_for()
