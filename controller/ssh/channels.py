@@ -188,8 +188,7 @@ class Opener:
         sandbox = self._work.objects.get(SANDBOX, login.namespace, login.name)
         if sandbox.uid != login.uid:
             raise errors.Conflict(f"sandbox `{login.name}` was deleted and created anew; connect again")
-        host = host_of(sandbox, self._work.host)
-        if self._work.host and host != self._work.host:
+        if self._work.host and (host := host_of(sandbox, self._work.host)) != self._work.host:
             raise errors.Conflict(
                 f"sandbox `{login.name}` is on host `{host}`; connect to that host's SSH port, or use"
                 f" `ssh {login.name}.{login.namespace}.paddock`"

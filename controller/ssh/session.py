@@ -14,6 +14,7 @@ from controller.ssh import frames
 from controller.ssh.command import FewVariables, passed_environment
 from controller.ssh.daemon_side import DaemonSide, Opened, Refused
 from controller.ssh.library import asyncssh
+from controller.ssh.sftp_messages import Messages
 
 FAILED = 255
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -134,7 +135,7 @@ class Session(asyncssh.SSHServerSession[bytes]):
     def __init__(self, daemon: DaemonSide, connection: int, ready: "asyncio.Future[None] | None" = None) -> None:
         """`ready`: the login of a client of the port; None: the listener has done it."""
         self._daemon, self._connection, self._ready = daemon, connection, ready
-        self._relay, self._frames = Relay(), frames.Reader()
+        self._relay, self._frames, self._sftp_messages = Relay(), frames.Reader(), Messages()
         self._channel: Any = None
         self._command: str | None = None
         self._terminal: tuple[int, int] | None = None
@@ -199,7 +200,7 @@ class Session(asyncssh.SSHServerSession[bytes]):
                 await asyncio.shield(self._ready)
             if self._is_sftp:
                 opened = await self._daemon.open(self._connection, "files")
-                await self._relay.attach(opened, self._channel.write, lambda _: self._end(0))
+                await self._relay.attach(opened, self._sftp_output, lambda _: self._end(0))
             else:
                 opened = await self._daemon.open(self._connection, "command", **self._request())
                 await self._relay.attach(opened, self._output, self._lost)
@@ -211,6 +212,11 @@ class Session(asyncssh.SSHServerSession[bytes]):
         if self._terminal is not None:
             variables["TERM"] = self._term
         return {"command": self._command, "env": variables, "terminal": self._terminal}
+
+    def _sftp_output(self, data: bytes) -> None:
+        self._channel.write(data)
+        for message in self._sftp_messages.feed(data):
+            self._channel.write(f"paddock: {message}\r\n".encode(), _TCP_USER_DATA)
 
     def _output(self, data: bytes) -> None:
         try:

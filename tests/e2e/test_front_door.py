@@ -154,6 +154,17 @@ def test_files_are_copied_renamed_and_linked(client: Client, tmp_path: Path) -> 
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 
+def test_a_full_disk_says_what_to_do(client: Client, tmp_path: Path) -> None:
+    size = int(client.output("df -B1 --output=size . | tail -1"))
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", size + (8 << 20))
+    refused = client.run("scp", str(tmp_path / "large"), "box.paddock:large")
+    client.output("rm -f large")
+    lines = [line for line in refused.stderr.splitlines() if line.startswith(b"paddock: ")]
+    assert (refused.returncode != 0, len(lines)) == (True, 1), refused.stderr
+    assert b"remove files in the sandbox, or give it more space" in lines[0]
+
+
 def test_old_scp_says_what_to_do(client: Client, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
     refused = client.run("scp", "-O", str(tmp_path / "file"), "box.paddock:file")
@@ -376,7 +387,8 @@ def test_refusals_are_one_line(client: Client) -> None:
     unknown = client.run("ssh", "nobody.paddock", "true")
     assert (unknown.returncode, unknown.stderr.splitlines()[0]) == (
         255,
-        b"error: sandboxes `nobody` not found in namespace `default`",
+        b"error: sandboxes `nobody` not found in namespace `default`; `paddock get sandboxes -A` lists those that you"
+        b" may see",
     )
     client.daemon.paddock("set", "run-state", "sandbox/box", "Suspended")
     client.daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/box")

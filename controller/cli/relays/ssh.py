@@ -11,7 +11,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from paddock._client.errors import ClientError
+from paddock._client.errors import ClientError, Refused
 from paddock._client.handshake import open_socket, protocol, upgrade
 from paddock._client.server import Server
 from paddock._version import API_VERSION
@@ -22,6 +22,7 @@ _PIECE_BYTES = 1 << 17
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr"
 DEFAULT_NAMESPACE = "default"
+_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,12 @@ def connect(server: Server, host: str) -> "tuple[socket.socket, bool]":
     sock = open_socket(server)
     try:
         _, headers = upgrade(sock, server, target, [_RAW, _FRAMED] if server.socket else [_FRAMED])
+    except Refused as error:
+        sock.close()
+        if error.code != _NOT_FOUND:
+            raise
+        advice = "`paddock get sandboxes -A` lists those that you may see"
+        raise ClientError(f"{error}; {advice}") from error
     except BaseException:
         sock.close()
         raise

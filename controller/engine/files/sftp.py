@@ -40,6 +40,12 @@ STATUS, HANDLE, DATA, NAME, ATTRS = range(101, 106)
 EXTENDED, EXTENDED_REPLY = 200, 201
 OK, EOF, NO_SUCH_FILE, PERMISSION_DENIED, FAILURE, BAD_MESSAGE, _, _, OP_UNSUPPORTED = range(9)
 _CODES = {errno.ENOENT: NO_SUCH_FILE, errno.ENOTDIR: NO_SUCH_FILE, errno.EACCES: PERMISSION_DENIED}
+FOR_PEOPLE = b"en-x-paddock"  # the language tag of such a message: OpenSSH's clients say "Failure" alone
+ADVICE = {
+    errno.ENOSPC: "remove files in the sandbox, or give it more space (workspace, tmpfs or volume in its spec)",
+    errno.EDQUOT: "remove files in the sandbox, or give it more space (workspace, tmpfs or volume in its spec)",
+    errno.EFBIG: "split it, or use `paddock cp`; the operator sets the bound",
+}
 _CODES |= {errno.EPERM: PERMISSION_DENIED, errno.EROFS: PERMISSION_DENIED}
 _TO_READ, _TO_WRITE, _APPENDS, _CREATES, _TRUNCATES, _IS_NEW = (1 << bit for bit in range(6))
 _SIZE, _OWNER, _MODE, _TIMES, _MORE = 1, 2, 4, 8, 0x8000_0000
@@ -217,6 +223,9 @@ class Server:
         except NotAFile as error:
             return status(number, FAILURE, str(error))
         except OSError as error:
+            advice = ADVICE.get(error.errno or 0, "")
+            if advice:
+                return status(number, FAILURE, f"{describe(error)[1]}; {advice}", FOR_PEOPLE)
             return status(number, _CODES.get(error.errno or 0, FAILURE), describe(error)[1])
 
     def close(self) -> None:
@@ -465,10 +474,10 @@ class Server:
         return method(number, fields)
 
 
-def status(number: int, code: int, message: str = "") -> bytes:
-    """Return a status."""
+def status(number: int, code: int, message: str = "", language: bytes = b"en") -> bytes:
+    """Return a status. In the language FOR_PEOPLE people are shown its message (controller/ssh/sftp_messages.py)."""
     text = message.encode("utf-8", "replace")
-    return _packet(STATUS, number, _U32.pack(code) + string(text) + string(b"en" if text else b""))
+    return _packet(STATUS, number, _U32.pack(code) + string(text) + string(language if text else b""))
 
 
 def _packet(type_: int, number: int, body: bytes) -> bytes:
