@@ -82,8 +82,9 @@ test-images: ## build the larger images (data, node, bun, deno, toolchain, model
 test-first-hour: ## the first steps of an agent developer after `make up`, from a fresh clone on an engine without images (minutes)
 	@deploy/test.sh --first-hour $(ARGS)
 
-test-frontdoor: ## SSH and previews beside sshd, with rsync, git, Chromium, Caddy and nginx (installs what is missing; ARGS=pytest's)
+test-frontdoor: ## SSH and previews with OpenSSH, rsync, git, Chromium, Caddy, nginx and Jupyter, sshd beside (ARGS='-k jupyter' for some)
 	@deploy/test.sh --frontdoor $(ARGS)
+
 test-fleet: ## several hosts: three engines as one swarm in network namespaces, daemons on them, one PostgreSQL
 	@deploy/test.sh --fleet $(ARGS)
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
-#   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--kubectl|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--first-hour|--fleet] [pytest's arguments]...
+#   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--kubectl|--frontdoor|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--first-hour|--fleet] [pytest's arguments]...
 # --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
 # --coverage runs the same tests as none, some times slower, and ends with the lines of controller/ that none of them runs.
 # --e2b drives E2B's own clients (tests/README.md), in some minutes.
+# --frontdoor drives OpenSSH, rsync, git, Chromium, Caddy and nginx, with sshd beside, in ten minutes; PADDOCK_SCP_MIB (256) is the
+# size of the file that scp copies. What can't be installed is left out, and said.
 # --kubectl drives kubectl of three versions (tests/sdk/test_kubectl.py), in a minute.
 # --mcp drives MCP clients of others (tests/mcp/README.md) against real sandboxes, in some minutes.
 # Beside a whole run (no arguments) go deploy/check.sh, and the engine's contract and the essentials of the end-to-end tests on
@@ -121,7 +123,7 @@ elif [ "${1:-}" = --frontdoor ]; then
     export PADDOCK_TEST_FRONTDOOR=1 PADDOCK_TEST_DOCKER=1
     frontdoor=yes
     images=(tiny python ide)
-    selection=(-n 0 -s -o timeout=900 -m frontdoor tests/e2e/test_front_door_matrix.py tests/frontdoor)
+    selection=(-n 0 -s --durations 15 -o timeout=900 -m frontdoor tests/e2e/test_front_door_matrix.py tests/frontdoor)
 elif [ "${1:-}" = --fleet ]; then
     shift
     fleet=yes
@@ -326,11 +328,17 @@ if [ -n "$pictures" ]; then
 fi
 if [ -n "$frontdoor" ]; then
     deploy/venv.sh --panel # with what drives a browser
-    for package in openssh-client openssh-server rsync git nginx caddy chromium; do
+    export PATH=$PATH:/usr/sbin:/sbin # sshd, nginx and ip, for those who are not root
+    for package in openssh-client openssh-server rsync git nginx caddy chromium iproute2; do
         program=${package#openssh-}
-        case $program in client) program=ssh ;; server) program=sshd ;; esac
-        have "$program" || { may_install "$package" && apt_install "$package"; } || warn "without $package a part is skipped"
+        case $program in client) program=ssh ;; server) program=sshd ;; iproute2) program=ip ;; esac
+        have "$program" || (may_install "$package" && apt_install "$package") || warn "without $package a part is skipped."
     done
+    images/build.sh "${images[@]}"
+    tests/frontdoor/apps/build.sh
+    step "Driving SSH clients, browsers and proxies"
+    "$PADDOCK_VENV/bin/python" -m "${how[@]}" "${selection[@]}" -ra "$@"
+    exit
 fi
 if [ -n "$mcp" ]; then
     have nft || { is_root && on_debian && apt_install nftables; } || warn "without nft the tests of the four levels are skipped"
