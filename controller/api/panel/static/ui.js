@@ -82,8 +82,9 @@ export function Meter({ used, most, label, text }) {
 
 export function ErrorNote({ error }) {
   if (!error) return null;
-  return html`<div class="note bad" role="alert"><${Icon} name="warn"/><div><b>${visibleText(error.message ?? error)}</b>
-    ${error.causes?.length ? html`<ul>${error.causes.map((each) => html`<li><code>${visibleText(each.field || each.file || '')}</code> ${visibleText(each.message)}</li>`)}</ul>` : ''}</div></div>`;
+  const { message = error, causes = [] } = error;
+  return html`<div class="note bad" role="alert"><${Icon} name="warn"/><div><b>${visibleText(causes.length ? String(message).split('\n')[0] : message)}</b>
+    ${causes.length ? html`<ul>${causes.map((each) => html`<li>${each.line ? `Line ${each.line}: ` : ''}<code>${visibleText(each.field || each.file || '')}</code> ${visibleText(each.message)}</li>`)}</ul>` : ''}</div></div>`;
 }
 
 export function Button({ icon, children, tone = '', allowed, title, disabled, ...rest }) {

@@ -1,12 +1,11 @@
 // The form of a sandbox, from its JSON Schema, with a YAML view of the same object. Apply shows the plan first.
-import { at, copyOf, html, useMemo, useState, visibleText, withValue } from '../lib.js';
-import { call, ended, useCan, usePolled } from '../api.js';
-import { Button, Card, ErrorNote, Field, Icon } from '../ui.js';
-import { PlanDialog, rebased } from '../plan.js';
-import { toYaml, written } from '../yaml.js';
+import { at, copyOf, html, useMemo, visibleText, withValue } from '../lib.js';
+import { call, usePolled } from '../api.js';
+import { Button, Card, Field } from '../ui.js';
+import { DocumentForm } from './document.js';
+import { helpOf, Input, schemaAt, Select } from './fields.js';
 import { namespace as chosen } from './list.js';
 
-const SCHEMA = '/panel/schema/sandboxes.json';
 // The levels by the names that were asked for; what each allows is said beside it, from its profile.
 const LEVELS = { 'full-isolation': 'Full Isolation (No Network)', development: 'Development (Local Network)', build: 'Build (Package Access)', production: 'Production (Full Access)' };
 const MODES = { none: 'no network', sealed: 'listed host names only, through a proxy of its own', public: 'the Internet, but not this host or its local network' };
@@ -16,13 +15,6 @@ const LIMITS = [['cpu', 'CPU', 'cores'], ['memory', 'Memory', 'bytes'], ['gpus',
 const WHOLE = new Set(['gpus', 'pids']);
 
 const fresh = () => ({ apiVersion: 'paddock/v1alpha1', kind: 'Sandbox', metadata: { name: '', namespace: chosen.get() || 'default' }, spec: { template: { image: 'paddock/python:1', command: ['sleep', 'infinity'], securityLevel: 'full-isolation' }, resources: { limits: {} }, runState: 'Running' } });
-
-/** The schema at a path below the document: descriptions, bounds, how a change takes effect. */
-function schemaAt(schema, path) {
-  let found = schema;
-  for (const each of path) found = typeof each === 'number' ? found?.items : found?.properties?.[each];
-  return found ?? {};
-}
 
 /** Levels from the strictest on; a profile of the operator's follows the level that it derives from. */
 function byStrictness(profiles) {
@@ -45,74 +37,9 @@ export function allows(profile) {
 }
 
 export default function SandboxForm({ kind, object, create }) {
-  const [base, setBase] = useState(create ? null : object);
-  const [doc, setDoc] = useState(() => (create ? fresh() : written(copyOf(object))));
-  const [view, setView] = useState('form');
-  const [text, setText] = useState('');
-  const [planning, setPlanning] = useState(null);
-  const [error, setError] = useState(null);
-  const schema = usePolled(() => fetch(SCHEMA).then((each) => each.json()), 0, []).value;
-  const profiles = byStrictness(usePolled((signal) => call('securityprofiles', { signal }), 0, []).value?.items ?? []);
-  const namespace = doc.metadata.namespace ?? 'default';
-  const templates = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/sandboxtemplates`, { signal }), 0, [namespace]).value?.items ?? [];
-  const allowed = useCan(create ? 'create' : 'update', 'Sandbox', namespace, create ? '' : doc.metadata.name);
-  const set = (path, value) => { setError(null); setDoc((old) => withValue(old, path, value)); };
-  const causes = useMemo(() => Object.fromEntries((error?.causes ?? []).map((each) => [String(each.field).replace(/\[(\d+)\]/g, '.$1'), each.message])), [error]);
-
-  const parsed = async () => { // the daemon reads the text, by its rules
-    const found = await call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text: withoutVersion(text) }], namespace, replace: true } });
-    return written(found.items[0].after);
-  };
-  const show = async (next) => {
-    if (next === view) return;
-    setError(null);
-    if (next === 'yaml') { setText(toYaml(tidy(doc))); setView('yaml'); return; }
-    try { setDoc(await parsed()); setView('form'); } catch (failed) { if (!ended(failed)) setError(failed); }
-  };
-  const review = async () => {
-    setError(null);
-    const version = base?.metadata.resourceVersion;
-    try {
-      let whole;
-      if (view === 'yaml') {
-        whole = version ? text.replace(/^metadata:\n/m, `metadata:\n  resourceVersion: ${JSON.stringify(version)}\n`) : text;
-        await call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text: whole }], namespace, replace: true } });
-      } else {
-        const made = tidy(doc);
-        if (version) made.metadata = { ...made.metadata, resourceVersion: version };
-        whole = JSON.stringify(made);
-        await call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text: whole }], namespace, replace: true } });
-      }
-      setPlanning(whole);
-    } catch (failed) {
-      if (ended(failed)) return;
-      if (failed.status === 409 && base) setPlanning(view === 'yaml' ? text : JSON.stringify({ ...tidy(doc), metadata: { ...doc.metadata, resourceVersion: version } }));
-      else setError(failed);
-    }
-  };
-  const rebase = async (newer) => {
-    try {
-      const mine = view === 'yaml' ? await parsed() : doc;
-      const next = written(rebased(base, { ...mine, metadata: { ...base.metadata, ...mine.metadata } }, newer));
-      setDoc(next);
-      if (view === 'yaml') setText(toYaml(next));
-      setBase(newer);
-    } catch (failed) { if (!ended(failed)) setError(failed); }
-    setPlanning(null);
-  };
-  const done = (made) => {
-    setPlanning(null);
-    location.hash = `#/sandboxes/${encodeURIComponent(made.metadata.namespace)}/${encodeURIComponent(made.metadata.name)}`;
-  };
+  const first = useMemo(() => (create ? fresh() : object), []);
   return html`${create ? html`<div class="crumb"><a href="#/sandboxes">Sandboxes</a></div><div class="head"><h1 tabindex="-1">New sandbox</h1></div>` : ''}
-    <div class="tools" role="group" aria-label="View"><${Button} aria-pressed=${String(view === 'form')} tone=${view === 'form' ? 'on' : ''} onClick=${() => show('form')}>Form</${Button}><${Button} aria-pressed=${String(view === 'yaml')} tone=${view === 'yaml' ? 'on' : ''} onClick=${() => show('yaml')}>YAML</${Button}></div>
-    <form class="form" onSubmit=${(event) => { event.preventDefault(); review(); }} novalidate>
-      ${!schema ? html`<p class="quiet">Loading…</p>` : view === 'yaml' ? html`<textarea class="code" spellcheck="false" aria-label="YAML" value=${text} onInput=${(event) => { setError(null); setText(event.target.value); }}></textarea>`
-      : html`<${Fields} doc=${doc} set=${set} schema=${schema} profiles=${profiles} templates=${templates} create=${create} causes=${causes}/>`}
-      <${ErrorNote} error=${error}/>
-      <div class="row sticky"><button type="submit" class="primary" disabled=${!allowed.allowed || !schema} title=${allowed.reason}><${Icon} name="list"/><span>${create ? 'Review and create' : 'Apply configuration…'}</span></button>
-        <span class="quiet narrow-hide">Shows what would change and how it takes effect; nothing is written before you confirm.</span></div></form>
-    ${planning ? html`<${PlanDialog} kind=${kind} text=${planning} base=${base} onClose=${() => setPlanning(null)} onDone=${done} onRebase=${rebase}/>` : ''}`;
+    <${DocumentForm} kind=${kind} first=${first} create=${create} tidy=${tidy} Fields=${Fields}/>`;
 }
 
 /** The document without rows of lists that were left empty. */
@@ -130,10 +57,11 @@ function tidy(doc) {
   return made;
 }
 
-const withoutVersion = (text) => text.replace(/^ {2}resourceVersion: .*\n/m, '');
-
-function Fields({ doc, set, schema, profiles, templates, create, causes }) {
+function Fields({ doc, set, schema, create, causes }) {
   const { spec, metadata } = doc;
+  const namespace = metadata.namespace ?? 'default';
+  const profiles = byStrictness(usePolled((signal) => call('securityprofiles', { signal }), 0, []).value?.items ?? []);
+  const templates = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/sandboxtemplates`, { signal }), 0, [namespace]).value?.items ?? [];
   const own = Boolean(spec.template);
   const template = templates.find((each) => each.metadata.name === spec.templateRef?.name);
   const level = spec.securityLevel ?? spec.template?.securityLevel ?? template?.spec.securityLevel ?? 'full-isolation';
@@ -153,7 +81,7 @@ function Fields({ doc, set, schema, profiles, templates, create, causes }) {
     <${Card} title="Resources"><div class="cols">${LIMITS.map(([name, label]) => html`<${Input} key=${name} label=${label} ...${field(['spec', 'resources', 'limits', name])} effect=${name !== 'gpus'} badge=${name === 'gpus' ? 'recreate' : ''} inputmode=${WHOLE.has(name) ? 'numeric' : 'text'}
         placeholder=${defaultOf(name, template, effective)} onChange=${(value) => set(['spec', 'resources', 'limits', name], value === '' ? undefined : WHOLE.has(name) && /^\d+$/.test(value) ? Number(value) : value)}/>`)}</div></${Card}>
     <${Card} title="Security"><fieldset class="field"><legend>Level <span class="badge recreate">recreate</span></legend><div class="choices">${profiles.map((each) => html`<label key=${each.metadata.name} class="choice"><input type="radio" name="level" value=${each.metadata.name} checked=${each.metadata.name === level} onChange=${() => setLevel(each.metadata.name)}/><b>${LEVELS[each.metadata.name] ?? visibleText(each.metadata.name)}</b><span class="what">${visibleText(allows(each))}</span></label>`)}</div>${causes['spec.template.securityLevel'] ?? causes['spec.securityLevel'] ? html`<span class="wrong">${causes['spec.template.securityLevel'] ?? causes['spec.securityLevel']}</span>` : ''}</fieldset>
-      ${own ? html`<${Narrowing} doc=${doc} set=${set} schema=${schema} effective=${effective} causes=${causes}/>` : html`<p class="quiet gap">Capabilities, root filesystem, volumes and environment are the template’s: <a href="#/sandboxtemplates/${encodeURIComponent(metadata.namespace)}/${encodeURIComponent(spec.templateRef.name)}/yaml">edit the template</a>.</p>`}
+      ${own ? html`<${Narrowing} doc=${doc} set=${set} schema=${schema} effective=${effective} causes=${causes}/>` : html`<p class="quiet gap">Capabilities, root filesystem, volumes and environment are the template’s: <a href="#/sandboxtemplates/${encodeURIComponent(metadata.namespace)}/${encodeURIComponent(spec.templateRef.name)}/edit">edit the template</a>.</p>`}
       <div class="gap"><${Input} label="Allowed hosts" ...${field(['spec', 'network', 'allowedHosts'])} effect=${true} value=${(spec.network?.allowedHosts ?? []).join(', ')} placeholder="what the level allows" onChange=${(value) => set(['spec', 'network', 'allowedHosts'], value.trim() ? value.split(/[\s,]+/).filter(Boolean) : undefined)}/></div></${Card}>
     <${Card} title="Life"><div class="cols">
       <${Select} label="Restart policy" ...${field(['spec', 'restartPolicy'])}/>
@@ -167,23 +95,6 @@ function Fields({ doc, set, schema, profiles, templates, create, causes }) {
 function defaultOf(name, template, effective) {
   const found = template?.spec.resources?.limits?.[name] ?? effective?.defaultLimits?.[name];
   return found ? `${found} (default)` : name === 'gpus' ? '0' : 'no limit';
-}
-
-/** The help of a field: its description. */
-const helpOf = (schema) => String(schema.description ?? '').replace(/\s+/g, ' ').replaceAll('`', '');
-
-/** A text field of the schema: its description as help, how it takes effect as a badge. */
-function Input({ label, schema, value, onChange, error, effect, badge, path, wide, ...rest }) {
-  const kind = badge || (effect ? schema['x-paddock-takes-effect'] : '');
-  const help = helpOf(schema);
-  return html`<${Field} label=${label} badge=${kind} help=${help} error=${error}>${(props) => html`<input ...${props} ...${rest} value=${value ?? ''} maxlength=${schema.maxLength > 20 ? schema.maxLength : undefined} spellcheck="false" autocomplete="off" onInput=${(event) => onChange(event.target.value)}/>`}</${Field}>`;
-}
-
-/** A choice of the schema's; the first is its default. */
-function Select({ label, schema, value, onChange, error }) {
-  const names = schema.enum ?? [];
-  return html`<${Field} label=${label} help=${helpOf(schema)} error=${error}>${(props) => html`<select ...${props} value=${value ?? ''} onChange=${(event) => onChange(event.target.value || undefined)}>
-    <option value="">${schema.default ? `${schema.default} (default)` : 'as the daemon chooses'}</option>${names.filter((name) => name !== schema.default).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>`}</${Field}>`;
 }
 
 /** What narrows the level: network, root filesystem, capabilities. Nothing here can widen it. */

@@ -1,16 +1,17 @@
-// Any object: its state, events and YAML; edited as YAML with the plan first.
+// Any object: its state, events and YAML; edited by a form or as YAML, with the plan first.
 import { html, titleOf, useMemo, useState, visibleText, when, wordsOf } from '../lib.js';
-import { call, ended, pathOf, useCan, useObject, usePolled } from '../api.js';
+import { call, pathOf, useCan, useObject, usePolled } from '../api.js';
 import { Button, Card, Conditions, Confirm, ErrorNote, Facts, Status, Tabs, toast } from '../ui.js';
-import { PlanDialog, rebased } from '../plan.js';
-import { toYaml, written } from '../yaml.js';
+import { toYaml } from '../yaml.js';
+import { DocumentForm } from './document.js';
+import { least } from './fields.js';
 import { namespace as chosen } from './list.js';
 import { Events } from './sandbox.js';
 
 const SKELETONS = {
   SandboxTemplate: { image: 'paddock/python:1', securityLevel: 'full-isolation', resources: { limits: { cpu: '500m', memory: '256Mi', pids: 64 } } },
   SandboxPool: { templateRef: { name: 'python' }, warmReplicas: 1, maxReplicas: 4 },
-  SandboxSnapshot: { sandboxRef: { name: 'NAME' } },
+  SandboxSnapshot: { sandboxRef: { name: '' } },
   Quota: { hard: { cpu: '4', memory: '8Gi', pids: 1024, sandboxes: 10 } },
   HostQuota: { hard: { cpu: '4', memory: '8Gi' } },
   SecurityProfile: { base: 'development' },
@@ -18,8 +19,8 @@ const SKELETONS = {
   ModelServer: { template: { image: 'paddock/model-tiny:1' }, port: 8080, healthPath: '/health', resources: { limits: { cpu: '2', memory: '1Gi' } } },
   Workflow: { parameters: [{ name: 'ref', default: 'main' }], sandbox: { template: { image: 'paddock/python:1', workspace: {} } }, stages: [{ name: 'test', exec: { commands: ['echo "testing $REF"'], env: [{ name: 'REF', value: '$(parameters.ref)' }] } }] },
   WorkflowRun: { workflow: { sandbox: { template: { image: 'paddock/python:1' } }, stages: [{ name: 'hello', exec: { commands: ['echo hello'] } }] } },
-  Plugin: { version: '1.0.0', type: 'Tool', objects: [{ kind: 'SandboxTemplate', metadata: { name: 'NAME' }, spec: { image: 'paddock/python:1' } }] },
-  MCPServer: { command: 'npx', args: ['-y', 'NAME-OF-THE-PACKAGE'], network: { allowedHosts: ['registry.npmjs.org'] } },
+  Plugin: { version: '1.0.0', type: 'Tool', objects: [{ kind: 'SandboxTemplate', metadata: { name: 'python' }, spec: { image: 'paddock/python:1' } }] },
+  MCPServer: { package: { registry: 'npm', name: '', version: '' } },
 };
 
 export default function ObjectPage({ kind, namespace, name, tab, create }) {
@@ -29,36 +30,16 @@ export default function ObjectPage({ kind, namespace, name, tab, create }) {
 
 const specOf = (schema) => schema?.properties?.spec ?? {};
 
-/** The shortest value that a schema could take: its required fields. */
-function least(schema) {
-  if (schema.default !== undefined) return schema.default;
-  if (schema.const !== undefined || schema.enum) return schema.const ?? schema.enum[0];
-  const one = schema.anyOf ?? schema.oneOf;
-  if (one) return least(one[0]);
-  if (schema.type === 'object' || schema.properties) return Object.fromEntries((schema.required ?? []).map((name) => [name, least(schema.properties?.[name] ?? {})]));
-  return { array: [], integer: schema.minimum ?? 0, number: schema.minimum ?? 0, boolean: false }[schema.type] ?? '';
-}
-
 function NewObject({ kind }) {
   const { value: schema, error } = usePolled((signal) => call(`/panel/schema/${kind.name}.json`, { signal }), 0, [kind]);
   if (error) return html`<${ErrorNote} error=${error}/>`;
   return schema ? html`<${Started} kind=${kind} schema=${specOf(schema)}/>` : html`<p class="quiet">Loading…</p>`;
 }
 
-/** The fields of a kind's spec, as the daemon describes them. */
-function Fields({ schema }) {
-  const needed = new Set(schema.required ?? []);
-  const fields = Object.entries(schema.properties ?? {});
-  if (!fields.length) return null;
-  return html`<details class="card"><summary><b>Fields of spec</b> <span class="quiet">(${fields.length})</span></summary>
-    <dl class="facts">${fields.map(([name, each]) => html`<div key=${name}><dt><code>${name}</code>${needed.has(name) ? html` <span class="badge">required</span>` : ''}</dt><dd>${visibleText(each.description ?? '')}</dd></div>`)}</dl></details>`;
-}
-
 function Started({ kind, schema }) {
-  const can = useCan('create', kind.kind, kind.namespaced ? chosen.get() || 'default' : null);
-  const first = useMemo(() => toYaml({ apiVersion: 'paddock/v1alpha1', kind: kind.kind, metadata: { name: kind.kind === 'HostQuota' ? 'host' : 'new', ...(kind.namespaced ? { namespace: chosen.get() || 'default' } : {}) }, spec: SKELETONS[kind.kind] ?? least(schema) }), [kind]);
-  return html`<div class="crumb"><a href="#/${kind.name}">${titleOf(kind.kind)}</a></div><div class="head"><h1 tabindex="-1">New ${wordsOf(kind.kind)}</h1></div><div class="gap-below"><${Fields} schema=${schema}/></div>
-    <${Editor} kind=${kind} base=${null} text=${first} allowed=${can} onDone=${(made) => { location.hash = `#/${kind.name}${kind.namespaced ? `/${encodeURIComponent(made.metadata.namespace)}` : ''}/${encodeURIComponent(made.metadata.name)}`; }}/>`;
+  const first = useMemo(() => ({ apiVersion: 'paddock/v1alpha1', kind: kind.kind, metadata: { name: kind.kind === 'HostQuota' ? 'host' : '', ...(kind.namespaced ? { namespace: chosen.get() || 'default' } : {}) }, spec: SKELETONS[kind.kind] ?? least(schema) }), [kind]);
+  return html`<div class="crumb"><a href="#/${kind.name}">${titleOf(kind.kind)}</a></div><div class="head"><h1 tabindex="-1">New ${wordsOf(kind.kind)}</h1></div>
+    <${DocumentForm} kind=${kind} first=${first} create=${true}/>`;
 }
 
 /**
@@ -74,9 +55,10 @@ export function Existing({ kind, namespace, name, tab, actions: Actions, cards: 
   const { status = {}, spec = {} } = object ?? {};
   return html`<div class="crumb"><a href="#/${kind.name}">${titleOf(kind.kind)}</a>${kind.namespaced ? ` / ${visibleText(namespace)}` : ''}</div>
     <div class="head"><div class="title"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone && state ? html`<${Status} word=${state(object)[0]} tone=${state(object)[1]}/>` : ''}</div>${object && !gone ? html`<div class="row">${Actions ? html`<${Actions} kind=${kind} object=${object}/>` : ''}${deletable ? html`<${Button} icon="trash" tone="danger" allowed=${canDelete} onClick=${() => setAsking(true)}>Delete</${Button}>` : ''}</div>` : ''}</div>
-    <${Tabs} tabs=${[['', 'Overview'], ...(kind.namespaced ? [['events', 'Events']] : []), ['yaml', 'YAML']]} current=${tab} base=${base}/><${ErrorNote} error=${error}/>
+    <${Tabs} tabs=${[['', 'Overview'], ...(kind.namespaced ? [['events', 'Events']] : []), ['yaml', 'YAML'], ...(isWritable(kind, object) ? [['edit', 'Edit']] : [])]} current=${tab} base=${base}/><${ErrorNote} error=${error}/>
     ${gone ? html`<div class="empty">It is gone.</div>` : !object ? html`<p class="quiet">Loading…</p>`
     : tab === 'yaml' ? html`<${YamlTab} kind=${kind} object=${object}/>`
+    : tab === 'edit' ? html`<${DocumentForm} kind=${kind} first=${object}/>`
     : tab === 'events' ? html`<${Events} namespace=${namespace} name=${name} kind=${kind.kind} version=${object.metadata.resourceVersion}/>`
     : html`<div class="grid">${Cards ? html`<${Cards} kind=${kind} object=${object}/>` : ''}${status.conditions ? html`<${Card} title="Conditions"><${Conditions} conditions=${status.conditions}/></${Card}>` : ''}
       ${own ? '' : html`<${Card} title=${'spec' in object ? 'Spec' : kind.kind}><${Facts} facts=${[...flat('spec' in object ? spec : { ...object, metadata: undefined, apiVersion: undefined, kind: undefined, status: undefined }), object.metadata.creationTimestamp && ['Created', when(object.metadata.creationTimestamp)], ...labelsOf(object)]}/></${Card}>`}
@@ -103,31 +85,13 @@ export function flat(value, head = '') {
   });
 }
 
+const isWritable = (kind, object) => kind.verbs.includes('update') && !(object?.status?.conditions ?? []).some((each) => each.reason === 'BuiltIn');
+
 export function YamlTab({ kind, object }) {
   const can = useCan('update', kind.kind, object.metadata.namespace ?? null, object.metadata.name);
   const [editing, setEditing] = useState(null);
-  const writable = kind.verbs.includes('update') && !(object.status?.conditions ?? []).some((each) => each.reason === 'BuiltIn');
-  if (editing) return html`<${Editor} key=${editing.metadata.resourceVersion} kind=${kind} base=${editing} text=${toYaml(written(editing))} allowed=${can} onDone=${() => setEditing(null)} onCancel=${() => setEditing(null)}/>`;
-  return html`${writable ? html`<div class="row gap-below"><${Button} icon="edit" allowed=${can} onClick=${() => setEditing(object)}>Edit</${Button}></div>` : ''}<pre class="block tall" tabindex="0">${visibleLines(toYaml(object))}</pre>`;
+  const done = () => setEditing(null);
+  if (editing) return html`<${DocumentForm} kind=${kind} first=${editing} onlyText=${true} onDone=${done} onCancel=${done}/>`;
+  return html`${isWritable(kind, object) ? html`<div class="row gap-below"><${Button} icon="edit" allowed=${can} onClick=${() => setEditing(object)}>Edit</${Button}></div>` : ''}<pre class="block tall" tabindex="0">${visibleLines(toYaml(object))}</pre>`;
 }
 const visibleLines = (text) => text.split('\n').map(visibleText).join('\n');
-
-/** A text editor for one document. */
-export function Editor({ kind, base: first, text: start, allowed, onDone, onCancel }) {
-  const [base, setBase] = useState(first);
-  const [text, setText] = useState(start);
-  const [planning, setPlanning] = useState(false);
-  const [error, setError] = useState(null);
-  const withVersion = () => (base ? text.replace(/^metadata:\n/m, `metadata:\n  resourceVersion: ${JSON.stringify(base.metadata.resourceVersion)}\n`) : text);
-  const rebase = async (newer) => {
-    try { // the daemon reads the text, by its rules
-      const found = await call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text }], namespace: base.metadata.namespace ?? null, replace: true } });
-      setText(toYaml(written(rebased(base, found.items[0].after, newer))));
-      setBase(newer);
-      setPlanning(false);
-    } catch (failed) { if (!ended(failed)) setError(failed); setPlanning(false); }
-  };
-  return html`<div class="form"><textarea class="code" spellcheck="false" aria-label="YAML" value=${text} onInput=${(event) => setText(event.target.value)}></textarea><${ErrorNote} error=${error}/>
-    <div class="row"><${Button} tone="primary" icon="list" allowed=${allowed} onClick=${() => setPlanning(true)}>Review changes</${Button}>${onCancel ? html`<${Button} onClick=${onCancel}>Cancel</${Button}>` : ''}</div></div>
-    ${planning ? html`<${PlanDialog} kind=${kind} text=${withVersion()} base=${base} onClose=${() => setPlanning(false)} onDone=${(made) => { setPlanning(false); onDone(made); }} onRebase=${rebase}/>` : ''}`;
-}

@@ -37,6 +37,6 @@ function Quota({ kind, quota }) {
   const used = quota.status?.used ?? {};
   const hard = quota.status?.hard ?? quota.spec.hard ?? {};
   const rows = ROWS.filter((each) => each in used || each in hard);
-  return html`<${Card} title=${kind.namespaced ? `${quota.metadata.namespace} / ${quota.metadata.name}` : quota.metadata.name} actions=${html`<a class="button" href=${linkTo(kind, quota.metadata, 'yaml')}><${Icon} name="edit"/>Edit</a>`}>
+  return html`<${Card} title=${kind.namespaced ? `${quota.metadata.namespace} / ${quota.metadata.name}` : quota.metadata.name} actions=${html`<a class="button" href=${linkTo(kind, quota.metadata, 'edit')}><${Icon} name="edit"/>Edit</a>`}>
     <table class="plain"><thead><tr><th>Resource</th><th>Used of hard</th></tr></thead><tbody>${rows.map((each) => html`<tr key=${each}><td class="quiet">${each}</td><td>${hard[each] !== undefined ? html`<${Meter} label="${each} of ${quota.metadata.name}" used=${quantity(used[each] ?? 0)} most=${quantity(hard[each])} text="${readable(used[each] ?? 0)} / ${readable(hard[each])}"/>` : html`<span class="num">${visibleText(used[each])}</span> <span class="quiet">no limit</span>`}</td></tr>`)}</tbody></table></${Card}>`;
 }
