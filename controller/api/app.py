@@ -24,7 +24,19 @@ from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.panel.serve import Panel
 from controller.api.preview import routes as preview_routes
 from controller.api.preview.routes import PreviewLinks
-from controller.api.routes import audit, auth, backup, discovery, doctor, health, images, mcp, model_use, workflows
+from controller.api.routes import (
+    audit,
+    auth,
+    backup,
+    discovery,
+    doctor,
+    health,
+    images,
+    mcp,
+    model_use,
+    secrets,
+    workflows,
+)
 from controller.api.routes.objects import apply, diff, kinds, patch, read_only, why
 from controller.api.routes.sandbox import (
     agent,
@@ -150,7 +162,18 @@ def _include_routes(app: FastAPI, registry: Registry, speaks_mcp: bool) -> None:
     for kind in sandbox:
         for routes in (exec.routes, kinds.router(kind), apply.routes, *(module.routes for module in _OF_SANDBOXES)):
             app.include_router(routes)
-    for module in (health, discovery, auth, audit, backup, *(() if sandbox else (apply,)), diff, images, doctor):
+    for module in (
+        health,
+        discovery,
+        auth,
+        audit,
+        backup,
+        *(() if sandbox else (apply,)),
+        diff,
+        images,
+        doctor,
+        secrets,
+    ):
         app.include_router(module.routes)
     app.include_router(kinds.groups)
     app.include_router(kubernetes.routes)

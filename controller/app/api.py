@@ -18,6 +18,7 @@ from controller.app.errors import CannotStart
 from controller.app.fleet_tls import make_fleet_tls
 from controller.app.loop import LoopParts
 from controller.app.previews import make_previews
+from controller.app.secrets import HostSecrets
 from controller.app.ssh import make_ssh
 from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
@@ -55,6 +56,7 @@ def services_of(
         images=engine.image_store,
         adopted_execs=engine.adopted_execs,
         secrets=secrets,
+        secret_files=HostSecrets(settings),
         samples=loop.samples.now,
         layers=loop.layers.now,
         exec_folder=settings.state_dir / "execs",

@@ -79,6 +79,7 @@ class Daemon:
         make_hold(core, sentinel, leading, engine)
         make_placements(core, fleet, policy, loop)
         loop.reconcile_loop.start()
+        services.usage_history.start()
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
         start_gateway(core, services, store, engine=engine, secrets=secrets, policy=policy, loop=loop)
 

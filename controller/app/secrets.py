@@ -1,15 +1,15 @@
-"""`paddock secret`: the operator's secrets on this host. It needs no daemon."""
+"""The operator's secrets on this host: for `paddock secret`, which needs no daemon, and for the daemon's API."""
 
+import errno
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from controller.app.errors import CannotStart
 from controller.engine.mounts.secrets import SecretFolder
 from controller.gateway.bindings import Bindings, bindings_file
 from controller.kinds.runtime.credential import credentials_folder, use_of
-from controller.kinds.runtime.secret import NoSecret, providers_folder
+from controller.kinds.runtime.secret import ListedSecret, NoSecret, providers_folder
 from controller.policy.provider import host_of
 from controller.settings import Settings
 
@@ -17,18 +17,23 @@ _Result = TypeVar("_Result")
 _HOST = re.compile(r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A secret without its value. `changed_at` is Unix seconds. `use`: providers, sandboxes, or a host's name.
+class HostSecrets:
+    """ports.SecretFiles: the secrets of this host, for the daemon's API."""
 
-    `hosts` (host:port) are those that a provider's key may be sent to.
-    """
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
-    namespace: str
-    use: str
-    name: str
-    changed_at: float
-    hosts: tuple[str, ...] = ()
+    def all(self) -> Sequence[ListedSecret]:
+        try:
+            return list_secrets(self._settings, None)
+        except CannotStart as error:
+            raise NoSecret(str(error)) from error
+
+    def write(self, namespace: str, name: str, value: bytes, use: str, hosts: Sequence[str]) -> bool:
+        try:
+            return set_secret(self._settings, namespace, name, value, use, tuple(hosts))
+        except CannotStart as error:
+            raise NoSecret(str(error)) from error
 
 
 def set_secret(settings: Settings, namespace: str, name: str, value: bytes, use: str, hosts: tuple[str, ...]) -> bool:
@@ -82,7 +87,7 @@ def uses_of_secret(settings: Settings, namespace: str, name: str) -> list[str]:
     return [listing.use for listing in list_secrets(settings, namespace) if listing.name == name]
 
 
-def list_secrets(settings: Settings, namespace: str | None) -> list[Listed]:
+def list_secrets(settings: Settings, namespace: str | None) -> list[ListedSecret]:
     """Return the secrets of a namespace (None: of all), without their values. Raises CannotStart."""
     folder = SecretFolder(settings.secrets_dir)
     try:
@@ -94,10 +99,12 @@ def list_secrets(settings: Settings, namespace: str | None) -> list[Listed]:
     return [listing for listing in listings if namespace in (None, listing.namespace)]
 
 
-def _listed(settings: Settings, secrets: SecretFolder, folder: str, name: str, changed_at: float) -> Listed:
+def _listed(settings: Settings, secrets: SecretFolder, folder: str, name: str, changed_at: float) -> ListedSecret:
     namespace, use = use_of(folder)
     hosts = secrets.hosts(folder, name) if use == "providers" else ()
-    return Listed(namespace, use, name, changed_at, _earlier(settings, namespace, name) if hosts is None else hosts)
+    return ListedSecret(
+        namespace, use, name, changed_at, _earlier(settings, namespace, name) if hosts is None else hosts
+    )
 
 
 def _earlier(settings: Settings, namespace: str, name: str) -> tuple[str, ...]:
@@ -130,6 +137,9 @@ def _folder(namespace: str, use: str) -> str:
 
 
 def _message(error: Exception, settings: Settings) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EROFS:  # the unit's ProtectSystem=strict
+        remedy = "run `sudo paddock secret` on the host, or add ReadWritePaths= to its unit (systemctl edit paddock)"
+        return f"{settings.secrets_dir}: the daemon may not write there; {remedy}"
     if isinstance(error, PermissionError):
         return f"{error.filename or settings.secrets_dir}: only root may do this; run it with sudo, on the host itself"
     return str(error)

@@ -599,6 +599,7 @@ KIND = Kind(
     short_names=("sb",),
     spec=SandboxSpec,
     finalizers=(FINALIZER,),
+    selectable=("spec.templateRef.name", "status.launchType"),
     columns=(
         Column("READY", _ready),
         Column("STATUS", lambda obj, _now: status_word(obj)),

@@ -36,6 +36,7 @@ _SEEN = (
     "why",
     "attest",
     "metrics",
+    "metrics/history",
     "-/metrics",
     "-/usage",
 )  # subresources that need no more than reading the object

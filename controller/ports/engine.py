@@ -15,6 +15,7 @@ from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.images import HostImage, ImageBuild, ImageProgress, ImagePull
 from controller.kinds.runtime.network import EngineRules, FirewallState
 from controller.kinds.runtime.probe import ProbeResult, Watch
+from controller.kinds.runtime.secret import ListedSecret
 from controller.kinds.volume import HostVolume
 from controller.ports.common import Wake
 
@@ -170,6 +171,13 @@ class Images(Protocol):
         """
         ...
 
+    def delete(self, name: str) -> str:
+        """Delete an image that people name, whoever made it, unless a container or a snapshot uses it.
+
+        Empty when it is gone, else why not. Never raises.
+        """
+        ...
+
     def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
         """Return the runtimes of agents; None if they can't be listed now. Never raises."""
         ...
@@ -184,6 +192,18 @@ class Secrets(Protocol):
 
     def read(self, namespace: str, name: str) -> bytes:
         """Return the secret's value in that namespace, read now. Raises NoSecret."""
+        ...
+
+
+class SecretFiles(Protocol):
+    """The operator's secrets, as their files. Values are written, and never returned."""
+
+    def all(self) -> Sequence[ListedSecret]:
+        """Return the secrets of all namespaces. Raises NoSecret."""
+        ...
+
+    def write(self, namespace: str, name: str, value: bytes, use: str, hosts: Sequence[str]) -> bool:
+        """Write a secret; return True if it is new. Raises NoSecret."""
         ...
 
 

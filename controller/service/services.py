@@ -27,6 +27,7 @@ from controller.ports import (
     Models,
     NullMeter,
     PortForwarder,
+    SecretFiles,
     Secrets,
     Store,
     Streams,
@@ -39,6 +40,7 @@ from controller.ports.fleet import NOT_REACHED, SINGLE, Fleet, Reached
 from controller.ports.snapshots import Snapshots
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
+from controller.service.access.secret_admin import NoSecretFiles, SecretAdmin
 from controller.service.access.token_admin import TokenAdmin
 from controller.service.access.token_expiry import TokenExpirations
 from controller.service.admission import Admit
@@ -81,6 +83,7 @@ from controller.service.sandbox.previous_log import PreviousLogs
 from controller.service.sandbox.resume import Resume
 from controller.service.sandbox.snapshots import NoSnapshots, SandboxSnapshots
 from controller.service.sandbox.usage import LastSamples, Layers, Usages
+from controller.service.sandbox.usage_history import UsageHistory
 from controller.service.sources.all import make_sources
 from controller.service.sources.volume import NoVolumes
 from controller.service.trace import Traces, traced
@@ -120,6 +123,8 @@ class HostPorts:
     """Finds processes of detached commands after a restart."""
     secrets: Secrets | None = None
     """Operator's secrets; None: there is no folder of them."""
+    secret_files: SecretFiles = field(default_factory=NoSecretFiles)
+    """Their files: listed, and written."""
     samples: LastSamples = dict
     """Returns the last usage of each container."""
     layers: Layers = dict
@@ -247,6 +252,9 @@ class SandboxServices:
     """Connects to ports."""
     usages: Usages
     """Measures sandboxes."""
+    usage_history: UsageHistory
+    secrets: SecretAdmin
+    """Their files: listed, and written."""
     attest: Attest
     """Compares what is enforced with what was asked for."""
     why: Why
@@ -410,6 +418,7 @@ def make_sandbox(
         folder_watches=FolderWatches(sandbox_streams, calls),
         snapshots=SandboxSnapshots(pipeline, objects, host.snapshots),
         forward=forward,
+        usage_history=UsageHistory(host.samples, clock.now),
         usages=Usages(objects, host.samples, _host_name(loop), folders=host.folders, layers=host.layers),
         attest=Attest(objects=objects, engine=engine, clock=clock, snapshot=loop.snapshot, policy=policy),
         why=_make_why(pipeline, objects, loop, policy, host, partial(_agent_health, calls, sandbox_streams), contexts),
@@ -422,6 +431,7 @@ def make_sandbox(
         runs=runs,
         bridge=bridge,
         projects=_projects(pipeline, objects, loop, images),
+        secrets=SecretAdmin(host.secret_files, objects, pipeline.registry, recorder),
     )
 
 

@@ -153,6 +153,15 @@ class FakeImages:
             del self._names[name]
         return ""
 
+    def delete(self, name: str) -> str:
+        if self.away:
+            return "no Docker Engine answers: connection refused"
+        id_ = self._names.get(name)
+        if id_ in self._used() and len(self._image(str(id_)).names) == 1:
+            return "conflict: a container uses it"
+        self._names.pop(name, None)
+        return ""
+
     def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
         return None if self.away else [AgentRuntime(each, is_used=each in self._mounted()) for each in self.runtimes]
 

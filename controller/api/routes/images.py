@@ -84,6 +84,14 @@ class PullList(models.Shape):
     items: list[PullInProgress]
 
 
+class ImageDeletion(models.Shape):
+    """The name that was deleted, and with its last name the image."""
+
+    apiVersion: models.Version
+    kind: str
+    image: str
+
+
 def _answers(*failures: type[errors.ServiceError]) -> dict[int | str, dict[str, Any]]:
     lines = {"content": {_LINES: {"schema": {"type": "string"}}}, "description": "an ImageStep on each line"}
     return {200: lines, **models.failures(*failures, errors.TooManyRequests, errors.ServiceUnavailable)}
@@ -188,6 +196,23 @@ async def build(
         raise errors.BadRequest("arg: write each build argument as NAME=VALUE")
     build_request = BuildRequest(tag, context, path=dockerfile, arguments={name: value for name, _, value in pairs})
     return _stream(await run_in_threadpool(services.images.build, build_request))
+
+
+@routes.post(
+    "/images/delete",
+    operation_id="deleteImage",
+    responses={
+        200: {"model": ImageDeletion},
+        **models.failures(
+            errors.Invalid, errors.Forbidden, errors.NotFound, errors.Conflict, errors.ServiceUnavailable
+        ),
+    },
+)
+def delete(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> JSONResponse:
+    """Delete an image by one of its names; one that a container uses stays."""
+    hosted.work_on(request, host, f"image `{image}`")
+    services.images.delete(image)
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "ImageDeletion", "image": image})
 
 
 async def _receive_body(request: Request, limit_bytes: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Images on the engine. Only images with our label are removed, and never by force."""
+"""Images on the engine. Without a person's request only images with our label are removed; none is by force."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -74,6 +74,20 @@ class DockerImages:
                 return "it was tagged meanwhile"
             for name in image.names or (image.id,):
                 self._client.call("images.remove", _removal(name))
+        except Fault as fault:
+            return "" if fault.is_gone else fault.message
+        return ""
+
+    def delete(self, name: str) -> str:
+        try:
+            image = self.find(name)
+            if image is None:
+                return ""
+            if any(other.startswith(f"{IMAGE_REPOSITORY}:") for other in image.names):
+                return "a snapshot begins from it"
+            self._client.call("images.remove", _removal(name))  # the engine refuses one that a container uses
+        except ImageError as error:
+            return str(error)
         except Fault as fault:
             return "" if fault.is_gone else fault.message
         return ""

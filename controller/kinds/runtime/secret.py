@@ -20,6 +20,20 @@ class SecretStamp:
     stamp: str
 
 
+@dataclass(frozen=True, slots=True)
+class ListedSecret:
+    """A secret without its value. `changed_at` is Unix seconds. `use`: providers, sandboxes, or a host's name.
+
+    `hosts` (host:port) are those that a provider's key may be sent to.
+    """
+
+    namespace: str
+    use: str
+    name: str
+    changed_at: float
+    hosts: tuple[str, ...] = ()
+
+
 # Variables of a command: values, and secrets by their names.
 Environment = Mapping[str, str | SecretRef]
 

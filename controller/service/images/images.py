@@ -89,6 +89,9 @@ class NoImages:
     def remove(self, _image: HostImage) -> str:
         return "this daemon has no engine"
 
+    def delete(self, _name: str) -> str:
+        return "this daemon has no engine"
+
     def agent_runtimes(self) -> Sequence[AgentRuntime] | None:
         return None
 
@@ -330,6 +333,22 @@ class ImageService:
             task.image = self._images.find(name)
 
         return self._start_task(ask, ImageTask(steps, errors.ServiceUnavailable))
+
+    def delete(self, name: str) -> None:
+        """Delete an image by one of its names, for admins. Raises Invalid, NotFound; Conflict while it is used."""
+        ask = AccessRequest("admin", name=name, sub="images/delete")
+        access.require(ask, self._registry)
+        if rules.is_own(name):
+            message = f"`{name}` is one of Paddock's own, which its sandboxes need; remove it with `docker rmi {name}`"
+            raise errors.invalid([Problem("", 0, 0, "image", message)])
+        try:
+            if self._images.find(name) is None:
+                raise errors.NotFound(f"image `{name}` is not on this host; `paddock image list` shows those that are")
+        except ImageError as error:
+            raise errors.ServiceUnavailable(str(error)) from error
+        self._recorder.record_use(ask, {"image": name})
+        if refusal := self._images.delete(name):
+            raise errors.Conflict(f"image `{name}` is not deleted: {refusal}")
 
     def _image_refusals(self, name: str) -> Sequence[str]:
         """Return every reason why nobody may use this image."""

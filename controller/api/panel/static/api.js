@@ -238,6 +238,9 @@ export function pathOf(kind, namespace, name) {
   return name ? `${head}/${encodeURIComponent(name)}` : head;
 }
 
+/** Request the deletion of an object. A volume is deleted on its host. */
+export const remove = (kind, { metadata, status = {} }) => call(pathOf(kind, metadata.namespace, metadata.name), { method: 'DELETE', query: kind.name === 'volumes' && status.host ? { host: status.host } : {} });
+
 export const sandboxPath = (namespace, name, sub = '') => pathOf('sandboxes', namespace, name) + (sub ? `/${sub}` : '');
 
 /** The object, kept up to date: {object, error, gone}. */
@@ -293,7 +296,8 @@ export function usePolled(ask, every, inputs, keep = false) {
 }
 
 const answers = new Map();
-function mayI(question) {
+/** May the caller do this? Each question is asked once. */
+export function mayI(question) {
   const key = JSON.stringify(question);
   if (!answers.has(key)) {
     answers.set(key, call('auth/can-i', { method: 'POST', body: question }).catch((error) => {
@@ -304,7 +308,7 @@ function mayI(question) {
   return answers.get(key);
 }
 
-/** May the caller do this? {allowed, reason}; not allowed until the answer is there. */
+/** The same as state: {allowed, reason}; not allowed until the answer is there. */
 export function useCan(verb, kind, namespace = null, name = '', subresource = '') {
   const [answer, set] = useState({ allowed: false, reason: '' });
   const signedIn = useValue(who);

@@ -1,24 +1,24 @@
 // The shell: signing in, navigation, routes.
 import { h, html, observable, render, titleOf, useEffect, useState, useValue, visibleText } from './lib.js';
 import { ApiError, ended, exchange, farewell, hasToken, kinds, link, recovered, signIn, signOut, who } from './api.js';
-import { Button, ErrorNote, Icon, Toasts } from './ui.js';
+import { Button, ErrorNote, fail, Icon, Toasts } from './ui.js';
 import { KindPage } from './pages/list.js';
 
 const NAV = [
   ['Workloads', ['sandboxes', 'sandboxsnapshots', 'sandboxpools', 'sandboxtemplates', 'volumes', 'instances']],
   ['Agents', ['mcpservers', 'models', 'workflows', 'workflowruns', 'projects', 'plugins']],
   ['Limits', ['quotas', 'hostquotas', 'securityprofiles']],
-  ['System', ['hosts', 'images', 'events', 'audit', 'tokens']],
+  ['System', ['hosts', 'images', 'secrets', 'events', 'audit', 'tokens']],
 ];
 export const TITLES = {
-  sandboxes: ['Sandboxes', 'box'], sandboxsnapshots: ['Snapshots', 'disc'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'], mcpservers: ['MCP servers', 'plug'], images: ['Images', 'disc'], providers: ['Providers', 'plug'], modelservers: ['Model servers', 'cube'], workflows: ['Workflows', 'list'], workflowruns: ['Runs', 'play'], models: ['Models', 'chip'], projects: ['Projects', 'folder'], plugins: ['Plugins', 'layers'],
+  sandboxes: ['Sandboxes', 'box'], sandboxsnapshots: ['Snapshots', 'disc'], sandboxpools: ['Pools', 'layers'], sandboxtemplates: ['Templates', 'file'], volumes: ['Volumes', 'disk'], instances: ['Instances', 'cube'], quotas: ['Quotas', 'gauge'], hostquotas: ['Host quota', 'gauge'], securityprofiles: ['Security profiles', 'shield'], hosts: ['Host', 'server'], events: ['Events', 'bell'], audit: ['Audit', 'list'], tokens: ['Tokens', 'key'], secrets: ['Secrets', 'lock'], mcpservers: ['MCP servers', 'plug'], images: ['Images', 'disc'], providers: ['Providers', 'plug'], modelservers: ['Model servers', 'cube'], workflows: ['Workflows', 'list'], workflowruns: ['Runs', 'play'], models: ['Models', 'chip'], projects: ['Projects', 'folder'], plugins: ['Plugins', 'layers'],
 };
 // Pages of the API that are no kinds.
-const OTHERS = ['audit', 'tokens', 'images', 'models', 'projects'];
+const OTHERS = ['audit', 'tokens', 'secrets', 'images', 'models', 'projects'];
 // Kinds that have their list on such a page.
 const LISTED = { providers: 'models', modelservers: 'models' };
 // Kinds whose objects have a page of their own module.
-const DETAILS = { sandboxes: 'sandbox', sandboxsnapshots: 'snapshot', mcpservers: 'mcpserver', providers: 'models', modelservers: 'models', workflows: 'workflow', workflowruns: 'workflow', plugins: 'plugin' };
+const DETAILS = { sandboxes: 'sandbox', sandboxpools: 'pool', sandboxsnapshots: 'snapshot', mcpservers: 'mcpserver', providers: 'models', modelservers: 'models', workflows: 'workflow', workflowruns: 'workflow', plugins: 'plugin' };
 
 /** The parts of the address: #/sandboxes/default/web/logs -> ['sandboxes', 'default', 'web', 'logs']. */
 function parts() {
@@ -31,9 +31,9 @@ addEventListener('hashchange', () => { route.set(parts()); scrollTo(0, 0); });
 const MODULES = {
   sandbox: () => import('./pages/sandbox.js'), form: () => import('./pages/form.js'), object: () => import('./pages/object.js'),
   hosts: () => import('./pages/host.js'), audit: () => import('./pages/audit.js'), tokens: () => import('./pages/tokens.js'),
-  images: () => import('./pages/images.js'), mcpserver: () => import('./pages/mcpserver.js'),
+  images: () => import('./pages/images.js'), secrets: () => import('./pages/secrets.js'), mcpserver: () => import('./pages/mcpserver.js'),
   models: () => import('./pages/models.js'), workflow: () => import('./pages/workflow.js'), plugin: () => import('./pages/plugin.js'), snapshot: () => import('./pages/snapshot.js'), projects: () => import('./pages/projects.js'),
-  sandboxpools: () => import('./pages/pools.js'), quotas: () => import('./pages/quotas.js'), hostquotas: () => import('./pages/quotas.js'),
+  sandboxpools: () => import('./pages/pools.js'), pool: () => import('./pages/pool.js'), quotas: () => import('./pages/quotas.js'), hostquotas: () => import('./pages/quotas.js'),
 };
 /** A new page begins at its heading, for the keyboard and for screen readers. */
 function focusHeading() {
@@ -102,7 +102,7 @@ function Shell() {
   }, [open]);
   const admin = me.grants.some((each) => each.role === 'admin' && each.namespaces.includes('*'));
   const listed = known.map((each) => each.name);
-  const served = new Set([...listed, ...(admin ? ['audit', 'tokens'] : []), 'images', 'projects', ...listed.map((each) => LISTED[each])]);
+  const served = new Set([...listed, ...(admin ? ['audit', 'tokens', 'secrets'] : []), 'images', 'projects', ...listed.map((each) => LISTED[each])]);
   const named = new Set([...NAV.flatMap(([, names]) => names), ...Object.keys(LISTED)]);
   const more = known.filter((each) => !named.has(each.name)).map((each) => each.name);
   const groups = [...NAV.map(([title, names]) => [title, names.filter((each) => served.has(each))]), ['More', more]].filter(([, names]) => names.length);
@@ -125,6 +125,14 @@ function Shell() {
 const roles = (me) => me.grants.map((each) => `${each.role} in ${each.namespaces.join(', ')}`).join('; ') || 'no grants';
 const Brand = () => html`<a class="brand" href="#/sandboxes"><img src="icon.svg" width="26" height="26" alt=""/>Paddock</a>`;
 
+const CODE = /#code=([A-Za-z0-9_-]+)/;
+/** The code of a pasted address of `paddock panel`. Throws ApiError for one of another panel. */
+function codeOf(text) {
+  const [address] = text.trim().split('#');
+  if (address && !address.startsWith(`${location.origin}/`)) throw new ApiError(400, '', 'this address opens another panel; paste it where addresses are typed');
+  return CODE.exec(text)[1];
+}
+
 function SignIn({ problem }) {
   const said = useValue(farewell);
   const [token, setToken] = useState('');
@@ -134,14 +142,22 @@ function SignIn({ problem }) {
     event.preventDefault();
     setBusy(true);
     setError(null);
-    try { await signIn(token); } catch (failed) { if (!ended(failed)) setError(failed); }
+    try { await (CODE.test(token) ? exchange(codeOf(token)) : signIn(token)); } catch (failed) { if (!ended(failed)) setError(failed); }
     setBusy(false);
   };
   return html`<main class="signin"><form onSubmit=${submit}><div class="brand"><img src="icon.svg" width="32" height="32" alt=""/><h1>Paddock</h1></div>
     ${said && !error ? html`<div class="note warn" role="alert">${visibleText(said)}</div>` : ''}<${ErrorNote} error=${error}/>
     <label class="field"><span>Token</span><input type="password" autocomplete="off" autofocus required value=${token} onInput=${(event) => setToken(event.target.value)} placeholder="paste a token"/></label>
     <button type="submit" class="primary" disabled=${busy || !token}>Sign in</button>
-    <p class="quiet">The token stays in this tab. On the daemon's own host, <code>paddock panel</code> opens this page signed in; an admin creates tokens with <code>paddock token create</code>.</p></form></main>`;
+    <p class="quiet">The token stays in this tab; an address that <code>paddock panel</code> printed will do, too. On the daemon's own host, <code>paddock panel</code> opens this page signed in; an admin creates tokens with <code>paddock token create</code>.</p></form></main>`;
+}
+
+/** Sign in with the code of the address, which is not left in the history. */
+function enter() {
+  const code = codeOf(location.hash);
+  history.replaceState(null, '', `${location.pathname}#/sandboxes`);
+  route.set(parts());
+  return exchange(code);
 }
 
 function App() {
@@ -149,12 +165,9 @@ function App() {
   const [state, set] = useState({ ready: false });
   useEffect(() => {
     (async () => {
-      const code = /^#code=([A-Za-z0-9_-]+)/.exec(location.hash)?.[1];
       try {
-        if (code) {
-          history.replaceState(null, '', `${location.pathname}#/sandboxes`); // no code in the history
-          route.set(parts());
-          await exchange(code);
+        if (CODE.test(location.hash)) {
+          await enter();
         } else if (hasToken()) {
           await signIn();
         }
@@ -167,6 +180,9 @@ function App() {
         set({ ready: true, problem: ended(error) ? null : error });
       }
     })();
+    const pasted = () => { if (CODE.test(location.hash)) enter().catch((error) => { if (ended(error)) return; if (who.get()) fail(error); else set({ ready: true, problem: error }); }); };
+    addEventListener('hashchange', pasted);
+    return () => removeEventListener('hashchange', pasted);
   }, []);
   if (!state.ready) return html`<p class="boot">Opening Paddock…</p>`;
   return me ? html`<${Shell} key=${me.name}/>` : html`<${SignIn} problem=${state.problem}/>`;

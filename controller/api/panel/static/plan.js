@@ -2,6 +2,7 @@
 import { copyOf, differences, html, mergePatch, quantity, readable, shown, useEffect, useState, visibleText } from './lib.js';
 import { ApiError, call, ended, pathOf } from './api.js';
 import { Button, Dialog, ErrorNote, Icon, Meter, toast } from './ui.js';
+import { filesText } from './words.js';
 import { written } from './yaml.js';
 
 const MERGE = 'application/merge-patch+json';
@@ -70,12 +71,14 @@ export function PlanDialog({ kind, text, base, onClose, onDone, onRebase }) {
   };
   const nothing = plan && base && plan.result === 'unchanged';
   const refusedBy = plan?.changes.some((each) => each.effect === 'refused');
+  const recreated = base && kind.kind === 'Sandbox' && plan?.changes.some((each) => each.effect === 'recreate');
   const footer = html`<${Button} onClick=${onClose}>Back</${Button}>${newer ? html`<${Button} tone="primary" onClick=${() => onRebase(newer)}>Take my changes onto the new version</${Button}>` : html`<${Button} tone="primary" disabled=${!plan || busy || nothing || error} onClick=${apply}>${base ? 'Apply' : 'Create'}</${Button}>`}`;
   return html`<${Dialog} title=${base ? `Apply to ${base.metadata.name}` : `Create ${kind.kind}`} wide=${true} onClose=${onClose} footer=${footer}>
     <${ErrorNote} error=${error}/>
     ${newer ? html`<section class="section"><h3>Changed meanwhile, by somebody else</h3><${ChangeTable} changes=${differences(parts(base), parts(newer)).map(([field, before, after]) => ({ field, before, after }))} empty="Only its status."/></section>` : ''}
     ${!plan && !error ? html`<p class="quiet">Planning…</p>` : ''}
     ${plan && !newer ? html`<${PlanView} plan=${plan} created=${!base} nothing=${nothing}/>` : ''}
+    ${recreated ? html`<div class="note warn"><${Icon} name="warn"/><span>It gets a new container. ${visibleText(filesText(base, false))}</span></div>` : ''}
     ${refusedBy ? html`<div class="note bad"><${Icon} name="warn"/>The planner would refuse this; the object can be stored, and says so in its conditions.</div>` : ''}
   </${Dialog}>`;
 }

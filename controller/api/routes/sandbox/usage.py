@@ -13,8 +13,11 @@ from controller.api.fleet.collect import collect, unreadable
 from controller.api.fleet.hosted import missing_as_json
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, Conflict, NotFound, ServiceUnavailable
+from controller.service.listing import serialize
 from controller.service.sandbox.usage import OLDEST_SECONDS, as_json, list_json
+from controller.service.sandbox.usage_history import PastUsage
 from controller.service.services import Services
+from controller.version import API_VERSION
 
 
 class UsageFigures(models.Shape):
@@ -74,6 +77,34 @@ class SandboxMetricsList(models.Shape):
     missing: list[models.MissingHost] | None = None
 
 
+class PastFigures(models.Shape):
+    """Usage of a sandbox at a time; as in SandboxMetrics."""
+
+    cpuPercent: float
+    memoryUsageBytes: float | None
+    memoryLimitBytes: float | None
+    networkReceiveBytes: float | None
+    networkTransmitBytes: float | None
+    diskReadBytes: float | None
+    diskWriteBytes: float | None
+    processes: float | None
+
+
+class PastMetrics(models.Shape):
+    """One sample of the past."""
+
+    timestamp: str
+    usage: PastFigures
+
+
+class SandboxMetricsHistory(models.Shape):
+    """Usage of one sandbox over the last hour."""
+
+    apiVersion: models.Version
+    kind: Literal["SandboxMetricsHistory"]
+    items: list[PastMetrics]
+
+
 routes = APIRouter(prefix=PREFIX, tags=["Sandbox"])
 _FAILURES = models.failures(BadRequest, Conflict, NotFound, ServiceUnavailable)
 MaxAge = Annotated[
@@ -112,6 +143,34 @@ def everywhere(request: Request, services: UseCases, max_age: MaxAge = 0) -> Res
 def one(services: UseCases, namespace: str, name: str) -> JSONResponse:
     """Current CPU, memory, network, disk, processes and uptime."""
     return JSONResponse(as_json(services.usages.of_sandbox(SANDBOX, namespace, name)))
+
+
+@routes.get(
+    "/namespaces/{namespace}/sandboxes/{name}/metrics/history",
+    operation_id="readSandboxMetricsHistory",
+    responses={200: {"model": SandboxMetricsHistory}, **models.failures(BadRequest, NotFound, ServiceUnavailable)},
+)
+def history(services: UseCases, namespace: str, name: str) -> JSONResponse:
+    """Usage over the last hour, a sample each half minute, oldest first; since the start of the daemon."""
+    obj = services.objects.get(SANDBOX, namespace, name)
+    items = [_past(past) for past in services.usage_history.of(obj.uid)]
+    return JSONResponse({"apiVersion": API_VERSION, "kind": "SandboxMetricsHistory", "items": items})
+
+
+def _past(past: PastUsage) -> dict[str, Any]:
+    return {
+        "timestamp": serialize.timestamp(past.at),
+        "usage": {
+            "cpuPercent": past.cpu_percent,
+            "memoryUsageBytes": past.memory_bytes,
+            "memoryLimitBytes": past.memory_limit_bytes,
+            "networkReceiveBytes": past.network_receive_bytes,
+            "networkTransmitBytes": past.network_transmit_bytes,
+            "diskReadBytes": past.disk_read_bytes,
+            "diskWriteBytes": past.disk_write_bytes,
+            "processes": past.processes,
+        },
+    }
 
 
 def _list(request: Request, services: Services, namespace: str | None, max_age: float) -> Response:

@@ -1,7 +1,7 @@
 // A live table of any kind, with the columns that the daemon gives it.
-import { ageSeconds, bytes, html, observable, quantity, useEffect, useMemo, useRef, useState, useValue, visibleText, wordsOf } from '../lib.js';
+import { ageSeconds, bytes, h, html, observable, quantity, useEffect, useMemo, useRef, useState, useValue, visibleText, wordsOf } from '../lib.js';
 import { call, follow, link, pathOf, TABLE, useCan, usePolled, who } from '../api.js';
-import { Age, Button, DataTable, ErrorNote, Icon, Meter, Status, toneOf } from '../ui.js';
+import { Age, Button, DataTable, ErrorNote, fail, Icon, Meter, Status, toneOf } from '../ui.js';
 
 /** The namespace that lists show; '' is all. */
 export const namespace = observable(sessionStorage.getItem('paddock.namespace') ?? '');
@@ -74,6 +74,7 @@ export function columnsOf(kind, definitions, { everywhere, extra = [], without =
     if (without.includes(title)) return [];
     const base = { key: title, title: TITLES[title] ?? title.charAt(0) + title.slice(1).toLowerCase(), num: NUMBERS.has(title), hide: each.priority ? 'narrow-hide' : '', value: (row) => row.cells[at] };
     if (title === 'NAME' || (kind.kind === 'Event' && title === 'OBJECT')) return [{ ...base, cell: (row) => (title === 'NAME' ? html`<a class="strong" href=${linkTo(kind, row.object.metadata)}>${visibleText(row.cells[at])}</a>` : visibleText(row.cells[at])) }];
+    if (title === 'REASON' && kind.kind === 'Event') return [{ ...base, cell: (row) => html`<a class="strong" href=${linkTo(kind, row.object.metadata)}>${visibleText(row.cells[at])}</a>` }];
     if (title.endsWith(' SEEN')) return [{ ...base, num: true, value: (row) => ageSeconds(row.cells[at]), cell: (row) => visibleText(row.cells[at]) }];
     if (title === 'AGE' && kind.kind !== 'Event') return [{ ...base, num: true, value: (row) => -Date.parse(row.object.metadata.creationTimestamp ?? 0), cell: (row) => (row.object.metadata.creationTimestamp ? html`<${Age} time=${row.object.metadata.creationTimestamp}/>` : visibleText(row.cells[at])) }];
     if (title === 'CPU' || title === 'MEMORY' || title === 'DISK' || title === 'SIZE') return [{ ...base, value: (row) => quantity(String(row.cells[at]).split('/')[0]), cell: (row) => visibleText(row.cells[at]) }];
@@ -104,6 +105,46 @@ export function SearchBox({ value, onInput, label }) {
   return html`<div class="searchbox"><${Icon} name="search"/><input ref=${input} type="search" aria-label=${label} placeholder="${label} (/)" value=${value} onInput=${(event) => onInput(event.target.value)}/></div>`;
 }
 
+const metaOf = (row) => (row.object ?? row).metadata;
+const idOf = (row) => metaOf(row).uid ?? `${metaOf(row).namespace}/${metaOf(row).name}`;
+/** Buttons of a row by what they do: [title, icon]. */
+const ACTS = { start: ['Start', 'play'], suspend: ['Suspend', 'idle'], restart: ['Restart', 'again'], delete: ['Delete', 'trash'] };
+
+function RowActs({ kind, row, acts, onTask }) {
+  const { name, namespace: space = null } = metaOf(row);
+  const canUpdate = useCan('update', acts.length > 1 ? kind.kind : '', space);
+  const canDelete = useCan('delete', kind.kind, space);
+  return html`<span class="acts">${acts.map((each) => html`<${Button} key=${each} tone="ghost" icon=${ACTS[each][1]} allowed=${each === 'delete' ? canDelete : canUpdate} title=${ACTS[each][0]} aria-label="${ACTS[each][0]} ${visibleText(name)}" onClick=${() => onTask({ action: each, rows: [{ metadata: metaOf(row) }] })}/>`)}</span>`;
+}
+
+/** The dialogs, and the buttons for what is selected: loaded when they are first needed. */
+function Bulk(props) {
+  const [module, set] = useState(null);
+  useEffect(() => { import('./bulk.js').then(set, () => fail(new Error('this part could not be loaded; reload the panel'))); }, []);
+  return module ? h(module.default, props) : '';
+}
+
+/**
+ * The selection of rows of a list, and what is done with them: {columns, bar}: columns around those of the list, and
+ * the line above it. `actsOf` gives the buttons of a row. A kind whose objects nobody deletes has none.
+ */
+export function useSelection(kind, rows, actsOf = () => ['delete']) {
+  const [chosen, setChosen] = useState(() => new Set());
+  const [task, setTask] = useState(null);
+  const selected = useMemo(() => (chosen.size ? rows.filter((row) => chosen.has(idOf(row))) : []), [rows, chosen]);
+  const all = selected.length > 0 && selected.length === rows.length;
+  const columns = useMemo(() => {
+    if (!kind.verbs.includes('delete')) return [[], []];
+    const toggle = (row, on) => setChosen((old) => { const next = new Set(old); if (on) next.add(idOf(row)); else next.delete(idOf(row)); return next; });
+    return [
+      [{ key: 'select', title: html`<input type="checkbox" aria-label="Select all shown" checked=${all} onChange=${(event) => setChosen(new Set(event.target.checked ? rows.map(idOf) : []))}/>`, cell: (row) => html`<input type="checkbox" aria-label="Select ${visibleText(metaOf(row).name)}" checked=${chosen.has(idOf(row))} onChange=${(event) => toggle(row, event.target.checked)}/>` }],
+      [{ key: 'acts', title: html`<span class="visually-hidden">Actions</span>`, num: true, hide: 'narrow-hide', cell: (row) => html`<${RowActs} kind=${kind} row=${row} acts=${actsOf(row)} onTask=${setTask}/>` }],
+    ];
+  }, [kind, chosen, all, rows]);
+  const bar = selected.length || task ? html`<${Bulk} kind=${kind} rows=${selected.map((row) => ({ metadata: metaOf(row) }))} task=${task} onTask=${setTask} onClear=${() => setChosen(new Set())}/>` : '';
+  return { columns, bar };
+}
+
 export function KindPage({ kind, title }) {
   const chosen = useValue(namespace);
   const space = kind.namespaced ? chosen : '';
@@ -120,9 +161,11 @@ export function KindPage({ kind, title }) {
   const onMany = isSandbox && (missing != null || new Set(rows.map((row) => row.cells[columns.findIndex((each) => each.name === 'HOST')])).size > 1);
   const shownColumns = useMemo(() => {
     if (ofHosts) return columnsOf(kind, columns, { extra: usageColumns(byHost(usage), columns, (row) => row.object.metadata.name), without: ['CPU', 'MEMORY'] });
-    if (!isSandbox) return columnsOf(kind, columns, { everywhere: !space });
+    if (!isSandbox) return columnsOf(kind, columns, { everywhere: !space, without: kind.kind === 'Event' ? ['NAME', 'FIRST SEEN'] : [] });
     return columnsOf(kind, columns, { everywhere: !space, extra: usageColumns(usage, columns, (row) => row.object.metadata.uid), without: ['READY', 'CPU', 'MEMORY', 'IMAGE', 'LAUNCH', 'CONTAINER', ...(onMany ? [] : ['HOST'])] });
   }, [kind, columns, space, usage, onMany]);
+  const selection = useSelection(kind, found, (row) => (!isSandbox ? ['delete'] : group(row.cells[at]) === 'at rest' ? ['start', 'delete'] : ['suspend', 'restart', 'delete']));
+  const allColumns = useMemo(() => [...selection.columns[0], ...shownColumns, ...selection.columns[1]], [shownColumns, selection.columns]);
   const writable = kind.verbs.includes('create');
   return html`<div class="head"><div class="title"><h1 tabindex="-1">${title ?? kind.kind}</h1><span class="badge" aria-live="polite">${loading ? '…' : rows.length}</span></div>
     <div class="row">${writable ? (can.allowed ? html`<a class="button primary" href="#/${kind.name}/new"><${Icon} name="plus"/>New ${wordsOf(kind.kind)}</a>` : html`<${Button} icon="plus" allowed=${can}>New ${wordsOf(kind.kind)}</${Button}>`) : ''}</div></div>
@@ -130,7 +173,7 @@ export function KindPage({ kind, title }) {
     <div class="tools"><${SearchBox} label="Search" value=${text} onInput=${setText}/>${kind.namespaced ? html`<${NamespaceSelect}/>` : ''}
       ${only ? html`<${Button} icon="bad" onClick=${() => setOnly('')}>Only ${only}</${Button}>` : ''}${!writable && kind.readOnly ? html`<span class="quiet grow">${kind.readOnly.charAt(0).toUpperCase()}${kind.readOnly.slice(1)}.</span>` : ''}</div>
     <${ErrorNote} error=${error}/><${Missing} hosts=${missing} what="usage"/><${Missing} hosts=${without} what=${(title ?? kind.name).toLowerCase()}/>
-    ${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${shownColumns} rows=${found} rowKey=${(row) => row.object.metadata.uid ?? row.object.metadata.name} initialSort=${kind.kind === 'Event' ? { key: 'LAST SEEN', down: false } : undefined} href=${(row) => linkTo(kind, row.object.metadata)}
+    ${selection.bar}${loading && !error ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label=${title ?? kind.kind} columns=${allColumns} rows=${found} rowKey=${idOf} wraps=${kind.kind === 'Event'} initialSort=${kind.kind === 'Event' ? { key: 'LAST SEEN', down: false } : undefined} href=${(row) => linkTo(kind, row.object.metadata)}
       empty=${words.length || only ? 'Nothing matches.' : isSandbox ? html`<${Icon} name="box" size=${36}/><b>No sandboxes yet</b><span>Create one here, or run <code>paddock apply -f specs/quickstart.yaml</code>.</span>` : 'Nothing here yet.'}/>`}`;
 }
 

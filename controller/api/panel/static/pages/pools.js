@@ -2,7 +2,7 @@
 import { html, useEffect, useState, useValue, visibleText } from '../lib.js';
 import { call, follow, pathOf, useCan } from '../api.js';
 import { Age, Button, DataTable, ErrorNote, fail, Icon, Status, toast, toneOf } from '../ui.js';
-import { linkTo, namespace, NamespaceSelect } from './list.js';
+import { linkTo, namespace, NamespaceSelect, useSelection } from './list.js';
 
 /** All objects of a kind, live: {items, error, loading}. */
 export function useObjects(kind, space) {
@@ -36,7 +36,9 @@ export default function Pools({ kind }) {
   const space = useValue(namespace);
   const { items, error, loading } = useObjects(kind, space);
   const can = useCan('create', kind.kind, space || null);
+  const selection = useSelection(kind, items);
   const columns = [
+    ...selection.columns[0],
     { key: 'name', title: 'Name', value: (row) => row.metadata.name, cell: (row) => html`<a class="strong" href=${linkTo(kind, row.metadata)}>${visibleText(row.metadata.name)}</a>` },
     ...(space ? [] : [{ key: 'namespace', title: 'Namespace', value: (row) => row.metadata.namespace, cell: (row) => row.metadata.namespace }]),
     { key: 'template', title: 'Template', value: (row) => row.spec.templateRef.name, cell: (row) => html`<a href="#/sandboxtemplates/${encodeURIComponent(row.metadata.namespace)}/${encodeURIComponent(row.spec.templateRef.name)}">${visibleText(row.spec.templateRef.name)}</a>` },
@@ -45,10 +47,11 @@ export default function Pools({ kind }) {
     { key: 'refill', title: 'Refill', value: (row) => refill(row).word, cell: (row) => { const found = refill(row); return html`<span class="row"><${Status} word=${found.word} tone=${found.tone}/><span class="quiet" title=${visibleText(found.text)}>${visibleText(found.text)}</span></span>`; } },
     { key: 'scale', title: 'Keep warm', cell: (row) => html`<${Scale} kind=${kind} pool=${row}/>` },
     { key: 'age', title: 'Age', num: true, hide: 'narrow-hide', value: (row) => -Date.parse(row.metadata.creationTimestamp), cell: (row) => html`<${Age} time=${row.metadata.creationTimestamp}/>` },
+    ...selection.columns[1],
   ];
   return html`<div class="head"><div class="title"><h1 tabindex="-1">Pools</h1><span class="badge">${loading ? '…' : items.length}</span></div>${can.allowed ? html`<a class="button primary" href="#/${kind.name}/new"><${Icon} name="plus"/>New pool</a>` : html`<${Button} icon="plus" allowed=${can}>New pool</${Button}>`}</div>
     <div class="tools"><${NamespaceSelect}/><span class="quiet">A sandbox of the same template starts from a warm member at once.</span></div><${ErrorNote} error=${error}/>
-    ${loading ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label="Pools" columns=${columns} rows=${items} rowKey=${(row) => row.metadata.uid} href=${(row) => linkTo(kind, row.metadata)} empty=${html`<${Icon} name="layers" size=${36}/><b>No pools</b><span>A pool keeps sandboxes of a template ready before anyone asks.</span>`}/>`}`;
+    ${selection.bar}${loading ? html`<p class="quiet">Loading…</p>` : html`<${DataTable} label="Pools" columns=${columns} rows=${items} rowKey=${(row) => row.metadata.uid} href=${(row) => linkTo(kind, row.metadata)} empty=${html`<${Icon} name="layers" size=${36}/><b>No pools</b><span>A pool keeps sandboxes of a template ready before anyone asks.</span>`}/>`}`;
 }
 
 function Warm({ ready, wanted }) {

@@ -2,7 +2,7 @@
 import { h, html, useEffect, useState, useValue, visibleText, when } from '../lib.js';
 import { call, ended, link, local, preview, sandboxPath, useCan, useObject, usePolled } from '../api.js';
 import { Age, Button, Card, Conditions, Confirm, ErrorNote, fail, Facts, Icon, Status, Tabs, toast } from '../ui.js';
-import { statusWord } from '../words.js';
+import { filesText, keptBySuspension, statusWord } from '../words.js';
 import { PlanView } from '../plan.js';
 import { written } from '../yaml.js';
 
@@ -25,11 +25,11 @@ export default function SandboxPage({ kind, namespace, name, tab }) {
   const setState = (next) => call(sandboxPath(namespace, name), { method: 'PATCH', type: MERGE, body: JSON.stringify({ metadata: { resourceVersion: object.metadata.resourceVersion }, spec: { runState: next } }) })
     .then(() => toast(`${name}: ${next === 'Running' ? 'starting' : next === 'Paused' ? 'pausing' : next === 'Hibernated' ? 'hibernating' : 'suspending'}`), fail);
   const deleting = object?.metadata.deletionTimestamp;
-  const kept = keptBySuspend(object);
+  const kept = keptBySuspension(object);
   return html`<div class="crumb"><a href="#/sandboxes">Sandboxes</a> / ${visibleText(namespace)}</div>
     <div class="head"><div class="title"><h1 tabindex="-1">${visibleText(name)}</h1>${object && !gone ? html`<${Status} word=${statusWord(object)}/>` : ''}</div>
       ${object && !gone ? html`<div class="row">
-        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} title=${kept.text} onClick=${() => kept.lost ? setAsked('suspend') : setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Pause</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Hibernated')}>Hibernate</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
+        ${state === 'Running' ? html`<${Button} icon="idle" allowed=${canUpdate} title=${visibleText(kept.text)} onClick=${() => kept.lost ? setAsked('suspend') : setState('Suspended')}>Suspend</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Paused')}>Pause</${Button}><${Button} allowed=${canUpdate} onClick=${() => setState('Hibernated')}>Hibernate</${Button}>` : html`<${Button} icon="play" tone="primary" allowed=${canUpdate} onClick=${() => setState('Running')}>Run</${Button}>`}
         <a class="button" href="${base}/edit"><${Icon} name="edit"/>Edit</a>
         <${Button} icon="trash" tone="danger" allowed=${canDelete} disabled=${Boolean(deleting)} onClick=${() => setAsked('delete')}>Delete</${Button}></div>` : ''}</div>
     <${Tabs} tabs=${TABS} current=${tab} base=${base}/>
@@ -40,16 +40,8 @@ export default function SandboxPage({ kind, namespace, name, tab }) {
     : tab === 'events' ? html`<${Events} namespace=${namespace} name=${name} kind="Sandbox" version=${object.metadata.resourceVersion}/>`
     : tab === 'attest' ? html`<${Attest} namespace=${namespace} name=${name}/>`
     : html`<${Overview} object=${object} namespace=${namespace} name=${name}/>`}
-    ${asked === 'suspend' ? html`<${Confirm} title=${`Suspend ${name}`} action="Suspend" onClose=${() => setAsked(null)} onDo=${() => setState('Suspended')}><p>${kept.text}</p></${Confirm}>` : ''}
+    ${asked === 'suspend' ? html`<${Confirm} title=${`Suspend ${name}`} action="Suspend" onClose=${() => setAsked(null)} onDo=${() => setState('Suspended')}><p>${visibleText(kept.text)}</p></${Confirm}>` : ''}
     ${asked === 'delete' ? html`<${DeleteDialog} object=${object} onClose=${() => setAsked(null)}/>` : ''}`;
-}
-
-// What a suspension does to files in memory, from the condition FilesKept; a sandbox without such folders has none.
-function keptBySuspend(object) {
-  const condition = object?.status?.conditions?.find((each) => each.type === 'FilesKept');
-  if (!condition) return { lost: false, text: 'Stops its processes; its files stay' };
-  if (condition.status === 'True') return { lost: false, text: 'Stops its processes; its files stay, also those in memory' };
-  return { lost: condition.reason !== 'TooLarge', text: `Stops its processes. ${visibleText(condition.message ?? '')}` };
 }
 
 function Part({ part, ...props }) {
@@ -162,7 +154,7 @@ function Connect({ namespace, name }) {
 export function Events({ namespace, name, kind, version, most = 200 }) {
   const { value, error } = usePolled((signal) => call(`namespaces/${encodeURIComponent(namespace)}/events`, { signal, query: { kind, name, limit: '200' } }), 4000, [namespace, name, kind, version], true);
   const items = [...(value?.items ?? [])].sort((a, b) => Date.parse(b.lastTimestamp) - Date.parse(a.lastTimestamp)).slice(0, most);
-  return html`<${ErrorNote} error=${error}/>${!value ? html`<p class="quiet">Loading…</p>` : !items.length ? html`<div class="empty">No events yet.</div>` : html`<div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="data"><thead><tr><th>Type</th><th>Reason</th><th>Message</th><th class="num">Count</th><th class="num">Last</th></tr></thead><tbody>
+  return html`<${ErrorNote} error=${error}/>${!value ? html`<p class="quiet">Loading…</p>` : !items.length ? html`<div class="empty">No events yet.</div>` : html`<div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="data wraps"><thead><tr><th>Type</th><th>Reason</th><th>Message</th><th class="num">Count</th><th class="num">Last</th></tr></thead><tbody>
     ${items.map((each) => html`<tr key=${each.metadata.name}><td><${Status} word=${each.type} tone=${each.type === 'Normal' ? 'ok' : 'warn'}/></td><td><b>${visibleText(each.reason)}</b></td><td title=${visibleText(each.message)}>${visibleText(each.message)}</td><td class="num">${each.count}</td><td class="num"><${Age} time=${each.lastTimestamp}/></td></tr>`)}</tbody></table></div>`}`;
 }
 
@@ -181,5 +173,5 @@ function DeleteDialog({ object, onClose }) {
   const [plan, setPlan] = useState(null);
   useEffect(() => { call('diff', { method: 'POST', body: { documents: [{ file: 'panel', text: JSON.stringify(written(object)) }], plan: true, delete: true } }).then((found) => setPlan(found.items[0]), () => {}); }, []);
   return html`<${Confirm} title=${`Delete ${name}`} action="Delete" confirm=${name} onClose=${onClose} onDo=${async () => { await call(sandboxPath(namespace, name), { method: 'DELETE' }); toast(`${name}: deletion requested`); location.hash = '#/sandboxes'; }}>
-    <p>Its container is removed with everything in it that is not on a volume or in a folder of the host.</p>${plan ? html`<${PlanView} plan=${{ ...plan, changes: [] }} created=${true}/>` : ''}</${Confirm}>`;
+    <p>${visibleText(filesText(object, true))}</p>${plan ? html`<${PlanView} plan=${{ ...plan, changes: [] }} created=${true}/>` : ''}</${Confirm}>`;
 }

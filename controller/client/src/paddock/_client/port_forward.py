@@ -6,6 +6,7 @@ api/streams/tunnel.py), and data is spliced without a copy.
 """
 
 import contextlib
+import html
 import io
 import os
 import secrets
@@ -35,6 +36,13 @@ _MISDIRECTED = (
     b"HTTP/1.1 421 Misdirected Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"this port is served under the host name that was opened in the browser alone; open that address\n"
 )
+# What a browser shows in place of a program that does not answer.
+_UNANSWERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width"><style>:root{{color-scheme:light dark}}\
+body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:15vh auto;padding:0 1rem}}h1{{font-size:1.3rem}}</style>
+<h1>{title}</h1><p>{reason}</p><p>Start the program in the sandbox, listening on this port, then reload this page.</p>
+</html>
+"""
 # A local program that reads nothing blocks its sender; it checks this often if the forwarding was closed.
 _SEND_TIMEOUT = struct.pack("ll", 0, 500_000)  # a timeval: seconds, microseconds
 
@@ -284,6 +292,10 @@ class Forwarding:
                 link = stack.enter_context(self._open(self.remote))
             except ClientError as error:
                 self._failed(f"port {self.remote}: {error.message}")
+                if self.host:
+                    _break_at_close(sock, False)
+                    with contextlib.suppress(OSError):
+                        sock.sendall(_unanswered(head, self.remote, error.message))
                 return
 
             def end() -> None:
@@ -340,6 +352,27 @@ def _is_to(data: bytes, host: str) -> bool:
     lines = data.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")[1:]
     parts = (line.partition(b":") for line in lines)
     return [value.strip() for name, _, value in parts if name.strip() == b"host"] == [host.encode()]
+
+
+def _unanswered(head: bytes, port: int, reason: str) -> bytes:
+    """Return the answer to a request that the sandbox's port does not take: a page for people, a line for programs."""
+    title = f"Nothing answers at port {port}"
+    is_for_people = any(
+        line.startswith(b"accept:") and b"text/html" in line
+        for line in head.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")
+    )
+    page = _UNANSWERED.format(title=title, reason=html.escape(reason)) if is_for_people else f"{title}: {reason}\n"
+    body = page.encode()
+    lines = (
+        "HTTP/1.1 502 Bad Gateway",
+        f"Content-Type: text/{'html' if is_for_people else 'plain'}; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+        "Connection: close",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 def _send_all(sock: socket.socket, link: PortConnection, first: bytes) -> None:
